@@ -11,7 +11,7 @@ import pulumi
 import yaml
 
 from cluster import gateway
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack, Text
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Source, Stack
 from cluster.inputs import join
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
 
@@ -202,13 +202,17 @@ DESCRIPTOR = Descriptor(
     image=IMAGE,
     source=Source.MACHINE,
     commands=(SERVICE, "prometheus-alertmanager"),  # the latter is Debian's name
-    ports=(PortSetting(key=PORT, password=True),),
+    ports=(PortSetting(key=PORT, default=9093, description="Alertmanager", password=True),),
     limit=Limit(memory_mib=512, processes=512),
     settings={
-        WEBHOOK: Text(
+        WEBHOOK: Setting(
+            default="",
+            description="Webhook for alerts, as a secret; starts Alertmanager. See "
+            "docs/monitoring.md#alerts",
             pattern=r"(https?://\S+)?",
             bound="must be an http or https URL",
             action=f"set it with `python -m engine config set --secret {WEBHOOK}`, or remove it",
+            secret=True,
         )
     },
     wanted=lambda settings: bool(settings.of_services[WEBHOOK]),

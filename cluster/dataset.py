@@ -97,7 +97,7 @@ def declare(stack: Stack) -> None:
             runtime=stack.runtime,
             generate=source.generate,
             url=source.url,
-            archive=str(source.archive or ""),
+            archive=source.archive,
             sha256=source.sha256,
         ),
     )

@@ -33,28 +33,40 @@ class Source(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
-    """A setting that is a text.
+class Setting:
+    """A setting of one service.
 
     Attributes:
-        pattern: regular expression that all of it must match.
-        bound: what that means, for error messages.
+        default: a text, a whole number or a truth value, which is also its type.
+        description: one line for the list of settings.
+        words: that a text may be, () for any.
+        pattern: regular expression that all of a text must match.
+        most: largest number.
+        bound: what pattern or most mean, for error messages.
         action: what to do.
         secret: whether it may be a secret: its value is never shown.
+        runtimes: names of the runtimes that have it, () for all.
     """
 
-    pattern: str
-    bound: str
-    action: str
-    secret: bool = True
+    default: str | int | bool
+    description: str
+    words: tuple[str, ...] = ()
+    pattern: str = ""
+    most: int = 0
+    bound: str = ""
+    action: str = "set it so"
+    secret: bool = False
+    runtimes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortSetting:
-    """A port that has a setting; `Pulumi.yaml` has its default.
+    """A port that has a setting.
 
     Attributes:
         key: of the setting.
+        default: its number.
+        description: one line for the list of settings.
         published: whether users reach it, through the gateway also from other machines.
         password: whether the gateway asks for a password, because the service does not.
         each_node: whether each Ray node has one, numbered from the setting's on.
@@ -62,6 +74,8 @@ class PortSetting:
     """
 
     key: str
+    default: int
+    description: str
     published: bool = True
     password: bool = False
     each_node: bool = False
@@ -170,7 +184,7 @@ class Descriptor:
         ports: its settings of ports.
         limit: bounds of its container, of each where there are several.
         shared: whether jobs on other machines reach it.
-        settings: its own settings: `bool`, the allowed words, or a text.
+        settings: its own settings.
         wanted: whether the settings ask for it.
         endpoints: what the stack exports of it.
     """
@@ -185,7 +199,7 @@ class Descriptor:
     ports: tuple[PortSetting, ...] = ()
     limit: Limit
     shared: bool = False
-    settings: Mapping[str, type[bool] | tuple[str, ...] | Text] = field(default_factory=dict)
+    settings: Mapping[str, Setting] = field(default_factory=dict)
     wanted: Callable[[Settings], bool] = lambda _: True
     endpoints: tuple[Endpoint, ...] = ()
 

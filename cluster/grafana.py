@@ -13,7 +13,7 @@ import pulumi
 import yaml
 
 from cluster import dashboard, monitoring, ray_head
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Stack
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
 from cluster.secret import Secret
@@ -238,9 +238,16 @@ DESCRIPTOR = Descriptor(
     program=SERVICE,
     declare=declare,
     image=IMAGE,
-    ports=(PortSetting(key=PORT),),
+    ports=(PortSetting(key=PORT, default=3000, description="Grafana"),),
     limit=Limit(memory_mib=1024, processes=1024),
-    settings={"grafana": bool, ANONYMOUS: bool},
+    settings={
+        "grafana": Setting(default=True, description="Whether Grafana runs (docker, kubernetes)"),
+        ANONYMOUS: Setting(
+            default=False,
+            description="Whether dashboards can be viewed without a login (docker, kubernetes)",
+            runtimes=("docker", "kubernetes"),
+        ),
+    },
     wanted=lambda settings: bool(settings.of_services["grafana"]),
     endpoints=(ENDPOINT,),
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 
 from cluster import idle_watch, ray_head, replicate
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack, Text
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Source, Stack
 from cluster.inputs import join
 from cluster.replica import source_of
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
@@ -21,7 +21,7 @@ SERVICE = "idle-end"
 PORT = "idleEndPort"
 MINUTES = "idleEndMinutes"
 CPU_PERCENT, GPU_PERCENT = "idleEndCpuPercent", "idleEndGpuPercent"
-NEVER = "0"
+NEVER = 0
 MODULE_FILE, REPLICATE_FILE = "idle_watch.py", "replicate.py"
 SETTINGS_FILE = "idle.json"  # a secret: it has tokens and keys
 STATE = Volume(name="state")
@@ -120,9 +120,9 @@ def declare(stack: Stack) -> None:
         IdleEndArgs(
             runtime=stack.runtime,
             port=stack.port(PORT),
-            minutes=int(stack.settings.of_services[MINUTES]),
+            minutes=stack.settings.of_services[MINUTES],
             bounds=idle_watch.Bounds(
-                *(int(stack.settings.of_services[key]) for key in (CPU_PERCENT, GPU_PERCENT))
+                *(stack.settings.of_services[key] for key in (CPU_PERCENT, GPU_PERCENT))
             ),
             token=stack.idle_token,
             expires_at=stack.expires_at,
@@ -146,27 +146,29 @@ DESCRIPTOR = Descriptor(
     service=SERVICE,
     declare=declare,
     source=Source.MODULE,
-    ports=(PortSetting(key=PORT, published=False),),
+    ports=(PortSetting(key=PORT, default=8768, description="Watch for idleness", published=False),),
     limit=Limit(memory_mib=1024, processes=256),
     shared=True,  # the timers of other machines ask it
     settings={
-        MINUTES: Text(
-            pattern=r"0|[1-9]\d{0,3}",
+        MINUTES: Setting(
+            default=0,
+            description="Minutes after which an idle cluster of rented machines ends itself, 1 to "
+            "9999 (lambdaCloud with `ttlHours`). 0: only at its deadline. See docs/lambda.md",
+            most=9999,
             bound="must be a whole number of minutes from 1 to 9999, or 0 for never",
-            action="set it so",
-            secret=False,
         ),
-        CPU_PERCENT: Text(
-            pattern=r"0|[1-9]\d{0,4}",
+        CPU_PERCENT: Setting(
+            default=0,
+            description="Percent of one core. Jobs count as activity only while a machine uses "
+            "more, or a GPU more than `idleEndGpuPercent`. 0: until they end. See docs/lambda.md",
+            most=99_999,
             bound="must be whole percent of one core from 1 to 99999, or 0 for no bound",
-            action="set it so",
-            secret=False,
         ),
-        GPU_PERCENT: Text(
-            pattern=r"[1-9]?\d",
+        GPU_PERCENT: Setting(
+            default=0,
+            description="Percent of a GPU, with `idleEndCpuPercent`",
+            most=99,
             bound="must be whole percent of a GPU from 0 to 99",
-            action="set it so",
-            secret=False,
         ),
     },
     wanted=lambda settings: wanted(settings.of_services),

@@ -183,7 +183,7 @@ DESCRIPTOR = Descriptor(
     declare=declare,
     image=IMAGE,
     source=Source.MACHINE,
-    ports=(PortSetting(key=PORT, password=True),),
+    ports=(PortSetting(key=PORT, default=9090, description="Prometheus", password=True),),
     limit=Limit(memory_mib=2048, processes=1024),
     endpoints=(ENDPOINT,),
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pulumi
 
 from cluster import ray_head
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Stack
 from cluster.inputs import join
 from cluster.ray_node import TOKEN_FILE
 from cluster.secret import Secret
@@ -100,9 +100,13 @@ ENDPOINT = Endpoint(title="notebook", url="notebookUrl", secret=True)
 DESCRIPTOR = Descriptor(
     program=SERVICE,
     declare=declare,
-    ports=(PortSetting(key=PORT),),
+    ports=(PortSetting(key=PORT, default=8888, description="Jupyter"),),
     limit=Limit(memory_mib=8192, processes=4096),
-    settings={"notebook": bool},
+    settings={
+        "notebook": Setting(
+            default=True, description="Whether a Jupyter notebook runs (docker, kubernetes)"
+        )
+    },
     wanted=lambda settings: bool(settings.of_services["notebook"]),
     endpoints=(ENDPOINT,),
 )

@@ -126,7 +126,16 @@ DESCRIPTORS = {
         program=kind.name,
         declare=_declared(kind),
         source=Source.BUILT,
-        ports=(PortSetting(key="objectStorePort"), PortSetting(key="objectStoreConsolePort")),
+        ports=(
+            PortSetting(
+                key="objectStorePort", default=9000, description="S3 API of the object store"
+            ),
+            PortSetting(
+                key="objectStoreConsolePort",
+                default=9001,
+                description="Web console of the object store",
+            ),
+        ),
         limit=Limit(memory_mib=4096, processes=2048),
         shared=True,
         endpoints=(ENDPOINT,),

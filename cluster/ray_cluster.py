@@ -107,14 +107,48 @@ DESCRIPTOR = Descriptor(
     more=lambda workers: tuple(ray_worker.service(index) for index in range(workers)),
     source=Source.ENVIRONMENT,
     ports=(
-        PortSetting(key="dashboardPort"),
-        PortSetting(key="gcsPort", published=False),
-        PortSetting(key="rayClientPort", published=False),
-        PortSetting(key="servePort"),
-        PortSetting(key="autoscalerMetricsPort", published=False),
-        PortSetting(key="dashboardMetricsPort", published=False),
-        PortSetting(key="agentPort", published=False, each_node=True),
-        PortSetting(key=NODE_SWITCH_PORT, published=False, waking=True),
+        PortSetting(key="dashboardPort", default=8265, description="Ray dashboard and job server"),
+        PortSetting(
+            key="gcsPort", default=6379, description="Ray's global control service", published=False
+        ),
+        PortSetting(
+            key="rayClientPort",
+            default=10001,
+            description="Ray client server, `ray://`",
+            published=False,
+        ),
+        PortSetting(
+            key="servePort",
+            default=8000,
+            description="Ray Serve's proxy on the head; it listens once `train serve` was used",
+        ),
+        PortSetting(
+            key="autoscalerMetricsPort",
+            default=27217,
+            description="Metrics of Ray's autoscaler monitor",
+            published=False,
+        ),
+        PortSetting(
+            key="dashboardMetricsPort",
+            default=27227,
+            description="Metrics of the Ray dashboard",
+            published=False,
+        ),
+        PortSetting(
+            key="agentPort",
+            default=27365,
+            description="Agent of the head; workers take the ports after it, one each",
+            published=False,
+            each_node=True,
+        ),
+        PortSetting(
+            key=NODE_SWITCH_PORT,
+            default=8767,
+            description="Switch for the head to start and stop workers of other `hosts`, if a "
+            "group of nodes grows",
+            published=False,
+            waking=True,
+        ),
     ),
     # Memory follows from what a node offers. Three nodes together have fewer processes than a
     # kernel allows by default (32768).

@@ -12,7 +12,7 @@ from typing import Any
 import pulumi
 
 from cluster import replicate
-from cluster.descriptor import Descriptor, Limit, PortSetting, Source, Stack, Text
+from cluster.descriptor import Descriptor, Limit, PortSetting, Setting, Source, Stack
 from cluster.inputs import join
 from cluster.service import HealthCheck, Port, Runtime, Service
 from cluster.storage import REGION, Storage
@@ -120,11 +120,14 @@ def declare(stack: Stack) -> None:
     Replica(SERVICE, args)
 
 
-def _key(setting: str) -> Text:
-    return Text(
+def _key(setting: str, description: str) -> Setting:
+    return Setting(
+        default="",
+        description=description,
         pattern=r"\S*",
         bound="must have no blanks",
         action=f"set it with `python -m engine config set --secret {setting}`, or remove it",
+        secret=True,
     )
 
 
@@ -133,30 +136,40 @@ DESCRIPTOR = Descriptor(
     service=SERVICE,
     declare=declare,
     source=Source.MODULE,
-    ports=(PortSetting(key=PORT, published=False),),
+    ports=(
+        PortSetting(
+            key=PORT, default=8766, description="Health of the second copy", published=False
+        ),
+    ),
     limit=Limit(memory_mib=1024, processes=256),
     settings={
-        TO: Text(
+        TO: Setting(
+            default="",
+            description="Second copy of all results while jobs run: `s3://<bucket>/<prefix>`, or "
+            "an absolute folder of the head's machine (process). See "
+            "docs/train.md#a-second-copy-while-jobs-run",
             pattern=r"(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?"
             r"|(/(?!\.\.?(/|$))[A-Za-z0-9._-]+)+)?",
             bound="must be s3://<bucket>[/<prefix>] or an absolute folder of the head's machine",
             action="write such a place, or remove it",
-            secret=False,
+            runtimes=("process",),
         ),
-        ENDPOINT: Text(
+        ENDPOINT: Setting(
+            default="",
+            description="URL of the S3 service of `replicateTo`",
             pattern=r"(https?://[A-Za-z0-9.-]+(:\d+)?)?",
             bound="must be the http or https URL of an S3 service",
             action="write such a URL, or remove it",
-            secret=False,
         ),
-        REGION_SETTING: Text(
+        REGION_SETTING: Setting(
+            default="us-east-1",
+            description="Region of its bucket",
             pattern=r"[a-z0-9-]+",
             bound="must be a region's name",
             action=f"write one, such as {REGION}",
-            secret=False,
         ),
-        ACCESS: _key(ACCESS),
-        SECRET: _key(SECRET),
+        ACCESS: _key(ACCESS, "Its access key, as a secret"),
+        SECRET: _key(SECRET, "Its secret key, as a secret"),
     },
     wanted=lambda settings: bool(settings.of_services[TO]),
 )

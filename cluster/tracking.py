@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pulumi
 
 from cluster import storage as stored
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Source, Stack
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
 from cluster.secret import Secret
@@ -185,10 +185,16 @@ DESCRIPTOR = Descriptor(
     program="mlflow",
     declare=declare,
     source=Source.ENVIRONMENT,
-    ports=(PortSetting(key=PORT),),
+    ports=(PortSetting(key=PORT, default=5000, description="MLflow"),),
     limit=Limit(memory_mib=4096, processes=1024),
     shared=True,
-    settings={"tracking": ("none", "mlflow")},
+    settings={
+        "tracking": Setting(
+            default="none",
+            words=("none", "mlflow"),
+            description="`mlflow` (a tracking server) or `none`. See docs/tracking.md",
+        )
+    },
     wanted=lambda settings: bool(settings.of_services["tracking"] == "mlflow"),
     endpoints=(ENDPOINT,),
 )

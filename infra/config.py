@@ -1,158 +1,413 @@
 """The stack's settings: the only reader of pulumi.Config.
 
-Defaults are in Pulumi.yaml's schema, and only there. All faults are found before anything is made,
-and reported in one message.
+Defaults and descriptions are here, in the models of places and in the descriptors of services;
+`make docs` writes Pulumi.yaml and docs/configuration.md from them. All faults are found before
+anything is made, and reported in one message.
 """
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
+from pydantic import Field, PrivateAttr, ValidationError, create_model
 
 from cluster import grafana, idle_end, object_store, replica, secret, services
-from cluster.descriptor import Descriptor, Text
+from cluster.descriptor import Descriptor, Setting
 from cluster.ray_node import NodeResources
 from cluster.service import NAME_LIMIT, Port
 from infra import (
-    container_limits,
     container_settings,
     host_settings,
     images,
     kubernetes_settings,
+    model,
     node_settings,
-    replica_settings,
     tools,
     versions,
 )
+from infra.container_limits import Limits
+from infra.container_settings import Dataset
 from infra.hosts import local, sources
 from infra.hosts.fleet import FleetSettings
 from infra.hosts.local import LocalHost
 from infra.kubernetes_settings import Kubernetes
-from infra.node_settings import NodeGroup
-from infra.reader import Reader
+from infra.model import (
+    ABSOLUTE,
+    NAMES,
+    Fault,
+    Items,
+    Known,
+    Meaning,
+    Model,
+    Only,
+    Says,
+    matching,
+    one_of,
+    whole,
+)
+from infra.node_settings import MAX_WORKERS, Group, Node, NodeGroup
 from infra.runtimes import folders
 from trainyard.access import typed
 
 FIRST_PORT, LAST_PORT = 1024, 65535  # Ray refuses ports below
-MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 5, 3600
-MAX_ROTATIONS = 1_000_000
-MIN_CONNECTIONS, MAX_CONNECTIONS = 10, 10_000
 RUNTIMES = ("auto", "docker", "process", kubernetes_settings.KEY)
-ACCELERATORS = ("none", "nvidia", "amd")
 OBJECT_STORES = (tools.AUTO, *object_store.STORES, tools.DIRECTORY)
 # Ray's longest sockets leave this many of the 107 bytes that a Unix socket's path may have:
 # /ray-worker-63/ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store
 STATE_DIR_LIMIT = 25
 STATE_DIR = re.compile(r"/[A-Za-z0-9._/-]+")  # other characters mean something to supervisord
-BUCKET = re.compile(r"(?!xn--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 # A container's name is a host name on the stack's network, whose parts end at 63 characters.
 PREFIX_LIMIT = 63 - NAME_LIMIT
-PREFIX = re.compile(rf"(?:[A-Za-z0-9][A-Za-z0-9_.-]{{0,{PREFIX_LIMIT - 1}}})?")
-# Settings that mean something to one runtime only, and the text that means unset.
-STORE_FROM = "storeFrom"
-STACK_NAME = re.compile(r"|[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-ONLY_FOR = {
-    "docker": {
-        "accelerator": "none",
-        "containerPrefix": "",
-        "images": "{}",
-        "buildArgs": "{}",
-        "imagePython": versions.IMAGE_PYTHON,
-        "requireDigests": "false",
-        "containerLimits": "{}",
-        "connectionsPerAddress": "100",
-        "allowedCidrs": "[]",
-        "publishAddress": "",
-        "grafanaAnonymousViewer": "false",
-    },
-    "process": {
-        "dataDir": "",
-        "stateDir": "",
-        replica.TO: "",
-        STORE_FROM: "",
-        **{source.setting: source.nothing for source in sources.SOURCES},
-    },
-}
-# Settings among them that mean something on Kubernetes too.
-ON_KUBERNETES = {"accelerator", "images", "imagePython", "requireDigests", "containerLimits"}
-ON_KUBERNETES.add("grafanaAnonymousViewer")
-# Settings of other machines only, and the value of each that means unset.
-ONLY_FOR_HOSTS = {
-    "sshKeyFile": "",
-    "setupCommands": "[]",
-    "pythonEnvironment": "",
-    "startRay": "true",
-    "owner": "",
-}
 HOST_DATA = Path("~/.local/share/trainyard")  # of data that outlives a stack, on hosts
 # The results of a stack without an object store are at file://<dataDir>/storage.
 IN_URL = re.compile(r"[A-Za-z0-9/._~@+=,:-]{1,255}", re.ASCII)
+CONTAINERS = Only(("docker",))
+IMAGES = Only(("docker", kubernetes_settings.KEY))
+PROCESSES = Only(("process",))
+MACHINES = Only(machines=True)
+ROTATED = "remove it: `make rotate` writes it"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Model):
     """The settings of a stack, complete and checked; names and units are those of Pulumi.yaml.
 
-    Attributes, where they say more than the key does:
-        runtime: "auto" only if both runtimes can fulfil the other settings.
-        images: reference of each program's image that is not built here.
-        container_limits: bounds that are set, by service and field.
-        dataset: None without one.
-        kubernetes: place of the stack in a cluster; None without one.
-        allowed_cidrs: IPv4 networks; on this machine publish_address is set if there are any.
-        workers: of this machine; on hosts each host has one, known once the host is.
-        worker: fields that are set for workers.
-        groups: the same for each group of nodes, by its name.
-        growing: the groups among them that grow.
-        on_hosts: how many other machines the stack is on at most, 0 for this one.
-        fleet: source of the stack's machines; None for this one alone.
-        of_services: values of the settings that services' descriptors name.
-        ports: numbers by setting.
-        ssh_key_file: None without one.
+    Those of services and of sources of machines are fields too, under their own names.
     """
 
-    runtime: str
-    accelerator: str
-    container_prefix: str
-    images: Mapping[str, str]
-    build_args: Mapping[str, str]
-    image_python: str
-    require_digests: bool
-    container_limits: Mapping[str, Mapping[str, int]]
-    connections_per_address: int
-    dataset: container_settings.Dataset | None
-    kubernetes: Kubernetes | None
-    allowed_cidrs: tuple[str, ...]
-    publish_address: str
-    rotated: Mapping[str, int]
-    of_services: Mapping[str, Any]
-    head: NodeResources
-    workers: tuple[NodeResources, ...]
-    worker: Mapping[str, Any]
-    groups: Mapping[str, Mapping[str, Any]]
-    growing: tuple[NodeGroup, ...]
-    on_hosts: int
-    fleet: FleetSettings | None
-    owner: str
-    ssh_key_file: Path | None
-    setup_commands: tuple[str, ...]
-    python_environment: str
-    start_ray: bool
-    object_store: str
-    store_from: str
-    bucket: str
-    data_dir: Path
-    keep_data: bool
-    state_dir: Path
-    start_timeout_seconds: int
-    drain_seconds: int
-    ports: Mapping[str, int]
+    asked_runtime: Annotated[str, one_of(RUNTIMES)] = Field(
+        default="auto",
+        alias="runtime",
+        description="`docker` (containers), `process` (supervised processes), `auto` (one of these "
+        "two) or `kubernetes`. See docs/configuration.md#runtime",
+    )
+    kubernetes: Kubernetes | None = Field(
+        default=None,
+        description="Context and namespace of a cluster with KubeRay's operator (kubernetes). See "
+        "docs/kubernetes.md",
+    )
+    accelerator: Annotated[str, one_of(("none", "nvidia", "amd")), IMAGES] = Field(
+        default="none",
+        description="`none`, `nvidia` or `amd`: GPUs for workers (docker, kubernetes). See "
+        "docs/configuration.md#accelerators",
+    )
+    worker_count: Annotated[int, whole(1, MAX_WORKERS)] = Field(
+        default=2,
+        alias="workers",
+        description="Ray workers, 1 to 64; other machines have one each",
+    )
+    head_node: Node = Field(
+        default=Node(),
+        alias="head",
+        description="Resources of the Ray head for jobs. See docs/configuration.md#nodes",
+    )
+    worker_node: Node = Field(
+        default=Node(),
+        alias="worker",
+        description="Resources of each worker for jobs. See docs/configuration.md#nodes",
+    )
+    node_groups: Annotated[
+        Items[Group],
+        Meaning("must be an array", f"write each group's fields: {', '.join(Group.declared())}"),
+    ] = Field(
+        default=(),
+        description="Groups of workers that differ or grow, instead of `workers` and `worker`. See "
+        "docs/configuration.md#node-groups",
+    )
+    asked_store: Annotated[str, one_of(OBJECT_STORES)] = Field(
+        default=tools.AUTO,
+        alias="objectStore",
+        description="`auto`, `versitygw`, `minio` or `directory` (process). See "
+        "docs/configuration.md#storage",
+    )
+    store_from: Annotated[
+        str,
+        matching(
+            r"|[A-Za-z0-9][A-Za-z0-9_.-]{0,99}",
+            "must be the name of a stack",
+            "name another stack",
+        ),
+        PROCESSES,
+    ] = Field(
+        default="",
+        description="Another stack of this project, whose object store jobs use instead of one of "
+        "their own (process). See docs/configuration.md#the-store-of-another-stack",
+    )
+    bucket: Annotated[
+        str,
+        matching(
+            r"(?!xn--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]",
+            "must be 3 to 63 lowercase letters, digits and hyphens, no hyphen at either end",
+            "set bucket to such a name",
+        ),
+    ] = Field(
+        default="ray", description="Bucket for jobs: 3 to 63 lowercase letters, digits, hyphens"
+    )
+    rotated: Annotated[
+        dict[
+            Annotated[str, Known(secret.ROTATABLE)],
+            Annotated[
+                int,
+                Says("must be a whole number from 1 to 1000000", ROTATED, Field(ge=1, le=10**6)),
+            ],
+        ],
+        Meaning("must be an object", ROTATED),
+    ] = Field(
+        default={},
+        description="How often each secret was rotated, by its name; `make rotate` writes it. See "
+        "docs/security.md#rotate-a-secret",
+    )
+    data_folder: Annotated[str, ABSOLUTE, PROCESSES] = Field(
+        default="",
+        alias="dataDir",
+        description="Absolute path of the folder for results (process): letters a-z, digits and "
+        "/._~@+=,:-. Default: `$XDG_DATA_HOME/trainyard/<stack>`, on other machines "
+        "`~/.local/share/trainyard/<stack>`",
+    )
+    keep_data: bool = Field(
+        default=True,
+        description="Whether `destroy` keeps results: `dataDir`, or volumes. Takes effect with the "
+        "next `up`",
+    )
+    state_folder: Annotated[str, ABSOLUTE, PROCESSES] = Field(
+        default="",
+        alias="stateDir",
+        description="Absolute path, at most 25 bytes, of the folder for sockets, logs and Ray's "
+        "files; removed by `destroy` (process). Default: `/var/tmp/trainyard-<hash>`",
+    )
+    start_timeout_seconds: Annotated[int, whole(5, 3600)] = Field(
+        default=120, description="Longest wait for a service to be healthy, 5 to 3600"
+    )
+    drain_seconds: Annotated[int, whole(0, 3600)] = Field(
+        default=60,
+        description="Longest wait until runs have left a worker that a change restarts, 0 to 3600 "
+        "(process, docker). See docs/configuration.md#changes-while-jobs-run",
+    )
+    container_prefix: Annotated[
+        str,
+        matching(
+            rf"(?:[A-Za-z0-9][A-Za-z0-9_.-]{{0,{PREFIX_LIMIT - 1}}})?",
+            f"must be at most {PREFIX_LIMIT} letters, digits and . _ - after a letter or digit",
+            "set containerPrefix to such a text, such as lab-",
+        ),
+        CONTAINERS,
+    ] = Field(
+        default="",
+        description="Prefix of container names: 23 letters, digits and `. _ -` at most (docker)",
+    )
+    named_images: Annotated[container_settings.Images, IMAGES] = Field(
+        default={},
+        alias="images",
+        description="Images to use by program (docker, kubernetes). See "
+        "docs/configuration.md#images",
+    )
+    build_args: Annotated[container_settings.BuildArgs, CONTAINERS] = Field(
+        default={},
+        description="Build arguments of images; images show them, so no secrets (docker). See "
+        "docs/configuration.md#images",
+    )
+    image_python: Annotated[str, one_of(versions.IMAGE_PYTHONS), IMAGES] = Field(
+        default=versions.IMAGE_PYTHON,
+        description="Python of the images, set by their base: `3.11`, `3.12` or `3.13` (docker, "
+        "kubernetes). See docs/configuration.md#images",
+    )
+    require_digests: Annotated[bool, IMAGES] = Field(
+        default=False,
+        description="Whether every image needs a digest (docker, kubernetes). See "
+        "docs/configuration.md#images",
+    )
+    container_limits: Annotated[Limits, IMAGES] = Field(
+        default={},
+        description="Limits of memory and processes by service (docker, kubernetes). See "
+        "docs/configuration.md#limits",
+    )
+    connections_per_address: Annotated[int, whole(10, 10_000), CONTAINERS] = Field(
+        default=100,
+        description="Most open connections of an address to the gateway, 10 to 10000 (docker)",
+    )
+    dataset: Dataset | None = Field(
+        default=None,
+        description="Source of the Food-11 images (this machine, kubernetes). See "
+        "docs/configuration.md#data-set",
+    )
+    allowed_cidrs: Annotated[container_settings.Cidrs, CONTAINERS] = Field(
+        default=(),
+        description="IPv4 networks that may connect (docker), or log in by SSH (lambdaCloud, "
+        "required). See docs/configuration.md#who-may-connect",
+    )
+    publish_address: Annotated[container_settings.PublishAddress, CONTAINERS] = Field(
+        default="",
+        description="This machine's IPv4 address for `allowedCidrs`; set both or neither (docker)",
+    )
+    owner: Annotated[str, MACHINES] = Field(
+        default="", description="Owner tag of rented instances. Default: `user@machine`"
+    )
+    key_file: Annotated[host_settings.KeyFile, MACHINES] = Field(
+        default="",
+        alias="sshKeyFile",
+        description="Absolute path (or `~/…`) of your private SSH key, mode 0600. Default: your "
+        "SSH agent, for lambdaCloud `~/.ssh/<sshKeyName>.pem`",
+    )
+    setup_commands: Annotated[host_settings.Commands, MACHINES] = Field(
+        default=(),
+        description="Commands that other machines run first; no secrets, the state shows them. See "
+        "docs/hosts.md",
+    )
+    python_environment: Annotated[host_settings.PythonEnvironment, MACHINES] = Field(
+        default="",
+        description="Absolute path of an existing Python environment on other machines. See "
+        "docs/hosts.md",
+    )
+    start_ray: Annotated[bool, MACHINES] = Field(
+        default=True,
+        description="Whether the stack starts Ray on other machines; otherwise `ray up` does. See "
+        "docs/hosts.md",
+    )
+    _host: LocalHost = PrivateAttr()
+    _stack: str = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Take the machine, whose size fills in what is left out, and the name of the stack."""
+        self._host, self._stack = context
+
+    @cached_property
+    def needs(self) -> Mapping[str, list[str]]:
+        """Settings that only containers have, and only processes, by runtime."""
+        found: dict[str, list[str]] = {"docker": [], "process": []}
+        for key, only in self._limited():
+            if only.runtimes and not (key == "allowedCidrs" and self.renting):
+                found[only.runtimes[0]].append(key)  # there it is a setting of the firewall
+        if self.asked_store == tools.DIRECTORY:
+            found["process"].append("objectStore")
+        if self.asked_runtime == "auto":
+            if any(group.growth for group in self.node_kinds):
+                found["process"].append(node_settings.GROUPS)
+            if self.dataset and "volume" in self.dataset.model_fields_set:
+                found["docker"].append("dataset.volume")
+        return found
+
+    def _limited(self) -> Iterator[tuple[str, Only]]:
+        """Yield the settings with a mark that are set and not at fault, each with its mark."""
+        for name, declared in type(self).model_fields.items():
+            for mark in declared.metadata:
+                if isinstance(mark, Only) and self.__dict__.get(name, declared.default) != (
+                    declared.default
+                ):
+                    yield declared.alias or name, mark
+
+    @cached_property
+    def runtime(self) -> str:
+        """The runtime; "auto" only if both processes and containers can do it all."""
+        only = [runtime for runtime, keys in self.needs.items() if keys]
+        return only[0] if self.asked_runtime == "auto" and only else self.asked_runtime
+
+    @cached_property
+    def object_store(self) -> str:
+        """The object store; a stack that has that of another one keeps a folder."""
+        return tools.DIRECTORY if self.store_from else self.asked_store
+
+    @cached_property
+    def images(self) -> Mapping[str, str]:
+        """Reference of each program's image that is not built here."""
+        named = {**images.PULLED, **self.named_images}
+        return {program: images.pinned(reference) for program, reference in named.items()}
+
+    @property
+    def programs(self) -> set[str]:
+        """The programs that run as containers, with all object stores."""
+        return {each.program for each in images.IN_CONTAINERS if each.wanted(self)}
+
+    @cached_property
+    def of_services(self) -> Mapping[str, Any]:
+        """Values of the settings that services' descriptors name."""
+        return {key: getattr(self, key) for key in OF_SERVICES}
+
+    @cached_property
+    def ports(self) -> Mapping[str, int]:
+        """Ports by setting."""
+        return {key: getattr(self, key) for key in services.PORTS}
+
+    @property
+    def fleets(self) -> Mapping[str, FleetSettings]:
+        """The sources of machines that are asked, by setting."""
+        asked = {each.setting: each.fleet(getattr(self, each.setting)) for each in sources.SOURCES}
+        return {setting: fleet for setting, fleet in asked.items() if fleet}
+
+    @cached_property
+    def fleet(self) -> FleetSettings | None:
+        """Source of the stack's machines; None for this one alone."""
+        return next(reversed(self.fleets.values()), None)
+
+    @property
+    def renting(self) -> str:
+        """The setting that asks for rented machines, "" for none."""
+        clouds = {each.setting for each in sources.SOURCES if each.cloud}
+        return next((setting for setting in self.fleets if setting in clouds), "")
+
+    @cached_property
+    def on_hosts(self) -> int:
+        """How many other machines the stack is on at most, 0 for this one."""
+        return self.fleet.most(self.node_kinds) if self.fleet else 0
+
+    @cached_property
+    def node_kinds(self) -> tuple[NodeGroup, ...]:
+        """Groups of workers; one without a name where no groups are set."""
+        if self.node_groups:
+            sizes = self.fleet.group_sizes if self.fleet else None
+            return node_settings.groups(self.node_groups, sizes)
+        return (NodeGroup(name="", count=self.worker_count, fields=self.worker),)
+
+    @property
+    def worker(self) -> Mapping[str, Any]:
+        """Fields that are set for workers."""
+        return self.worker_node.set_fields()
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, Any]]:
+        """Fields that are set for each group of nodes, by its name."""
+        return {group.name: group.fields for group in self.node_kinds if group.name}
+
+    @property
+    def growing(self) -> tuple[NodeGroup, ...]:
+        """The groups that grow."""
+        return tuple(group for group in self.node_kinds if group.growth)
+
+    @cached_property
+    def head(self) -> NodeResources:
+        """Resources of the head."""
+        return node_settings.head(self.head_node.set_fields())
+
+    @cached_property
+    def workers(self) -> tuple[NodeResources, ...]:
+        """Resources of the workers here; each host has one, known once the host is."""
+        devices = 0 if self.accelerator == "none" else 1
+        if self.runtime == kubernetes_settings.KEY:
+            return kubernetes_settings.workers(self.node_kinds, devices)
+        if self.on_hosts:
+            return ()
+        return node_settings.workers(self.node_kinds, self._host, devices)
+
+    @property
+    def ssh_key_file(self) -> Path | None:
+        """The private key; None without one."""
+        return Path(self.key_file) if self.key_file else None
+
+    @property
+    def data_dir(self) -> Path:
+        """Folder of data that outlives the stack."""
+        # On hosts the same wherever the stack is brought up: ~ is that of the host's user.
+        default = HOST_DATA / self._stack if self.on_hosts else local.data_folder(self._stack)
+        return Path(self.data_folder) if self.data_folder else default
+
+    @property
+    def state_dir(self) -> Path:
+        """Folder of data that does not."""
+        folder = local.host_folder if self.on_hosts else local.runtime_folder
+        return Path(self.state_folder) if self.state_folder else folder(self._stack)
 
     def opened(self, running: Iterable[Descriptor]) -> list[Port]:
         """Return every fixed port of services; of containers, users see the published ones only."""
@@ -167,6 +422,238 @@ class Settings:
                 self.ports[port.key], self.ports[port.key] + (nodes if port.each_node else 1)
             )
         ]
+
+    def _fleet_faults(self) -> Iterator[Fault]:
+        for (setting, fleet), (other, _) in itertools.pairwise(self.fleets.items()):
+            bound = f"and {other} are two places for one stack"
+            yield Fault(setting, bound, "remove one of them", f"{fleet.count} hosts")
+        if self.fleet:
+            yield from self.fleet.faults()
+
+    def _runtime_faults(self) -> Iterator[Fault]:
+        chosen = self.asked_runtime
+        if chosen == "auto" and all(self.needs.values()):
+            names = [f"{' and '.join(keys)} for {each} only" for each, keys in self.needs.items()]
+            bound = f"no runtime can do it all: {', '.join(names)}"
+            yield Fault("runtime", bound, "remove the settings of one of them")
+        marks = dict(self._limited())
+        for runtime, keys in self.needs.items() if chosen != "auto" else ():
+            for key in keys:
+                if chosen not in (runtime, *marks.get(key, PROCESSES).runtimes):
+                    bound = f"is for runtime {runtime} only, and runtime = {chosen!r}"
+                    yield Fault(key, bound, f"remove {key}, or set runtime to {runtime}", NAMES)
+
+    def _group_faults(self) -> Iterator[Fault]:
+        key = node_settings.GROUPS
+        if not self.node_groups:
+            return
+        for name, unset in (("workers", self.worker_count == 2), ("worker", not self.worker)):
+            if not unset:
+                bound = f"is for workers that are alike, and {key} is set"
+                yield Fault(name, bound, f"remove {name}, or {key}")
+        sizes = self.fleet.group_sizes if self.fleet else None
+        yield from node_settings.faults(self.node_groups, sizes)
+        if self.asked_runtime == "docker" and self.growing:
+            bound = "grows only where nodes are processes, and runtime = 'docker'"
+            action = "set count in place of min and max, or runtime to process"
+            yield Fault(key, bound, action, "a group with max")
+
+    def _dataset_faults(self) -> Iterator[Fault]:
+        data = self.dataset
+        if data and self.asked_runtime == "process" and "volume" in data.model_fields_set:
+            bound = "is a Docker volume, and runtime = 'process' has the images in dataDir"
+            yield Fault("dataset.volume", bound, "remove dataset.volume")
+        if data and self.on_hosts:
+            bound = "fills a folder of this machine, and the nodes are on others"
+            action = "remove dataset, and have setupCommands put the images there"
+            yield Fault("dataset", bound, action, NAMES)
+
+    def _cidr_faults(self) -> Iterator[Fault]:
+        yield from container_settings.cidr_faults(
+            self.allowed_cidrs, self.publish_address, self.renting
+        )
+
+    def _grafana_faults(self) -> Iterator[Fault]:
+        if self.of_services[grafana.ANONYMOUS] and not self.of_services["grafana"]:
+            bound = "does nothing with grafana = 'false'"
+            yield Fault(grafana.ANONYMOUS, bound, "set it to false, or grafana to true")
+
+    def _accelerator_faults(self) -> Iterator[Fault]:
+        if self.accelerator != "none" and self.asked_runtime != kubernetes_settings.KEY:
+            yield from node_settings.accelerator_faults(
+                self.accelerator, self.head_node, self.node_kinds
+            )
+
+    def _digest_faults(self) -> Iterator[Fault]:
+        if self.require_digests:
+            yield from container_settings.digest_faults(self.images, self.build_args, self.programs)
+
+    def _machine_faults(self) -> Iterator[Fault]:
+        if not self.on_hosts:
+            for key, only in self._limited():
+                if only.machines:
+                    asking = " nor ".join(source.setting for source in sources.SOURCES)
+                    bound = f"is for other machines only, and neither {asking} is set"
+                    yield Fault(key, bound, f"remove {key}, or set one of them")
+        elif self.owner and not self.renting:
+            yield Fault("owner", "is a tag of rented machines", "remove owner")
+
+    def _placed_faults(self) -> Iterator[Fault]:
+        if not self.fleet:
+            return
+        named, machines = self.growing or self.node_groups, self.on_hosts
+        yield from self.fleet.group_faults(self.node_kinds if named else ())
+        if not named and self.worker_count not in (2, machines):
+            bound = f"each of the {machines} hosts has one worker"
+            yield Fault("workers", bound, "remove workers")
+        if self.asked_store == tools.DIRECTORY and machines > 1:
+            bound = f"the other {machines - 1} machine(s) cannot read this folder"
+            yield Fault("objectStore", bound, "set objectStore to another")
+        if not self.start_ray:
+            yield from self.fleet.launcher_faults()
+            if named:
+                bound = "gives all nodes the same, and nodeGroups is set"
+                yield Fault("startRay", bound, "remove nodeGroups, or set startRay to true")
+
+    def _store_faults(self) -> Iterator[Fault]:
+        key = "storeFrom"
+        if self.store_from == self._stack:
+            yield Fault(key, "is this stack", "name another one, or remove storeFrom")
+        if self.store_from and self.on_hosts:
+            bound = "is a store of this machine, and the nodes are on others"
+            yield Fault(key, bound, "remove storeFrom")
+        if self.store_from and self.asked_store != tools.AUTO:
+            bound = f"and objectStore = {self.asked_store!r} are two stores for one stack"
+            yield Fault(key, bound, "remove one of them")
+
+    def _kubernetes_faults(self) -> Iterator[Fault]:
+        yield from kubernetes_settings.faults(self, self._stack)
+
+    def _pod_image_faults(self) -> Iterator[Fault]:
+        if self.asked_runtime == kubernetes_settings.KEY:
+            yield from kubernetes_settings.image_faults(self)
+
+    def _pod_gpu_faults(self) -> Iterator[Fault]:
+        if self.asked_runtime == kubernetes_settings.KEY:
+            yield from kubernetes_settings.gpu_faults(self)
+
+    def _folder_faults(self) -> Iterator[Fault]:
+        state, data = self.state_dir, self.data_dir
+        text, used = str(data), self.runtime in ("auto", "process")
+        if used and text.isprintable() and not IN_URL.fullmatch(text):
+            bound = "is part of a URL: at most 255 letters a-z or A-Z, digits and /._~@+=,:-"
+            action = "set dataDir to such a folder, or runtime to docker"
+            yield Fault("dataDir", bound, action, text)
+        # Folders of another machine are checked there.
+        look = folders.is_reserved if self.on_hosts else folders.refused
+        reserved = False
+        for key, folder in (("stateDir", state), ("dataDir", data)):
+            if reason := look(folder):
+                bound = f"{reason}, and destroy removes what {key} names"
+                yield Fault(key, bound, folders.ADVICE, str(folder))
+                reserved = True
+        text = str(state)
+        if not STATE_DIR.fullmatch(text):
+            bound = "must hold letters, digits and . _ / - only"
+            yield Fault("stateDir", bound, "choose such a path", text)
+        if len(text.encode()) > STATE_DIR_LIMIT:
+            bound = f"must be at most {STATE_DIR_LIMIT} bytes long, or Ray's sockets do not fit"
+            yield Fault("stateDir", bound, "choose a shorter path, such as /var/tmp/ty", text)
+        # A reserved folder is a fault already; it holds most others: a second says nothing.
+        if not reserved and (state == data or state in data.parents or data in state.parents):
+            bound = f"must not be, hold or be in dataDir ({data}): destroy removes all of it"
+            yield Fault("stateDir", bound, "choose two separate folders", text)
+
+    def _replica_faults(self) -> Iterator[Fault]:
+        of_bucket = (replica.ENDPOINT, replica.ACCESS, replica.SECRET)
+        key, place = replica.TO, self.of_services[replica.TO]
+        given = [each for each in of_bucket if self.of_services[each]]
+        if place.startswith(replica.BUCKET):
+            if missing := [each for each in of_bucket if each not in given]:
+                action = "set what is missing, keys with `python -m engine config set --secret`"
+                yield Fault(key, f"lacks {' and '.join(missing)}", action)
+            return
+        for each in given:
+            bound = f"is of a bucket, and {key} = {place!r}"
+            yield Fault(each, bound, f"remove it, or set {key} to s3://<bucket>")
+        for name, folder in (("dataDir", self.data_dir), ("stateDir", self.state_dir)):
+            if place and Path(place).is_relative_to(folder):
+                bound = f"is in {name} ({folder}), and is lost with it"
+                yield Fault(key, bound, "name a folder on another disk, or a bucket")
+
+    def _idle_faults(self) -> Iterator[Fault]:
+        minutes, cpu, gpu = idle_end.MINUTES, idle_end.CPU_PERCENT, idle_end.GPU_PERCENT
+        set_ = self.of_services
+        if set_[minutes] and not (self.fleet and self.fleet.ends_itself):
+            bound = "needs rented machines that end themselves: lambdaCloud with ttlHours"
+            yield Fault(minutes, bound, f"set lambdaCloud.ttlHours, or remove {minutes}")
+        for key, needs in ((gpu, cpu), (cpu, minutes)):
+            if set_[key] and not set_[needs]:
+                yield Fault(key, f"does nothing without {needs}", f"set {needs} too")
+
+    def _port_faults(self) -> Iterator[Fault]:
+        used: dict[int, str] = {}
+        for key, port in self.ports.items():
+            if key == "agentPort":
+                continue
+            if port in used:
+                action = f"set {key} or {used[port]} to another port"
+                yield Fault(key, f"must differ from {used[port]}", action)
+            used.setdefault(port, key)
+        first = self.ports["agentPort"]
+        count = self.on_hosts or sum(group.count for group in self.node_kinds)
+        last = first + min(max(count, 1), MAX_WORKERS)
+        if last > LAST_PORT:
+            bound = (
+                f"one port for the head and each worker, up to {last}, must not pass {LAST_PORT}"
+            )
+            yield Fault("agentPort", bound, f"set agentPort to {LAST_PORT - last + first}")
+        for port, key in used.items():
+            if first <= port <= last:
+                bound = f"the agents' ports {first} to {last} must not hold {key} = {port}"
+                yield Fault("agentPort", bound, f"set agentPort or {key} to another port")
+        if self.asked_runtime == kubernetes_settings.KEY:
+            yield from kubernetes_settings.port_faults(self.ports)
+
+
+OF_SERVICES: dict[str, Setting] = {
+    key: setting for service in services.ALL for key, setting in service.settings.items()
+}
+PORT = Annotated[int, whole(FIRST_PORT, LAST_PORT)]
+
+
+def _declared(setting: Setting) -> tuple[Any, Any]:
+    """Return the type of a service's setting, and its field."""
+    kind: Any = type(setting.default)
+    if setting.words:
+        kind = Annotated[kind, one_of(setting.words)]
+    elif setting.pattern:
+        kind = Annotated[
+            str,
+            matching(setting.pattern, setting.bound, setting.action, secret=setting.secret),
+        ]
+    elif setting.most:
+        check = Field(ge=0, le=setting.most)
+        kind = Annotated[kind, Says(setting.bound, setting.action, check)]
+    if setting.runtimes:
+        kind = Annotated[kind, Only(setting.runtimes)]
+    return kind, Field(
+        default=setting.default, description=setting.description, repr=not setting.secret
+    )
+
+
+# All settings of a stack, in the order of the list of settings.
+TREE: type[Settings] = create_model(
+    "TREE",
+    __base__=Settings,
+    **{each.setting: (each.declared, each.field) for each in sources.SOURCES},
+    **{cloud.api_key: (str, cloud.api_key_field) for cloud in sources.CLOUDS},
+    **{key: _declared(setting) for key, setting in OF_SERVICES.items()},
+    **{
+        key: (PORT, Field(default=port.default, description=port.description))
+        for key, port in services.PORTS.items()
+    },
+)
 
 
 def read(host: LocalHost) -> Settings:
@@ -192,8 +679,8 @@ def read(host: LocalHost) -> Settings:
                 f"`python -m engine config set --secret {key}`"
             )
             raise pulumi.RunError(typed.commands(text, stack))
-    for key, kind in _of_services(Text).items():
-        if kind.secret and raw.get(key) and not is_config_secret(prefix + key):
+    for key, setting in OF_SERVICES.items():
+        if setting.secret and raw.get(key) and not is_config_secret(prefix + key):
             text = (
                 f"{key} is in Pulumi.{stack}.yaml in the clear: anyone who has the file "
                 f"can use it. Store it with `python -m engine config set --secret {key}`"
@@ -203,7 +690,7 @@ def read(host: LocalHost) -> Settings:
 
 
 def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
-    """Check raw settings and fill in the defaults that depend on the machine.
+    """Check raw settings; those that are left out have their defaults.
 
     Args:
         raw: text of each setting, objects as JSON.
@@ -213,328 +700,38 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     Raises:
         pulumi.RunError: the settings have faults; the message lists all of them.
     """
-    reader = Reader(raw)
-    head, worker = node_settings.node(reader, "head"), node_settings.node(reader, "worker")
-    fleet = _fleet(reader)
-    groups = node_settings.groups(reader, worker, fleet.group_sizes if fleet else None)
-    count = sum(group.count for group in groups)
-    values: dict[str, Any] = {
-        "accelerator": reader.choice("accelerator", ACCELERATORS),
-        "container_prefix": reader.matching(
-            "containerPrefix",
-            PREFIX,
-            f"must be at most {PREFIX_LIMIT} letters, digits and . _ - after a letter or digit",
-            "set containerPrefix to such a text, such as lab-",
-        ),
-        "images": container_settings.images(reader),
-        "build_args": container_settings.build_args(reader),
-        "image_python": reader.choice("imagePython", versions.IMAGE_PYTHONS),
-        "container_limits": container_limits.read(reader),
-        "connections_per_address": reader.integer(
-            "connectionsPerAddress", MIN_CONNECTIONS, MAX_CONNECTIONS
-        ),
-        "dataset": container_settings.dataset(reader),
-        "kubernetes": kubernetes_settings.read(reader),
-        "allowed_cidrs": container_settings.allowed_cidrs(reader),
-        "publish_address": container_settings.publish_address(reader),
-        "of_services": {
-            key: _value(reader, key, kind)
-            for service in services.ALL
-            for key, kind in service.settings.items()
-        },
-        "rotated": _rotated(reader),
-        "fleet": fleet,
-        "owner": reader.text("owner"),
-        "ssh_key_file": host_settings.ssh_key_file(reader),
-        "setup_commands": host_settings.setup_commands(reader),
-        "python_environment": host_settings.python_environment(reader),
-        "start_ray": reader.boolean("startRay"),
-        "object_store": reader.choice("objectStore", OBJECT_STORES),
-        "store_from": reader.matching(
-            STORE_FROM, STACK_NAME, "must be the name of a stack", "name another stack"
-        ),
-        "bucket": reader.matching(
-            "bucket",
-            BUCKET,
-            "must be 3 to 63 lowercase letters, digits and hyphens, no hyphen at either end",
-            "set bucket to such a name",
-        ),
-        "keep_data": reader.boolean("keepData"),
-        "worker": worker,
-        "groups": {group.name: group.fields for group in groups if group.name},
-        "growing": tuple(group for group in groups if group.growth),
-        "start_timeout_seconds": reader.integer(
-            "startTimeoutSeconds", MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
-        ),
-        "drain_seconds": reader.integer("drainSeconds", 0, MAX_TIMEOUT_SECONDS),
-    }
-    values["runtime"] = _runtime(reader, grows=any(group.growth for group in groups))
-    machines = values["on_hosts"] = values["fleet"].most(groups) if values["fleet"] else 0
-    data, state = local.data_folder(stack), local.runtime_folder(stack)
-    if machines:
-        # The same wherever the stack is brought up: ~ is that of the host's user.
-        data, state = HOST_DATA / stack, local.host_folder(stack)
-    values["data_dir"] = reader.folder("dataDir", data)
-    text, used = str(values["data_dir"]), values["runtime"] in ("auto", "process")
-    if used and text.isprintable() and not IN_URL.fullmatch(text):
-        reader.fault(
-            "dataDir",
-            text,
-            "is part of a URL: at most 255 letters a-z or A-Z, digits and /._~@+=,:-",
-            "set dataDir to such a folder, or runtime to docker",
-        )
-    values["state_dir"] = reader.folder("stateDir", state)
-    ports = {key: reader.integer(key, FIRST_PORT, LAST_PORT) for key in services.PORTS}
-    of_services = values["of_services"]
-    if of_services[grafana.ANONYMOUS] and not of_services["grafana"]:
-        bound = "does nothing with grafana = 'false'"
-        reader.fault(grafana.ANONYMOUS, "true", bound, "set it to false, or grafana to true")
-    on_kubernetes = values["runtime"] == kubernetes_settings.KEY
-    if values["accelerator"] in ACCELERATORS[1:] and not on_kubernetes:
-        node_settings.check_accelerator(reader, values["accelerator"], head, groups)
-    values["require_digests"] = container_settings.require_digests(
-        reader, values["images"], values["build_args"], _programs(values)
-    )
-    _check_hosts(reader, values, machines, groups)
-    if values["store_from"]:
-        _check_store_from(reader, values["store_from"], stack, machines)
-        values["object_store"] = tools.DIRECTORY  # it has none of its own
-    kubernetes_settings.check(
-        reader,
-        values,
-        stack,
-        _programs(values),
-        nodes={"head": head, **{group.key: group.fields for group in groups}},
-        ports=ports,
-    )
-    _check_folders(reader, values["state_dir"], values["data_dir"], elsewhere=machines > 0)
-    replica_settings.check(reader, values["data_dir"], values["state_dir"])
-    _check_idle_end(reader, values["fleet"])
-    _check_ports(reader, ports, machines or count)
-    keys = sorted(_keys())
-    for key in sorted(set(raw) - set(keys)):
-        reader.unknown(key, raw[key], key, keys)
-    if reader.faults:
-        count_text = f"{len(reader.faults)} fault{'s' if len(reader.faults) > 1 else ''}"
-        lines = "\n".join(f"  - {fault}" for fault in reader.faults)
+    declared = TREE.declared()
+    given = {key: model.parsed(declared[key], raw[key]) for key in raw if key in declared}
+    found = [
+        model.unknown(key, key, sorted(declared)) for key in sorted(raw.keys() - declared.keys())
+    ]
+    wrong: set[str] = set()
+    try:
+        settings = _made(given, host, stack)
+    except ValidationError as error:
+        found += model.faults_of(error, TREE, given)
+        wrong = {str(each["loc"][0]) for each in error.errors(include_url=False)}
+        right = {key: each for key, each in given.items() if key not in wrong}
+        settings = _made(right, host, stack)
+    for name, each in TREE.model_fields.items():
+        if (each.alias or name) in wrong:
+            del settings.__dict__[name]  # a check that asks for it ends
+    for check in (each for name, each in vars(Settings).items() if name.endswith("_faults")):
+        try:
+            found.extend(check(settings))  # each is on its own
+        except AttributeError:
+            if not wrong:
+                raise
+    if found:
+        count = f"{len(found)} fault{'s' if len(found) > 1 else ''}"
+        lines = "\n".join(f"  - {fault.line({**raw, **given})}" for fault in found)
         text = (
-            f"The settings of stack {stack} have {count_text} (Pulumi.{stack}.yaml; "
+            f"The settings of stack {stack} have {count} (Pulumi.{stack}.yaml; "
             f"docs/configuration.md explains each key):\n{lines}"
         )
         raise pulumi.RunError(typed.commands(text, stack))
-    devices = 0 if values["accelerator"] == "none" else 1
-    if on_kubernetes:
-        workers = kubernetes_settings.workers(groups, devices)
-    else:
-        workers = () if machines else node_settings.workers(groups, host, devices)
-    return Settings(
-        head=node_settings.head(head),
-        workers=workers,
-        ports=ports,
-        **values,
-    )
+    return settings
 
 
-def _value(reader: Reader, key: str, kind: type[bool] | tuple[str, ...] | Text) -> bool | str:
-    if isinstance(kind, Text):
-        pattern = re.compile(kind.pattern)
-        return reader.matching(key, pattern, kind.bound, kind.action, shown=not kind.secret)
-    return reader.choice(key, kind) if isinstance(kind, tuple) else reader.boolean(key)
-
-
-def _programs(values: Mapping[str, Any]) -> set[str]:
-    """Return the programs that run as containers, by the settings."""
-    settings: Any = SimpleNamespace(**values)
-    return {each.program for each in images.IN_CONTAINERS if each.wanted(settings)}
-
-
-def _of_services(kind: type) -> dict[str, Any]:
-    """Return the settings of services that are of a kind."""
-    return {
-        key: value
-        for service in services.ALL
-        for key, value in service.settings.items()
-        if isinstance(value, kind)
-    }
-
-
-def _keys() -> set[str]:
-    """Return the keys of all settings."""
-    derived = {"fleet", "groups", "growing", "ofServices", "onHosts", "ports"}
-    own = {_camel(field.name) for field in fields(Settings)} - derived
-    own.add(node_settings.GROUPS)
-    return own | {*_of_services(object)} | sources.KEYS | services.PORTS.keys()
-
-
-def _runtime(reader: Reader, *, grows: bool) -> str:
-    """Return the runtime; for "auto" the one that other settings need, if any does.
-
-    Args:
-        reader: of the settings.
-        grows: whether a group of nodes grows.
-    """
-    chosen = reader.choice("runtime", RUNTIMES)
-    given = {
-        runtime: [key for key, text in neutral.items() if reader.raw.get(key, text).strip() != text]
-        for runtime, neutral in ONLY_FOR.items()
-    }
-    if reader.raw.get("objectStore") == "directory":
-        given["process"].append("objectStore")
-    if chosen == "auto" and grows:
-        given["process"].append(node_settings.GROUPS)
-    elif chosen == "docker" and grows:
-        bound = "grows only where nodes are processes, and runtime = 'docker'"
-        action = "set count in place of min and max, or runtime to process"
-        reader.fault(node_settings.GROUPS, "a group with max", bound, action)
-    if chosen == "auto" and "volume" in reader.fields("dataset"):
-        given["docker"].append("dataset.volume")
-    if sources.renting(reader) and "allowedCidrs" in given["docker"]:
-        given["docker"].remove("allowedCidrs")  # there it is a setting of the firewall
-    if chosen == "auto" and given["docker"] and given["process"]:
-        names = [f"{' and '.join(keys)} for {runtime} only" for runtime, keys in given.items()]
-        bound = f"no runtime can do it all: {', '.join(names)}"
-        reader.fault("runtime", chosen, bound, "remove the settings of one of them")
-    if chosen == kubernetes_settings.KEY:
-        given = {name: [k for k in keys if k not in ON_KUBERNETES] for name, keys in given.items()}
-    named = chosen in (*ONLY_FOR, kubernetes_settings.KEY)
-    for runtime, keys in given.items():
-        if chosen == "auto" and keys:
-            return runtime
-        for key in keys if named and chosen != runtime else ():
-            # A setting's fields may be secrets by mistake, and their names tell enough.
-            value = reader.fields(key) or reader.raw[key]
-            bound = f"is for runtime {runtime} only, and runtime = {chosen!r}"
-            reader.fault(key, value, bound, f"remove {key}, or set runtime to {runtime}")
-    return chosen
-
-
-def _rotated(reader: Reader) -> dict[str, int]:
-    """Return how often each secret was rotated."""
-    action = "remove it: `make rotate` writes it"
-    found = reader.object("rotated", action)
-    for name, times in found.items():
-        if name not in secret.ROTATABLE:
-            reader.unknown(f"rotated.{name}", times, name, secret.ROTATABLE)
-        elif type(times) is not int or not 1 <= times <= MAX_ROTATIONS:
-            bound = f"must be a whole number from 1 to {MAX_ROTATIONS}"
-            reader.fault(f"rotated.{name}", times, bound, action)
-    return {name: times for name, times in found.items() if type(times) is int}
-
-
-def _fleet(reader: Reader) -> FleetSettings | None:
-    """Return the source of the stack's machines, None for this one alone."""
-    asked = [(source.setting, source.read(reader)) for source in sources.SOURCES]
-    found = [(setting, fleet) for setting, fleet in asked if fleet]
-    for (setting, fleet), (other, _) in itertools.pairwise(found):
-        bound = f"and {other} are two places for one stack"
-        reader.fault(setting, f"{fleet.count} hosts", bound, "remove one of them")
-    return found[-1][1] if found else None
-
-
-def _check_hosts(
-    reader: Reader, values: Mapping[str, Any], machines: int, groups: Sequence[NodeGroup]
-) -> None:
-    """Check settings that conflict with other machines, or need them."""
-    if not machines:
-        for key, text in ONLY_FOR_HOSTS.items():
-            if reader.raw.get(key, text).strip() != text:
-                asking = " nor ".join(source.setting for source in sources.SOURCES)
-                bound = f"is for other machines only, and neither {asking} is set"
-                reader.fault(key, reader.raw[key], bound, f"remove {key}, or set one of them")
-        return
-    names = [group.name for group in groups if group.name]
-    values["fleet"].check_groups(reader, groups if names else ())
-    if not names and reader.raw.get("workers", "2") != "2" and groups[0].count != machines:
-        bound = f"each of the {machines} hosts has one worker"
-        reader.fault("workers", groups[0].count, bound, "remove workers")
-    if names and not values["start_ray"]:
-        bound = "gives all nodes the same, and nodeGroups is set"
-        reader.fault("startRay", "false", bound, "remove nodeGroups, or set startRay to true")
-    if reader.raw.get("objectStore") == "directory" and machines > 1:
-        bound = f"the other {machines - 1} machine(s) cannot read this folder"
-        reader.fault("objectStore", "directory", bound, "set objectStore to another")
-    if values["dataset"]:
-        bound = "fills a folder of this machine, and the nodes are on others"
-        action = "remove dataset, and have setupCommands put the images there"
-        reader.fault("dataset", reader.fields("dataset"), bound, action)
-    if values["owner"] and not sources.renting(reader):
-        reader.fault("owner", values["owner"], "is a tag of rented machines", "remove owner")
-    if not values["start_ray"]:
-        values["fleet"].check_launcher(reader)
-
-
-def _check_store_from(reader: Reader, name: str, stack: str, machines: int) -> None:
-    if name == stack:
-        reader.fault(STORE_FROM, name, "is this stack", "name another one, or remove storeFrom")
-    if machines:
-        bound = "is a store of this machine, and the nodes are on others"
-        reader.fault(STORE_FROM, name, bound, "remove storeFrom")
-    if reader.raw.get("objectStore", tools.AUTO) != tools.AUTO:
-        bound = f"and objectStore = {reader.raw['objectStore']!r} are two stores for one stack"
-        reader.fault(STORE_FROM, name, bound, "remove one of them")
-
-
-def _check_idle_end(reader: Reader, fleet: FleetSettings | None) -> None:
-    """Note an end for idleness of machines that cannot end themselves."""
-    minutes = reader.raw.get(idle_end.MINUTES, idle_end.NEVER).strip()
-    whole = minutes.isdecimal() and minutes != idle_end.NEVER
-    if whole and not (fleet and fleet.ends_itself):
-        bound = "needs rented machines that end themselves: lambdaCloud with ttlHours"
-        action = f"set lambdaCloud.ttlHours, or remove {idle_end.MINUTES}"
-        reader.fault(idle_end.MINUTES, minutes, bound, action)
-    for key, needs in (
-        (idle_end.GPU_PERCENT, idle_end.CPU_PERCENT),
-        (idle_end.CPU_PERCENT, idle_end.MINUTES),
-    ):
-        value, needed = (reader.raw.get(each, idle_end.NEVER).strip() for each in (key, needs))
-        if value.isdecimal() and value != idle_end.NEVER and needed == idle_end.NEVER:
-            reader.fault(key, value, f"does nothing without {needs}", f"set {needs} too")
-
-
-def _check_folders(reader: Reader, state: Path, data: Path, *, elsewhere: bool) -> None:
-    # Folders of another machine are checked there.
-    look = folders.is_reserved if elsewhere else folders.refused
-    reserved = False
-    for key, folder in (("stateDir", state), ("dataDir", data)):
-        # A path that is a fault already is not checked: with a zero byte that would raise.
-        whole = ".." not in folder.parts and str(folder).isprintable()
-        if whole and (reason := look(folder)):
-            bound = f"{reason}, and destroy removes what {key} names"
-            reader.fault(key, str(folder), bound, folders.ADVICE)
-            reserved = True
-    text = str(state)
-    if not STATE_DIR.fullmatch(text):
-        bound = "must hold letters, digits and . _ / - only"
-        reader.fault("stateDir", text, bound, "choose such a path")
-    if len(text.encode()) > STATE_DIR_LIMIT:
-        bound = f"must be at most {STATE_DIR_LIMIT} bytes long, or Ray's sockets do not fit"
-        reader.fault("stateDir", text, bound, "choose a shorter path, such as /var/tmp/ty")
-    # A reserved folder is a fault already; it holds most others, so a second would say nothing.
-    if not reserved and (state == data or state in data.parents or data in state.parents):
-        bound = f"must not be, hold or be in dataDir ({data}): destroy removes all of it"
-        reader.fault("stateDir", text, bound, "choose two separate folders")
-
-
-def _check_ports(reader: Reader, ports: dict[str, int], workers: int) -> None:
-    used: dict[int, str] = {}
-    for key, port in ports.items():
-        if key == "agentPort":
-            continue
-        if port in used:
-            bound = f"must differ from {used[port]}"
-            reader.fault(key, port, bound, f"set {key} or {used[port]} to another port")
-        used.setdefault(port, key)
-    first = ports["agentPort"]
-    last = first + min(max(workers, 1), node_settings.MAX_WORKERS)
-    if last > LAST_PORT:
-        bound = f"one port for the head and each worker, up to {last}, must not pass {LAST_PORT}"
-        reader.fault("agentPort", first, bound, f"set agentPort to {LAST_PORT - last + first}")
-    for port, key in used.items():
-        if first <= port <= last:
-            bound = f"the agents' ports {first} to {last} must not hold {key} = {port}"
-            reader.fault("agentPort", first, bound, f"set agentPort or {key} to another port")
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+def _made(given: Mapping[str, Any], host: LocalHost, stack: str) -> Settings:
+    return TREE.model_validate(given, by_alias=True, by_name=False, context=(host, stack))

@@ -5,48 +5,30 @@ are far above the needs of a service; those of Ray's nodes follow from their res
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
 from cluster import services
 from cluster.descriptor import Limit
-from infra.reader import Reader
+from infra.model import Known, Meaning, Model, whole
 
-KEY = "containerLimits"
-FIELDS = ("memoryMib", "processes")
-LEAST = {"memoryMib": 64, "processes": 64}
-MOST = {"memoryMib": 1024 * 1_000_000, "processes": 4_194_304}  # the kernel has no more process ids
 WORKER = "ray-worker"  # stands for all of them
-
-
 DEFAULTS = {each.name: each.limit for each in services.ALL} | {WORKER: services.RAY.limit}
 
 
-def read(reader: Reader) -> dict[str, dict[str, int]]:
-    """Return the bounds that are set, by service and field."""
-    given = reader.object(KEY, f"write bounds by service: {', '.join(DEFAULTS)}")
-    for service, bounds in given.items():
-        key = f"{KEY}.{service}"
-        if service not in DEFAULTS:
-            reader.unknown(key, bounds, service, DEFAULTS)
-        elif not isinstance(bounds, dict):
-            reader.fault(key, bounds, "must be an object", f"write {{{': …, '.join(FIELDS)}: …}}")
-        else:
-            for field, value in bounds.items():
-                _check(reader, f"{key}.{field}", field, value)
-    return given
+class Bounds(Model):
+    """Bounds that are set for one service; None for its default."""
+
+    memory_mib: Annotated[int | None, whole(64, 1024 * 1_000_000)] = None
+    processes: Annotated[int | None, whole(64, 4_194_304)] = None  # the kernel has no more ids
 
 
-def _check(reader: Reader, key: str, field: str, value: Any) -> None:
-    if field not in FIELDS:
-        reader.unknown(key, value, field, FIELDS)
-        return
-    low, high = LEAST[field], MOST[field]
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        bound = f"must be a whole number from {low} to {high}"
-        reader.fault(key, value, bound, f"set {key} within it")
+Limits = Annotated[
+    dict[Annotated[str, Known(tuple(DEFAULTS))], Bounds],
+    Meaning("must be an object", f"write bounds by service: {', '.join(DEFAULTS)}"),
+]
 
 
-def of(service: str, given: Mapping[str, Mapping[str, int]]) -> Limit:
+def of(service: str, given: Mapping[str, Bounds]) -> Limit:
     """Return the bounds of a service.
 
     Args:
@@ -54,8 +36,8 @@ def of(service: str, given: Mapping[str, Mapping[str, int]]) -> Limit:
         given: bounds that are set.
     """
     name = WORKER if service.startswith(f"{WORKER}-") else service
-    default, mine = DEFAULTS[name], given.get(name, {})
+    default, mine = DEFAULTS[name], given.get(name, Bounds())
     return Limit(
-        memory_mib=mine.get("memoryMib", default.memory_mib),
-        processes=mine.get("processes", default.processes),
+        memory_mib=mine.memory_mib or default.memory_mib,
+        processes=mine.processes or default.processes,
     )

@@ -4,40 +4,144 @@ Deliberately absent: any look at a machine, except the size of the given one.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
 
 from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, Growth, NodeResources
+from infra.container_settings import Image
 from infra.hosts.local import LocalHost
-from infra.reader import Reader
+from infra.model import Fault, Items, Meaning, Model, Says, matching, number, whole
 
 MAX_WORKERS = 64
 MAX_AMOUNT = 1_000_000  # of CPUs, GPUs or a custom resource
-FIELDS = ("cpus", "gpus", "memoryMib", "objectStoreMib", "resources")
-ACTION = f"write its fields: {', '.join(FIELDS)}"
 GROUPS = "nodeGroups"
-RANGE = ("min", "max")
-# Of pods only; infra/kubernetes_settings.py checks them.
-POD_FIELDS = ("image", "nodeSelector", "tolerations")
-GROUP_FIELDS = ("name", "count", *RANGE, "idleMinutes", *FIELDS, *POD_FIELDS)
-IDLE_MINUTES = 5.0
-MAX_IDLE_MINUTES = 24 * 60.0
-GROUP_ACTION = f"write each group's fields: {', '.join(GROUP_FIELDS)}"
-GROUP_NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
-# Settings of workers of one kind, and the text that means unset.
-OF_ONE_KIND = {"workers": "2", "worker": "{}"}
 # Defaults of nodes.
 HEAD_MEMORY_MIB = 1024
 HEAD_OBJECT_STORE_MIB = 128
 WORKERS_MEMORY_SHARE = 0.6  # of the machine's memory, for all workers together
 WORKERS_OBJECT_STORE_SHARE = 0.1
 WORKER_OBJECT_STORE_MAX_MIB = 2048
+# Of Kubernetes nodes: a label, which may have a domain, and its value.
+NODE_LABEL = re.compile(
+    r"([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+
+Amount = Annotated[float | None, number(0, MAX_AMOUNT)]
+Mib = Annotated[int | None, whole(1, MAX_AMOUNT * 1024, "MiB")]
+
+
+def _resource(name: str) -> str:
+    if not name or name in RESERVED_RESOURCES:
+        raise ValueError
+    return name
+
+
+def _labels(chosen: dict[str, str]) -> dict[str, str]:
+    for name, label in chosen.items():
+        if not (NODE_LABEL.fullmatch(name) and LABEL_VALUE.fullmatch(label)):
+            raise ValueError
+    return chosen
+
+
+class Node(Model):
+    """What a Ray node offers to jobs; a field that is None follows from the machine."""
+
+    cpus: Amount = None
+    gpus: Amount = None
+    memory_mib: Mib = None
+    object_store_mib: Annotated[
+        int | None, whole(OBJECT_STORE_MIN_MIB, MAX_AMOUNT * 1024, "MiB")
+    ] = None
+    resources: Annotated[
+        dict[
+            Annotated[
+                str,
+                Says(
+                    f"must be a name other than {', '.join(sorted(RESERVED_RESOURCES))}",
+                    "use the field of its own",
+                    AfterValidator(_resource),
+                ),
+            ],
+            Amount,
+        ],
+        Meaning("must be an object of amounts by name", "write it as {name: amount}"),
+    ] = Field(default={})
+
+
+class Toleration(Model):
+    """A taint that pods tolerate."""
+
+    key: str = ""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: str | None = None
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what the API refuses: Exists has no value, and only Exists is for any key."""
+        exists = self.operator == "Exists"
+        if not self.model_fields_set or (self.value is not None if exists else not self.key):
+            yield Fault("", "", "")
+
+
+class Group(Node):
+    """Workers that are alike, and how many there are; image and the rest are of pods."""
+
+    name: Annotated[
+        str,
+        matching(
+            r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?",
+            "must be 1 to 32 lowercase letters, digits and hyphens after a letter",
+            "give the group such a name, such as gpu",
+        ),
+    ]
+    count: Annotated[int, whole(1, MAX_WORKERS)] = 1
+    min: Annotated[int, whole(0, MAX_WORKERS)] = 0
+    max: Annotated[int, whole(1, MAX_WORKERS)] = 0
+    idle_minutes: Annotated[
+        float,
+        Says(
+            "must be a number of minutes above 0, at most 1440",
+            "set {key} within it",
+            Field(gt=0, le=1440),
+            kind=int | float,
+        ),
+    ] = 5
+    image: Image | None = None
+    node_selector: Annotated[
+        dict[str, str],
+        Says(
+            "must be an object of labels, all of them texts",
+            'write {label: "value"}; kubectl get nodes --show-labels lists them',
+            AfterValidator(_labels),
+        ),
+    ] = Field(default={})
+    tolerations: Annotated[
+        Items[Toleration],
+        Says(
+            "must be an array of objects with key (a text), operator (Equal or Exists), value (a "
+            "text), effect (NoSchedule, PreferNoSchedule, NoExecute)",
+            "write what the nodes' taints ask for: kubectl describe nodes",
+        ),
+    ] = ()
+
+    @property
+    def grows(self) -> bool:
+        """Whether Ray's autoscaler starts and ends its nodes."""
+        return bool(self.model_fields_set & GROWTH)
+
+
+GROWTH = {"min", "max", "idle_minutes"}
+OF_GROUPS = {"name", "count", *GROWTH}
+OF_PODS = {"image", "nodeSelector", "tolerations"}  # as settings name them
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
-    """Workers that are alike.
+    """Workers that are alike, in the numbers of their stack.
 
     Attributes:
         name: of the group, "" where all workers are alike.
@@ -55,6 +159,84 @@ class NodeGroup:
     def key(self) -> str:
         """The name of its fields in faults."""
         return f"{GROUPS}.{self.name}" if self.name else "worker"
+
+
+def groups(given: Sequence[Group], sizes: Mapping[str, int] | None) -> tuple[NodeGroup, ...]:
+    """Return the groups with their numbers.
+
+    Args:
+        given: their settings.
+        sizes: how many hosts name each group; None where groups have sizes of their own.
+    """
+    found = []
+    for group in given:
+        count = group.max if group.grows else group.count
+        if sizes is not None:
+            count = sizes.get(group.name, 0)
+        growth = Growth(least=group.min, idle_seconds=group.idle_minutes * 60)
+        fields = group.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=OF_GROUPS)
+        found.append(
+            NodeGroup(
+                name=group.name,
+                count=count,
+                fields=fields,
+                growth=growth if group.grows and count else None,
+            )
+        )
+    return tuple(found)
+
+
+def faults(given: Sequence[Group], sizes: Mapping[str, int] | None) -> Iterator[Fault]:
+    """Yield faults of groups taken together; see groups."""
+    names = [group.name for group in given]
+    for index, group in enumerate(given):
+        key, sized = f"{GROUPS}[{index}]", {"count", "max"} & group.model_fields_set
+        if group.name in names[:index]:
+            yield Fault(f"{key}.name", "is the name of two groups", "give one another name")
+        most, bound, action = group.max, "below max", "lower min, or set count in place of both"
+        if sizes is not None:
+            most = sizes.get(group.name, 0)
+            bound, action = f"below its {most} hosts", "lower min, or remove it"
+            for part in sorted(sized):
+                why = "must not be set: the group is of the hosts that name it"
+                yield Fault(f"{key}.{part}", why, f"remove {part}")
+        elif group.grows and "count" in sized:
+            why = "is for a group of one size, and min or max is set"
+            yield Fault(f"{key}.count", why, "remove count, or min, max and idleMinutes")
+        elif group.grows and not most:
+            why = f"must be a whole number from 1 to {MAX_WORKERS}"
+            yield Fault(f"{key}.max", why, "set how many nodes the group has at most", 0)
+        if group.grows and most and group.min >= most:
+            yield Fault(
+                f"{key}.min", f"must be a whole number from 0 to {most - 1}, {bound}", action
+            )
+    if (total := sum(group.count for group in groups(given, sizes))) > MAX_WORKERS:
+        bound = f"must have {MAX_WORKERS} workers at most in all"
+        yield Fault(GROUPS, bound, "lower count", f"{total} workers")
+
+
+def accelerator_faults(
+    accelerator: str, head: Node, groups: Sequence[NodeGroup]
+) -> Iterator[Fault]:
+    """Yield settings that conflict with an accelerator's devices."""
+    with_it = f"with accelerator = {accelerator!r}"
+    if head.gpus:
+        bound = f"must be 0 {with_it}: the devices are for the workers"
+        yield Fault("head.gpus", bound, "remove head.gpus")
+    for group in groups:
+        gpus = group.fields.get("gpus")
+        least = 0 if group.name else 1  # a group may have no devices if another has
+        if gpus is None:
+            continue
+        if gpus < least or gpus % 1:
+            bound = f"must be a whole number of devices, {least} or more, {with_it}"
+            action = "set it so, or set accelerator to none"
+            yield Fault(f"{group.key}.gpus", bound, action, gpus)
+        elif gpus > 1 and accelerator == "nvidia":
+            # pulumi-docker's `gpus` reads the text after a comma in a list of devices as a count.
+            bound = f"must be 1 {with_it}: a container gets one of NVIDIA's devices"
+            action = "remove it, and have as many workers as devices"
+            yield Fault(f"{group.key}.gpus", bound, action, gpus)
 
 
 def head(fields: Mapping[str, Any]) -> NodeResources:
@@ -105,177 +287,3 @@ def _worker(
         resources=fields.get("resources", {}),
         threads=cpus if fields.get("cpus", cpus) > cpus else None,
     )
-
-
-def node(reader: Reader, key: str) -> dict[str, Any]:
-    """Return the fields of `head` or `worker`."""
-    fields = reader.object(key, ACTION)
-    for name, value in fields.items():
-        _check_field(reader, f"{key}.{name}", name, value)
-    return fields
-
-
-def groups(
-    reader: Reader, worker: Mapping[str, Any], hosts: Mapping[str, int] | None
-) -> tuple[NodeGroup, ...]:
-    """Return the groups of workers; one without a name where no groups are set.
-
-    Args:
-        reader: of the settings.
-        worker: fields of the setting `worker`.
-        hosts: how many hosts name each group; None where groups have sizes of their own.
-    """
-    count = reader.integer("workers", 1, MAX_WORKERS)
-    given = reader.array(GROUPS, GROUP_ACTION)
-    if not given:
-        return (NodeGroup(name="", count=count, fields=worker),)
-    for key, text in OF_ONE_KIND.items():
-        if reader.raw.get(key, text).strip() != text:
-            bound = f"is for workers that are alike, and {GROUPS} is set"
-            reader.fault(key, reader.raw[key], bound, f"remove {key}, or {GROUPS}")
-    found: dict[str, NodeGroup] = {}
-    for index, value in enumerate(given):
-        group = _group(reader, f"{GROUPS}[{index}]", value, hosts)
-        if group and group.name in found:
-            bound = "is the name of two groups"
-            reader.fault(f"{GROUPS}[{index}].name", group.name, bound, "give one another name")
-        if group:
-            found[group.name] = group
-    total = sum(group.count for group in found.values())
-    if total > MAX_WORKERS:
-        bound = f"must have {MAX_WORKERS} workers at most in all"
-        reader.fault(GROUPS, f"{total} workers", bound, "lower count")
-    return tuple(found.values())
-
-
-def _group(
-    reader: Reader, key: str, value: Any, hosts: Mapping[str, int] | None
-) -> NodeGroup | None:
-    if not isinstance(value, dict):
-        reader.fault(key, value, "must be an object", GROUP_ACTION)
-        return None
-    own = ("name", "count", *RANGE, "idleMinutes")
-    fields = {name: each for name, each in value.items() if name not in own}
-    for name, each in fields.items():
-        if name in FIELDS:
-            _check_field(reader, f"{key}.{name}", name, each)
-        elif name not in POD_FIELDS:
-            reader.unknown(f"{key}.{name}", each, name, GROUP_FIELDS)
-    name, count = value.get("name"), value.get("count", 1)
-    usable = isinstance(name, str) and GROUP_NAME.fullmatch(name) is not None
-    if not usable:
-        bound = "must be 1 to 32 lowercase letters, digits and hyphens after a letter"
-        reader.fault(f"{key}.name", name, bound, "give the group such a name, such as gpu")
-    grown = any(part in value for part in (*RANGE, "idleMinutes"))
-    if hosts is not None:
-        for part in {"count", "max"} & value.keys():
-            bound = "must not be set: the group is of the hosts that name it"
-            reader.fault(f"{key}.{part}", value[part], bound, f"remove {part}")
-        count = hosts.get(str(name), 0)
-        growth = _growth(reader, key, value, count) if grown and count else None
-        return NodeGroup(name=str(name), count=count, fields=fields, growth=growth)
-    if grown and "count" in value:
-        bound = "is for a group of one size, and min or max is set"
-        reader.fault(f"{key}.count", count, bound, "remove count, or min, max and idleMinutes")
-    elif grown:
-        growth = _growth(reader, key, value, value.get("max", 0))
-        found = NodeGroup(name=str(name), count=value.get("max", 0), fields=fields, growth=growth)
-        return found if usable and growth else None
-    elif not _is_count(count, 1):
-        bound = f"must be a whole number from 1 to {MAX_WORKERS}"
-        reader.fault(f"{key}.count", count, bound, "set it within it")
-    elif usable:
-        return NodeGroup(name=str(name), count=count, fields=fields)
-    return None
-
-
-def _growth(reader: Reader, key: str, value: Mapping[str, Any], most: Any) -> Growth | None:
-    """Return how a group of at most so many nodes grows; None after a fault."""
-    least = value.get("min", 0)
-    idle = value.get("idleMinutes", IDLE_MINUTES)
-    faults = len(reader.faults)
-    if not _is_count(most, 1):
-        bound = f"must be a whole number from 1 to {MAX_WORKERS}"
-        reader.fault(f"{key}.max", most, bound, "set how many nodes the group has at most")
-    elif not _is_count(least, 0) or least >= most:
-        if "max" in value:
-            bound, action = "below max", "lower min, or set count in place of both"
-        else:
-            bound, action = f"below its {most} hosts", "lower min, or remove it"
-        bound = f"must be a whole number from 0 to {most - 1}, {bound}"
-        reader.fault(f"{key}.min", least, bound, action)
-    number = isinstance(idle, int | float) and not isinstance(idle, bool)
-    if not number or not 0 < idle <= MAX_IDLE_MINUTES:
-        bound = f"must be a number of minutes above 0, at most {MAX_IDLE_MINUTES:g}"
-        reader.fault(f"{key}.idleMinutes", idle, bound, "set it within it")
-    if len(reader.faults) > faults:
-        return None
-    return Growth(least=least, idle_seconds=idle * 60)
-
-
-def _is_count(value: Any, least: int) -> bool:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return whole and least <= value <= MAX_WORKERS
-
-
-def check_accelerator(
-    reader: Reader, accelerator: str, head: Mapping[str, Any], groups: Sequence[NodeGroup]
-) -> None:
-    """Note settings that conflict with an accelerator's devices."""
-    with_it = f"with accelerator = {accelerator!r}"
-    gpus: Any = head.get("gpus")
-    if _is_amount(gpus) and gpus > 0:
-        bound = f"must be 0 {with_it}: the devices are for the workers"
-        reader.fault("head.gpus", gpus, bound, "remove head.gpus")
-    for group in groups:
-        gpus = group.fields.get("gpus")
-        least = 0 if group.name else 1  # a group may have no devices if another has
-        if _is_amount(gpus) and (gpus < least or gpus % 1):
-            bound = f"must be a whole number of devices, {least} or more, {with_it}"
-            reader.fault(f"{group.key}.gpus", gpus, bound, "set it so, or set accelerator to none")
-        elif _is_amount(gpus) and gpus > 1 and accelerator == "nvidia":
-            # pulumi-docker's `gpus` reads the text after a comma in a list of devices as a count.
-            bound = f"must be 1 {with_it}: a container gets one of NVIDIA's devices"
-            action = "remove it, and have as many workers as devices"
-            reader.fault(f"{group.key}.gpus", gpus, bound, action)
-
-
-def _check_field(reader: Reader, key: str, name: str, value: Any) -> None:
-    match name:
-        case "cpus" | "gpus":
-            _check_amount(reader, key, value)
-        case "memoryMib":
-            _check_mib(reader, key, value, 1)
-        case "objectStoreMib":
-            _check_mib(reader, key, value, OBJECT_STORE_MIN_MIB)
-        case "resources" if isinstance(value, dict):
-            for resource, amount in value.items():
-                if not resource or resource in RESERVED_RESOURCES:
-                    taken = ", ".join(sorted(RESERVED_RESOURCES))
-                    bound = f"must be a name other than {taken}"
-                    reader.fault(f"{key}.{resource}", amount, bound, "use the field of its own")
-                _check_amount(reader, f"{key}.{resource}", amount)
-        case "resources":
-            bound = "must be an object of amounts by name"
-            reader.fault(key, value, bound, "write it as {name: amount}")
-        case _:
-            reader.unknown(key, value, name, FIELDS)
-
-
-def _check_amount(reader: Reader, key: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        reader.fault(key, value, "must be a number", f"set {key} to a number")
-    elif not _is_amount(value):
-        reader.fault(key, value, f"must be from 0 to {MAX_AMOUNT}", f"set {key} within it")
-
-
-def _is_amount(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 <= value <= MAX_AMOUNT
-
-
-def _check_mib(reader: Reader, key: str, value: Any, low: int) -> None:
-    high = MAX_AMOUNT * 1024
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        bound = f"must be a whole number of MiB from {low} to {high}"
-        reader.fault(key, value, bound, f"set {key} within it")

@@ -1,8 +1,9 @@
-"""Writes the list of docs/configuration.md from the settings in Pulumi.yaml.
+"""Writes the settings of Pulumi.yaml and the list of docs/configuration.md from the models.
 
     python -m infra.settings_page
 
-replaces the text between two marks of the page and keeps everything else.
+replaces the text after a mark of Pulumi.yaml, and between two marks of the page, and keeps
+everything else.
 """
 
 import json
@@ -10,15 +11,19 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
+from pydantic.fields import FieldInfo
 
+from infra import config, model
 from trainyard.access import terminal
 
 ROOT = Path(__file__).parents[1]
+PROJECT = ROOT / "Pulumi.yaml"
+MARK = "# Written by `make docs` from the models of infra.\n"
 PAGE = ROOT / "docs" / "configuration.md"
-BEGIN = "<!-- Written by `make docs` from Pulumi.yaml. -->\n"
+BEGIN = "<!-- Written by `make docs` from the models of infra. -->\n"
 END = "<!-- End of the list. -->\n"
 REFERENCE = re.compile(r"\. See docs/([\w-]+\.md)(#[\w-]+)?$")  # the end of a description
 
@@ -28,6 +33,31 @@ Schema = Mapping[str, Mapping[str, Any]]
 def listed(schema: Schema) -> str:
     """Return the settings as a Markdown list; a default shows its setting's type."""
     return "".join(_item(key, entry) for key, entry in schema.items())
+
+
+def schema() -> Schema:
+    """Return the settings as Pulumi.yaml has them, by key."""
+    return {key: _entry(declared) for key, declared in config.TREE.declared().items()}
+
+
+def _entry(declared: FieldInfo) -> dict[str, Any]:
+    kind, default = model.json_type(declared.annotation), declared.default
+    entry: dict[str, Any] = {"type": kind}
+    if kind == "array":
+        entry["items"] = {"type": model.json_type(get_args(declared.annotation)[0])}
+        default = []
+    elif kind == "object":
+        default = {}
+    return entry | {"default": default, "description": declared.description}
+
+
+def project(text: str, schema: Schema) -> str:
+    """Return the text of Pulumi.yaml with a schema; raises ValueError where the mark is missing."""
+    before, mark, _ = text.partition(MARK)
+    if not mark:
+        raise ValueError(f"there is no line {MARK.strip()}: restore it")
+    settings = yaml.safe_dump({"config": dict(schema)}, sort_keys=False, width=100)
+    return before + mark + settings
 
 
 def updated(page: str, schema: Schema) -> str:
@@ -54,7 +84,7 @@ def _target(found: re.Match[str]) -> str:
 
 if __name__ == "__main__":
     try:
-        schema = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
-        PAGE.write_text(updated(PAGE.read_text(), schema))
+        PROJECT.write_text(project(PROJECT.read_text(), schema()))
+        PAGE.write_text(updated(PAGE.read_text(), schema()))
     except ValueError as error:
-        sys.exit(terminal.clean_lines(f"error: {PAGE}: {error}"))
+        sys.exit(terminal.clean_lines(f"error: {error}"))

@@ -4,7 +4,7 @@ Deliberately absent: this machine. It needs no login and nothing is installed on
 in machine.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +14,8 @@ import pulumi
 from cluster.ray_node import NodeResources
 from infra.hosts.holdings import Account
 from infra.hosts.machine import Group, Machine
+from infra.model import Fault
 from infra.node_settings import NodeGroup
-from infra.reader import Reader
 
 MAX_MACHINES = 64  # of a stack
 
@@ -154,12 +154,16 @@ class FleetSettings(Protocol):
         """How many machines name each group of nodes; None where groups have sizes of their own."""
         ...
 
-    def check_launcher(self, reader: Reader) -> None:
-        """Note conflicts with Ray's own launcher, which startRay = false uses."""
+    def faults(self) -> Iterator[Fault]:
+        """Yield machines that do not go together."""
         ...
 
-    def check_groups(self, reader: Reader, groups: Sequence[NodeGroup]) -> None:
-        """Note conflicts with the groups of nodes that are set, if any."""
+    def launcher_faults(self) -> Iterator[Fault]:
+        """Yield conflicts with Ray's own launcher, which startRay = false uses."""
+        ...
+
+    def group_faults(self, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+        """Yield conflicts with the groups of nodes that are set, if any."""
         ...
 
     def open(self, args: FleetArgs) -> Fleet:
@@ -178,6 +182,7 @@ class Cloud:
     Attributes:
         title: its name in messages.
         api_key: the secret setting that may hold one.
+        api_key_field: its default and description.
         instance: property of a resource's `host` with the id of a rented machine. Each cloud has
             its own one, which also tells in states which cloud a machine is from.
         account: opens the account of this environment, or else of the setting's value, which may
@@ -188,6 +193,7 @@ class Cloud:
 
     title: str
     api_key: str
+    api_key_field: Any
     instance: str
     account: Callable[[str | None], Account]
     module: str
@@ -199,16 +205,14 @@ class Source:
 
     Attributes:
         setting: name of the setting that asks for its machines.
-        nothing: value of the setting that asks for none.
-        read: reads the setting; returns None for none.
+        declared: type of the setting.
+        field: its default, which asks for none, and its description.
+        fleet: returns the machines that a value of the setting asks for; None for none.
         cloud: None where nothing is rented.
     """
 
     setting: str
-    nothing: str
-    read: Callable[[Reader], FleetSettings | None]
+    declared: Any
+    field: Any
+    fleet: Callable[[Any], FleetSettings | None]
     cloud: Cloud | None = None
-
-    def asked(self, reader: Reader) -> bool:
-        """Return whether the settings ask for machines of it."""
-        return reader.raw.get(self.setting, "").strip() not in ("", self.nothing)

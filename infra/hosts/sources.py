@@ -6,17 +6,9 @@ is used: a stack of this machine does not pay for it.
 
 from infra import places
 from infra.hosts.fleet import Cloud, Source
-from infra.reader import Reader
 
 SOURCES: tuple[Source, ...] = tuple(module.SOURCE for module in places.modules("settings"))
 CLOUDS: tuple[Cloud, ...] = tuple(source.cloud for source in SOURCES if source.cloud)
-KEYS = {source.setting for source in SOURCES} | {cloud.api_key for cloud in CLOUDS}
-
-
-def renting(reader: Reader) -> str:
-    """Return the setting that asks for rented machines, "" for none."""
-    found = [source.setting for source in SOURCES if source.cloud and source.asked(reader)]
-    return next(iter(found), "")
 
 
 def types(*names: str) -> set[str]:

@@ -17,7 +17,7 @@ import pulumi
 import yaml
 
 from cluster import services
-from cluster.descriptor import Text
+from cluster.descriptor import Setting
 from infra import kubernetes_settings
 from infra.runtimes.kubernetes import preflight
 from trainyard.access import settings_file
@@ -164,17 +164,17 @@ def read_settings(stack: str, folder: Path) -> tuple[str, dict[str, str], list[s
     return name, found, secret
 
 
-def _secret_settings() -> dict[str, Text]:
+def _secret_settings() -> dict[str, Setting]:
     """Return the settings of services that may be secrets, also where they are not encrypted."""
     return {
         key: kind
         for service in services.ALL
         for key, kind in service.settings.items()
-        if isinstance(kind, Text) and kind.secret
+        if kind.secret
     }
 
 
-def _stand_in(key: str, kind: Text) -> str:
+def _stand_in(key: str, kind: Setting) -> str:
     """Return a stand-in for a secret setting that has its form, until `_Recorder` has it."""
     variable = f"${{{_variable(key)}}}"
     return variable if re.fullmatch(kind.pattern, variable) else f"{URL}{variable}"

@@ -18,11 +18,9 @@ from pulumi.runtime import set_all_config
 from cluster import services
 from cluster.ray_cluster import NODE_SWITCH_PORT
 from infra import config, container_settings, node_settings
-from infra.hosts.lambda_cloud.settings import FIELDS as LAMBDA_FIELDS
-from infra.hosts.lambda_cloud.settings import LambdaCloud
+from infra.hosts.lambda_cloud.settings import Candidate, LambdaCloud
 from infra.hosts.local import LocalHost
-from infra.hosts.ssh.settings import FIELDS as HOST_FIELDS
-from infra.hosts.ssh.settings import Hosts
+from infra.hosts.ssh.settings import Host, Hosts
 from infra.images import BUILT, PULLED
 from tests.unit.infra.conftest import is_named
 
@@ -323,22 +321,32 @@ def test_every_image_without_a_digest_is_told_where_digests_are_required(  # F2
     assert config.parse(settings(requireDigests=True, images=pinned), host, "dev").require_digests
 
 
-def test_a_setting_without_its_default_is_named(settings: Settings, host: LocalHost) -> None:
-    raw = settings()
-    del raw["workers"], raw["bucket"]
-    with pytest.raises(pulumi.RunError, match="workers is not set") as raised:
+def test_a_setting_that_no_engine_passes_on_has_its_default(
+    settings: Settings, host: LocalHost
+) -> None:
+    assert config.parse({}, host, "dev") == config.parse(settings(), host, "dev")
+
+
+def test_a_check_of_settings_that_are_right_is_made_next_to_faults(
+    settings: Settings, host: LocalHost
+) -> None:
+    raw = settings(workers=0, storeFrom="dev", servePort=8265, agentPort=1)
+    with pytest.raises(pulumi.RunError) as raised:
         config.parse(raw, host, "dev")
-    assert "bucket is not set" in str(raised.value)
+    faults = [line.split(" = ")[0] for line in str(raised.value).splitlines()[1:]]
+    # What agentPort and the count of workers mean for other ports is checked once they are right.
+    assert faults == ["  - workers", "  - agentPort", "  - storeFrom"]
 
 
-FIELDS = [*node_settings.FIELDS, *container_settings.DATASET_FIELDS, "ray", "BASE_IMAGE", "x"]
-FIELDS += [*HOST_FIELDS, *LAMBDA_FIELDS, "type", "region"]
+MODELS = (node_settings.Group, container_settings.Dataset, Host, LambdaCloud, Candidate)
+FIELDS = [*(key for model in MODELS for key in model.declared()), "ray", "BASE_IMAGE", "x"]
 CROSS_CHECKED = (
     *("stateDir", "agentPort", "runtime", "publishAddress", "grafanaAnonymousViewer"),
     "allowedCidrs",
 )
 # Settings that conflict with other machines, or need them.
-CROSS_CHECKED += ("hosts", "workers", "objectStore", *config.ONLY_FOR_HOSTS)
+CROSS_CHECKED += ("hosts", "workers", "objectStore", "sshKeyFile", "setupCommands")
+CROSS_CHECKED += ("pythonEnvironment", "startRay", "owner")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (
@@ -549,21 +557,15 @@ def test_every_port_setting_belongs_to_a_service(
 def test_a_dataset_names_its_source_and_volume(settings: Settings, host: LocalHost) -> None:
     given = {"url": "https://host/food11.zip", "sha256": "AB" * 32}
     parsed = config.parse(settings(dataset=given), host, "dev").dataset
-    assert parsed == container_settings.Dataset(
-        generate=False,
-        url="https://host/food11.zip",
-        archive=None,
-        sha256="ab" * 32,
-        volume="food11",
-    )
+    assert parsed == container_settings.Dataset(url="https://host/food11.zip", sha256="ab" * 32)
     parsed = config.parse(
         settings(dataset={"archive": "/a.zip", "volume": "v1"}), host, "x"
     ).dataset
     assert parsed is not None
-    assert (parsed.url, parsed.archive, parsed.volume) == ("", Path("/a.zip"), "v1")
+    assert (parsed.url, parsed.archive, parsed.volume) == ("", "/a.zip", "v1")
     parsed = config.parse(settings(dataset={"generate": True}), host, "x").dataset
     assert parsed is not None
-    assert (parsed.generate, parsed.url, parsed.archive) == (True, "", None)
+    assert (parsed.generate, parsed.url, parsed.archive) == (True, "", "")
     assert config.parse(settings(), host, "dev").dataset is None
 
 

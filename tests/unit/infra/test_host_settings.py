@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 
 from cluster import services
 from infra import config, node_settings
-from infra.hosts.lambda_cloud import settings as lambda_settings
-from infra.hosts.lambda_cloud.settings import LambdaCloud
+from infra.hosts.lambda_cloud.settings import Candidate, LambdaCloud
 from infra.hosts.local import LocalHost
-from infra.hosts.ssh import settings as ssh_settings
 from infra.hosts.ssh.settings import Host, Hosts
-from infra.reader import Reader
 from tests.unit.infra.conftest import is_named
 
 Settings = Callable[..., dict[str, str]]
@@ -275,8 +272,6 @@ def test_a_host_is_read_with_what_is_left_out(settings: Settings, host: LocalHos
                 user="ubuntu",
                 host_key=KEY,
                 port=22,
-                private_address="192.0.2.4",
-                gpus=None,
             ),
             Host(
                 address="gpu-2.lab.example",
@@ -331,8 +326,8 @@ def test_a_rented_machine_is_read_with_what_is_left_out(
     assert parsed.fleet == LambdaCloud(
         instances=3,
         candidates=(
-            {"type": "gpu_1x_a10", "region": "us-east-1"},
-            {"type": "gpu_8x_a100", "region": ""},
+            Candidate(type="gpu_1x_a10", region="us-east-1"),
+            Candidate(type="gpu_8x_a100"),
         ),
         gpus=0,
         gpu_memory_gib=0,
@@ -484,7 +479,7 @@ HOST = st.fixed_dictionaries(
     optional={"port": NUMBERS, "privateAddress": TEXTS, "gpus": NUMBERS, "x": NUMBERS},
 )
 CLOUD = st.dictionaries(
-    st.sampled_from(lambda_settings.FIELDS),
+    st.sampled_from(tuple(LambdaCloud.declared())),
     NUMBERS
     | TEXTS
     | st.lists(st.dictionaries(st.sampled_from(["type", "region"]), TEXTS), max_size=2)
@@ -497,22 +492,19 @@ CLOUD = st.dictionaries(
 def test_what_is_accepted_can_be_put_on_a_command_line(  # F39
     settings: Settings, hosts: list[dict[str, Any]], cloud: dict[str, Any]
 ) -> None:
-    reader = Reader(settings(hosts=json.dumps(hosts), lambdaCloud=json.dumps(cloud)))
+    raw = settings(hosts=json.dumps(hosts), lambdaCloud=json.dumps(cloud))
     plain = re.compile(r"[\w.:@/-]*", re.ASCII)
-    given = ssh_settings.read(reader)
-    found = given.hosts if given else ()
-    rented = lambda_settings.read(reader)
-    for machine in found:
-        assert plain.fullmatch(machine.address + machine.user + machine.private_address)
-        assert not machine.address.startswith("-")
-        assert not machine.user.startswith("-")
-        assert 1 <= machine.port <= 65535
-    if rented is None:
-        assert cloud == {} or reader.faults
-    else:
-        assert plain.fullmatch(rented.ssh_key_name)
-        assert all(plain.fullmatch("".join(candidate.values())) for candidate in rented.candidates)
-    if not reader.faults:
-        assert len(found) == len(hosts)
-        if rented is not None:
-            assert plain.fullmatch("".join([*rented.file_systems, *rented.file_systems.values()]))
+    for changes in ({"lambdaCloud": "{}"}, {"hosts": "[]", "allowedCidrs": '["192.0.2.0/24"]'}):
+        try:
+            fleet = config.parse(raw | changes, LocalHost(cpus=8, memory_mib=32768), "dev").fleet
+        except pulumi.RunError:
+            continue
+        for machine in fleet.hosts if isinstance(fleet, Hosts) else ():
+            assert plain.fullmatch(machine.address + machine.user + machine.private_address)
+            assert not machine.address.startswith("-")
+            assert not machine.user.startswith("-")
+            assert 1 <= machine.port <= 65535
+        if isinstance(fleet, LambdaCloud):
+            texts = [fleet.ssh_key_name, *fleet.file_systems, *fleet.file_systems.values()]
+            texts += [each.type + each.region for each in fleet.candidates]
+            assert plain.fullmatch("".join(texts))

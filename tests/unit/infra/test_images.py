@@ -11,8 +11,7 @@ import pulumi
 import pytest
 
 from infra import images, registry
-from infra.container_settings import IMAGE, require_digests
-from infra.reader import Reader
+from infra.container_settings import IMAGE, digest_faults
 from tests.fakes import registry as fake
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
@@ -162,22 +161,17 @@ def test_an_image_without_a_digest_is_a_fault_where_digests_are_required(  # F2
 ) -> None:
     programs = ("ray", "prometheus", "grafana")
     named = {"prometheus": "prom/prometheus:v1", "grafana": f"grafana/grafana:1@{DIGEST}"}
-    reader = Reader({"requireDigests": "true"})
-    assert require_digests(reader, named, {"BASE_IMAGE": "mirror/debian:1", "X": 5}, programs)
-    assert [fault.partition(":")[0] for fault in reader.faults] == [
-        "images.prometheus = 'prom/prometheus",
-        "buildArgs.BASE_IMAGE = 'mirror/debian",
+    faults = [*digest_faults(named, {"BASE_IMAGE": "mirror/debian:1"}, programs)]
+    assert [(fault.key, fault.value) for fault in faults] == [
+        ("images.prometheus", "prom/prometheus:v1"),
+        ("buildArgs.BASE_IMAGE", "mirror/debian:1"),
     ]
-    assert "run `make digests`" in reader.faults[0]
+    assert "run `make digests`" in faults[0].action
     locked.write_text(json.dumps({"mirror/debian:1": DIGEST}))
     images._locked.cache_clear()
-    reader = Reader({"requireDigests": "true"})
     named = {"prometheus": f"prom/prometheus@{DIGEST}"}
-    assert require_digests(reader, named, {"BASE_IMAGE": "mirror/debian:1"}, ["ray", "prometheus"])
-    assert reader.faults == []
-    reader = Reader({"requireDigests": "false"})
-    assert not require_digests(reader, named, {}, programs)
-    assert reader.faults == []
+    arguments = {"BASE_IMAGE": "mirror/debian:1"}
+    assert not [*digest_faults(named, arguments, ["ray", "prometheus"])]
 
 
 def test_the_committed_digests_are_of_images_that_are_used() -> None:  # F41

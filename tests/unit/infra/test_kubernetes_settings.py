@@ -31,7 +31,7 @@ def test_what_is_left_out_has_defaults(settings, host):
     found = _parse(settings, host).kubernetes
     assert (found.context, found.namespace, found.kubeconfig) == ("lab", "team", "")
     assert (found.storage_gib, found.storage_class, found.cpu_share) == (20, "", 1.0)
-    assert found.pod_seconds == 900
+    assert found.pod_timeout_seconds == 900
     assert not found.shared
 
 
@@ -85,8 +85,8 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
             {"requireDigests": True, "nodeGroups": [{"name": "a", "image": "ray:1"}]},
             "nodeGroups.a.image = 'ray:1'",
         ),
-        ({"nodeGroups": [{"name": "a", "nodeSelector": {"gpu": 1}}]}, "nodeGroups.a.nodeSelector"),
-        ({"nodeGroups": [{"name": "a", "tolerations": [{}]}]}, "nodeGroups.a.tolerations"),
+        ({"nodeGroups": [{"name": "a", "nodeSelector": {"gpu": 1}}]}, "nodeGroups[0].nodeSelector"),
+        ({"nodeGroups": [{"name": "a", "tolerations": [{}]}]}, "nodeGroups[0].tolerations"),
         ({"nodeGroups": [{"name": "a", "tolerations": [EXISTS | {"value": "b"}]}]}, "tolerations"),
         ({"nodeGroups": [{"name": "a", "tolerations": [{"effect": "Never"}]}]}, "tolerations"),
         ({"worker": {"gpus": 2}}, "remove worker.gpus"),

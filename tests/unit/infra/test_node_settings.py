@@ -106,7 +106,10 @@ def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> 
             "nodeGroups = 'a group with max': grows only where nodes are processes",
         ),
         ({"nodeGroups": [{"name": "a", "cpu": 1}]}, "nodeGroups[0].cpu = '1': no such setting"),
-        ({"nodeGroups": [{"name": "a", "cpus": -1}]}, "nodeGroups[0].cpus = '-1': must be from 0"),
+        (
+            {"nodeGroups": [{"name": "a", "cpus": -1}]},
+            "nodeGroups[0].cpus = '-1': must be a number from 0",
+        ),
         ({"nodeGroups": [{"name": "a"}, {"name": "a"}]}, "nodeGroups[1].name = 'a': is the name"),
         (
             {"nodeGroups": [{"name": "a", "count": 40}, {"name": "b", "count": 40}]},

@@ -1,16 +1,18 @@
-"""The list of docs/configuration.md: that of Pulumi.yaml, with links that lead somewhere."""
+"""Pulumi.yaml and the list of docs/configuration.md: those of the models, with links that work."""
 
 import re
 
 import pytest
 
 from infra import settings_page
-from infra.settings_page import BEGIN, END, PAGE, Schema
+from infra.settings_page import BEGIN, END, MARK, PAGE, PROJECT, Schema
 
 
-def test_the_page_has_the_settings_of_the_schema(schema: Schema) -> None:
-    page = PAGE.read_text()
-    assert settings_page.updated(page, schema) == page, "run `make docs`"
+def test_pulumi_yaml_and_the_page_have_the_settings_of_the_models() -> None:
+    schema = settings_page.schema()
+    for path, write in ((PROJECT, settings_page.project), (PAGE, settings_page.updated)):
+        text = path.read_text()
+        assert write(text, schema) == text, "run `make docs`"
 
 
 def test_a_reference_of_a_description_leads_to_a_section(schema: Schema) -> None:
@@ -38,3 +40,6 @@ def test_everything_beside_the_list_is_kept() -> None:
 def test_a_page_without_its_marks_is_refused(page: str) -> None:
     with pytest.raises(ValueError, match="restore it"):
         settings_page.updated(page, {})
+    with pytest.raises(ValueError, match="restore it"):
+        settings_page.project(page, {})
+    assert settings_page.project(f"name: x\n{MARK}old", {}) == f"name: x\n{MARK}config: {{}}\n"

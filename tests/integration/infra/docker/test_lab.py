@@ -120,7 +120,11 @@ def test_the_nodes_run_what_the_outputs_say(lab: Any, outputs: dict[str, Any]) -
 
 
 def _limit(lab: Any, service: str) -> container_limits.Limit:
-    return container_limits.of(service, lab.stack.settings.get("containerLimits", {}))
+    given = lab.stack.settings.get("containerLimits", {})
+    return container_limits.of(
+        service,
+        {name: container_limits.Bounds.model_validate(each) for name, each in given.items()},
+    )
 
 
 def test_no_container_may_do_more_than_it_needs(  # F40

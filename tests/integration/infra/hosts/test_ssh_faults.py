@@ -92,8 +92,6 @@ def as_setting(connection):
         user=connection.user,
         host_key=connection.host_key,
         port=connection.port,
-        private_address=connection.host,
-        gpus=None,
     )
 
 

@@ -33,7 +33,6 @@ def _host(address, **changes):
         "host_key": "ssh-ed25519 AAAA",
         "port": 22,
         "private_address": address,
-        "gpus": None,
     }
     return Host(**values | changes)
 

@@ -1,0 +1,353 @@
+"""The base of all models of settings, and the one translation of pydantic's errors to faults.
+
+A fault is a line that names the key, its value, the bound and the next action. Settings come from
+Pulumi as text: `parsed` makes of it what JSON has, and models are strict from there on.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    Strict,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
+
+WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+SECRET_NAME = re.compile(r"TOKEN|PASSW|SECRET|KEY|CREDENTIAL", re.IGNORECASE)
+SECRET_PAIR = re.compile(rf"(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]", re.IGNORECASE)
+NOT_SHOWN = "(not shown)"
+CREDENTIALS = re.compile(r"://[^/@\s]+@")  # in an address, before the host
+PLAIN = re.compile(r"[\w.:-]+", re.ASCII)
+# The value of a fault is that of the settings, or the names of its fields: these may be secrets by
+# mistake, and their names tell enough.
+GIVEN, NAMES = object(), object()
+# Bound and action of pydantic's own errors, where no marker says more.
+MEANING = {
+    "model_type": ("must be an object", "write its fields: {names}"),
+    "dict_type": ("must be an object", "write its fields: {names}"),
+    "tuple_type": ("must be an array", "write its items in brackets"),
+    "bool_type": ("must be true or false", "set {key} to one of them"),
+    "string_type": ("must be a text", "write it in quotes"),
+}
+T = TypeVar("T")
+# An array of JSON.
+Items = Annotated[tuple[T, ...], Strict(strict=False)]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of settings.
+
+    Attributes:
+        key: of the setting; in `Model.faults` below the model, "" for the model itself.
+        bound: what the value must be, or why it cannot be.
+        action: what to do next.
+        value: shown in place of the value that was given.
+    """
+
+    key: str
+    bound: str
+    action: str
+    value: Any = GIVEN
+
+    def line(self, raw: Mapping[str, Any]) -> str:
+        """Return the line of a message; a value that looks like a secret is not shown."""
+        value = _at(raw, _steps(self.key)) if self.value in (GIVEN, NAMES) else self.value
+        if self.value is NAMES and isinstance(value, dict):
+            value = list(value)
+        shown = value if isinstance(value, str) else json.dumps(value)
+        if SECRET_NAME.search(self.key) or SECRET_PAIR.search(shown) or CREDENTIALS.search(shown):
+            shown = NOT_SHOWN
+        return f"{self.key} = {shown!r}: {self.bound}; {self.action}"
+
+
+class FaultsError(ValueError):
+    """Faults that a check has found; pydantic keeps it in its own error."""
+
+    def __init__(self, *faults: Fault) -> None:
+        super().__init__(*faults)
+        self.faults = faults
+
+
+def refuse(bound: str, action: str) -> FaultsError:
+    """Return the error of a value itself, for a validator to raise."""
+    return FaultsError(Fault("", bound, action))
+
+
+@dataclass(frozen=True)
+class Says:
+    """Marks a type: all its errors are this fault.
+
+    Attributes:
+        bound: see Fault.
+        action: see Fault; {key} and {<another field>} stand for these.
+        check: a constraint of pydantic; None for the type alone.
+        kind: the type that is read, if it is not the annotated one.
+        secret: whether a value is never shown.
+    """
+
+    bound: str
+    action: str
+    check: Any = None
+    kind: Any = None
+    secret: bool = False
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.custom_error_schema(
+            handler(Annotated[self.kind or source, self.check]),
+            "fault",
+            custom_error_message="",
+            custom_error_context={"says": self},
+        )
+
+
+@dataclass(frozen=True)
+class Known:
+    """Marks the keys of a mapping: there are no others."""
+
+    names: Collection[str]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return handler(Literal[tuple(self.names)])
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Marks an object or array: what it must be, and what to do if a value is something else."""
+
+    bound: str
+    action: str
+
+
+@dataclass(frozen=True)
+class Only:
+    """Marks a setting that means something to some stacks only.
+
+    Attributes:
+        runtimes: names of their runtimes, () for all.
+        machines: whether only stacks on other machines have it.
+    """
+
+    runtimes: tuple[str, ...] = ()
+    machines: bool = False
+
+
+def whole(low: int, high: int, unit: str = "", *, or_zero: bool = False) -> Says:
+    """Return the marker of a whole number; also for one that is None unless it is set."""
+    bound = f"must be a whole number {unit and f'of {unit} '}from {low} to {high}"
+    check = Field(ge=0 if or_zero else low, le=high)
+    return Says(bound, "set {key} within it", check, int)
+
+
+def number(low: float, high: float) -> Says:
+    """Return the marker of a number, which stays an int if it is one; see whole."""
+    bound = f"must be a number from {low} to {high if isinstance(high, int) else f'{high:g}'}"
+    return Says(bound, "set {key} within it", Field(ge=low, le=high), int | float)
+
+
+def one_of(words: Iterable[str]) -> Says:
+    """Return the marker of a word."""
+    bound = f"must be one of {', '.join(words)}"
+    return Says(bound, "set {key} to one of them", kind=Literal[tuple(words)])
+
+
+def matching(pattern: str, bound: str, action: str, *, secret: bool = False) -> Says:
+    """Return the marker of a text that must match a pattern as a whole."""
+    check = Field(pattern=re.compile(rf"\A(?:{pattern})\Z"))
+    return Says(bound, action, check, secret=secret)
+
+
+def _absolute(text: str) -> str:
+    path = Path(text)
+    if text and (not path.is_absolute() or ".." in path.parts or not text.isprintable()):
+        raise ValueError
+    return text
+
+
+# Of a path; a setting may be "" for none.
+ABSOLUTE = Says(
+    "must be an absolute path without '..'", "write the path from / on", AfterValidator(_absolute)
+)
+
+
+class Model(BaseModel):
+    """Settings, or an object in them; its fields are named in camelCase there."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, strict=True, validate_by_name=True
+    )
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield faults of fields that are right each for itself, and not together."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if faults := tuple(self.faults()):
+            raise FaultsError(*faults)
+        return self
+
+    def set_fields(self) -> dict[str, Any]:
+        """Return the fields that are set, as JSON has them."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    @classmethod
+    def declared(cls) -> dict[str, FieldInfo]:
+        """Return the fields by their names in settings."""
+        return {each.alias or name: each for name, each in cls.model_fields.items()}
+
+
+def json_type(kind: Any) -> str:
+    """Return the type of a setting, or of an item, as Pulumi.yaml names it."""
+    names = {bool: "boolean", int: "integer", str: "string", tuple: "array"}
+    return names.get(get_origin(plain(kind)) or plain(kind), "object")
+
+
+def parsed(declared: FieldInfo, text: str) -> Any:
+    """Return what the text of a setting stands for; the text itself if it is nothing of its type.
+
+    Blanks around a text mean nothing.
+    """
+    text = text.strip()
+    match json_type(declared.annotation):
+        case "boolean":
+            return {"true": True, "false": False}.get(text, text)
+        case "integer":
+            return int(text) if WHOLE.fullmatch(text) else text
+        case "string":
+            return text
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return None if found == {} and declared.default is None else found
+
+
+def unknown(key: str, name: str, known: Iterable[str]) -> Fault:
+    """Return the fault of a name that does not exist, with the one that may be meant."""
+    near = difflib.get_close_matches(name, known, n=1)
+    action = f"did you mean {near[0]}?" if near else f"remove it, or use one of {', '.join(known)}"
+    hidden = near and SECRET_NAME.search(near[0])
+    return Fault(key, "no such setting", action, NOT_SHOWN if hidden else GIVEN)
+
+
+def faults_of(
+    error: ValidationError, model: type[Model], raw: Mapping[str, Any]
+) -> Iterator[Fault]:
+    """Translate an error of pydantic.
+
+    Args:
+        error: all that a model has found wrong.
+        model: the model.
+        raw: the values that it was given.
+    """
+    for each in error.errors(include_url=False):
+        place = tuple(step for step in each["loc"] if step != "[key]")
+        context, key = each.get("ctx", {}), _key(place)
+        fields = _at(raw, place[:-1])
+        kind, markers = _declared(model, place)
+        match each["type"]:
+            case "default_factory_not_called":
+                continue  # the default follows from a value that is a fault
+            case "value_error":
+                for fault in context["error"].faults:
+                    yield replace(fault, key=_join(key, fault.key))
+                continue
+            case "extra_forbidden" | "literal_error":
+                names = _names(_declared(model, place[:-1])[0])
+                yield unknown(key, str(place[-1]), names)
+                continue
+        known = [mark for mark in (context.get("says"), *markers) if isinstance(mark, SAYING)]
+        bound, action = (known[0].bound, known[0].action) if known else MEANING[each["type"]]
+        named = {"key": key, "names": ", ".join(_names(kind))}
+        if isinstance(fields, Mapping):
+            named |= {
+                name: text
+                for name, text in fields.items()
+                if isinstance(text, str) and PLAIN.fullmatch(text)
+            }
+        action = re.sub(r"\{(\w+)\}", lambda found: named.get(found[1], found[1].upper()), action)  # noqa: B023
+        hidden = any(isinstance(mark, Says) and mark.secret for mark in known)
+        yield Fault(key, bound, action, NOT_SHOWN if hidden else _at(raw, place))
+
+
+SAYING = (Says, Meaning)
+
+
+def _declared(model: type[Model], place: Sequence[int | str]) -> tuple[Any, Sequence[Any]]:
+    """Return the type of a place, without its markers, and these."""
+    kind: Any = model
+    markers: Sequence[Any] = ()
+    for step in place:
+        if isinstance(kind, type) and issubclass(kind, Model):
+            fields = kind.declared()
+            if step not in fields:
+                return None, ()
+            kind, markers = fields[str(step)].annotation, fields[str(step)].metadata
+        else:
+            kind, markers = get_args(kind)[0 if isinstance(step, int) else 1], ()
+        if get_origin(kind) is Annotated:
+            markers = get_args(kind)[1:]
+        kind = plain(kind)
+    return kind, markers
+
+
+def _names(kind: Any) -> Iterable[str]:
+    """Return the names that an object may have."""
+    if isinstance(kind, type) and issubclass(kind, Model):
+        return kind.declared()
+    keys = get_args(kind)[:1]
+    return next((m.names for key in keys for m in get_args(key) if isinstance(m, Known)), ())
+
+
+def plain(kind: Any) -> Any:
+    """Return a type without its markers, and without None."""
+    wrapped = get_origin(kind) in (Annotated, Union, UnionType)
+    return plain(get_args(kind)[0]) if wrapped else kind
+
+
+def _key(place: Iterable[int | str]) -> str:
+    """Return the name of a place: hosts[0].address."""
+    key = ""
+    for step in place:
+        key = f"{key}[{step}]" if isinstance(step, int) else _join(key, step)
+    return key
+
+
+def _join(key: str, name: str) -> str:
+    return f"{key}.{name}" if key and name else key or name
+
+
+def _steps(key: str) -> list[int | str]:
+    """Return the place that a key names."""
+    found = re.findall(r"([^.\[\]]+)|\[(\d+)\]", key)
+    return [int(index) if index else name for name, index in found]
+
+
+def _at(raw: Any, place: Iterable[int | str]) -> Any:
+    """Return the value at a place; None without one."""
+    for step in place:
+        try:
+            raw = raw[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return raw
