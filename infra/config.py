@@ -48,6 +48,7 @@ from infra.model import (
     Says,
     matching,
     one_of,
+    setting,
     whole,
 )
 from infra.node_settings import MAX_WORKERS, Group, Node, NodeGroup
@@ -79,50 +80,45 @@ class Settings(Model):
     Those of services and of sources of machines are fields too, under their own names.
     """
 
-    asked_runtime: Annotated[str, one_of(RUNTIMES)] = Field(
-        default="auto",
+    asked_runtime: Annotated[str, one_of(RUNTIMES)] = setting(
+        "auto",
+        "`docker` (containers), `process` (supervised processes), `auto` (one of these two) or "
+        "`kubernetes`",
+        see="configuration.md#runtime",
         alias="runtime",
-        description="`docker` (containers), `process` (supervised processes), `auto` (one of these "
-        "two) or `kubernetes`. See docs/configuration.md#runtime",
     )
-    kubernetes: Kubernetes | None = Field(
-        default=None,
-        description="Context and namespace of a cluster with KubeRay's operator (kubernetes). See "
-        "docs/kubernetes.md",
+    kubernetes: Kubernetes | None = setting(
+        None,
+        "Context and namespace of a cluster with KubeRay's operator (kubernetes)",
+        see="kubernetes.md",
     )
-    accelerator: Annotated[str, one_of(("none", "nvidia", "amd")), IMAGES] = Field(
-        default="none",
-        description="`none`, `nvidia` or `amd`: GPUs for workers (docker, kubernetes). See "
-        "docs/configuration.md#accelerators",
+    accelerator: Annotated[str, one_of(("none", "nvidia", "amd")), IMAGES] = setting(
+        "none",
+        "`none`, `nvidia` or `amd`: GPUs for workers (docker, kubernetes)",
+        see="configuration.md#accelerators",
     )
-    worker_count: Annotated[int, whole(1, MAX_WORKERS)] = Field(
-        default=2,
-        alias="workers",
-        description="Ray workers, 1 to 64; other machines have one each",
+    worker_count: Annotated[int, whole(1, MAX_WORKERS)] = setting(
+        2, "Ray workers, 1 to 64; other machines have one each", alias="workers"
     )
-    head_node: Node = Field(
-        default=Node(),
-        alias="head",
-        description="Resources of the Ray head for jobs. See docs/configuration.md#nodes",
+    head_node: Node = setting(
+        Node(), "Resources of the Ray head for jobs", see="configuration.md#nodes", alias="head"
     )
-    worker_node: Node = Field(
-        default=Node(),
-        alias="worker",
-        description="Resources of each worker for jobs. See docs/configuration.md#nodes",
+    worker_node: Node = setting(
+        Node(), "Resources of each worker for jobs", see="configuration.md#nodes", alias="worker"
     )
     node_groups: Annotated[
         Items[Group],
         Meaning("must be an array", f"write each group's fields: {', '.join(Group.declared())}"),
-    ] = Field(
-        default=(),
-        description="Groups of workers that differ or grow, instead of `workers` and `worker`. See "
-        "docs/configuration.md#node-groups",
+    ] = setting(
+        (),
+        "Groups of workers that differ or grow, instead of `workers` and `worker`",
+        see="configuration.md#node-groups",
     )
-    asked_store: Annotated[str, one_of(OBJECT_STORES)] = Field(
-        default=tools.AUTO,
+    asked_store: Annotated[str, one_of(OBJECT_STORES)] = setting(
+        tools.AUTO,
+        "`auto`, `versitygw`, `minio` or `directory` (process)",
+        see="configuration.md#storage",
         alias="objectStore",
-        description="`auto`, `versitygw`, `minio` or `directory` (process). See "
-        "docs/configuration.md#storage",
     )
     store_from: Annotated[
         str,
@@ -132,10 +128,11 @@ class Settings(Model):
             "name another stack",
         ),
         PROCESSES,
-    ] = Field(
-        default="",
-        description="Another stack of this project, whose object store jobs use instead of one of "
-        "their own (process). See docs/configuration.md#the-store-of-another-stack",
+    ] = setting(
+        "",
+        "Another stack of this project, whose object store jobs use instead of one of their own "
+        "(process)",
+        see="configuration.md#the-store-of-another-stack",
     )
     bucket: Annotated[
         str,
@@ -144,9 +141,7 @@ class Settings(Model):
             "must be 3 to 63 lowercase letters, digits and hyphens, no hyphen at either end",
             "set bucket to such a name",
         ),
-    ] = Field(
-        default="ray", description="Bucket for jobs: 3 to 63 lowercase letters, digits, hyphens"
-    )
+    ] = setting("ray", "Bucket for jobs: 3 to 63 lowercase letters, digits, hyphens")
     rotated: Annotated[
         dict[
             Annotated[str, Known(secret.ROTATABLE)],
@@ -156,36 +151,36 @@ class Settings(Model):
             ],
         ],
         Meaning("must be an object", ROTATED),
-    ] = Field(
-        default={},
-        description="How often each secret was rotated, by its name; `make rotate` writes it. See "
-        "docs/security.md#rotate-a-secret",
+    ] = setting(
+        {},
+        "How often each secret was rotated, by its name; `make rotate` writes it",
+        see="security.md#rotate-a-secret",
     )
-    data_folder: Annotated[str, ABSOLUTE, PROCESSES] = Field(
-        default="",
-        alias="dataDir",
-        description="Absolute path of the folder for results (process): letters a-z, digits and "
-        "/._~@+=,:-. Default: `$XDG_DATA_HOME/trainyard/<stack>`, on other machines "
+    data_folder: Annotated[str, ABSOLUTE, PROCESSES] = setting(
+        "",
+        "Absolute path of the folder for results (process): letters a-z, digits and /._~@+=,:-. "
+        "Default: `$XDG_DATA_HOME/trainyard/<stack>`, on other machines "
         "`~/.local/share/trainyard/<stack>`",
+        alias="dataDir",
     )
-    keep_data: bool = Field(
-        default=True,
-        description="Whether `destroy` keeps results: `dataDir`, or volumes. Takes effect with the "
-        "next `up`",
+    keep_data: bool = setting(
+        True,
+        "Whether `destroy` keeps results: `dataDir`, or volumes. Takes effect with the next `up`",
     )
-    state_folder: Annotated[str, ABSOLUTE, PROCESSES] = Field(
-        default="",
+    state_folder: Annotated[str, ABSOLUTE, PROCESSES] = setting(
+        "",
+        "Absolute path, at most 25 bytes, of the folder for sockets, logs and Ray's files; "
+        "removed by `destroy` (process). Default: `/var/tmp/trainyard-<hash>`",
         alias="stateDir",
-        description="Absolute path, at most 25 bytes, of the folder for sockets, logs and Ray's "
-        "files; removed by `destroy` (process). Default: `/var/tmp/trainyard-<hash>`",
     )
-    start_timeout_seconds: Annotated[int, whole(5, 3600)] = Field(
-        default=120, description="Longest wait for a service to be healthy, 5 to 3600"
+    start_timeout_seconds: Annotated[int, whole(5, 3600)] = setting(
+        120, "Longest wait for a service to be healthy, 5 to 3600"
     )
-    drain_seconds: Annotated[int, whole(0, 3600)] = Field(
-        default=60,
-        description="Longest wait until runs have left a worker that a change restarts, 0 to 3600 "
-        "(process, docker). See docs/configuration.md#changes-while-jobs-run",
+    drain_seconds: Annotated[int, whole(0, 3600)] = setting(
+        60,
+        "Longest wait until runs have left a worker that a change restarts, 0 to 3600 (process, "
+        "docker)",
+        see="configuration.md#changes-while-jobs-run",
     )
     container_prefix: Annotated[
         str,
@@ -195,77 +190,70 @@ class Settings(Model):
             "set containerPrefix to such a text, such as lab-",
         ),
         CONTAINERS,
-    ] = Field(
-        default="",
-        description="Prefix of container names: 23 letters, digits and `. _ -` at most (docker)",
-    )
-    named_images: Annotated[container_settings.Images, IMAGES] = Field(
-        default={},
+    ] = setting("", "Prefix of container names: 23 letters, digits and `. _ -` at most (docker)")
+    named_images: Annotated[container_settings.Images, IMAGES] = setting(
+        {},
+        "Images to use by program (docker, kubernetes)",
+        see="configuration.md#images",
         alias="images",
-        description="Images to use by program (docker, kubernetes). See "
-        "docs/configuration.md#images",
     )
-    build_args: Annotated[container_settings.BuildArgs, CONTAINERS] = Field(
-        default={},
-        description="Build arguments of images; images show them, so no secrets (docker). See "
-        "docs/configuration.md#images",
+    build_args: Annotated[container_settings.BuildArgs, CONTAINERS] = setting(
+        {},
+        "Build arguments of images; images show them, so no secrets (docker)",
+        see="configuration.md#images",
     )
-    image_python: Annotated[str, one_of(versions.IMAGE_PYTHONS), IMAGES] = Field(
-        default=versions.IMAGE_PYTHON,
-        description="Python of the images, set by their base: `3.11`, `3.12` or `3.13` (docker, "
-        "kubernetes). See docs/configuration.md#images",
+    image_python: Annotated[str, one_of(versions.IMAGE_PYTHONS), IMAGES] = setting(
+        versions.IMAGE_PYTHON,
+        "Python of the images, set by their base: `3.11`, `3.12` or `3.13` (docker, kubernetes)",
+        see="configuration.md#images",
     )
-    require_digests: Annotated[bool, IMAGES] = Field(
-        default=False,
-        description="Whether every image needs a digest (docker, kubernetes). See "
-        "docs/configuration.md#images",
+    require_digests: Annotated[bool, IMAGES] = setting(
+        False,
+        "Whether every image needs a digest (docker, kubernetes)",
+        see="configuration.md#images",
     )
-    container_limits: Annotated[Limits, IMAGES] = Field(
-        default={},
-        description="Limits of memory and processes by service (docker, kubernetes). See "
-        "docs/configuration.md#limits",
+    container_limits: Annotated[Limits, IMAGES] = setting(
+        {},
+        "Limits of memory and processes by service (docker, kubernetes)",
+        see="configuration.md#limits",
     )
-    connections_per_address: Annotated[int, whole(10, 10_000), CONTAINERS] = Field(
-        default=100,
-        description="Most open connections of an address to the gateway, 10 to 10000 (docker)",
+    connections_per_address: Annotated[int, whole(10, 10_000), CONTAINERS] = setting(
+        100, "Most open connections of an address to the gateway, 10 to 10000 (docker)"
     )
-    dataset: Dataset | None = Field(
-        default=None,
-        description="Source of the Food-11 images (this machine, kubernetes). See "
-        "docs/configuration.md#data-set",
+    dataset: Dataset | None = setting(
+        None,
+        "Source of the Food-11 images (this machine, kubernetes)",
+        see="configuration.md#data-set",
     )
-    allowed_cidrs: Annotated[container_settings.Cidrs, CONTAINERS] = Field(
-        default=(),
-        description="IPv4 networks that may connect (docker), or log in by SSH (lambdaCloud, "
-        "required). See docs/configuration.md#who-may-connect",
+    allowed_cidrs: Annotated[container_settings.Cidrs, CONTAINERS] = setting(
+        (),
+        "IPv4 networks that may connect (docker), or log in by SSH (lambdaCloud, required)",
+        see="configuration.md#who-may-connect",
     )
-    publish_address: Annotated[container_settings.PublishAddress, CONTAINERS] = Field(
-        default="",
-        description="This machine's IPv4 address for `allowedCidrs`; set both or neither (docker)",
+    publish_address: Annotated[container_settings.PublishAddress, CONTAINERS] = setting(
+        "", "This machine's IPv4 address for `allowedCidrs`; set both or neither (docker)"
     )
-    owner: Annotated[str, MACHINES] = Field(
-        default="", description="Owner tag of rented instances. Default: `user@machine`"
+    owner: Annotated[str, MACHINES] = setting(
+        "", "Owner tag of rented instances. Default: `user@machine`"
     )
-    key_file: Annotated[host_settings.KeyFile, MACHINES] = Field(
-        default="",
+    key_file: Annotated[host_settings.KeyFile, MACHINES] = setting(
+        "",
+        "Absolute path (or `~/…`) of your private SSH key, mode 0600. Default: your SSH agent, "
+        "for lambdaCloud `~/.ssh/<sshKeyName>.pem`",
         alias="sshKeyFile",
-        description="Absolute path (or `~/…`) of your private SSH key, mode 0600. Default: your "
-        "SSH agent, for lambdaCloud `~/.ssh/<sshKeyName>.pem`",
     )
-    setup_commands: Annotated[host_settings.Commands, MACHINES] = Field(
-        default=(),
-        description="Commands that other machines run first; no secrets, the state shows them. See "
-        "docs/hosts.md",
+    setup_commands: Annotated[host_settings.Commands, MACHINES] = setting(
+        (),
+        "Commands that other machines run first; no secrets, the state shows them",
+        see="hosts.md",
     )
-    python_environment: Annotated[host_settings.PythonEnvironment, MACHINES] = Field(
-        default="",
-        description="Absolute path of an existing Python environment on other machines. See "
-        "docs/hosts.md",
+    python_environment: Annotated[host_settings.PythonEnvironment, MACHINES] = setting(
+        "", "Absolute path of an existing Python environment on other machines", see="hosts.md"
     )
-    start_ray: Annotated[bool, MACHINES] = Field(
-        default=True,
-        description="Whether the stack starts Ray on other machines; otherwise `ray up` does. See "
-        "docs/hosts.md",
+    start_ray: Annotated[bool, MACHINES] = setting(
+        True,
+        "Whether the stack starts Ray on other machines; otherwise `ray up` does",
+        see="hosts.md",
     )
     _host: LocalHost = PrivateAttr()
     _stack: str = PrivateAttr()
@@ -335,7 +323,7 @@ class Settings(Model):
     def fleets(self) -> Mapping[str, FleetSettings]:
         """The sources of machines that are asked, by setting."""
         asked = {each.setting: each.fleet(getattr(self, each.setting)) for each in sources.SOURCES}
-        return {setting: fleet for setting, fleet in asked.items() if fleet}
+        return {name: fleet for name, fleet in asked.items() if fleet}
 
     @cached_property
     def fleet(self) -> FleetSettings | None:
@@ -346,7 +334,7 @@ class Settings(Model):
     def renting(self) -> str:
         """The setting that asks for rented machines, "" for none."""
         clouds = {each.setting for each in sources.SOURCES if each.cloud}
-        return next((setting for setting in self.fleets if setting in clouds), "")
+        return next((name for name in self.fleets if name in clouds), "")
 
     @cached_property
     def on_hosts(self) -> int:
@@ -424,9 +412,9 @@ class Settings(Model):
         ]
 
     def _fleet_faults(self) -> Iterator[Fault]:
-        for (setting, fleet), (other, _) in itertools.pairwise(self.fleets.items()):
+        for (name, fleet), (other, _) in itertools.pairwise(self.fleets.items()):
             bound = f"and {other} are two places for one stack"
-            yield Fault(setting, bound, "remove one of them", f"{fleet.count} hosts")
+            yield Fault(name, bound, "remove one of them", f"{fleet.count} hosts")
         if self.fleet:
             yield from self.fleet.faults()
 
@@ -617,29 +605,24 @@ class Settings(Model):
 
 
 OF_SERVICES: dict[str, Setting] = {
-    key: setting for service in services.ALL for key, setting in service.settings.items()
+    key: own for service in services.ALL for key, own in service.settings.items()
 }
 PORT = Annotated[int, whole(FIRST_PORT, LAST_PORT)]
 
 
-def _declared(setting: Setting) -> tuple[Any, Any]:
+def _declared(own: Setting) -> tuple[Any, Any]:
     """Return the type of a service's setting, and its field."""
-    kind: Any = type(setting.default)
-    if setting.words:
-        kind = Annotated[kind, one_of(setting.words)]
-    elif setting.pattern:
-        kind = Annotated[
-            str,
-            matching(setting.pattern, setting.bound, setting.action, secret=setting.secret),
-        ]
-    elif setting.most:
-        check = Field(ge=0, le=setting.most)
-        kind = Annotated[kind, Says(setting.bound, setting.action, check)]
-    if setting.runtimes:
-        kind = Annotated[kind, Only(setting.runtimes)]
-    return kind, Field(
-        default=setting.default, description=setting.description, repr=not setting.secret
-    )
+    kind: Any = type(own.default)
+    if own.words:
+        kind = Annotated[str, one_of(own.words)]
+    elif own.pattern:
+        says = matching(own.pattern, own.bound, own.action, secret=own.secret)
+        kind = Annotated[str, says]
+    elif own.most:
+        kind = Annotated[int, Says(own.bound, own.action, Field(ge=0, le=own.most))]
+    if own.runtimes:
+        kind = Annotated[kind, Only(own.runtimes)]
+    return kind, setting(own.default, own.description, secret=own.secret)
 
 
 # All settings of a stack, in the order of the list of settings.
@@ -648,10 +631,9 @@ TREE: type[Settings] = create_model(
     __base__=Settings,
     **{each.setting: (each.declared, each.field) for each in sources.SOURCES},
     **{cloud.api_key: (str, cloud.api_key_field) for cloud in sources.CLOUDS},
-    **{key: _declared(setting) for key, setting in OF_SERVICES.items()},
+    **{key: _declared(own) for key, own in OF_SERVICES.items()},
     **{
-        key: (PORT, Field(default=port.default, description=port.description))
-        for key, port in services.PORTS.items()
+        key: (PORT, setting(each.default, each.description)) for key, each in services.PORTS.items()
     },
 )
 
@@ -679,8 +661,8 @@ def read(host: LocalHost) -> Settings:
                 f"`python -m engine config set --secret {key}`"
             )
             raise pulumi.RunError(typed.commands(text, stack))
-    for key, setting in OF_SERVICES.items():
-        if setting.secret and raw.get(key) and not is_config_secret(prefix + key):
+    for key, own in OF_SERVICES.items():
+        if own.secret and raw.get(key) and not is_config_secret(prefix + key):
             text = (
                 f"{key} is in Pulumi.{stack}.yaml in the clear: anyone who has the file "
                 f"can use it. Store it with `python -m engine config set --secret {key}`"

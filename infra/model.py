@@ -216,6 +216,14 @@ class Model(BaseModel):
         return {each.alias or name: each for name, each in cls.model_fields.items()}
 
 
+def setting(
+    default: Any, text: str, *, see: str = "", alias: str | None = None, secret: bool = False
+) -> Any:
+    """Return the field of a setting: its default, and its line and page in the documentation."""
+    description = f"{text}. See docs/{see}" if see else text
+    return Field(default=default, description=description, alias=alias, repr=not secret)
+
+
 def json_type(kind: Any) -> str:
     """Return the type of a setting, or of an item, as Pulumi.yaml names it."""
     names = {bool: "boolean", int: "integer", str: "string", tuple: "array"}

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from infra.hosts.fleet import MAX_MACHINES, Cloud, Fleet, FleetArgs, Source
 from infra.hosts.holdings import Account
-from infra.model import Fault, Items, Meaning, Model, Only, matching, number, whole
+from infra.model import Fault, Items, Meaning, Model, Only, matching, number, setting, whole
 from infra.node_settings import GROUPS, NodeGroup
 
 SETTING = "lambdaCloud"
@@ -153,20 +153,20 @@ def _account(api_key: str | None) -> Account:
 SOURCE = Source(
     setting=SETTING,
     declared=Annotated[LambdaCloud | None, Only(("process",))],
-    field=Field(
-        default=None,
-        description="Instances to rent from Lambda Cloud (process). See "
-        "docs/configuration.md#lambda-cloud",
+    field=setting(
+        None,
+        "Instances to rent from Lambda Cloud (process)",
+        see="configuration.md#lambda-cloud",
     ),
     fleet=lambda cloud: cloud,
     cloud=Cloud(
         title="Lambda",
         api_key=API_KEY,
-        api_key_field=Field(
-            default="",
-            repr=False,
-            description="Lambda Cloud's API key, as a secret; `LAMBDA_API_KEY` and "
-            "`LAMBDALABS_API_KEY` take precedence",
+        api_key_field=setting(
+            "",
+            "Lambda Cloud's API key, as a secret; `LAMBDA_API_KEY` and `LAMBDALABS_API_KEY` take "
+            "precedence",
+            secret=True,
         ),
         instance=INSTANCE,
         account=_account,

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from infra.hosts.fleet import MAX_MACHINES, Fleet, FleetArgs, Source
-from infra.model import Fault, Items, Meaning, Model, Only, matching, whole
+from infra.model import Fault, Items, Meaning, Model, Only, matching, setting, whole
 from infra.node_settings import GROUPS, NodeGroup
 
 SETTING = "hosts"
@@ -148,9 +148,6 @@ SOURCE = Source(
         Meaning("must be an array", "write a list of machines, such as [{address, user, hostKey}]"),
         Only(("process",)),
     ],
-    field=Field(
-        default=(),
-        description="Your machines, used over SSH (process). See docs/configuration.md#hosts",
-    ),
+    field=setting((), "Your machines, used over SSH (process)", see="configuration.md#hosts"),
     fleet=lambda hosts: Hosts(hosts=hosts) if hosts else None,
 )
