@@ -328,7 +328,7 @@ class Settings(Model):
     @cached_property
     def fleet(self) -> FleetSettings | None:
         """Source of the stack's machines; None for this one alone."""
-        return next(reversed(self.fleets.values()), None)
+        return next(reversed([*self.fleets.values()]), None)
 
     @property
     def renting(self) -> str:
@@ -626,16 +626,15 @@ def _declared(own: Setting) -> tuple[Any, Any]:
 
 
 # All settings of a stack, in the order of the list of settings.
-TREE: type[Settings] = create_model(
-    "TREE",
-    __base__=Settings,
+FIELDS: dict[str, Any] = {
     **{each.setting: (each.declared, each.field) for each in sources.SOURCES},
     **{cloud.api_key: (str, cloud.api_key_field) for cloud in sources.CLOUDS},
     **{key: _declared(own) for key, own in OF_SERVICES.items()},
     **{
         key: (PORT, setting(each.default, each.description)) for key, each in services.PORTS.items()
     },
-)
+}
+TREE = create_model("TREE", __base__=Settings, **FIELDS)
 
 
 def read(host: LocalHost) -> Settings:

@@ -72,7 +72,7 @@ class DockerRuntimeArgs:
     store: str
     volume_names: Mapping[str, str]
     publish_address: str
-    limits: Mapping[str, Mapping[str, int]]
+    limits: Mapping[str, container_limits.Bounds]
     bounds: docker_engine.Bounds
     start_timeout: int
     drain: int

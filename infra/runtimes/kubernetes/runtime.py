@@ -45,7 +45,7 @@ class KubernetesRuntimeArgs:
     place: Place
     images: Mapping[str, str]
     keep_data: bool
-    limits: Mapping[str, Mapping[str, int]]
+    limits: Mapping[str, container_limits.Bounds]
 
 
 class KubernetesRuntime(pulumi.ComponentResource):
