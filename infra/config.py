@@ -628,7 +628,7 @@ def _declared(own: Setting) -> tuple[Any, Any]:
 # All settings of a stack, in the order of the list of settings.
 FIELDS: dict[str, Any] = {
     **{each.setting: (each.declared, each.field) for each in sources.SOURCES},
-    **{cloud.api_key: (str, cloud.api_key_field) for cloud in sources.CLOUDS},
+    **{each.api_key: (str, setting("", each.api_key_text, secret=True)) for each in sources.CLOUDS},
     **{key: _declared(own) for key, own in OF_SERVICES.items()},
     **{
         key: (PORT, setting(each.default, each.description)) for key, each in services.PORTS.items()

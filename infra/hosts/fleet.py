@@ -182,7 +182,7 @@ class Cloud:
     Attributes:
         title: its name in messages.
         api_key: the secret setting that may hold one.
-        api_key_field: its default and description.
+        api_key_text: its line in the list of settings.
         instance: property of a resource's `host` with the id of a rented machine. Each cloud has
             its own one, which also tells in states which cloud a machine is from.
         account: opens the account of this environment, or else of the setting's value, which may
@@ -193,10 +193,10 @@ class Cloud:
 
     title: str
     api_key: str
-    api_key_field: Any
     instance: str
     account: Callable[[str | None], Account]
     module: str
+    api_key_text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,22 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulumi import dynamic
 
 from cluster.provider import Provider
-from infra.hosts import sources
 from trainyard.access.ssh import SshError
+
+if TYPE_CHECKING:
+    from infra.hosts.fleet import Cloud
+
+
+def _clouds() -> "tuple[Cloud, ...]":
+    # Not at the top: a provider of this machine would pay a third of a second for models.
+    from infra.hosts import sources  # noqa: PLC0415
+
+    return sources.CLOUDS
 
 
 def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
@@ -21,7 +30,7 @@ def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
     Raises:
         RunError: the cloud does not answer.
     """
-    for cloud in sources.CLOUDS:
+    for cloud in _clouds():
         if instance := host.get(cloud.instance):
             return cloud.account(config.get(cloud.api_key)).is_gone(instance)
     return False
@@ -37,7 +46,7 @@ def end(host: dict[str, Any], config: dynamic.Config) -> bool:
     Raises:
         RunError: the cloud does not end it.
     """
-    for cloud in sources.CLOUDS:
+    for cloud in _clouds():
         if instance := host.get(cloud.instance):
             cloud.account(config.get(cloud.api_key)).end([instance])
             return True

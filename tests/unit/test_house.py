@@ -146,7 +146,8 @@ def test_only_the_list_of_places_names_one():
     types = {"container", *re.findall(r'\bmodule="(\w+)"', text)}
     assert types == {"container", "docker", "kubernetes", "lambda"}
     # Hosts are also any other machines.
-    settings = sources.KEYS - {"hosts"} | {"kubernetes", "KUBERNETES"}
+    named = {each.setting for each in sources.SOURCES} | {each.api_key for each in sources.CLOUDS}
+    settings = named - {"hosts"} | {"kubernetes", "KUBERNETES"}
     words = re.compile(rf"\b({'|'.join(settings)})\b|\b({'|'.join(types)})[\w/]*:[A-Z]")
     naming = {
         path.relative_to(ROOT).as_posix()

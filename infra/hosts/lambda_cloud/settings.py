@@ -162,12 +162,8 @@ SOURCE = Source(
     cloud=Cloud(
         title="Lambda",
         api_key=API_KEY,
-        api_key_field=setting(
-            "",
-            "Lambda Cloud's API key, as a secret; `LAMBDA_API_KEY` and `LAMBDALABS_API_KEY` take "
-            "precedence",
-            secret=True,
-        ),
+        api_key_text="Lambda Cloud's API key, as a secret; `LAMBDA_API_KEY` and "
+        "`LAMBDALABS_API_KEY` take precedence",
         instance=INSTANCE,
         account=_account,
         module="lambda",

@@ -42,10 +42,10 @@ def declare(settings: Settings, stack: str) -> Stack:
         raise ValueError("the stack names no cluster")
     cluster = Cluster(kubeconfig=where.kubeconfig, context=where.context, namespace=where.namespace)
     shared: dict[str, Any] = {}
-    if where.claim:
-        shared = {"persistentVolumeClaim": {"claimName": where.claim}}
-    elif where.host_path:
-        shared = {"hostPath": {"path": where.host_path, "type": "Directory"}}
+    if where.shared and where.shared.claim:
+        shared = {"persistentVolumeClaim": {"claimName": where.shared.claim}}
+    elif where.shared:
+        shared = {"hostPath": {"path": where.shared.host_path, "type": "Directory"}}
     running = services_for(settings, kubernetes_settings.store(settings.object_store), *IN_PODS)
     runtime = KubernetesRuntime(
         "kubernetes",
@@ -76,7 +76,7 @@ def declare(settings: Settings, stack: str) -> Stack:
         runtime=runtime,
         accelerator="" if settings.accelerator == "none" else settings.accelerator,
         cpu_share=where.cpu_share,
-        pod_seconds=where.pod_seconds,
+        pod_seconds=where.pod_timeout_seconds,
         groups=settings.groups,
     )
     ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))

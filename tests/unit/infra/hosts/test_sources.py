@@ -4,18 +4,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from infra import config
 from infra.hosts import sources
 
 ROOT = Path(__file__).resolve().parents[4]
 
 
-OF_OTHERS = "{'asyncssh', 'httpx', 'lightkube', 'pulumi_docker'} & {*sys.modules}"
-
-
-def test_a_stack_of_this_machine_pays_for_no_client_of_an_api():
-    check = f"import sys; from infra import places; [*places.modules('place')]; print({OF_OTHERS})"
-    command = [sys.executable, "-c", check]
+@pytest.mark.parametrize(
+    ("program", "unused"),
+    [
+        (
+            "from infra import places; [*places.modules('place')]",
+            {"asyncssh", "httpx", "lightkube", "pulumi_docker"},
+        ),
+        # In providers' process.
+        ("import infra.runtimes.process, infra.hosts.executable", {"pydantic"}),
+    ],
+)
+def test_a_stack_of_this_machine_pays_for_nothing_that_it_does_not_use(program, unused):
+    command = [sys.executable, "-c", f"import sys; {program}; print({unused} & {{*sys.modules}})"]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout == "set()\n"
 
