@@ -4,7 +4,7 @@ Deliberately absent: this machine. It needs no login and nothing is installed on
 in machine.py).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -154,15 +154,15 @@ class FleetSettings(Protocol):
         """How many machines name each group of nodes; None where groups have sizes of their own."""
         ...
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterable[Fault]:
         """Yield machines that do not go together."""
         ...
 
-    def launcher_faults(self) -> Iterator[Fault]:
+    def launcher_faults(self) -> Iterable[Fault]:
         """Yield conflicts with Ray's own launcher, which startRay = false uses."""
         ...
 
-    def group_faults(self, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+    def group_faults(self, groups: Sequence[NodeGroup]) -> Iterable[Fault]:
         """Yield conflicts with the groups of nodes that are set, if any."""
         ...
 
@@ -193,10 +193,10 @@ class Cloud:
 
     title: str
     api_key: str
+    api_key_text: str
     instance: str
     account: Callable[[str | None], Account]
     module: str
-    api_key_text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ def declare(settings: Settings, stack: str) -> Stack:
     shelf: Any = settings.fleet
     account = Account("shelf-account")
     bounds = {"maxHourlyCost": shelf.max_hourly_cost, "ttlHours": shelf.ttl_hours}
-    Choice("shelf-choice", {"count": shelf.count, "budget": 0, **bounds})
+    Choice("shelf-choice", {"count": shelf.machines, "budget": 0, **bounds})
     rules = [
         {"sourceNetwork": network, "firstPort": 22, "lastPort": 22}
         for network in settings.allowed_cidrs
@@ -41,7 +41,7 @@ def declare(settings: Settings, stack: str) -> Stack:
         Instance(
             f"shelf-machine-{index}", {"node": index, "tags": tags, "ttlHours": shelf.ttl_hours}
         )
-        for index in range(shelf.count)
+        for index in range(shelf.machines)
     ]
     runtime: Any = None  # a file runs no service
     return Stack(

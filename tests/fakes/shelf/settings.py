@@ -1,63 +1,56 @@
 """The setting of the shelf, and what it is as a cloud."""
 
-from __future__ import annotations
+from collections.abc import Sequence
+from typing import Annotated
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-from infra.hosts.fleet import Cloud, Fleet, FleetArgs, Source
+from infra.hosts.fleet import MAX_MACHINES, Cloud, Fleet, FleetArgs, Source
+from infra.model import Fault, Model, Only, number, setting, whole
 from infra.node_settings import NodeGroup
-from infra.reader import Reader
 
 from . import account
 
-SETTING = "shelf"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Shelf:
+class Shelf(Model):
     """Machines to rent."""
 
-    count: int
-    max_hourly_cost: float
-    ttl_hours: float
-    group_sizes: Mapping[str, int] | None = None
+    machines: Annotated[int, whole(1, MAX_MACHINES)]
+    max_hourly_cost: Annotated[float, number(0, 100)]
+    ttl_hours: Annotated[float, number(0, 100)]
+
+    @property
+    def count(self) -> int:
+        return self.machines
 
     def most(self, groups: Sequence[NodeGroup]) -> int:
-        return self.count
+        return self.machines
 
     @property
     def ends_itself(self) -> bool:
         return self.ttl_hours > 0
 
-    def check_launcher(self, reader: Reader) -> None:
-        """Nothing can conflict."""
+    @property
+    def group_sizes(self) -> None:
+        return
 
-    def check_groups(self, reader: Reader, groups: Sequence[NodeGroup]) -> None:
-        """Nothing can conflict."""
+    def launcher_faults(self) -> Sequence[Fault]:
+        return ()
+
+    def group_faults(self, groups: Sequence[NodeGroup]) -> Sequence[Fault]:
+        return ()
 
     def open(self, args: FleetArgs) -> Fleet:
         raise NotImplementedError("files are not reached by SSH")
 
 
-def read(reader: Reader) -> Shelf | None:
-    fields = reader.object(SETTING, "write an object")
-    if not fields:
-        return None
-    return Shelf(
-        count=fields["machines"],
-        max_hourly_cost=fields["maxHourlyCost"],
-        ttl_hours=fields["ttlHours"],
-    )
-
-
 SOURCE = Source(
-    setting=SETTING,
-    nothing="{}",
-    read=read,
+    setting="shelf",
+    declared=Annotated[Shelf | None, Only(("process",))],
+    field=setting(None, "Machines to rent from the shelf (process)"),
+    fleet=lambda shelf: shelf,
     cloud=Cloud(
         title="Shelf",
         api_key="shelfKey",
+        api_key_text="The shelf's key, as a secret",
         instance="shelfMachine",
         account=account.ShelfAccount,
         module="shelf",
