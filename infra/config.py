@@ -515,15 +515,25 @@ class Settings(Model):
             yield Fault(key, bound, "remove one of them")
 
     def _kubernetes_faults(self) -> Iterator[Fault]:
-        yield from kubernetes_settings.faults(self, self._stack)
+        if self.runtime != kubernetes_settings.KEY:
+            yield from kubernetes_settings.elsewhere_faults(self.kubernetes, self.asked_runtime)
+            yield from kubernetes_settings.pod_faults(self.node_groups, self.runtime)
+            return
+        yield from kubernetes_settings.faults(self.kubernetes, self._stack)
+        yield from kubernetes_settings.dataset_faults(self.dataset, self.kubernetes)
+        yield from kubernetes_settings.limit_faults(self.container_limits)
 
     def _pod_image_faults(self) -> Iterator[Fault]:
         if self.asked_runtime == kubernetes_settings.KEY:
-            yield from kubernetes_settings.image_faults(self)
+            if self.require_digests:
+                yield from kubernetes_settings.digest_faults(self.node_groups)
+            yield from kubernetes_settings.image_faults(
+                self.images, self.programs, self.object_store
+            )
 
     def _pod_gpu_faults(self) -> Iterator[Fault]:
-        if self.asked_runtime == kubernetes_settings.KEY:
-            yield from kubernetes_settings.gpu_faults(self)
+        if self.asked_runtime == kubernetes_settings.KEY and self.accelerator == "none":
+            yield from kubernetes_settings.gpu_faults(self.head_node, self.node_kinds)
 
     def _folder_faults(self) -> Iterator[Fault]:
         state, data = self.state_dir, self.data_dir

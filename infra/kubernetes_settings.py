@@ -1,10 +1,10 @@
 """Settings of a stack on Kubernetes; the cluster itself is looked at by the runtime."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -13,16 +13,14 @@ from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
 from cluster.kuberay_spec import POD_SECONDS
 from cluster.ray_node import NodeResources
 from infra import build_context, node_settings, tools
-from infra.container_settings import digest_fault
+from infra.container_limits import Bounds
+from infra.container_settings import Dataset, digest_fault
 from infra.hosts import go_programs
 from infra.hosts.local import LocalHost
 from infra.images import BUILT
 from infra.model import ABSOLUTE, Fault, Items, Meaning, Model, Says, matching, whole
-from infra.node_settings import GROUPS, OF_PODS, Group, NodeGroup
+from infra.node_settings import GROUPS, OF_PODS, Group, Node, NodeGroup
 from trainyard.access.kubectl import KUBECONFIG
-
-if TYPE_CHECKING:
-    from infra.config import Settings
 
 KEY = "kubernetes"
 # Names of Kubernetes: of a namespace, and of objects that may have dots.
@@ -116,21 +114,8 @@ class Kubernetes(Model):
     pod_timeout_seconds: Annotated[int, whole(60, 86_400)] = POD_SECONDS
 
 
-def faults(settings: "Settings", stack: str) -> Iterator[Fault]:
-    """Yield settings that conflict with a cluster.
-
-    Args:
-        settings: of the stack.
-        stack: its name.
-    """
-    where = settings.kubernetes
-    if settings.runtime != KEY:
-        if where:
-            bound = f"does nothing with runtime = {settings.asked_runtime!r}"
-            action = f"set runtime to {KEY}, or remove {KEY}"
-            yield Fault(KEY, bound, action, sorted(where.set_fields()))
-        yield from _pod_faults(settings.node_groups, settings.runtime)
-        return
+def faults(where: Kubernetes | None, stack: str) -> Iterator[Fault]:
+    """Yield what the stack lacks for a cluster; its name must be one of Kubernetes."""
     if where is None:
         bound = f"must be set with runtime = {KEY!r}"
         yield Fault(f"{KEY}.context", bound, "choose one: kubectl config get-contexts", "")
@@ -139,28 +124,64 @@ def faults(settings: "Settings", stack: str) -> Iterator[Fault]:
         yield Fault(
             "stack", f"{bound}of Kubernetes begin with it", "make a stack with such a name", stack
         )
-    data = settings.dataset
+
+
+def elsewhere_faults(where: Kubernetes | None, runtime: str) -> Iterator[Fault]:
+    """Yield a cluster that a stack of another runtime does not use."""
+    if where:
+        bound = f"does nothing with runtime = {runtime!r}"
+        action = f"set runtime to {KEY}, or remove {KEY}"
+        yield Fault(KEY, bound, action, sorted(where.set_fields()))
+
+
+def pod_faults(groups: Sequence[Group], runtime: str) -> Iterator[Fault]:
+    """Yield fields of groups that only pods have."""
+    for group in groups:
+        for name, value in group.set_fields().items():
+            if name in OF_PODS:
+                bound = f"is of pods, and runtime = {runtime!r}"
+                action = f"remove it, or set runtime to {KEY}"
+                yield Fault(f"{GROUPS}.{group.name}.{name}", bound, action, value)
+
+
+def dataset_faults(data: Dataset | None, where: Kubernetes | None) -> Iterator[Fault]:
+    """Yield a source of images that pods cannot read, or have nowhere to put."""
     if data and data.archive:
         bound = "is a file of this machine, which pods do not have"
         yield Fault("dataset.archive", bound, "use dataset.url")
     if data and where and not where.shared:
         bound = f"needs a volume that pods share: {KEY}.shared is not set"
         yield Fault("dataset", bound, f"set {KEY}.shared", sorted(data.set_fields()))
-    for service, bounds in settings.container_limits.items():
+
+
+def limit_faults(limits: Mapping[str, Bounds]) -> Iterator[Fault]:
+    """Yield bounds that a cluster sets by itself."""
+    for service, bounds in limits.items():
         if bounds.processes:
             key = f"containerLimits.{service}.processes"
             yield Fault(key, "is bounded by the kubelet (podPidsLimit)", f"remove {key}")
 
 
-def image_faults(settings: "Settings") -> Iterator[Fault]:
-    """Yield images that a cluster cannot have: nothing is built there."""
-    for group in settings.node_groups:
-        if settings.require_digests and group.image:
+def digest_faults(groups: Sequence[Group]) -> Iterator[Fault]:
+    """Yield images of groups without a digest."""
+    for group in groups:
+        if group.image:
             key = f"{GROUPS}.{group.name}.image"
             yield from digest_fault(key, group.image, f"write {group.image}")
-    others = services.STORES.keys() - {store(settings.object_store)}
-    needed = settings.programs & {*BUILT}
-    for program in sorted(needed - others - settings.images.keys()):
+
+
+def image_faults(
+    images: Collection[str], programs: Collection[str], object_store: str
+) -> Iterator[Fault]:
+    """Yield images that a cluster cannot have: nothing is built there.
+
+    Args:
+        images: programs that have one.
+        programs: that run.
+        object_store: as it is set.
+    """
+    others = services.STORES.keys() - {store(object_store)}
+    for program in sorted({*BUILT} & {*programs} - others - {*images}):
         bound = f"must be named with runtime = {KEY!r}: nothing is built there"
         action = f"build and push it: python -m infra.build_images REGISTRY {program} --push, and "
         action += f"write what that prints as images.{program} (docs/kubernetes.md)"
@@ -169,18 +190,14 @@ def image_faults(settings: "Settings") -> Iterator[Fault]:
         yield Fault(f"images.{program}", bound, action, "")
 
 
-def gpu_faults(settings: "Settings") -> Iterator[Fault]:
+def gpu_faults(head: Node, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
     """Yield GPUs whose pods would get none: Kubernetes hands them out by the name of their kind."""
-    if settings.accelerator == "none":
-        nodes = {"head": settings.head_node.gpus}
-        nodes |= {group.key: group.fields.get("gpus") for group in settings.node_kinds}
-        for key, gpus in nodes.items():
-            if gpus:
-                bound = (
-                    f"must be 0 with runtime = {KEY!r} and accelerator = 'none': pods get no GPU"
-                )
-                action = f"set accelerator to {' or '.join(GPU_RESOURCES)}, or remove {key}.gpus"
-                yield Fault(f"{key}.gpus", bound, action, gpus)
+    nodes = {"head": head.gpus} | {group.key: group.fields.get("gpus") for group in groups}
+    for key, gpus in nodes.items():
+        if gpus:
+            bound = f"must be 0 with runtime = {KEY!r} and accelerator = 'none': pods get no GPU"
+            action = f"set accelerator to {' or '.join(GPU_RESOURCES)}, or remove {key}.gpus"
+            yield Fault(f"{key}.gpus", bound, action, gpus)
 
 
 def port_faults(ports: Mapping[str, int]) -> Iterator[Fault]:
@@ -190,18 +207,6 @@ def port_faults(ports: Mapping[str, int]) -> Iterator[Fault]:
             taken = " nor ".join(str(each) for each in TAKEN_PORTS)
             bound = f"must be neither {taken}: Ray's agents have these in each pod"
             yield Fault(setting.key, bound, f"set {setting.key} to another port")
-
-
-def _pod_faults(groups: Sequence[Group], runtime: str) -> Iterator[Fault]:
-    """Yield fields of groups that only pods have."""
-    for group in groups:
-        for name, value in group.set_fields().items():
-            if name in OF_PODS:
-                key, bound = (
-                    f"{GROUPS}.{group.name}.{name}",
-                    f"is of pods, and runtime = {runtime!r}",
-                )
-                yield Fault(key, bound, f"remove it, or set runtime to {KEY}", value)
 
 
 def store(setting: str) -> str:
