@@ -333,8 +333,8 @@ class Settings(Model):
     @property
     def renting(self) -> str:
         """The setting that asks for rented machines, "" for none."""
-        clouds = {each.setting for each in sources.SOURCES if each.cloud}
-        return next((name for name in self.fleets if name in clouds), "")
+        names = (each.setting for each in sources.SOURCES if each.cloud)
+        return next((name for name in names if name in self.fleets), "")
 
     @cached_property
     def on_hosts(self) -> int:

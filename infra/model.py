@@ -43,6 +43,7 @@ MEANING = {
     "tuple_type": ("must be an array", "write its items in brackets"),
     "bool_type": ("must be true or false", "set {key} to one of them"),
     "string_type": ("must be a text", "write it in quotes"),
+    "string_unicode": ("must be a text of Unicode", "write it without half a character"),
 }
 T = TypeVar("T")
 # An array of JSON.
@@ -77,11 +78,7 @@ class Fault:
 
 
 class FaultsError(ValueError):
-    """Faults that a check has found; pydantic keeps it in its own error."""
-
-    def __init__(self, *faults: Fault) -> None:
-        super().__init__(*faults)
-        self.faults = faults
+    """Its arguments are the faults that a check has found; pydantic keeps it in its own error."""
 
 
 def refuse(bound: str, action: str) -> FaultsError:
@@ -247,7 +244,9 @@ def parsed(declared: FieldInfo, text: str) -> Any:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return None if found == {} and declared.default is None else found
+    if declared.default is None and not found:
+        return None if found == {} else text  # nothing else asks for none
+    return found
 
 
 def unknown(key: str, name: str, known: Iterable[str]) -> Fault:
@@ -277,7 +276,7 @@ def faults_of(
             case "default_factory_not_called":
                 continue  # the default follows from a value that is a fault
             case "value_error":
-                for fault in context["error"].faults:
+                for fault in context["error"].args:
                     yield replace(fault, key=_join(key, fault.key))
                 continue
             case "extra_forbidden" | "literal_error":

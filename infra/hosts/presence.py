@@ -2,22 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pulumi import dynamic
 
 from cluster.provider import Provider
+from infra.hosts.holdings import Account
 from trainyard.access.ssh import SshError
-
-if TYPE_CHECKING:
-    from infra.hosts.fleet import Cloud
-
-
-def _clouds() -> "tuple[Cloud, ...]":
-    # Not at the top: a provider of this machine would pay a third of a second for models.
-    from infra.hosts import sources  # noqa: PLC0415
-
-    return sources.CLOUDS
 
 
 def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
@@ -30,10 +21,7 @@ def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
     Raises:
         RunError: the cloud does not answer.
     """
-    for cloud in _clouds():
-        if instance := host.get(cloud.instance):
-            return cloud.account(config.get(cloud.api_key)).is_gone(instance)
-    return False
+    return any(account.is_gone(instance) for account, instance in _rented(host, config))
 
 
 def end(host: dict[str, Any], config: dynamic.Config) -> bool:
@@ -46,11 +34,20 @@ def end(host: dict[str, Any], config: dynamic.Config) -> bool:
     Raises:
         RunError: the cloud does not end it.
     """
-    for cloud in _clouds():
-        if instance := host.get(cloud.instance):
-            cloud.account(config.get(cloud.api_key)).end([instance])
-            return True
+    for account, instance in _rented(host, config):
+        account.end([instance])
+        return True
     return False
+
+
+def _rented(host: dict[str, Any], config: dynamic.Config) -> Iterator[tuple[Account, str]]:
+    """Yield the account that a machine is rented from, and its id there; nothing for others."""
+    # Not at the top: a provider of this machine would pay a third of a second for models.
+    from infra.hosts import sources  # noqa: PLC0415
+
+    for cloud in sources.CLOUDS:
+        if instance := host.get(cloud.instance):
+            yield cloud.account(config.get(cloud.api_key)), instance
 
 
 class HostProvider(Provider):

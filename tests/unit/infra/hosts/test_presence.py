@@ -27,6 +27,7 @@ def test_the_cloud_that_rented_a_machine_out_is_asked_with_its_own_key(monkeypat
         return Cloud(
             title=name,
             api_key=f"{name}Key",
+            api_key_text="",
             instance=f"{name}Id",
             account=account,
             module=name,

@@ -1,0 +1,92 @@
+"""Settings as text: how strictly each type is read, and what a message shows of a value."""
+
+from typing import Any
+
+import pulumi
+import pytest
+
+from infra import config
+from infra.hosts.local import LocalHost
+from infra.model import Fault, json_type, parsed
+from tests.unit.infra.conftest import is_named
+
+DECLARED = config.TREE.declared()
+
+
+def _of(kind: str) -> list[str]:
+    return [key for key, each in DECLARED.items() if json_type(each.annotation) == kind]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "1", "null", "NaN", '""', "[" * 100_000, '{"a":' * 100_000],
+    ids=lambda text: text[:6],
+)
+@pytest.mark.parametrize("key", _of("object"))
+def test_what_is_not_an_object_is_named(host: LocalHost, key: str, text: str) -> None:
+    is_named(key, "must be an object", {key: text}, host)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "{}", "1", "null", '""', "{" * 100_000], ids=lambda text: text[:6]
+)
+@pytest.mark.parametrize("key", _of("array"))
+def test_what_is_not_an_array_is_named(host: LocalHost, key: str, text: str) -> None:
+    is_named(key, "must be an array", {key: text}, host)
+
+
+@pytest.mark.parametrize("text", ["", "\u0663", "1_0", "+3", "3.0", "1e1", "true", "9" * 400])
+@pytest.mark.parametrize("key", _of("integer"))
+def test_only_digits_of_ascii_are_a_whole_number(host: LocalHost, key: str, text: str) -> None:
+    is_named(key, "whole ", {key: text}, host)
+
+
+@pytest.mark.parametrize("text", ["", "True", "1", "yes", '"true"'])
+@pytest.mark.parametrize("key", _of("boolean"))
+def test_only_two_words_are_true_or_false(host: LocalHost, key: str, text: str) -> None:
+    is_named(key, "must be true or false", {key: text}, host)
+
+
+@pytest.mark.parametrize(
+    ("fields", "bound"),
+    [
+        *[(f'"cpus": {value}', "worker.cpus = ") for value in ('"2"', "true", "null", "1e400")],
+        *[(f'"memoryMib": {value}', "worker.memoryMib = ") for value in ("9.0", '"9"', "true")],
+        ('"\\ud800": 1', "must be a text of Unicode"),
+        ('"memory_mib": 100', "did you mean memoryMib?"),
+    ],
+)
+def test_fields_of_an_object_are_read_as_strictly(host: LocalHost, fields: str, bound: str) -> None:
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse({"worker": f"{{{fields}}}"}, host, "dev")
+    assert bound in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("owner", " ", ""),
+        ("bucket", " ray\n", "ray"),
+        ("workers", " 3 ", 3),
+        ("keepData", " true\n", True),
+        ("hosts", " [] ", []),
+        ("dataset", " {} ", None),
+    ],
+)
+def test_blanks_around_a_text_mean_nothing(key: str, text: str, value: Any) -> None:
+    assert parsed(DECLARED[key], text) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        *[("bucket", value, value) for value in ("Monkey", "a=b", '["PIP_TOKEN"]', "host:8080")],
+        ("bucket", "PIP_TOKEN=abc", "(not shown)"),
+        ("bucket", '{"password": "abc"}', "(not shown)"),
+        ("bucket", "https://me:abc@host", "(not shown)"),
+        ("replicateSecretKey", "abc", "(not shown)"),
+    ],
+)
+def test_a_message_shows_values_that_are_not_secrets(key: str, value: str, shown: str) -> None:
+    line = Fault(key, "must be lowercase", "change it").line({key: value})
+    assert line == f"{key} = {shown!r}: must be lowercase; change it"
