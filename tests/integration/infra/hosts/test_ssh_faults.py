@@ -191,7 +191,7 @@ def test_names_are_never_run(host, machines, text, monkeypatch, tmp_path):
     """As an address, a user or a path: no setting takes it, and no shell would see it."""
     for field in ("address", "user"):
         with pytest.raises(ValidationError, match=field):
-            Host.model_validate(as_setting(host).model_dump() | {field: text})
+            Host.model_validate(as_setting(host).set_fields() | {field: text})
     assert not host_settings.PLAIN_PATH.fullmatch(text)
     monkeypatch.chdir(tmp_path)
     for wrong in (replace(host, host=text), replace(host, user=text)):
