@@ -66,7 +66,7 @@ def place(proxy: ChaosProxy, store_server: BareStore) -> store.Store:
         object_store_endpoint=f"http://127.0.0.1:{proxy.port}",
         access_key=str(store_server.root.access),
         secret_key=str(store_server.root.secret),
-        ssh=None,
+        keeps_files_away=False,
     )
     return store.open_store(outputs)
 
