@@ -55,7 +55,7 @@ class Fault:
     """A fault of settings.
 
     Attributes:
-        key: of the setting; in `Model.faults` below the model, "" for the model itself.
+        key: name of the setting; `Model.faults` gives it relative to the model, "" for all of it.
         bound: what the value must be, or why it cannot be.
         action: what to do next.
         value: shown in place of the value that was given.
@@ -117,7 +117,7 @@ class Says:
 
 @dataclass(frozen=True)
 class Known:
-    """Marks the keys of a mapping: there are no others."""
+    """Marks the only keys that a mapping may have."""
 
     names: Collection[str]
 

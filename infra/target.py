@@ -39,7 +39,7 @@ def services_for(settings: Settings, store: str, *sources: Source) -> list[Descr
     """Return the services that the settings ask for.
 
     Args:
-        settings: of the stack.
+        settings: those of the stack.
         store: name of its object store, "" for a folder.
         sources: of programs that can run; all by default.
     """
@@ -56,7 +56,7 @@ def warn_of_missing(settings: Settings, running: Sequence[Descriptor], remedy: s
     """Name programs that a setting asks for and the machine lacks.
 
     Args:
-        settings: of the stack.
+        settings: those of the stack.
         running: services that run.
         remedy: how the machine gets such a program.
     """

@@ -41,7 +41,7 @@ class ProcessRuntimeArgs:
     Attributes:
         hosts: the hosts, the head's first; others may come later.
         several: whether there may be more than one.
-        mark: of the stack.
+        mark: tells the files of this stack from others.
         folder: runtime folder of each host, absolute; removed with the stack.
         data: data folder of each host, absolute; on other machines also below `~/`.
         keep_data: whether the data folders outlive the stack.

@@ -59,7 +59,7 @@ class Choice(Resource, module="lambda", name="Choice"):
         choices: where launches are tried, in order, each a choice.Pick.
         regions: of all choices.
         hourlyCost: $/h for as many instances as there may be, at the first choice.
-        region: of the first choice.
+        region: where the first choice is.
     """
 
     _kind = providers.ChoiceProvider
@@ -135,7 +135,7 @@ class Instance(Resource, module="lambda", name="Instance"):
         region: its region.
         hourlyCost: $/h.
         launchedAt: time in ISO 8601.
-        firewallRulesetId: of its region.
+        firewallRulesetId: the ruleset of its region.
         healthy: False once it has to be replaced.
     """
 

@@ -35,7 +35,7 @@ A, B, C = "ray-worker-1", "ray-worker-2", "ray-worker-3"
         ([], [A, B], {}, [[A, B]]),
         ([A, B], [B], {}, [[B]]),
         ([A, B], [B, C], {}, [[B], [B, C]]),  # B's neighbour makes room before C is launched
-        # The leftovers of an interrupted `up` are looked after, whatever is requested.
+        # The leftovers of an interrupted `up` are cleaned up in any case.
         ([], [A], {"whole": False}, [[A]]),
         ([], [], {"whole": False}, [[]]),
         ([A], [B], {"whole": False}, [[], [B]]),
