@@ -92,6 +92,7 @@ course: python ## walk the Food-11 course, in the stack course
 
 setup: $(READY) ## make the environment in .venv, from the hash-pinned requirements
 	@:
+TESTS = $(if $(FROM),--from '$(FROM)') $(if $(TURN),--turn $(TURN))
 lint: setup ## ruff, formatting, mypy --strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -99,12 +100,12 @@ lint: setup ## ruff, formatting, mypy --strict
 test: ## unit tests, and the README's promises on one real stack: minutes
 test-all: test test-rest ## all tests that this machine can run, containers where a Docker Engine answers
 test-rest: ## the tests of test-all that test lacks. FROM=FOLDER adds the tests that another machine
-##                    skipped; the folder has its outcomes
+##                    skipped; the folder has its outcomes. TURN=1 is a third of the long tests
 retry: setup ## run the failed tests of test-rest again, alone; AFTER=test: those of test
-	@$(BIN)/python -m tests.parts $(or $(AFTER),test-rest) --again $(if $(FROM),--from '$(FROM)')
+	@$(BIN)/python -m tests.parts $(or $(AFTER),test-rest) --again $(TESTS)
 test-unit: ## unit tests only
 test test-rest test-unit: setup
-	@$(BIN)/python -m tests.parts $@ $(if $(FROM),--from '$(FROM)')
+	@$(BIN)/python -m tests.parts $@ $(TESTS)
 bench: setup ## measure the ratios of docs/benchmarks.md
 	$(BIN)/python -m bench
 lock: setup ## pin the requirements again

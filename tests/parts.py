@@ -1,7 +1,8 @@
 """The parts of the tests: `python -m tests.parts test|test-unit|test-rest|PART`, as `make` runs it.
 
-One or two parts leave two cores partly idle, so three run at the same time. The first of them
-prints as it goes; another one prints its whole output at its end. Each test is in one part.
+Parts run at the same time: the first of them prints as it goes, another one prints its whole output
+at its end. Each test is in one part. `--turn 2` runs the second third of the long tests, and all
+short ones.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from tests import again
 INFRA = "tests/integration/infra"
 # For newcomers: all unit tests, and the README's promises on one real stack.
 PROMISES = [f"{INFRA}/test_readme.py", f"{INFRA}/test_stack.py"]
-# Halves of similar length, even before Python has compiled PyTorch and Ray.
+# One half of the unit tests.
 UNIT = ["tests/unit/trainyard", "tests/unit/training", "tests/unit/docker"]
 # Pods and rented machines that come and go miss deadlines of Kubernetes and Ray on a busy machine:
-# these run last, and at most two at once.
+# these run last.
 PODS = [f"{INFRA}/kubernetes"]
 RENTED = [f"{INFRA}/test_workflows.py", f"{INFRA}/lambda_cloud/test_groups.py"]
 # The rest in parts of similar length.
@@ -53,10 +54,35 @@ PARTS = {
     "test-rest-rented": RENTED,
 }
 SKIPPED = "test-rest-skipped"
-# Parts that run at the same time, after those of the group before.
+# All of them take two cores an hour and a half, so CI runs a third by turn. Each third has jobs,
+# containers and other machines, and costs about as much as another one (`.pytest_cache/costs`).
+TURNS = (
+    [
+        *(f"tests/integration/training/test_{name}.py" for name in ("food11", "infeasible")),
+        *(f"{INFRA}/test_{name}.py" for name in ("drain", "process", "pulumi_cli", "rotate")),
+        *(f"{INFRA}/docker/test_drill.py", f"{INFRA}/hosts/test_launcher.py", *PODS),
+    ],
+    [
+        *(f"tests/integration/training/test_{name}.py" for name in ("alexnet", "examples")),
+        *(f"{INFRA}/docker/test_{name}.py" for name in ("bad_input", "gateway", "lab")),
+        *(f"{INFRA}/test_{name}.py" for name in ("drift", "node_groups", "pages")),
+        *(f"{INFRA}/hosts/test_stack.py", *RENTED),
+    ],
+    [
+        *(f"tests/integration/training/test_{name}.py" for name in ("faults", "plain_ray")),
+        *(f"tests/integration/training/test_{name}.py" for name in ("quickstart", "seed_command")),
+        *(f"tests/integration/training/test_{name}.py" for name in ("serve", "sweep")),
+        *("tests/integration/docker/test_images.py", f"{INFRA}/docker/test_tracking.py"),
+        *(f"{INFRA}/hosts/test_{name}.py" for name in ("bad_hosts", "ssh")),
+        *(f"{INFRA}/test_{name}.py" for name in ("autoscaling", "drill", "replica", "tracking")),
+        f"{INFRA}/lambda_cloud/test_stack.py",
+    ],
+)
+# Parts that run at the same time, two at once: with three, Ray misses deadlines on two cores. A
+# group begins after the one before.
 GROUPS = {
     "test-unit": [["test-unit-one", "test-unit-two"]],
-    "test": [["test-unit-one", "test-unit-two", "test-promises"]],
+    "test": [["test-promises", "test-unit-one", "test-unit-two"]],
     "test-rest": [
         ["test-rest-one", "test-rest-docker", "test-rest-two", "test-rest-three"],
         ["test-rest-pods", "test-rest-rented"],
@@ -79,13 +105,27 @@ def run(part: str, tests: Sequence[str], log: Path | None) -> bool:
     return code == 0
 
 
+def without(tests: Sequence[str], left_out: Sequence[str]) -> list[str]:
+    """Return a part's arguments without some files and folders; none if no test remains."""
+    kept = [each for each in tests if each not in left_out]
+    folders = [each for each in kept if not each.startswith("-")]
+    below = [each for each in left_out if any(each.startswith(f"{top}/") for top in folders)]
+    return [*kept, *(f"--deselect={path}" for path in below)] if folders else []
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.parts", description=__doc__)
     parser.add_argument("name", choices=[*GROUPS, *PARTS])
     parser.add_argument("--again", action="store_true", help="only what failed, alone")
+    parser.add_argument("--turn", type=int, choices=[1, 2, 3], help="a third of the long tests")
     parser.add_argument("--from", dest="folder", type=Path, help="outcomes of another machine")
     parsed = parser.parse_args(arguments)
     groups, tests = [*GROUPS.get(parsed.name, [[parsed.name]])], PARTS.copy()
+    others = [turn for turn in range(1, 4) if parsed.turn not in (None, turn)]
+    left_out = [path for turn in others for path in TURNS[turn - 1]]
+    if left_out:
+        tests = {part: without(paths, left_out) for part, paths in tests.items()}
+        groups = [[part for part in group if tests[part]] for group in groups]
     if parsed.folder and parsed.name == "test-rest":
         if not (files := sorted(parsed.folder.glob("*.json"))):
             parser.error(f"{parsed.folder} has no outcomes of tests (*.json)")
@@ -97,12 +137,14 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.again:
         return again.main(outcomes, subprocess.call, print)
     passed = True
-    for group, at_once in zip(groups, (3, 2), strict=False):
+    for group in groups:
         logs = [None, *(CACHE / "logs" / f"{part}.txt" for part in group[1:])]
-        with ThreadPoolExecutor(at_once) as pool:
+        with ThreadPoolExecutor(2) as pool:
             # An interrupt cancels the parts that have not begun.
             passed &= all(list(pool.map(run, group, [tests[part] for part in group], logs)))
     print(*again.summary(again.skipped(outcomes)), sep="\n")  # noqa: T201
+    if left_out:
+        print(f"Not run, for it is the turn of others: {', '.join(sorted(left_out))}")  # noqa: T201
     if passed and parsed.name == "test":
         lacks = "jobs in depth, containers, other machines, a fake cloud, faults one by one"
         print(f"Not run: {lacks}. make test-all runs all that this machine can.")  # noqa: T201

@@ -39,6 +39,9 @@ def test_failed_tests_of_all_parts_are_tried_again_and_listed(tmp_path: Path) ->
     calls, said = [], []
     assert again.main(files, lambda command: calls.append(command) or 0, said.append) == 0
     assert [call[-2:] for call in calls] == [["pytest", "a::b"]]
+    # One fixture that fails takes all tests of its file along.
+    written(tmp_path, "two", 1, [f"c::{number}" for number in range(2 * again.MOST)])
+    assert len(again.failed_once(files)) == 2 * again.MOST + 1
     assert said == ["passed only at the second try: a::b"]
 
 
@@ -54,7 +57,7 @@ def test_what_fails_again_fails(tmp_path: Path) -> None:
         (2, ["a"], "ended with 2"),  # interrupted, or a file that cannot be imported
         (3, ["a"], "ended with 3"),
         (0, [], "no test failed"),
-        (1, [str(number) for number in range(again.MOST + 1)], "more than"),
+        (1, [f"{number}::a" for number in range(again.MOST + 1)], "more than"),
     ],
 )
 def test_a_broken_run_is_not_tried_again(

@@ -86,7 +86,7 @@ def test_a_second_try_and_another_machine_know_all_parts(
         parts.main(["test-rest", "--from", "outcomes"])
     (here / "outcomes" / "a.json").write_text(json.dumps({"skipped": {"no Go": ["third::a"]}}))
     for given, names in (
-        (["test", "--from", "outcomes"], "unit-one unit-two promises"),
+        (["test", "--from", "outcomes"], "promises unit-one unit-two"),
         (["test-rest"], "rest-one rest-docker rest-two rest-three rest-pods rest-rented"),
         (
             ["test-rest", "--from", "outcomes"],
@@ -99,6 +99,38 @@ def test_a_second_try_and_another_machine_know_all_parts(
         assert {file.parent for file in tried} == {Path(".pytest_cache/outcomes")}
     assert parts.main(["test-rest", "--from", "outcomes"]) == 0
     assert "tests/integration/infra/test_stack.py third::a\n" in capfd.readouterr().out
+
+
+def test_each_long_test_has_its_turn() -> None:
+    long = [path for turn in parts.TURNS for path in turn]
+    assert len(set(long)) == len(long)
+    assert all((ROOT / path).exists() for path in long)
+    found = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    for file in (file for file in found if file.startswith("tests/integration/")):
+        turns = []
+        for turn in parts.TURNS:
+            left_out = [path for path in long if path not in turn]
+            tests = [parts.without(each, left_out) for each in parts.PARTS.values()]
+            # pytest's --deselect takes a file, --ignore also a folder.
+            given = [[each.replace("--deselect", "--ignore") for each in part] for part in tests]
+            turns.append(sum(chosen(each, file) for each in given))
+        listed = any(file == path or file.startswith(f"{path}/") for path in long)
+        assert sorted(turns) == ([0, 0, 1] if listed else [1, 1, 1]), file
+    assert parts.without(["a/b", "--deselect=a/b/c"], ["a/b"]) == []
+
+
+def test_what_is_not_run_in_a_turn_is_told(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert here.is_dir()
+    monkeypatch.setattr(parts, "PARTS", {name: ["third"] for name in parts.PARTS})
+    monkeypatch.setattr(parts, "TURNS", (["a", "b"], ["third"], ["c"]))
+    assert parts.main(["test-rest", "--turn", "1"]) == 0
+    out = capfd.readouterr().out
+    assert "third: " not in out
+    assert out.endswith("Not run, for it is the turn of others: c, third\n")
+    assert parts.main(["test-rest", "--turn", "2"]) == 0
+    assert "third: " in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -214,6 +214,7 @@ def _declare(base: Path, *, copied: bool = False, cli: Cli | None = None, **chan
     first, *_ = free_ports(len(PORTS) + 2)
     values: dict[str, Any] = {key: first + offset for offset, key in enumerate(PORTS)}
     values |= {"agentPort": first + len(PORTS), "workers": 1, "worker": {"cpus": 1}}
+    values["startTimeoutSeconds"] = 400  # other tests run too
     values |= {"stateDir": str(base / "s"), "dataDir": str(base / "d")}
     if "nodeGroups" in changes:
         del values["workers"], values["worker"]

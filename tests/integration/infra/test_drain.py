@@ -25,7 +25,7 @@ WORKERS = ("ray-worker-0", "ray-worker-1")
 @pytest.fixture(scope="module")
 def stack(declare: Callable[..., Any]) -> Iterator[Any]:
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
-    stack = declare(base, workers=2, objectStore="directory", startTimeoutSeconds=400)
+    stack = declare(base, workers=2, objectStore="directory")
     try:
         stack.engine("up", "--yes")
         yield stack

@@ -34,7 +34,7 @@ LIST, STORE, (*RAY, FORCED) = COMMANDS.of("make")
 @pytest.fixture(scope="module")
 def stack(declare: Callable[..., Any], store_program: Path) -> Iterator[Any]:
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
-    stack = declare(base, copied=True, tracking="mlflow", startTimeoutSeconds=400)
+    stack = declare(base, copied=True, tracking="mlflow")
     try:
         stack.terminal("dev")  # `make` reads its states
         stack.engine("up", "--yes")
