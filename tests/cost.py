@@ -195,6 +195,7 @@ class Costs:
         self.meter.end()
         if self.table is not None:
             self.table.close()
+            self.table = None  # an interrupted session ends its fixtures after this
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         whole = self.rows[-1][3]

@@ -134,7 +134,7 @@ class Environment(pulumi.ComponentResource):
             head: address and SSH port of the head's machine, to be reached from this one; None
                 on that one.
             links_ray: whether a login there finds Ray.
-            mark: of the stack.
+            mark: tells the stack's folders and processes from others.
             opts: of the component.
         """
         super().__init__("trainyard:host:Environment", name, None, opts)
@@ -195,7 +195,7 @@ def prepare(
 
     Args:
         machines: the machines, the head's first.
-        mark: of the stack.
+        mark: tells the stack's folders and processes from others.
         setup_commands: the user's, for the shell of each.
         ray: required version of Ray.
         links_ray: whether a login on a machine finds Ray.

@@ -107,7 +107,7 @@ def foreign(folder: Path, mark: Mark | None, *, private: bool = True) -> str:
 
     Args:
         folder: absolute path.
-        mark: of the stack; None for a state without marks, whose folder bears none.
+        mark: tells this stack from others; None for a state without marks, whose folder has none.
         private: whether it must have mode 0700, and must not be a link.
     """
     if reason := _unsafe(folder, private=private):
@@ -124,7 +124,7 @@ def refuse(
 
     Args:
         folder: absolute path.
-        mark: of the stack.
+        mark: tells the stack's folders and processes from others.
         setting: that names the folder.
         private: as in `foreign`.
         known: whether the folder is known to be the stack's although it bears no mark.

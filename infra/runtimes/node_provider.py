@@ -73,7 +73,7 @@ class Switch:
         self._url, self._token = url, token
         self._silent_until = 0.0
         self._last, self._answered = "", 0.0
-        # A proxy of the user is not for the machines of the stack.
+        # The user's proxy does not reach the stack's machines.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def state(self) -> str:

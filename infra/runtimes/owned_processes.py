@@ -31,7 +31,7 @@ def environment(url: str, mark: Mark | None) -> dict[str, str]:
 
     Args:
         url: of its socket.
-        mark: of the stack.
+        mark: tells the stack's folders and processes from others.
     """
     return {URL: url} | ({STACK: mark.label} if mark else {})
 
@@ -41,7 +41,7 @@ def supervised(url: str, mark: Mark | None, name: str | None = None) -> list[psu
 
     Args:
         url: of its socket, which may be gone.
-        mark: of the stack; None for a state without marks.
+        mark: tells this stack from others; None for a state without marks.
         name: of the program, None for all of them.
     """
 
@@ -59,7 +59,7 @@ def unsupervised(mark: Mark | None) -> list[psutil.Process]:
     """Return the stack's processes that no supervisord started, with all descendants.
 
     Args:
-        mark: of the stack; nothing is known of one without.
+        mark: tells this stack from others; without one, nothing is known.
     """
     if mark is None:
         return []
@@ -119,7 +119,7 @@ def lives(process: psutil.Process) -> bool:
 
 
 def _is_of(found: Mapping[str, str], mark: Mark | None) -> bool:
-    """Return whether a process is of the stack; one from before there were marks has no label."""
+    """Return whether the stack started a process; one from before there were marks has no label."""
     label = found.get(STACK)
     return label is None or (mark is not None and label.partition(" ")[0] == mark.id)
 
