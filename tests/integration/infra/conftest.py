@@ -229,6 +229,7 @@ def _declare(base: Path, *, copied: bool = False, cli: Cli | None = None, **chan
         # Jobs search for it, also in uploads of the whole checkout: no file may name it.
         "PULUMI_CONFIG_PASSPHRASE": secrets.token_hex(16),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONFAULTHANDLER": "1",  # an engine once ended with signal 11
         **(quick.AS_THE_CLI if cli else {}),
     }
     return Stack(
