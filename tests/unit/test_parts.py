@@ -87,10 +87,10 @@ def test_a_second_try_and_another_machine_know_all_parts(
     (here / "outcomes" / "a.json").write_text(json.dumps({"skipped": {"no Go": ["third::a"]}}))
     for given, names in (
         (["test", "--from", "outcomes"], "promises unit-one unit-two"),
-        (["test-rest"], "rest-one rest-docker rest-two rest-three rest-pods rest-rented"),
+        (["test-rest"], "rest-one rest-two rest-docker rest-three rest-pods rest-rented"),
         (
             ["test-rest", "--from", "outcomes"],
-            "rest-one rest-docker rest-two rest-three rest-pods rest-rented rest-skipped",
+            "rest-one rest-two rest-docker rest-three rest-skipped rest-pods rest-rented",
         ),
     ):
         tried.clear()
