@@ -9,7 +9,6 @@ READY := .venv/.ready
 _ := $(shell [ ! -e $(READY) ] || [ "$$(cd -P .venv && pwd)" = "$$(cat $(READY))" ] || rm -f $(READY))
 # Without stored byte code, each process compiles PyTorch and Ray again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
-
 .PHONY: help python able ready store monitoring setup demo course up down preview review policy refresh drift rotate
 .PHONY: tunnel scale lint bench lock docs digests audit test test-all test-rest retry test-unit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep

@@ -22,6 +22,8 @@ os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE))
 
 # `timeout` and CI end tests with SIGTERM: like Ctrl-C it lets fixtures end what they started.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
+# A shell without a terminal has background jobs ignore Ctrl-C, and what they start inherits it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # An example that takes long on a busy machine is not a fault.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
