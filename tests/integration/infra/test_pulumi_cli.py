@@ -17,7 +17,7 @@ from tests.cli import Cli
 from tests.secret_hunt import finds
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.pulumi, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.pulumi, pytest.mark.timeout(900)]
 SHORTEST = 12  # characters of a text that is unlikely by chance
 
 
