@@ -49,7 +49,7 @@ MARK = re.compile(
     r"<!-- (run|run(?: in (?P<where>\w+))? until|read by|not run): (?P<about>\S.*?) -->"
 )
 SEPARATORS = re.compile(r"[;|&()]+")
-LIMIT_SECONDS = 240
+LIMIT_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Terminal:
         """Runs a block to its end; its output.
 
         Raises:
-            AssertionError: a command failed, or the block took longer than four minutes.
+            AssertionError: a command failed, or the block took longer than ten minutes.
         """
         text = block.text
         for name, its_own in self.instead.items():

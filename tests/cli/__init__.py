@@ -17,7 +17,7 @@ from tests import go_tools
 
 Environment = Mapping[str, str]
 
-SECONDS = 280  # that a command may take
+SECONDS = 600  # that a command may take
 HERE = Path(__file__).parent
 # Programs that the CLI starts, by their names on PATH. The environment of a project has
 # Pulumi's own host of dynamic resources.

@@ -21,7 +21,7 @@ from tests import checkout, pages
 from tests.pages import CHECKOUT, Block, Terminal, blocks_of
 from tests.ports import free_ports
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 FOREIGN = ("RAY_", "AWS_", "TRAINYARD_", "PULUMI_", "PYTHON", "VIRTUAL_ENV", "XDG_")
 STACKS = ("dev", "prod")

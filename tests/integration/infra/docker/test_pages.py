@@ -6,7 +6,7 @@ import pytest
 
 from tests.pages import Block, blocks_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.parametrize(("page", "blocks"), blocks_of("docker").items())
