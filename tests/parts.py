@@ -54,8 +54,8 @@ PARTS = {
     "test-rest-rented": RENTED,
 }
 SKIPPED = "test-rest-skipped"
-# All of them take two cores an hour and a half, so CI runs a third by turn. Each third has jobs,
-# containers and other machines, and costs about as much as another one (`.pytest_cache/costs`).
+# The long tests. All of them take longer than CI's 90 minutes, so each run of CI has a third. Each
+# third has jobs, containers and other machines, and takes about as long as the others.
 TURNS = (
     [
         *(f"tests/integration/training/test_{name}.py" for name in ("food11", "infeasible")),
@@ -117,12 +117,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.parts", description=__doc__)
     parser.add_argument("name", choices=[*GROUPS, *PARTS])
     parser.add_argument("--again", action="store_true", help="only what failed, alone")
-    parser.add_argument("--turn", type=int, choices=[1, 2, 3], help="a third of the long tests")
+    parser.add_argument(
+        "--turn", type=int, choices=range(1, 1 + len(TURNS)), help="a third of the long tests"
+    )
     parser.add_argument("--from", dest="folder", type=Path, help="outcomes of another machine")
     parsed = parser.parse_args(arguments)
     groups, tests = [*GROUPS.get(parsed.name, [[parsed.name]])], PARTS.copy()
-    others = [turn for turn in range(1, 4) if parsed.turn not in (None, turn)]
-    left_out = [path for turn in others for path in TURNS[turn - 1]]
+    others = [turn for number, turn in enumerate(TURNS, 1) if parsed.turn not in (None, number)]
+    left_out = [path for turn in others for path in turn]
     if left_out:
         tests = {part: without(paths, left_out) for part, paths in tests.items()}
         groups = [[part for part in group if tests[part]] for group in groups]
@@ -144,7 +146,7 @@ def main(arguments: Sequence[str]) -> int:
             passed &= all(list(pool.map(run, group, [tests[part] for part in group], logs)))
     print(*again.summary(again.skipped(outcomes)), sep="\n")  # noqa: T201
     if left_out:
-        print(f"Not run, for it is the turn of others: {', '.join(sorted(left_out))}")  # noqa: T201
+        print(f"Left to other turns: {', '.join(sorted(left_out))}")  # noqa: T201
     if passed and parsed.name == "test":
         lacks = "jobs in depth, containers, other machines, a fake cloud, faults one by one"
         print(f"Not run: {lacks}. make test-all runs all that this machine can.")  # noqa: T201

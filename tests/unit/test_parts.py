@@ -128,7 +128,7 @@ def test_what_is_not_run_in_a_turn_is_told(
     assert parts.main(["test-rest", "--turn", "1"]) == 0
     out = capfd.readouterr().out
     assert "third: " not in out
-    assert out.endswith("Not run, for it is the turn of others: c, third\n")
+    assert out.endswith("Left to other turns: c, third\n")
     assert parts.main(["test-rest", "--turn", "2"]) == 0
     assert "third: " in capfd.readouterr().out
 
