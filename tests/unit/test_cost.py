@@ -86,3 +86,13 @@ def test_without_a_control_group_children_count(
     assert used.processor >= BURN_S
     assert used.containers == 0
     assert "children that have ended" in meter.how
+
+
+def test_an_interrupted_session_ends_its_fixtures_without_an_error(tmp_path: Path) -> None:
+    tests = tmp_path / "test_cut.py"
+    fixture = "import pytest\n@pytest.fixture(scope='session')\ndef service(): yield\n"
+    tests.write_text(f"{fixture}def test_it(service): raise KeyboardInterrupt\n")
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run(tests, f"--costs={tmp_path / 'costs.tsv'}")
+    assert caught.value.returncode == pytest.ExitCode.INTERRUPTED
+    assert "closed file" not in caught.value.stdout + caught.value.stderr
