@@ -115,7 +115,7 @@ docs: setup ## write the generated pages and parts of pages in docs/
 	$(BIN)/python -m tests.course_page
 	$(BIN)/python -m tests.items --write
 digests: setup ## ask the registries for the digests of third-party images
-	$(BIN)/python -m infra.images
+	$(BIN)/python -m infra.registry
 # A mirror may lack PyPI's advisories: --strict makes an unknown package an error, not a pass.
 audit: setup ## look for advisories on the locked packages
 	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off $(foreach lock,requirements/dev.txt docker/mlflow/requirements.txt docker/jupyter/requirements.txt infra/policy/requirements.txt,-r $(lock))

@@ -1,7 +1,7 @@
 """All places that a stack can be in: the one list of them.
 
-A place is a package with a module `place` (`infra.target.Place`). One that gives machines which SSH
-reaches has a module `settings` with a SOURCE in its stead. They are imported by name, when they are
+A place is a package with a module `place` (`infra.target.Place`). One whose machines come from
+elsewhere also has a module `settings` with a SOURCE. They are imported by name, when they are
 asked: they import the core, and a stack does not pay for the libraries of other places.
 """
 
@@ -14,7 +14,6 @@ from typing import Any
 PACKAGES = [
     "infra.hosts.ssh",
     "infra.hosts.lambda_cloud",
-    "infra.hosts",  # the machines of these two
     "infra.runtimes.kubernetes",
     "infra.runtimes.containers",
     "infra.runtimes.this_machine",

@@ -1,15 +1,27 @@
-"""Asks image registries for the current digest of a tag (OCI distribution API).
+"""Asks image registries for the current digests of tags (OCI distribution API).
 
-Deliberately absent: logins. A registry that needs one is named, and `docker pull` on a machine that
-is logged in prints the digest.
+    python -m infra.registry
+
+asks for all images that this version, its Dockerfiles and the settings of the stacks name, and
+writes docker/digests.json. Deliberately absent: logins. A registry that needs one is named, and
+`docker pull` on a machine that is logged in prints the digest.
 """
 
+import argparse
+import json
 import re
+import sys
+from pathlib import Path
 
 import httpx
+import yaml
 
+from infra import images
+from infra.checkout import ROOT
 from infra.container_settings import IMAGE
+from trainyard.access import settings_file, terminal
 
+PROJECT = "trainyard"
 DOCKER_HUB = "registry-1.docker.io"
 TIMEOUT_SECONDS = 30.0
 DIGEST_HEADER = "Docker-Content-Digest"
@@ -34,6 +46,30 @@ MEANINGS = {
 
 class RegistryError(Exception):
     """No digest; the message names the image, why, and what to do."""
+
+
+def lock() -> int:
+    """Ask for the digests of all images and write them down; return the exit status."""
+    try:
+        wanted = _wanted()
+        known = images.locked()
+    except images.LockError as error:
+        terminal.warn(f"error: {error}")
+        return 1
+    found = {reference: known[reference] for reference in wanted if reference in known}
+    failed = 0
+    with httpx.Client(timeout=TIMEOUT_SECONDS, follow_redirects=True) as client:
+        for reference in wanted:
+            try:
+                found[reference] = digest(reference, client)
+            except RegistryError as error:
+                terminal.warn(f"error: {error}")
+                failed += 1
+            else:
+                terminal.say(f"{reference}@{found[reference]}")
+    _write(json.dumps(found, indent=2, sort_keys=True) + "\n")
+    terminal.say(f"{len(found)} of {len(wanted)} images have a digest in {images.LOCK}: commit it")
+    return 1 if failed else 0
 
 
 def digest(reference: str, client: httpx.Client) -> str:
@@ -105,3 +141,40 @@ def _token(challenge: str, repository: str, client: httpx.Client) -> str:
         return ""
     answer = reply.json()
     return str(answer.get("token") or answer.get("access_token") or "")
+
+
+def _wanted() -> list[str]:
+    """Return every reference without a digest, of this version and of the stacks' settings."""
+    programs = (*images.BUILT, *images.PULLED)
+    references: set[str] = set()
+    for named, arguments in (({}, {}), *map(_settings, sorted(ROOT.glob("Pulumi.*.yaml")))):
+        references |= {*images.sources({**images.PULLED, **named}, arguments, programs).values()}
+    found = {reference.partition("@")[0] for reference in references}
+    return sorted(reference for reference in found if ":" in reference.rpartition("/")[2])
+
+
+def _settings(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the images and the build arguments that a stack's settings name.
+
+    Raises:
+        images.LockError: the file cannot be read.
+    """
+    try:
+        config = (settings_file.load(path.read_text()) or {}).get("config") or {}
+        return dict(config.get(f"{PROJECT}:images") or {}), dict(
+            config.get(f"{PROJECT}:buildArgs") or {}
+        )
+    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+        raise images.LockError(f"cannot read {path} ({error}): fix it, then try again") from None
+
+
+def _write(text: str) -> None:
+    # Never a partial file: `up` reads it.
+    new = images.LOCK.with_suffix(".new")
+    new.write_text(text)
+    new.replace(images.LOCK)
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m infra.registry", description=__doc__).parse_args()
+    sys.exit(lock())

@@ -166,14 +166,6 @@ class FleetSettings(Protocol):
         """Yield conflicts with the groups of nodes that are set, if any."""
         ...
 
-    def open(self, args: FleetArgs) -> Fleet:
-        """Return the machines; nothing is declared yet.
-
-        Raises:
-            pulumi.RunError: some existing ones cannot be used.
-        """
-        ...
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cloud:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from cluster.secret import TOKEN_BYTES, Secret
 from infra import ray_launcher, requested, tools, versions
 from infra.config import Settings
 from infra.hosts import environment
-from infra.hosts.fleet import FleetArgs, IdleWatch
+from infra.hosts.fleet import Fleet, FleetArgs, IdleWatch
 from infra.hosts.machine import Group
 from infra.node_settings import worker_on
 from infra.ray_launcher import Launched
@@ -28,8 +28,12 @@ from trainyard.access import outputs
 ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
 
 
-def hosts(settings: Settings) -> Stack:
+def hosts(settings: Settings, fleet_of: Callable[[FleetArgs], Fleet]) -> Stack:
     """Declare the process runtime of other machines.
+
+    Args:
+        settings: those of the stack.
+        fleet_of: returns the machines; nothing is declared by it.
 
     Raises:
         pulumi.RunError: an existing machine cannot be used.
@@ -48,7 +52,7 @@ def hosts(settings: Settings) -> Stack:
     if idle_end.wanted(settings.of_services):
         token = Secret("idle-end-token", TOKEN_BYTES).value
         idle = IdleWatch(port=settings.ports[idle_end.PORT], token=token)
-    fleet = settings.fleet.open(
+    fleet = fleet_of(
         FleetArgs(
             base=f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
             python_environment=settings.python_environment,

@@ -37,12 +37,6 @@ ACCESS = "trainyard.access"
 ASK_THE_ENGINE = [ROOT / "infra/drift/look.py", ROOT / "infra/review/planned.py"]
 # Imports that close a circle of modules, each with its reason.
 CLOSING = {
-    ("infra.hosts.ssh.settings", "infra.hosts.ssh.fleet"): "settings open their machines late",
-    ("infra.hosts.lambda_cloud.settings", "infra.hosts.lambda_cloud.fleet"): "likewise",
-    ("infra.hosts.lambda_cloud.settings", "infra.hosts.lambda_cloud.holdings"): "likewise",
-    ("infra.images", "infra.registry"): "only its command asks a registry",
-    ("trainyard.client.connection", "trainyard.client.tunnel"): "local stacks need no SSH",
-    ("trainyard.client.connection", "trainyard.client.kubectl_tunnel"): "nor kubectl",
     ("trainyard.client.store", "trainyard.client.bucket"): "folders need no boto3",
 }
 # Names of Go's modules have a host's form: golang.org/x/sys.
@@ -101,7 +95,6 @@ def test_imports_go_one_way(package):
 # Places whose modules are not all those of a folder: states record providers in others, and
 # Kubernetes has a command of its own.
 OF_PLACES = {
-    "infra.hosts": ("infra.hosts.place",),
     "infra.runtimes.containers": (
         "infra.runtimes.containers",
         *("infra.runtimes.docker", "infra.runtimes.docker_images", "infra.runtimes.choice"),

@@ -36,8 +36,7 @@ def reach(context: typer.Context, outputs: contract.StackOutputs) -> contract.St
     """The outputs with addresses that answer here until the command's end."""
     from trainyard.client import connection
 
-    opened: connection.StackConnection = context.with_resource(connection.to(outputs))
-    return opened.outputs
+    return context.with_resource(connection.to(outputs)).outputs
 
 
 def reach_jobs(

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from infra.hosts.lambda_cloud import API_KEY
 from infra.hosts.lambda_cloud.client import BASE_URL, Client, is_loopback
 from infra.hosts.lambda_cloud.errors import AccessError, LambdaError
 from infra.hosts.lambda_cloud.pacing import PacedClient
-from infra.hosts.lambda_cloud.settings import API_KEY
 
 KEY_VARIABLES = ("LAMBDA_API_KEY", "LAMBDALABS_API_KEY")  # the second as in Lambda's own examples
 URL_VARIABLE = "LAMBDA_API_URL"

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import pulumi
 from pulumi import dynamic
 
+from infra.hosts.lambda_cloud import API_KEY
 from infra.hosts.lambda_cloud.account import credentials
 from infra.hosts.lambda_cloud.resources import Resource
-from infra.hosts.lambda_cloud.settings import API_KEY
 from infra.hosts.presence import HostProvider
 from infra.provided import difference
 from trainyard.access.ssh import Connection

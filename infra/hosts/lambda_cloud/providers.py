@@ -21,7 +21,7 @@ from infra import backend
 from infra.cancellation import Cancellation
 from infra.hosts import key_pair
 from infra.hosts.key_pair import KeyPair
-from infra.hosts.lambda_cloud import identity, keys, machines
+from infra.hosts.lambda_cloud import API_KEY, identity, keys, machines
 from infra.hosts.lambda_cloud.account import KEY_VARIABLES, open_account
 from infra.hosts.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, bound_of, choose
 from infra.hosts.lambda_cloud.client import Client
@@ -35,7 +35,6 @@ from infra.hosts.lambda_cloud.errors import (
 )
 from infra.hosts.lambda_cloud.machines import Order
 from infra.hosts.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
-from infra.hosts.lambda_cloud.settings import API_KEY
 from infra.provided import say
 from trainyard.access.key_file import KeyFileError
 from trainyard.access.ssh_run import agent_holds

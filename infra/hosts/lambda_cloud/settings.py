@@ -8,13 +8,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.hosts.fleet import MAX_MACHINES, Cloud, Fleet, FleetArgs, Source
+from infra.hosts.fleet import MAX_MACHINES, Cloud, Source
 from infra.hosts.holdings import Account
+from infra.hosts.lambda_cloud import API_KEY
 from infra.model import Fault, Items, Meaning, Model, Only, matching, number, setting, whole
 from infra.node_settings import GROUPS, NodeGroup
 
 SETTING = "lambdaCloud"
-API_KEY = "lambdaApiKey"
 INSTANCE = "instanceId"
 # As the API takes them; nothing else reaches a command line, a file or another machine.
 MOUNT_POINT = r"(?:/home|/lambda/nfs|/data)(?:/[A-Za-z0-9-]+)*"
@@ -137,14 +137,9 @@ class LambdaCloud(Model):
             bound = f"must be {MAX_MACHINES} at most, {SETTING}.instances and max together"
             yield Fault(GROUPS, bound, "lower max", f"{most} machines")
 
-    def open(self, args: FleetArgs) -> Fleet:
-        """Return the machines to rent."""
-        from infra.hosts.lambda_cloud.fleet import LambdaFleet  # noqa: PLC0415
-
-        return LambdaFleet(self, args)
-
 
 def _account(api_key: str | None) -> Account:
+    # Not at the top: stacks that rent nothing would pay for an HTTP client.
     from infra.hosts.lambda_cloud.holdings import LambdaAccount  # noqa: PLC0415
 
     return LambdaAccount(api_key)

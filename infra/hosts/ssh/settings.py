@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.hosts.fleet import MAX_MACHINES, Fleet, FleetArgs, Source
+from infra.hosts.fleet import MAX_MACHINES, Source
 from infra.model import Fault, Items, Meaning, Model, Only, matching, setting, whole
 from infra.node_settings import GROUPS, NodeGroup
 
@@ -133,12 +133,6 @@ class Hosts:
             if name not in self.group_sizes:
                 bound = "is not the group of any host"
                 yield Fault(GROUPS, bound, "name it as the group of one, or remove it", name)
-
-    def open(self, args: FleetArgs) -> Fleet:
-        """Inspect and return the machines; see FleetSettings."""
-        from infra.hosts.ssh.fleet import SshFleet  # noqa: PLC0415
-
-        return SshFleet(self.hosts, args)
 
 
 SOURCE = Source(

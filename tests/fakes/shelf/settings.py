@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from infra.hosts.fleet import MAX_MACHINES, Cloud, Fleet, FleetArgs, Source
+from infra.hosts.fleet import MAX_MACHINES, Cloud, Source
 from infra.model import Fault, Model, Only, number, setting, whole
 from infra.node_settings import NodeGroup
 
@@ -37,9 +37,6 @@ class Shelf(Model):
 
     def group_faults(self, groups: Sequence[NodeGroup]) -> Sequence[Fault]:
         return ()
-
-    def open(self, args: FleetArgs) -> Fleet:
-        raise NotImplementedError("files are not reached by SSH")
 
 
 SOURCE = Source(

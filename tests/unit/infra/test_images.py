@@ -35,9 +35,9 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "digests.json"
     path.write_text("{}")
     monkeypatch.setattr(images, "LOCK", path)
-    images._locked.cache_clear()
+    images.locked.cache_clear()
     yield path
-    images._locked.cache_clear()
+    images.locked.cache_clear()
 
 
 @pytest.mark.parametrize("asks_for_token", [False, True])
@@ -129,21 +129,21 @@ def test_the_command_writes_what_registries_tell(
     stack = {"trainyard:images": {"own": mirror, "web": f"x@{DIGEST}"}, "trainyard:workers": 2}
     (tmp_path / "Pulumi.lab.yaml").write_text(json.dumps({"config": stack}))
     (tmp_path / "Pulumi.dev.yaml").write_text("")
-    monkeypatch.setattr(images, "ROOT", tmp_path)
+    monkeypatch.setattr(registry, "ROOT", tmp_path)
     monkeypatch.setattr(images, "CONTEXTS", tmp_path / "docker")
     monkeypatch.setattr(images, "BUILT", ("own",))
     monkeypatch.setattr(images, "PULLED", {"web": gone})
     locked.write_text(json.dumps({gone: DIGEST, "old:1": DIGEST}))
     digests = {name: there.put(name, "1", name) for name in ("base", "mirror")}
-    assert images.lock() == 1
+    assert registry.lock() == 1
     assert f"error: {gone}: " in capsys.readouterr().err
     # Unused digests go; those that cannot be asked for stay unchanged.
     expected = {base: digests["base"], mirror: digests["mirror"], gone: DIGEST}
     assert json.loads(locked.read_text()) == expected
     digests["gone"] = there.put("gone", "1", "here again")
-    assert images.lock() == 0
+    assert registry.lock() == 0
     assert json.loads(locked.read_text()) == expected | {gone: digests["gone"]}
-    images._locked.cache_clear()
+    images.locked.cache_clear()
     assert images.sources({}, {}, ["own"]) == {"buildArgs.BASE_IMAGE": f"{base}@{digests['base']}"}
     assert images.pinned(mirror) == f"{mirror}@{digests['mirror']}"
     assert images.pinned(f"{mirror}@{DIGEST}") == f"{mirror}@{DIGEST}"
@@ -168,15 +168,15 @@ def test_an_image_without_a_digest_is_a_fault_where_digests_are_required(  # F2
     ]
     assert "run `make digests`" in faults[0].action
     locked.write_text(json.dumps({"mirror/debian:1": DIGEST}))
-    images._locked.cache_clear()
+    images.locked.cache_clear()
     named = {"prometheus": f"prom/prometheus@{DIGEST}"}
     arguments = {"BASE_IMAGE": "mirror/debian:1"}
     assert not [*digest_faults(named, arguments, ["ray", "prometheus"])]
 
 
 def test_the_committed_digests_are_of_images_that_are_used() -> None:  # F41
-    digests = json.loads((images.ROOT / "docker" / "digests.json").read_text())
-    assert set(digests) <= set(images._wanted())
+    digests = json.loads((registry.ROOT / "docker" / "digests.json").read_text())
+    assert set(digests) <= set(registry._wanted())
     for reference, digest in digests.items():
         assert IMAGE.fullmatch(f"{reference}@{digest}")
         assert digest.startswith("sha256:")

@@ -1,0 +1,22 @@
+"""Existing machines as a place of a stack."""
+
+from functools import partial
+from typing import cast
+
+from cluster.descriptor import Stack
+from infra.config import Settings
+from infra.hosts.ssh.settings import Hosts
+
+
+def is_wanted(settings: Settings, _stack: str) -> bool:
+    """Return whether the stack names hosts."""
+    return isinstance(settings.fleet, Hosts)
+
+
+def declare(settings: Settings, _stack: str) -> Stack:
+    """Declare the runtime; see `infra/hosts/target.py`."""
+    # Not at the top: other stacks would pay for imports that they do not need.
+    from infra.hosts import target  # noqa: PLC0415
+    from infra.hosts.ssh.fleet import SshFleet  # noqa: PLC0415
+
+    return target.hosts(settings, partial(SshFleet, cast("Hosts", settings.fleet).hosts))
