@@ -12,7 +12,7 @@ from infra.hosts import probe
 from infra.hosts.fleet import Declared, FleetArgs, Login
 from infra.hosts.machine import Group, Machine
 from infra.hosts.probe import Facts
-from infra.hosts.ssh.settings import Host
+from infra.hosts.ssh.settings import SshHost
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import read_key
 
@@ -28,7 +28,7 @@ class SshFleet:
 
     groups: Sequence[Group]
 
-    def __init__(self, hosts: Sequence[Host], args: FleetArgs) -> None:
+    def __init__(self, hosts: Sequence[SshHost], args: FleetArgs) -> None:
         """Inspect hosts.
 
         Args:
@@ -63,7 +63,7 @@ class SshFleet:
         return Declared(machines=self._machines, login=self._login)
 
 
-def _look(hosts: Sequence[Host], args: FleetArgs) -> list[tuple[Connection, Facts]]:
+def _look(hosts: Sequence[SshHost], args: FleetArgs) -> list[tuple[Connection, Facts]]:
     try:
         key = read_key(args.key_file) if args.key_file else ""
     except SshError as error:
@@ -102,7 +102,7 @@ def _look(hosts: Sequence[Host], args: FleetArgs) -> list[tuple[Connection, Fact
 
 
 def _machine(
-    number: int, group: Group, host: Host, connection: Connection, facts: Facts, args: FleetArgs
+    number: int, group: Group, host: SshHost, connection: Connection, facts: Facts, args: FleetArgs
 ) -> Machine:
     return Machine(
         name=f"host-{number}",

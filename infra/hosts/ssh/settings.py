@@ -21,7 +21,7 @@ ADDRESS = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-
 SET = "set {key} to one"
 
 
-class Host(Model):
+class SshHost(Model):
     """An existing machine.
 
     Attributes:
@@ -69,7 +69,7 @@ class Hosts:
         hosts: as they are set, the head's first.
     """
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[SshHost, ...]
 
     @property
     def count(self) -> int:
@@ -138,7 +138,7 @@ class Hosts:
 SOURCE = Source(
     setting=SETTING,
     declared=Annotated[
-        Items[Host],
+        Items[SshHost],
         Meaning("must be an array", "write a list of machines, such as [{address, user, hostKey}]"),
         Only(("process",)),
     ],

@@ -20,7 +20,7 @@ from cluster.ray_cluster import NODE_SWITCH_PORT
 from infra import config, container_settings, node_settings
 from infra.hosts.lambda_cloud.settings import Candidate, LambdaCloud
 from infra.hosts.local import LocalHost
-from infra.hosts.ssh.settings import Host, Hosts
+from infra.hosts.ssh.settings import Hosts, SshHost
 from infra.images import BUILT, PULLED
 from tests.unit.infra.conftest import is_named
 
@@ -338,7 +338,7 @@ def test_a_check_of_settings_that_are_right_is_made_next_to_faults(
     assert faults == ["  - workers", "  - agentPort", "  - storeFrom"]
 
 
-MODELS = (node_settings.Group, container_settings.Dataset, Host, LambdaCloud, Candidate)
+MODELS = (node_settings.Group, container_settings.Dataset, SshHost, LambdaCloud, Candidate)
 FIELDS = [*(key for model in MODELS for key in model.declared()), "ray", "BASE_IMAGE", "x"]
 CROSS_CHECKED = (
     *("stateDir", "agentPort", "runtime", "publishAddress", "grafanaAnonymousViewer"),

@@ -16,7 +16,7 @@ from cluster import services
 from infra import config, node_settings
 from infra.hosts.lambda_cloud.settings import Candidate, LambdaCloud
 from infra.hosts.local import LocalHost
-from infra.hosts.ssh.settings import Host, Hosts
+from infra.hosts.ssh.settings import Hosts, SshHost
 from tests.unit.infra.conftest import is_named
 
 Settings = Callable[..., dict[str, str]]
@@ -267,13 +267,13 @@ def test_a_host_is_read_with_what_is_left_out(settings: Settings, host: LocalHos
     parsed = config.parse(settings(hosts=given), host, "dev")
     assert parsed.fleet == Hosts(
         hosts=(
-            Host(
+            SshHost(
                 address="192.0.2.4",
                 user="ubuntu",
                 host_key=KEY,
                 port=22,
             ),
-            Host(
+            SshHost(
                 address="gpu-2.lab.example",
                 user="Jane.Doe",
                 host_key=KEY,

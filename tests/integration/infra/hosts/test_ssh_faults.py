@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from infra import host_settings
 from infra.hosts.fleet import FleetArgs
 from infra.hosts.ssh.fleet import SshFleet
-from infra.hosts.ssh.settings import Host
+from infra.hosts.ssh.settings import SshHost
 from tests.fakes.machines import Machines, NoMachinesError, root
 from trainyard.access import ssh_run as ssh
 from trainyard.access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
@@ -87,7 +87,7 @@ def host(machines, keys, tmp_path_factory):
 
 
 def as_setting(connection):
-    return Host(
+    return SshHost(
         address=connection.host,
         user=connection.user,
         host_key=connection.host_key,
@@ -191,7 +191,7 @@ def test_names_are_never_run(host, machines, text, monkeypatch, tmp_path):
     """As an address, a user or a path: no setting takes it, and no shell would see it."""
     for field in ("address", "user"):
         with pytest.raises(ValidationError, match=field):
-            Host.model_validate(as_setting(host).set_fields() | {field: text})
+            SshHost.model_validate(as_setting(host).set_fields() | {field: text})
     assert not host_settings.PLAIN_PATH.fullmatch(text)
     monkeypatch.chdir(tmp_path)
     for wrong in (replace(host, host=text), replace(host, user=text)):

@@ -11,7 +11,7 @@ from infra.hosts.fleet import FleetArgs
 from infra.hosts.host_key import HostKeyProvider
 from infra.hosts.probe import Facts
 from infra.hosts.ssh.fleet import SshFleet
-from infra.hosts.ssh.settings import Host
+from infra.hosts.ssh.settings import SshHost
 from tests.host_facts import FACTS
 from trainyard.access.ssh import SshError
 
@@ -34,7 +34,7 @@ def _host(address, **changes):
         "port": 22,
         "private_address": address,
     }
-    return Host(**values | changes)
+    return SshHost(**values | changes)
 
 
 def _fleet(*hosts, key_file=None, python_environment=""):
