@@ -51,7 +51,7 @@ UNUSED: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class NodeProvider:
-    """What starts and stops services on demand, for Ray's autoscaler.
+    """A node provider, by which Ray's autoscaler starts and stops services on demand.
 
     Attributes:
         text: source of a Python module with a class `Provider`, a node provider for Ray; it needs

@@ -130,7 +130,7 @@ class Settings(Protocol):
 
     @property
     def head(self) -> NodeResources:
-        """What the head of the Ray cluster offers to jobs."""
+        """Resources that the head of the Ray cluster offers to jobs."""
         ...
 
     @property
@@ -277,7 +277,7 @@ class Stack:
 
     @property
     def head(self) -> NodeResources:
-        """What the head offers to jobs."""
+        """Resources that the head offers to jobs."""
         return self.settings.head
 
     @property
@@ -287,7 +287,7 @@ class Stack:
 
     @property
     def on_workers(self) -> list[NodeAddition]:
-        """What services add to the workers too."""
+        """Additions of services to all Ray nodes, also the workers."""
         return [addition for addition in self.additions if not addition.head_only]
 
     @property

@@ -63,7 +63,7 @@ class Growth:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeResources:
-    """What a Ray node offers to jobs.
+    """Resources that a Ray node offers to jobs.
 
     Attributes:
         cpus: logical CPUs.
@@ -127,7 +127,7 @@ class RayPorts:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeAddition:
-    """What a service adds to Ray nodes, so that jobs find it.
+    """A service's addition to Ray nodes, by which jobs find it.
 
     Attributes:
         environment: variables, by the runtime and the name of a node's service.

@@ -136,7 +136,7 @@ def _remove(path: BucketPath, tag: str) -> None:
 
 
 def in_use_by(folder: BucketPath) -> str:
-    """Who may be working on a stack, like `lock.in_use_by`."""
+    """Return who may be working on a stack, like `lock.in_use_by`."""
     return lock.first_at_work(_judge(path)[1:] for path in folder.glob("*.json"))
 
 

@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m engine",
-        description="Runs a Pulumi program where the pulumi CLI is not installed. The state is "
+        description="Runs a Pulumi program without the pulumi CLI. The state is "
         "Pulumi's own: either tool can take over the other's stack.",
     )
     parser.add_argument(
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for name, text in (
         ("up", "create or update the resources of a stack"),
-        ("preview", "show what up would do"),
+        ("preview", "show the changes that up would make"),
         ("refresh", "update the state to match the real resources"),
         ("destroy", "delete all resources of a stack"),
     ):
@@ -84,12 +84,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("-d", "--debug", action="store_true", help="show debug messages")
         command.set_defaults(plan=None, save_plan=None, policy_pack=None)
         if name == "preview":
-            command.add_argument("--save-plan", type=Path, help="write what up may do to a file")
+            command.add_argument("--save-plan", type=Path, help="write the steps as a plan file")
         if name == "up":
-            command.add_argument("--plan", type=Path, help="do only what a plan contains")
+            command.add_argument("--plan", type=Path, help="do only the steps of a plan file")
         if name in ("up", "preview"):
             command.add_argument("--policy-pack", type=Path, help="folder of rules to apply first")
-            command.add_argument("--policy-pack-config", type=Path, help="JSON file: rules' levels")
+            command.add_argument("--policy-pack-config", type=Path, help="JSON file of levels")
         if name != "preview":
             command.add_argument("-y", "--yes", action="store_true", help="do not ask")
             command.add_argument(
@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
                 help="how long to wait for another operation on the stack (default: 0s)",
             )
         if name != "refresh":
-            command.add_argument("-r", "--refresh", action="store_true", help="refresh first")
+            command.add_argument("-r", "--refresh", action="store_true", help="run refresh first")
         command.add_argument(
             "--expect-no-changes", action="store_true", help="fail when anything changes"
         )
@@ -142,7 +142,7 @@ def _add_config(commands: Any, add: Callable[..., Any]) -> None:
         if name == "ls":
             command.add_argument("--show-secrets", action="store_true", help="print secrets too")
             continue
-        command.add_argument("--path", action="store_true", help="KEY is a path: 'head.cpus'")
+        command.add_argument("--path", action="store_true", help="KEY is a path like head.cpus")
         if name == "set":
             command.add_argument("--secret", action="store_true", help="encrypt the value")
         command.add_argument("key", metavar="KEY", help="name of the setting")

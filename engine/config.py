@@ -177,7 +177,9 @@ class SettingsFile:
         wanted = CommentedSeq if isinstance(step, int) else CommentedMap
         if not isinstance(container, wanted) or list(container) == [SECURE]:
             kind = "an array" if isinstance(step, int) else "an object"
-            raise EngineError(f"{key}: what {self._path.name} has before {step!r} is not {kind}")
+            raise EngineError(
+                f"{key}: in {self._path.name}, the value before {step!r} is not {kind}"
+            )
         if isinstance(container, CommentedSeq):
             if step == len(container):
                 container.append(value)

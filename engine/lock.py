@@ -52,7 +52,7 @@ Holder = dict[str, Any]  # the content of a lock file
 
 
 class Verdict(Enum):
-    """What is known of the process that made a lock."""
+    """The known facts of the process that made a lock."""
 
     GONE = "has removed it meanwhile"
     DEAD = "is dead"
@@ -122,7 +122,7 @@ def cancel(folder: Path) -> list[str]:
 
 
 def in_use_by(folder: Path) -> str:
-    """Who may be working on a stack, "" for nobody; no lock is removed."""
+    """Return who may be working on a stack, "" for nobody; no lock is removed."""
     return first_at_work(map(_judge, sorted(folder.glob("*.json"))))
 
 
@@ -182,7 +182,7 @@ def run() -> str:
 
 
 def told(holder: Holder) -> str:
-    """Who holds a lock, from which run, since when.
+    """The holder of a lock: a process, its run, and the time since when.
 
     Raises:
         LookupError, TypeError: the lock lacks this.
@@ -239,7 +239,7 @@ def _remove(path: Path) -> None:
 
 
 def _judge(path: Path) -> tuple[Verdict, str]:
-    """What is known of a lock's process, and who it is."""
+    """Return the verdict on a lock's process, and its name."""
     try:
         # An flock over NFS needs a file that is open for writing.
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

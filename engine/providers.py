@@ -25,7 +25,7 @@ Say = Callable[[str, str], None]  # level and text of a message to the user
 
 @dataclass(frozen=True, kw_only=True)
 class Diff:
-    """What a change of inputs means.
+    """The effect of a change of inputs.
 
     Attributes:
         changes: None when the provider leaves the comparison to the engine.

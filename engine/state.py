@@ -288,8 +288,8 @@ class Backend:
         except OSError as error:
             kept = f"could not be kept as {copy} either ({error.strerror})"
         action = (
-            f"only that one has {', '.join(only)}: look whether they exist, and end by hand what "
-            "nobody needs, since it may be billed"
+            f"only that one has {', '.join(only)}: look whether they exist, and delete by "
+            "hand those that nobody needs, since they may be billed"
             if only
             else "the other one has all that is in it"
         )
@@ -373,7 +373,7 @@ class Backend:
             yield hold.notes
 
     def in_use_by(self, project: str, stack: str) -> str:
-        """Who may be working on the stack, "" for nobody."""
+        """Return who may be working on the stack, "" for nobody."""
         folder = self._locks(project, stack)
         if isinstance(folder, BucketPath):
             return bucket_lock.in_use_by(folder)

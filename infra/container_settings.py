@@ -231,7 +231,7 @@ class Dataset(Model):
             bound = (
                 "must be set with dataset.url: nothing else tells that it is the archive you mean"
             )
-            action = "download it once, and write what sha256sum prints for it"
+            action = "download it once, and write its sum, as sha256sum prints it"
             yield Fault("sha256", bound, action, "")
         elif self.generate and self.sha256:
             bound = "is of an archive, and generate is set"

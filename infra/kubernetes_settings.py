@@ -184,7 +184,7 @@ def image_faults(
     for program in sorted({*BUILT} & {*programs} - others - {*images}):
         bound = f"must be named with runtime = {KEY!r}: nothing is built there"
         action = f"build and push it: python -m infra.build_images REGISTRY {program} --push, and "
-        action += f"write what that prints as images.{program} (docs/kubernetes.md)"
+        action += f"write its output as images.{program} (docs/kubernetes.md)"
         if program == build_context.NOTEBOOK:
             action += "; or set notebook to false"
         yield Fault(f"images.{program}", bound, action, "")

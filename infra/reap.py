@@ -1,4 +1,4 @@
-"""`python -m infra.reap`: finds our things in cloud accounts that no stack knows.
+"""`python -m infra.reap`: finds things of ours in cloud accounts that are in no state of a stack.
 
 Compares them with the states of all stacks of this state backend. By default it changes
 nothing, and exits with 1 when an instance of this owner and backend is orphaned, or one of a stack
@@ -179,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--past-end",
         action="store_true",
-        help="end instances past their end without asking, as their timers should have",
+        help="end instances whose timers failed to end them, without asking",
     )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON")
     return parser

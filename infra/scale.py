@@ -4,7 +4,7 @@ Ray's autoscaler on the head writes down which machines it requests. This reads 
 few seconds, through SSH, and runs `up` when it differs from the existing machines. So each machine
 is a resource of the stack like any other, and the account's key is here, not on the head.
 
-It keeps nothing: after a kill, it begins with an `up` that finishes the last one.
+It stores nothing: after a kill, it begins with an `up` that finishes the last one.
 """
 
 import argparse
@@ -369,7 +369,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="folder of the project (default: this checkout)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="meet the current request, then end: for a schedule"
+        "--once",
+        action="store_true",
+        help="meet the current request, then end (for schedules)",
     )
     options = parser.parse_args(argv)
     scaler = Scaler(options.cwd.resolve(), options.stack)

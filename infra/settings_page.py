@@ -55,7 +55,7 @@ def project(text: str, schema: Schema) -> str:
     """Return the text of Pulumi.yaml with a schema; raises ValueError where the mark is missing."""
     before, mark, _ = text.partition(MARK)
     if not mark:
-        raise ValueError(f"there is no line {MARK.strip()}: restore it")
+        raise ValueError(f"the page lacks the line {MARK.strip()}: restore it")
     settings = yaml.safe_dump({"config": dict(schema)}, sort_keys=False, width=100)
     return before + mark + settings
 

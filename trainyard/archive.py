@@ -67,7 +67,7 @@ def unpack(archive: Path, target: Path, *, most_bytes: int) -> None:
 
 
 def fault_of_name(name: str) -> str:
-    """Why a name cannot be used for a file in a folder of ours; "" if it can."""
+    """Return why a name cannot be used for a file in a folder of ours; "" if it can."""
     try:
         encoded = name.encode()
     except UnicodeEncodeError:  # half a character, or bytes that are not text

@@ -426,7 +426,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _reserved(name: str, *more: str) -> str:
-    """Why a file of a checkpoint cannot have this name; "" if it can."""
+    """Return why a file of a checkpoint cannot have this name; "" if it can."""
     first = next(part for part in name.split("/") if part not in {"", "."})
     return "is a reserved name" if first in {MANIFEST, archive.SCRATCH, *more} else ""
 

@@ -60,7 +60,7 @@ SCRATCH_PREFIX = "trainyard-checkpoint-"
 
 
 class _Worker:
-    """What one worker process remembers between its reports."""
+    """The memory of one worker process between its reports."""
 
     in_flight: Future[None] | None = None
     number = 0  # of the newest folder, whole or not; 0: not known yet

@@ -1,4 +1,4 @@
-"""The notebook's server: whoever has the token in its file may do everything, nobody else anything.
+"""The notebook's server: the token in its file gives all rights, and nothing works without it.
 
 The token is a file because a command line or an environment would show it to `docker inspect`.
 """

@@ -28,7 +28,7 @@ HOST_KEY = re.compile(r"(ssh-|ecdsa-|sk-)\S+ [A-Za-z0-9+/]+=*( .*)?", re.DOTALL)
 
 
 def host_key_fault(connection: Properties) -> str:
-    """Why the host cannot be identified; "" when it can."""
+    """Return why the host cannot be identified; "" when it can."""
     host, key = connection.get("host"), connection.get("hostKey") or ""
     if not key:
         return (

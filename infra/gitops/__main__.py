@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     each = commands.add_parser("changed", help="the stacks that a change concerns, as JSON")
-    each.add_argument("--base", required=True, help="what the change is compared with")
+    each.add_argument("--base", required=True, help="commit that the change is compared with")
     each.add_argument("--pull", type=int, metavar="NUMBER", help="number of its pull request")
     each.add_argument("stacks", nargs="*", metavar="STACK", help="all stacks")
     each = commands.add_parser("comment", help="write or update one comment")

@@ -1,4 +1,4 @@
-"""What a runner does for `make plan` and `make review-…`, with the embedded engine."""
+"""The steps of a runner for `make plan` and `make review-…`, with the embedded engine."""
 
 from __future__ import annotations
 

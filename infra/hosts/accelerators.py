@@ -36,7 +36,7 @@ RENDER_NODES = Path("/dev/dri")
 WSL = Path("/dev/dxg")  # all GPUs in one
 SHOWN = 8  # devices that a message lists
 LOOK_AT = {
-    "nvidia": "look at what `nvidia-smi` says",
+    "nvidia": "look at the output of `nvidia-smi`",
     "amd": f"look whether the driver amdgpu has made {KFD} and {RENDER_NODES}/renderD128",
 }
 

@@ -74,7 +74,7 @@ class Rule:
 
     @property
     def description(self) -> str:
-        """What it asks for."""
+        """The requirement of the rule."""
         return str(self.judge.__doc__)
 
     def check(self, type_: str, props: Props) -> Iterable[str]:

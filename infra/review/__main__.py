@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
     parser.add_argument("-j", "--json", action="store_true", help="print JSON, not Markdown")
     parser.add_argument("--policy-pack", type=Path, help="folder of rules to apply")
-    parser.add_argument("--policy-pack-config", type=Path, help="JSON: levels of rules")
+    parser.add_argument("--policy-pack-config", type=Path, help="JSON file of levels")
     return parser
 
 

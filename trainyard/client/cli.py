@@ -195,7 +195,7 @@ def new(
         ),
     ] = None,
 ) -> None:
-    """Write a first job, which learns digits without a change."""
+    """Write a first job: as it is, it learns handwritten digits."""
     from trainyard.client import new_job
 
     path, command = new_job.write(name, folder)
@@ -207,7 +207,7 @@ def new(
 def init(
     folder: Annotated[Path, typer.Argument(help="Your repository; created if missing.")] = Path(),
 ) -> None:
-    """Write a project, which trains without a change, into your own repository."""
+    """Write a project into your own repository: as it is, it trains."""
     from trainyard.quickstart import init as project
 
     say(f"wrote {', '.join(str(path) for path in project.write(folder))}")
@@ -219,7 +219,8 @@ def init(
 @app.command()
 def dashboard(
     print_only: Annotated[
-        bool, typer.Option("--print", help="Print the address and the token, and open nothing.")
+        bool,
+        typer.Option("--print", help="Print the address and the token only."),
     ] = False,
     stack: Stack = None,
     outputs: Outputs = None,
@@ -239,7 +240,7 @@ def dashboard(
 
 @app.command()
 def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -> None:
-    """Show the stack's addresses, and what to type next."""
+    """Show the stack's addresses and the next commands."""
     from trainyard.client import idle as idle_end
 
     stack_outputs = contract.read(stack, outputs)
@@ -266,7 +267,7 @@ def keep(
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Keep rented machines that end when idle, at most until their deadline."""
+    """Keep rented machines for a time although they are idle, at most until their deadline."""
     from trainyard.client import idle as idle_end
 
     seconds = idle_end.duration(time)
@@ -301,15 +302,15 @@ def tunnel(stack: Stack = None, outputs: Outputs = None) -> None:
 def cluster_file(
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", help="File to write or replace, for you alone (0600)."),
+        typer.Option("-o", "--output", help="File to write or replace (mode 0600)."),
     ] = Path("ray_cluster_config.yaml"),
     provider: Annotated[
         str | None,
         typer.Option(
-            help="gcp for machines that `ray up` starts on Google Cloud (default: the stack's)."
+            help="gcp: `ray up` starts machines on Google Cloud (default: the stack's machines)."
         ),
     ] = None,
-    project: Annotated[str, typer.Option(help="Id of the project, with gcp.")] = "",
+    project: Annotated[str, typer.Option(help="Id of the Google Cloud project, with gcp.")] = "",
     zone: Annotated[str, typer.Option(help="Zone of all machines, with gcp.")] = "us-central1-a",
     cidr: Annotated[str, typer.Option(help="Addresses that may log in, with gcp.")] = "",
     name: Annotated[str, typer.Option(help="Name of the cluster, with gcp.")] = "trainyard",

@@ -113,7 +113,7 @@ def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
     train = typed.program("train")
     return [
         (f"{train} dashboard{stack}", "open Ray's dashboard, and print its token"),
-        (f"{train} runs{stack}", "what was trained, with its accuracies"),
+        (f"{train} runs{stack}", "list the runs with their accuracies"),
         (f"{train} show RUN --curves curves.png{stack}", "one run: settings, versions, curves"),
         (f"{train} pull RUN{stack}", "bring its records and newest checkpoint here"),
         (f"{train} submit alexnet{stack} -- --epochs 20", "train longer; --help shows the rest"),

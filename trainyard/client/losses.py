@@ -106,7 +106,7 @@ def _agree_to_a_new_head(stack: str, losses: Losses, *, yes: bool, refuse: bool)
         sys.exit("error: wait for them, end them with train stop, or add FORCE=1")
     if not yes:
         if not sys.stdin.isatty():
-            sys.exit("error: nobody can be asked: FORCE=yes goes on without")
+            sys.exit("error: nobody can be asked: FORCE=yes does not ask")
         _ask("Go on?")
 
 

@@ -25,7 +25,8 @@ app = typer.Typer()
 @app.command()
 def manifests(
     to: Annotated[
-        Path | None, typer.Option("--to", help="Folder for a file per object (default: one text).")
+        Path | None,
+        typer.Option("--to", help="Folder for one file per object (default: stdout)."),
     ] = None,
     stack: Stack = None,
 ) -> None:
@@ -35,7 +36,7 @@ def manifests(
 
 @app.command(name="helm-values")
 def helm_values(stack: Stack = None) -> None:
-    """Print values for KubeRay's Helm chart that give the stack's Ray cluster."""
+    """Print values for KubeRay's Helm chart that make the stack's Ray cluster."""
     _run(stack, "--helm-values")
 
 

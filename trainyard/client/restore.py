@@ -58,7 +58,7 @@ def restore(
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Copy a run into the store of a stack, which then goes on with it under the same name."""
+    """Copy a run into a stack's store; a submit with its name resumes it there."""
     from trainyard.client import history, store
 
     history.valid_name(run)

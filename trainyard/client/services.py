@@ -18,7 +18,7 @@ app = typer.Typer()
 @app.command()
 def serve(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="Name of a run, or with --stop of a service.")],
+    run: Annotated[str, typer.Argument(help="Name of a run; with --stop, name of a service.")],
     checkpoint: Annotated[
         str | None, typer.Option(help="Checkpoint of the run (default: the newest valid one).")
     ] = None,
@@ -67,7 +67,7 @@ def serve(
 def services(
     context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
 ) -> None:
-    """List the services."""
+    """List the services that `train serve` started."""
     _, stack_outputs = reach_jobs(context, stack, outputs)
     from trainyard.client import serve as serving
 

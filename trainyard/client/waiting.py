@@ -1,4 +1,4 @@
-"""Why a job waits: its unmet demand, the jobs that hold it now, and a remedy."""
+"""The reason why a job waits: its unmet demand, the jobs that hold it now, and a remedy."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _ends(job: Job) -> str:
     moment = datetime.fromtimestamp(job.start_time / 1000, UTC) + START_TIMEOUT
     return (
         f"Ray fails it at {moment.astimezone():%H:%M:%S} unless it has started (15 minutes, or "
-        "what the head's RAY_JOB_START_TIMEOUT_SECONDS says)"
+        "the head's RAY_JOB_START_TIMEOUT_SECONDS)"
     )
 
 

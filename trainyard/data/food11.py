@@ -65,7 +65,7 @@ class Food11:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What a checkpoint's manifest says about the images that the model takes."""
+        """The entry of a checkpoint's manifest about the images that the model takes."""
         images = {"classes": list(CLASSES), "image_side": self.side, "crop": True}
         return images | {"mean": list(MEAN), "std": list(STD)}
 

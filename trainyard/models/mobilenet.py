@@ -63,7 +63,7 @@ class Classifier(lightning.LightningModule):
 
     @property
     def description(self) -> dict[str, Any]:
-        """What a checkpoint's manifest says about the model."""
+        """The entry of a checkpoint's manifest about the model."""
         return {"architecture": "mobilenet_v2", "prefix": PREFIX}
 
     @property

@@ -116,7 +116,7 @@ def warn(left: float) -> int:
 
 
 def say(text: str) -> None:
-    """Tell whoever is logged in, and the log."""
+    """Tell all users who are logged in, and the log."""
     now = datetime.now(timezone.utc)  # noqa: UP017 (machines with Python 3.10 have no UTC)
     # A disk that is full keeps no machine from its end.
     with contextlib.suppress(OSError), LOG.open("a") as log:

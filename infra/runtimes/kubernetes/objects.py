@@ -373,8 +373,8 @@ def _stuck(api: Any, kind: str, name: str, live: Mapping[str, Any]) -> str:
     text = f"{kind} {name} is still there {DELETE_SECONDS:g} s after its deletion"
     if held and not any(each.startswith(OPERATORS) for each in held):
         return (
-            f"{text}: {', '.join(held)} holds it. What for: {kubectl} describe {kind.lower()} "
-            f"{name}; end that, and destroy again"
+            f"{text}: {', '.join(held)} holds it. For the reason: {kubectl} describe "
+            f"{kind.lower()} {name}; remove it, and destroy again"
         )
     if held:
         patch = json.dumps({"metadata": {"finalizers": None}})

@@ -1,4 +1,4 @@
-"""Why pods are not ready; pure functions of the cluster's answers."""
+"""Reasons why pods are not ready; pure functions of the cluster's answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ FAILING = ("CreateContainerConfigError", "CreateContainerError", "RunContainerEr
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """Why a pod is not ready, or why an object has no pods.
+    """The reason why a pod is not ready, or an object has no pods.
 
     Attributes:
         name: of the pod or object.

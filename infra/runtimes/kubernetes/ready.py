@@ -224,7 +224,7 @@ def _refusals(
 def _suspended(api: Any, live: Mapping[str, Any]) -> str:
     patch = json.dumps({"spec": {"suspend": False}})
     return (
-        "is suspended, so KubeRay ends its pods and makes none. If no queue is to let it in: "
+        "is suspended, so KubeRay ends its pods and makes none. To start it without a queue: "
         f"kubectl --context {api.cluster.context} -n {api.cluster.namespace} patch raycluster "
         f"{live['metadata']['name']} --type merge -p '{patch}'"
     )

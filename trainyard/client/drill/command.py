@@ -39,7 +39,7 @@ def drill(
         Path | None, typer.Option("--script", help="Script of the run, if it is your own.")
     ] = None,
     working_dir: Annotated[
-        Path | None, typer.Option("--working-dir", help="Folder that it was submitted with.")
+        Path | None, typer.Option("--working-dir", help="Folder that the run was submitted with.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the question.")] = False,
     as_json: Json = False,

@@ -242,7 +242,7 @@ class Records:
         return ClientError(
             f"cannot write results to {self.folder} ({error.strerror or error}): make room there, "
             "or give a folder of yours with hydra.sweep.dir=FOLDER; then run the same command "
-            "again, which goes on with what is not done"
+            "again, which continues with the rest"
         )
 
 

@@ -232,7 +232,7 @@ def test_every_worker_gets_devices_that_no_other_has(each: int, workers: int, mo
 @pytest.mark.parametrize(
     ("found", "wanted", "action"),
     [
-        (0, [1.0], "look at what `nvidia-smi` says"),
+        (0, [1.0], "look at the output of `nvidia-smi`"),
         (1, [1.0, 1.0], "set workers to 1"),  # D2: a lab of two GPUs on a node with one
         (3, [1.0] * 4, "set workers to 3"),
         (5, [2.0] * 3, "set workers to 2"),

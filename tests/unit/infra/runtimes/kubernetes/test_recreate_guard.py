@@ -154,7 +154,7 @@ def test_a_cluster_that_is_gone_has_no_jobs(olds, asked, fake):
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "anew"),
+    ("path", "value", "replaced"),
     [
         (("maxReplicas",), 2, False),
         (("replicas",), 2, False),
@@ -163,12 +163,12 @@ def test_a_cluster_that_is_gone_has_no_jobs(olds, asked, fake):
         (("rayStartParams",), {"num-cpus": "2"}, True),
     ],
 )
-def test_pods_are_made_anew_for_what_they_are_made_from(path, value, anew):
+def test_pods_are_replaced_when_their_inputs_change(path, value, replaced):
     changed = copy.deepcopy(CLUSTER)
     place = changed["spec"]["workerGroupSpecs"][0]
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = value
-    assert (kuberay.made_from(changed) != kuberay.made_from(CLUSTER)) == anew
+    assert (kuberay.made_from(changed) != kuberay.made_from(CLUSTER)) == replaced
     del changed["spec"]["workerGroupSpecs"]  # as a user may by hand
     assert kuberay.made_from(changed)["workerGroupSpecs"] == []
