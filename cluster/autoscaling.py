@@ -50,7 +50,7 @@ UNUSED: dict[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeProvider:
+class RayNodeProvider:
     """A node provider, by which Ray's autoscaler starts and stops services on demand.
 
     Attributes:
@@ -113,7 +113,7 @@ def node_type(node: NodeResources) -> str:
 def files(
     head: NodeResources,
     workers: Mapping[str, pulumi.Input[NodeResources]],
-    provider: NodeProvider,
+    provider: RayNodeProvider,
 ) -> dict[str, pulumi.Input[str]]:
     """Return the files of a head with an autoscaler by name; see `config`."""
 
@@ -124,7 +124,7 @@ def files(
 
 
 def config(
-    head: NodeResources, workers: Mapping[str, NodeResources], provider: NodeProvider
+    head: NodeResources, workers: Mapping[str, NodeResources], provider: RayNodeProvider
 ) -> str:
     """Return the autoscaler's configuration.
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pulumi
 
-from cluster.autoscaling import NodeProvider
+from cluster.autoscaling import RayNodeProvider
 from cluster.ray_node import NodeAddition, NodeResources, RayPorts
 from cluster.secret import TOKEN_BYTES, Secret
 from cluster.service import Runtime
@@ -261,7 +261,7 @@ class Stack:
         default_factory=lambda: Secret("serve-token", TOKEN_BYTES).value
     )
     storage: Storage = field(init=False)
-    node_provider: NodeProvider | None = None
+    node_provider: RayNodeProvider | None = None
     requests_folder: str = ""
     on_demand: int = 0
     elastic: Collection[int] = ()

@@ -288,7 +288,7 @@ class Results:
         source: where jobs keep their results.
     """
 
-    def __init__(self, source: replicate.Place) -> None:
+    def __init__(self, source: replicate.Location) -> None:
         self._source = source
         self._known: dict[str, tuple[replicate.Stamp, Any]] = {}  # made of a file, by its name
 
@@ -331,7 +331,7 @@ class Results:
         return found
 
 
-def _read(source: replicate.Place, name: str) -> bytes:
+def _read(source: replicate.Location, name: str) -> bytes:
     with source.opened(name) as file:
         return file.read()
 
@@ -438,7 +438,7 @@ def main(settings: Mapping[str, Any]) -> None:
     Args:
         settings: `listen`, `port`, `token`, `idleSeconds`, `cpuPercent`, `gpuPercent`, `deadline`
             (seconds since 1970), `file`, `dashboard` and `rayToken`, `nodes` (how many the stack
-            always has), `source` as replicate.py's `place` takes it.
+            always has), `source` as replicate.py's `location` takes it.
     """
     rules = Rules(settings["idleSeconds"], settings["deadline"])
     watch = Watch(rules, Path(settings["file"]))
@@ -452,7 +452,7 @@ def main(settings: Mapping[str, Any]) -> None:
     }
     # Last: all of the store is listed.
     stored: dict[str, Callable[[], Sequence[str]]] = {
-        "results": Results(replicate.place(settings["source"]))
+        "results": Results(replicate.location(settings["source"]))
     }
     said: list[str] = []
     while True:

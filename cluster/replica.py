@@ -85,7 +85,7 @@ class Replica(pulumi.ComponentResource):
 
 
 def source_of(storage: Storage) -> dict[str, pulumi.Input[str]]:
-    """Return the place of the results, as replicate.py's `place` takes it."""
+    """Return the place of the results, as replicate.py's `location` takes it."""
     if not storage.bucket:
         return {"url": storage.url}
     return {

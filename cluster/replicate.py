@@ -68,7 +68,7 @@ class Stamp(NamedTuple):
     tag: str
 
 
-class Place(Protocol):
+class Location(Protocol):
     """A folder or bucket with results. Names are relative to it and may have slashes."""
 
     def listed(self) -> dict[str, Stamp]:
@@ -190,8 +190,8 @@ class Bucket:
         self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
 
 
-def place(settings: dict[str, str]) -> Place:
-    """Return a place from its URL and, for a bucket, its endpoint, region and keys."""
+def location(settings: dict[str, str]) -> Location:
+    """Return a location from its URL and, for a bucket, its endpoint, region and keys."""
     scheme, _, rest = settings["url"].partition("://")
     if scheme == "file":
         return Folder(Path(rest))
@@ -203,7 +203,7 @@ def place(settings: dict[str, str]) -> Place:
 class Replica:
     """Copies results from one place to another."""
 
-    def __init__(self, source: Place, target: Place) -> None:
+    def __init__(self, source: Location, target: Location) -> None:
         self._source, self._target = source, target
         self._copied: dict[str, Stamp] = {}  # of files that change, as they were when copied
         self._whole: dict[str, tuple[Stamp, dict[str, int]]] = {}  # files by checkpoint
@@ -444,12 +444,12 @@ def main(settings: dict[str, Any]) -> None:
     """Copy until SIGTERM, and once more then.
 
     Args:
-        settings: `source` and `target` as `place` takes them; `listen` and `port` for health.
+        settings: `source` and `target` as `location` takes them; `listen` and `port` for health.
     """
     ready, ending = threading.Event(), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     _serve((settings["listen"], int(settings["port"])), ready)
-    replica = Replica(place(settings["source"]), place(settings["target"]))
+    replica = Replica(location(settings["source"]), location(settings["target"]))
     said: list[str] = []
     while True:
         last = ending.is_set()

@@ -19,7 +19,7 @@ from typing import Any
 
 from engine import lock
 from trainyard.access import repository, user
-from trainyard.access.state_folder import Place
+from trainyard.access.state_folder import StatePath
 
 KINDS = {"up": "update", "refresh": "refresh", "destroy": "destroy"}
 KEPT = 200  # of a stack
@@ -46,7 +46,7 @@ class Update:
     changes: Mapping[str, int]
 
 
-def folder(base: Place, project: str, stack: str) -> Place:
+def folder(base: StatePath, project: str, stack: str) -> StatePath:
     """The folder of a stack's operations, below the states of a backend."""
     return base / "history" / project / stack
 
@@ -84,13 +84,13 @@ def name(stack: str) -> str:
     return f"{stack}-{time.time_ns()}.history.json"
 
 
-def files(place: Place) -> list[Place]:
+def files(place: StatePath) -> list[StatePath]:
     """The files of a stack's operations, the newest first."""
-    found: list[Place] = list(place.glob("*.history.json"))
+    found: list[StatePath] = list(place.glob("*.history.json"))
     return sorted(found, key=lambda path: path.name, reverse=True)
 
 
-def listed(place: Place) -> list[dict[str, Any]]:
+def listed(place: StatePath) -> list[dict[str, Any]]:
     """A stack's operations, the newest first, with the names of `pulumi stack history --json`."""
     shown = []
     for path in files(place):

@@ -53,7 +53,7 @@ def recover(context: Context, interrupted: list[dict[str, Any]]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class LiveResource:
     """A resource as its provider reads it, secrets marked as in the state."""
 
     id: str
@@ -62,7 +62,7 @@ class Found:
     drifted: bool
 
 
-def compare(context: Context, entry: Entry) -> Found | None:
+def compare(context: Context, entry: Entry) -> LiveResource | None:
     """Read an entry's resource from its provider; None when it is gone."""
     live = context.provider(entry["type"]).read(entry["id"], reveal(entry.get("outputs", {})))
     if live is None:
@@ -72,7 +72,7 @@ def compare(context: Context, entry: Entry) -> Found | None:
     outputs = secret_keys(outputs, entry.get("additionalSecretOutputs", []))
     inputs = old_inputs if live.inputs is None else mark_like(live.inputs, old_inputs)
     drifted = live.drifted and (outputs != old_outputs or inputs != old_inputs)
-    return Found(id=live.id, inputs=inputs, outputs=outputs, drifted=drifted)
+    return LiveResource(id=live.id, inputs=inputs, outputs=outputs, drifted=drifted)
 
 
 def _refresh_one(context: Context, entry: Entry) -> None:

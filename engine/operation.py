@@ -136,11 +136,11 @@ class Operation:
             display=self._display,
             dry_run=self._dry_run,
         )
-        here: plan.Place = {}
+        here: plan.Binding = {}
         if options.plan or options.save_plan:
             if state.pending:
                 raise EngineError("a plan cannot contain interrupted steps: run refresh first")
-            here = plan.place(self._project, self._stack, settings, self._backend)
+            here = plan.binding(self._project, self._stack, settings, self._backend)
         if options.plan:
             context.planned = plan.read(options.plan, here, functools.partial(Crypter, phrase))
         if options.policy_pack:

@@ -23,17 +23,17 @@ from engine.values import UNKNOWN, Properties, decrypt, encrypt, reveal, secret
 from trainyard.access.repository import environment
 
 Step = tuple[str, str, Properties]  # operation, URN and inputs
-Place = dict[str, Any]  # what a plan is bound to
+Binding = dict[str, Any]  # what a plan is bound to
 
 VERSION = 1
 # An operation may turn out smaller than planned, if a value was not known yet.
 LESS = {"replace": ("replace", "update"), "update": ("update",)}
-# Parts of a place that have to be the same, and the part that names each in messages.
+# Parts of a binding that have to be the same, and the part that names each in messages.
 BOUND = {"stack": "stack", "tree": "commit", "settings": "", "state": ""}
 AGAIN = "look at a new one: preview --save-plan"
 
 
-def place(project: Project, stack: str, settings: Settings, backend: Backend) -> Place:
+def binding(project: Project, stack: str, settings: Settings, backend: Backend) -> Binding:
     """The stack, files, settings and state that an operation works on now."""
     state = backend.stack_file(project.name, stack)
     config = json.dumps([settings.config, settings.secret_keys], sort_keys=True)
@@ -45,7 +45,7 @@ def place(project: Project, stack: str, settings: Settings, backend: Backend) ->
     }
 
 
-def write(path: Path, steps: Iterable[Step], here: Place, crypter: Crypter) -> None:
+def write(path: Path, steps: Iterable[Step], here: Binding, crypter: Crypter) -> None:
     """Write a plan.
 
     Raises:
@@ -59,12 +59,12 @@ def write(path: Path, steps: Iterable[Step], here: Place, crypter: Crypter) -> N
         raise EngineError(f"the plan {path} cannot be written ({error.strerror})") from None
 
 
-def read(path: Path, here: Place, crypter: Callable[[str], Crypter]) -> list[Step]:
+def read(path: Path, here: Binding, crypter: Callable[[str], Crypter]) -> list[Step]:
     """The steps of a plan that holds here.
 
     Args:
         path: its file.
-        here: the current `place`.
+        here: the current `binding`.
         crypter: of a salt.
 
     Raises:

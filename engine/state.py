@@ -26,7 +26,7 @@ from engine.recorded import is_believable
 from engine.values import decrypt, encrypt, holds_secret
 from trainyard.access import state_folder
 from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
-from trainyard.access.state_folder import ORGANIZATION, Checkpoint, Place
+from trainyard.access.state_folder import ORGANIZATION, Checkpoint, StatePath
 
 VERSION = 3  # of the checkpoint format
 FEATURES_VERSION = 4  # of a state with features of the CLI that it names, such as taints
@@ -96,7 +96,7 @@ class Backend:
         """The backend that PULUMI_BACKEND_URL, else the project, else the user's login names."""
         return cls(os.environ.get(state_folder.URL) or project.backend_url, project.root)
 
-    def stack_file(self, project: str, stack: str) -> Place:
+    def stack_file(self, project: str, stack: str) -> StatePath:
         """The stack's state file."""
         return state_folder.stack_file(self.folder, project, stack)
 
@@ -104,7 +104,7 @@ class Backend:
         """Names of the project's stacks that have a state."""
         return sorted(path.stem for path in (self.folder / "stacks" / project).glob("*.json"))
 
-    def backups(self, project: str, stack: str) -> list[Place]:
+    def backups(self, project: str, stack: str) -> list[StatePath]:
         """Copies of earlier states, the newest first."""
         return state_folder.copies(self.folder, project, stack)
 
@@ -242,7 +242,7 @@ class Backend:
                 "in the state: run the command again"
             )
 
-    def _swap(self, project: str, stack: str, path: Place, content: bytes) -> str:
+    def _swap(self, project: str, stack: str, path: StatePath, content: bytes) -> str:
         """Write a state in place of the one that was seen last; its tag.
 
         Raises:
@@ -388,10 +388,10 @@ class Backend:
         folder = self._locks(project, stack)
         return bucket_lock.cancel(folder) if isinstance(folder, BucketPath) else lock.cancel(folder)
 
-    def _locks(self, project: str, stack: str) -> Place:
+    def _locks(self, project: str, stack: str) -> StatePath:
         return self.folder / "locks" / ORGANIZATION / project / stack
 
-    def _write(self, project: str, stack: str, path: Place, content: bytes) -> None:
+    def _write(self, project: str, stack: str, path: StatePath, content: bytes) -> None:
         try:
             self._prepare(project, stack)
             self._put(project, stack, path, content)
@@ -403,7 +403,7 @@ class Backend:
         if not meta.exists():
             self._put(project, stack, meta, b"version: 1\n")
 
-    def _put(self, project: str, stack: str, path: Place, content: bytes) -> None:
+    def _put(self, project: str, stack: str, path: StatePath, content: bytes) -> None:
         # Secrets inside are encrypted; the rest is private, too.
         if isinstance(path, Path):
             files.make_folder(path.parent)
@@ -418,7 +418,7 @@ class Backend:
         return EngineError(f"the state {path} {what}; nothing was changed; {action}")
 
 
-def _tagged(place: Place) -> tuple[bytes, str]:
+def _tagged(place: StatePath) -> tuple[bytes, str]:
     """The content of a file or an object, and a tag of just this content."""
     if not isinstance(place, Path):
         return place.read_tagged()
@@ -426,7 +426,7 @@ def _tagged(place: Place) -> tuple[bytes, str]:
     return content, hashlib.sha256(content).hexdigest()
 
 
-def _unwritten(path: Place, error: OSError) -> EngineError:
+def _unwritten(path: StatePath, error: OSError) -> EngineError:
     remedy = "make room for it" if isinstance(path, Path) else "look at the store and its keys"
     return EngineError(
         f"{path} could not be written ({error.strerror}); the last good state is kept: "
@@ -447,7 +447,7 @@ def salt_of(deployment: dict[str, Any]) -> str:
     return str((providers.get("state") or {}).get("salt", ""))
 
 
-def copying(source: Place, target: Place) -> str:
+def copying(source: StatePath, target: StatePath) -> str:
     """The command that copies a state over another."""
     if isinstance(source, Path):
         return f"cp {source} {target}"
@@ -455,7 +455,7 @@ def copying(source: Place, target: Place) -> str:
     return f"aws s3 cp {source} {target}{endpoint}"
 
 
-def temporary(folder: Place, project: str, stack: str, use: str) -> Path:
+def temporary(folder: StatePath, project: str, stack: str, use: str) -> Path:
     """A name for a file that is being written for a stack in a folder of states.
 
     It is in the top folder, so that a list of stacks never has half a file. Each stack has one, and

@@ -22,7 +22,7 @@ import yaml
 
 from trainyard.access import state_folder
 from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
-from trainyard.access.state_folder import ORGANIZATION, Place
+from trainyard.access.state_folder import ORGANIZATION, StatePath
 
 ID_BYTES = 4
 ID_FILE = "trainyard.json"  # next to meta.yaml
@@ -45,7 +45,7 @@ class Backend:
     """
 
     url: str
-    place: Place | None
+    place: StatePath | None
 
     def id(self, organization: str = ORGANIZATION) -> str:
         """Return 8 hexadecimal characters that no other backend has, "" if none were drawn yet.
@@ -197,7 +197,7 @@ def _draw_in_bucket(place: BucketPath) -> str:
     )
 
 
-def _unreadable(path: Place, error: Exception) -> BackendError:
+def _unreadable(path: StatePath, error: Exception) -> BackendError:
     return BackendError(
         f"{path} cannot be read ({error}); restore it, or remove it for a new id: things with "
         "the old one are then no longer known as this backend's"

@@ -21,7 +21,7 @@ from infra import backend, states
 from infra.backend import Backend, BackendError
 from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE, Account, Holding
-from infra.states import Stack, StateError
+from infra.states import RecordedStack, StateError
 from trainyard.access import terminal
 
 ROOT = Path(__file__).parents[1]
@@ -45,7 +45,7 @@ class ReapError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding(Holding):
+class Judged(Holding):
     """A thing in an account, and the verdict on it."""
 
     verdict: str = ""
@@ -63,11 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def judge(
     held: Iterable[Holding],
-    stacks: Sequence[Stack],
+    stacks: Sequence[RecordedStack],
     owner: str,
     backends: Collection[str],
     now: datetime,
-) -> list[Finding]:
+) -> list[Judged]:
     """Return all holdings, with a verdict on each.
 
     Args:
@@ -96,12 +96,15 @@ def judge(
             return NO_BACKEND
         return ORPHAN if finding.backend in backends else OTHER_BACKEND
 
-    return [Finding(**{**vars(each), "verdict": verdict(each)}) for each in held]
+    return [Judged(**{**vars(each), "verdict": verdict(each)}) for each in held]
 
 
 def past_end(
-    findings: Iterable[Finding], stacks: Sequence[Stack], backends: Collection[str], now: datetime
-) -> list[Finding]:
+    findings: Iterable[Judged],
+    stacks: Sequence[RecordedStack],
+    backends: Collection[str],
+    now: datetime,
+) -> list[Judged]:
     """Return the instances of this state backend that run past their end, of any owner.
 
     For those in no state, the account tells the end that they were launched with.
@@ -125,7 +128,7 @@ def past_end(
     ]
 
 
-def to_end(findings: Sequence[Finding], ids: Sequence[str]) -> list[Finding]:
+def to_end(findings: Sequence[Judged], ids: Sequence[str]) -> list[Judged]:
     """Return the instances to end: the named ones, else all orphans.
 
     Raises:
@@ -243,7 +246,7 @@ def _accounts() -> tuple[list[Account], dict[str, pulumi.RunError]]:
     return found, closed
 
 
-def ids(place: Backend, stacks: Sequence[Stack]) -> set[str]:
+def ids(place: Backend, stacks: Sequence[RecordedStack]) -> set[str]:
     """Return the ids of a backend; behind an API, each organization has one."""
     if place.place is not None:
         return {place.id()} - {""}
@@ -252,12 +255,12 @@ def ids(place: Backend, stacks: Sequence[Stack]) -> set[str]:
 
 def _end(
     held: Mapping[Account, Sequence[Holding]],
-    findings: Sequence[Finding],
+    findings: Sequence[Judged],
     options: argparse.Namespace,
     place: Backend,
-    stacks: Sequence[Stack],
+    stacks: Sequence[RecordedStack],
     backends: Collection[str],
-) -> list[Finding]:
+) -> list[Judged]:
     """End the instances that the user wants ended; return them.
 
     Raises:
@@ -272,7 +275,7 @@ def _end(
     return ending
 
 
-def _end_all(held: Mapping[Account, Sequence[Holding]], ending: Sequence[Finding]) -> None:
+def _end_all(held: Mapping[Account, Sequence[Holding]], ending: Sequence[Judged]) -> None:
     for account, holdings in held.items():
         there = {holding.id for holding in holdings}
         if mine := [finding.id for finding in ending if finding.id in there]:
@@ -287,7 +290,9 @@ def _is_over(finding: Holding, now: datetime) -> bool:
         return False
 
 
-def _check_certain(place: Backend, stacks: Sequence[Stack], backends: Collection[str]) -> None:
+def _check_certain(
+    place: Backend, stacks: Sequence[RecordedStack], backends: Collection[str]
+) -> None:
     where = place.place or place.url
     by_id = "Or name what is to be ended: --end ID. Nothing was ended"
     if not stacks:
@@ -302,7 +307,7 @@ def _check_certain(place: Backend, stacks: Sequence[Stack], backends: Collection
         )
 
 
-def _ask(ending: Sequence[Finding]) -> None:
+def _ask(ending: Sequence[Judged]) -> None:
     what = f"{len(ending)} instance(s), {_price(ending):.2f} $/h"
     if not sys.stdin.isatty():
         raise ReapError(f"{what}: no terminal to ask; add --yes. Nothing was ended")
@@ -314,12 +319,12 @@ def _ask(ending: Sequence[Finding]) -> None:
         raise ReapError("nothing was ended")
 
 
-def _price(found: Iterable[Finding]) -> float:
+def _price(found: Iterable[Judged]) -> float:
     return sum(finding.price for finding in found)
 
 
 def _summary(
-    findings: Sequence[Finding], orphans: Sequence[Finding], late: Sequence[Finding], owner: str
+    findings: Sequence[Judged], orphans: Sequence[Judged], late: Sequence[Judged], owner: str
 ) -> str:
     text = f"{len(orphans)} orphaned instance(s) of {owner}: {_price(orphans):.2f} $/h"
     if late:
@@ -340,7 +345,7 @@ def _summary(
     return text
 
 
-def _show(findings: Sequence[Finding], expired: Sequence[Stack], summary: str) -> None:
+def _show(findings: Sequence[Judged], expired: Sequence[RecordedStack], summary: str) -> None:
     rows = []
     for f in findings:
         price = f"{f.price:.2f}" if f.kind == INSTANCE else ""
@@ -352,7 +357,7 @@ def _show(findings: Sequence[Finding], expired: Sequence[Stack], summary: str) -
     terminal.say(summary)
 
 
-def _destroy(stack: Stack, folder: Path) -> bool:
+def _destroy(stack: RecordedStack, folder: Path) -> bool:
     """Destroy a stack; return whether that failed."""
     if stack.project != backend.project(folder)["name"]:
         terminal.say(f"{stack.project}/{stack.name}: of another project; name its folder with -C")

@@ -62,7 +62,7 @@ class UnreadableError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class GroupOutputs:
     """The elastic group, as the stack's outputs have it.
 
     Attributes:
@@ -81,7 +81,7 @@ class Group:
     idle: Mapping[str, str] | None = None
 
     @classmethod
-    def of(cls, known: Mapping[str, Any], stack: str) -> "Group":
+    def of(cls, known: Mapping[str, Any], stack: str) -> "GroupOutputs":
         """Return the group of a stack with these outputs.
 
         Raises:
@@ -202,7 +202,7 @@ class Scaler:
 
     def __init__(self, folder: Path, stack: str) -> None:
         self._folder, self._stack = folder, stack
-        self._group: Group | None = None
+        self._group: GroupOutputs | None = None
         self._whole = False  # whether the last `up` ended well
         self._broken = False  # whether not even one that launched nothing did
         self._told: frozenset[str] | None = None  # machines that Ray was told of
@@ -239,7 +239,7 @@ class Scaler:
         """
         try:
             if self._group is None:
-                self._group = Group.of(self._outputs(), self._stack)
+                self._group = GroupOutputs.of(self._outputs(), self._stack)
                 self._told = None  # the head may be another one, which knows nothing
             return self._meet(self._group)
         except UnreadableError as error:
@@ -248,7 +248,7 @@ class Scaler:
             self._group = None
             return False
 
-    def _meet(self, group: Group) -> bool:
+    def _meet(self, group: GroupOutputs) -> bool:
         requested = group.requested()
         for target in steps(group.launched, requested, whole=self._whole, broken=self._broken):
             new, unneeded = {*target} - group.launched, group.launched - {*target}
@@ -264,7 +264,7 @@ class Scaler:
             self._whole, self._group = False, None
             if not self._up(target):
                 return False
-            group = self._group = Group.of(self._outputs(), self._stack)
+            group = self._group = GroupOutputs.of(self._outputs(), self._stack)
             self._tell(group, group.launched)
             self._whole, self._broken = True, False
         # Ray may request again machines that could not be launched.
@@ -272,7 +272,7 @@ class Scaler:
         self._say(f"as requested: {group.costs(group.launched)}")
         return True
 
-    def _tell(self, group: Group, launched: frozenset[str]) -> None:
+    def _tell(self, group: GroupOutputs, launched: frozenset[str]) -> None:
         if launched != self._told:
             group.tell(launched)
             self._told = launched

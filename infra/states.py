@@ -17,7 +17,7 @@ from infra.backend import Backend
 from infra.hosts import sources
 from trainyard.access import state_folder
 from trainyard.access.state_bucket import BucketError
-from trainyard.access.state_folder import ORGANIZATION, DamagedStateError, Place
+from trainyard.access.state_folder import ORGANIZATION, DamagedStateError, StatePath
 
 
 def _types(*names: str) -> set[str]:
@@ -36,7 +36,7 @@ class StateError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stack:
+class RecordedStack:
     """A stack's facts about the account, from its state.
 
     Attributes:
@@ -62,7 +62,7 @@ class Stack:
     ends: Mapping[str, datetime] = field(default_factory=dict)
 
 
-def read(folder: Path, place: Backend) -> list[Stack]:
+def read(folder: Path, place: Backend) -> list[RecordedStack]:
     """Return the stacks of a project's state backend.
 
     Args:
@@ -125,7 +125,7 @@ def deployment(folder: Path, place: Backend, project: str, stack: str) -> dict[s
         raise StateError(f"the state {path} cannot be read ({error}); restore it") from error
 
 
-def _states(place: Place) -> Iterator[tuple[str, str, Any]]:
+def _states(place: StatePath) -> Iterator[tuple[str, str, Any]]:
     """Yield project, stack and deployment of each state in a folder or bucket."""
     for backup in _sorted(place / "backups", "*/*"):
         names = backup.parent.name, backup.name
@@ -154,7 +154,7 @@ def _states(place: Place) -> Iterator[tuple[str, str, Any]]:
             ) from error
 
 
-def _sorted(folder: Place, pattern: str) -> list[Place]:
+def _sorted(folder: StatePath, pattern: str) -> list[StatePath]:
     return sorted(folder.glob(pattern), key=str)
 
 
@@ -188,7 +188,9 @@ def _pulumi(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZATION) -> Stack:
+def _stack(
+    project: str, name: str, deployment: Any, organization: str = ORGANIZATION
+) -> RecordedStack:
     pending = deployment.get("pending_operations") or []
     resources = deployment.get("resources") or []
     ids: set[str] = set()
@@ -207,7 +209,7 @@ def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZ
             launches[entry["id"]] = launched + timedelta(hours=float(outputs["ttlHours"]))
         if entry["type"] in TIMER:
             timers[entry["id"]] = datetime.fromisoformat(entry["inputs"]["at"])
-    return Stack(
+    return RecordedStack(
         project=project,
         name=name,
         ids=frozenset(ids - {""}),

@@ -44,7 +44,7 @@ class CheckpointError(JobError):
     """A checkpoint is damaged, or all of a run's are; the message says what to do."""
 
 
-class Choice(NamedTuple):
+class ResumePoint(NamedTuple):
     """The checkpoint to go on from."""
 
     name: str | None
@@ -235,7 +235,7 @@ def choose(
     *,
     had_one: bool,
     check: Callable[[Path], None] | None = None,
-) -> Choice:
+) -> ResumePoint:
     """Fetches the newest valid checkpoint of a run.
 
     Args:
@@ -256,18 +256,18 @@ def choose(
             except CheckpointError as error:
                 fault = str(error)
             else:
-                return Choice(name, "", broken)
+                return ResumePoint(name, "", broken)
             shutil.rmtree(scratch / name, ignore_errors=True)
         had_one = had_one or MANIFEST in sizes
         broken |= {name}
         print(f"warning: checkpoint {name} is skipped: {fault}", flush=True)  # noqa: T201 a job's
     if not had_one:
-        return Choice(None, "", broken)
+        return ResumePoint(None, "", broken)
     fault = (
         f"none of the {len(found)} checkpoints in {run.where} is valid (see the warnings): bring "
         "the store's files back, or start again with another --name"
     )
-    return Choice(None, fault, broken)
+    return ResumePoint(None, fault, broken)
 
 
 def check_loads(folder: Path, manifest: dict[str, Any]) -> None:

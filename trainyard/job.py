@@ -39,12 +39,13 @@ from ray.train.torch import TorchTrainer, get_device
 from ray.util import get_node_ip_address
 from torch import distributed
 
-from trainyard import asked, checkpoints, options, place, plain, progress, ray_train
+from trainyard import asked, checkpoints, options, plain, position, progress, ray_train
 from trainyard.counted_gpus import torch_config
 from trainyard.epochs import Totals
 from trainyard.errors import JobError
 from trainyard.notices import Notices
 from trainyard.objects import StorageError
+from trainyard.position import Position
 from trainyard.run_folder import CHECKPOINT_FILE, RUN_VARIABLE, STORAGE_VARIABLE
 from trainyard.runs import Run
 
@@ -64,7 +65,7 @@ Config = dict[str, Any]
 T = TypeVar("T")
 _ASKED = "asked"
 RESERVED = {"job", "run", "storage"}  # in a job's configuration, next to its arguments
-OWN = ("history", _ASKED, "place")  # in a checkpoint, next to its parts
+OWN = ("history", _ASKED, "position")  # in a checkpoint, next to its parts
 
 
 class Part(Protocol):
@@ -106,7 +107,7 @@ class Session:
         self._asked: asked.Asked = {}  # of the parts that this start made
         self._loads = False  # whether saved state is known to load
         self._description: dict[str, Any] = {"job": config.get("job", "")}
-        self._place: place.Place | None = None  # where an earlier start left an epoch
+        self._position: Position | None = None  # where an earlier start left an epoch
         self._notices = Notices(self.rank, self.world)
 
     def together(self, work: Callable[[], T]) -> T:
@@ -155,15 +156,15 @@ class Session:
             part.load_state_dict(state[name])
         asked.apply(parts, state.get(_ASKED, {}), self._asked)
         self.history = state["history"]
-        left = place.Place(**state["place"]) if "place" in state else None
+        left = Position(**state["position"]) if "position" in state else None
         batch_size = self.config.get("batch_size")
         if left is not None and (len(left.workers), left.batch_size) == (self.world, batch_size):
-            self._place = left
+            self._position = left
         if self.rank == 0:
             where = f"{self.run.url}/{folder.name}"
             node = get_node_ip_address()  # type: ignore[no-untyped-call]
             progress.tell(progress.Restored(where, len(self.history), node, self.batches_done))
-            if left is not None and not self._place:
+            if left is not None and not self._position:
                 why = f"the run had {len(left.workers)} workers, and has {self.world}"
                 if len(left.workers) == self.world:
                     why = f"their size was {left.batch_size}, and is {batch_size}"
@@ -183,7 +184,7 @@ class Session:
     @property
     def batches_done(self) -> int:
         """Batches of the next epoch done by an earlier start, which `epoch_batches` omits."""
-        return self._place.batches if self._place else 0
+        return self._position.batches if self._position else 0
 
     def epoch_batches(
         self, batches: Iterable[T], epoch: int, totals: Totals | None = None
@@ -199,13 +200,13 @@ class Session:
             totals: the sums that the job keeps of the epoch.
         """
         text = f"epoch {epoch + 1}/{self.config['epochs']}"
-        before, done, self._place = self.batches_done, self._place, None
+        before, done, self._position = self.batches_done, self._position, None
         left = self._left_of(batches, epoch, totals, done)
         total = progress.count(batches)
         return progress.watched(left, text, tells=self.rank == 0, total=total, before=before)
 
     def _left_of(
-        self, batches: Iterable[T], epoch: int, totals: Totals | None, done: place.Place | None
+        self, batches: Iterable[T], epoch: int, totals: Totals | None, done: Position | None
     ) -> Iterator[T]:
         """Yields the batches after a place in the epoch, until a node of the run must go."""
         drawn = iter(batches)
@@ -214,7 +215,7 @@ class Session:
             for _ in islice(drawn, done.batches):
                 pass
             number = done.batches
-            place.take_back(done.workers[self.rank], self.device, totals)
+            position.take_back(done.workers[self.rank], self.device, totals)
         while True:
             if notice := self._notices.due():
                 self._store_place(epoch, number, totals)
@@ -227,11 +228,11 @@ class Session:
             number += 1
 
     def _store_place(self, epoch: int, number: int, totals: Totals | None) -> None:
-        own = place.state(self.device, totals)
+        own = position.state(self.device, totals)
         workers = [own] * self.world
         distributed.all_gather_object(workers, own)
-        here = place.Place(epoch, number, self.config.get("batch_size"), workers)
-        folder = self.together(lambda: self._saved(self._parts, {"place": here.record()}))
+        here = Position(epoch, number, self.config.get("batch_size"), workers)
+        folder = self.together(lambda: self._saved(self._parts, {"position": here.record()}))
         if folder is None:
             checkpoints.report({"epoch": epoch})
             return
@@ -340,8 +341,8 @@ def _check_state(folder: Path) -> None:
         good = history == state["history"] and all(
             isinstance(record["minutes"], int | float) for record in history
         )
-        if "place" in state:
-            place.Place(**state["place"])
+        if "position" in state:
+            Position(**state["position"])
     except (JobError, LookupError, TypeError, AttributeError) as error:
         raise checkpoints.CheckpointError(
             f"{CHECKPOINT_FILE} is not a run's checkpoint: {error!r}"

@@ -145,7 +145,7 @@ Record = Batches | Epoch | Noticed | Restored
 KINDS: tuple[type[Record], ...] = (Batches, Epoch, Noticed, Restored)
 
 
-class Found(NamedTuple):
+class RecordLine(NamedTuple):
     """A record, and the text before it in its line."""
 
     before: str
@@ -157,13 +157,13 @@ def tell(record: Record) -> None:
     print(record.told, flush=True)  # noqa: T201 - a job's
 
 
-def parse(line: str) -> Found | None:
+def parse(line: str) -> RecordLine | None:
     """Return the record in a line of a log, which others can write too; None if it has none."""
     if len(line) > LONGEST:
         return None
     for kind in KINDS:
         if found := kind.FORM.search(line):
-            return Found(line[: found.start()], kind.of(*found.groups()))
+            return RecordLine(line[: found.start()], kind.of(*found.groups()))
     return None
 
 

@@ -21,7 +21,7 @@ from engine.display import Display
 from engine.errors import EngineError
 from engine.goal import STACK_TYPE
 from engine.journal import Journal
-from engine.live import Found, compare
+from engine.live import LiveResource, compare
 from engine.operation import secret_strings
 from engine.passphrase import passphrase
 from engine.program import program_folder
@@ -148,7 +148,7 @@ def _look_at(context: Context, entry: Entry) -> Seen:
     return Seen(**known, changes=_changes(context, entry, found))
 
 
-def _changes(context: Context, entry: Entry, found: Found) -> dict[str, tuple[str, str]]:
+def _changes(context: Context, entry: Entry, found: LiveResource) -> dict[str, tuple[str, str]]:
     if not found.drifted:
         return {}
 

@@ -20,7 +20,7 @@ from cluster.inputs import lift
 from infra.hosts.bundle import bundle
 from infra.hosts.executable import Executable
 from infra.hosts.machine import AGENT, ENVIRONMENT, PROGRAMS, Machine
-from infra.runtimes.folders import Mark
+from infra.runtimes.folders import FolderMark
 
 TIMEOUT = "45m"  # PyTorch and its libraries are gigabytes
 DIAL_ERRORS = 5
@@ -121,7 +121,7 @@ class Environment(pulumi.ComponentResource):
         ray: str,
         head: pulumi.Input[tuple[str, int]] | None,
         links_ray: bool,
-        mark: pulumi.Output[Mark],
+        mark: pulumi.Output[FolderMark],
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare the steps.
@@ -184,7 +184,7 @@ class Environment(pulumi.ComponentResource):
 
 def prepare(
     machines: Sequence[Machine],
-    mark: pulumi.Output[Mark],
+    mark: pulumi.Output[FolderMark],
     *,
     setup_commands: Sequence[str],
     ray: str,
@@ -244,7 +244,7 @@ def install_script(
     gpus: int,
     head: tuple[str, int] | None,
     links_ray: bool,
-    mark: Mark,
+    mark: FolderMark,
 ) -> str:
     """Return the script that unpacks the agent, makes the environment and tries it out."""
     values = {
@@ -273,7 +273,7 @@ def install_script(
     )
 
 
-def remove_script(machine: Machine, mark: Mark) -> str:
+def remove_script(machine: Machine, mark: FolderMark) -> str:
     """Return the script that removes a stack's files from a machine."""
     return REMOVE.format(base=shlex.quote(machine.base), archive=_archive_name(machine), id=mark.id)
 

@@ -192,7 +192,7 @@ class Cloud:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class MachineSource:
     """Where machines come from.
 
     Attributes:

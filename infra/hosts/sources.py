@@ -5,9 +5,9 @@ is used: a stack of this machine does not pay for it.
 """
 
 from infra import places
-from infra.hosts.fleet import Cloud, Source
+from infra.hosts.fleet import Cloud, MachineSource
 
-SOURCES: tuple[Source, ...] = tuple(module.SOURCE for module in places.modules("settings"))
+SOURCES: tuple[MachineSource, ...] = tuple(module.SOURCE for module in places.modules("settings"))
 CLOUDS: tuple[Cloud, ...] = tuple(source.cloud for source in SOURCES if source.cloud)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from cluster import helm_values
-from infra.manifests.program import Found, ManifestsError
+from infra.manifests.program import Declarations, ManifestsError
 
 # The order of applying: objects that others mount, ask for or are guarded by come first.
 ORDER = (
@@ -51,7 +51,7 @@ def mark(stack: str) -> str:
     return f"# Written by `train manifests -s {stack}`: change the stack's settings instead.\n"
 
 
-def documents(found: Found) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+def documents(found: Declarations) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """Return the objects in the order of applying, and the Secrets."""
     named = sorted(found.objects, key=lambda each: str(each["metadata"]["name"]))
     secrets = [each for each in named if each["kind"] == SECRET]
@@ -67,14 +67,14 @@ def to_yaml(value: Any) -> str:
     return text
 
 
-def stream(stack: str, found: Found) -> str:
+def stream(stack: str, found: Declarations) -> str:
     """Return all objects as one text, the Secrets last."""
     objects, _ = documents(found)
     parts = [to_yaml(each) for each in objects]
     return mark(stack) + remarks(found) + "---\n".join(parts) + "---\n" + secrets_text(found)
 
 
-def files(stack: str, found: Found, *, sealed: bool = False) -> dict[str, str]:
+def files(stack: str, found: Declarations, *, sealed: bool = False) -> dict[str, str]:
     """Return the text of each file by its name.
 
     Args:
@@ -101,7 +101,7 @@ def file_name(manifest: Mapping[str, Any]) -> str:
     return f"{str(manifest['kind']).lower()}-{manifest['metadata']['name']}.yaml"
 
 
-def secrets_text(found: Found) -> str:
+def secrets_text(found: Declarations) -> str:
     """Return the Secrets without any secret, and how to fill them."""
     _, secrets = documents(found)
     if not secrets:
@@ -119,7 +119,7 @@ def secrets_text(found: Found) -> str:
     return _comment(lines) + "---\n".join(to_yaml(each) for each in secrets)
 
 
-def remarks(found: Found) -> str:
+def remarks(found: Declarations) -> str:
     """Return the limits of the files as a comment."""
     lines = []
     if any(each["kind"] == SECRET for each in found.objects):
@@ -133,7 +133,7 @@ def remarks(found: Found) -> str:
     return _comment(lines)
 
 
-def write(stack: str, found: Found, folder: Path) -> list[str]:
+def write(stack: str, found: Declarations, folder: Path) -> list[str]:
     """Write the files, and remove those of former objects of the stack.
 
     Returns:
@@ -167,7 +167,7 @@ def write(stack: str, found: Found, folder: Path) -> list[str]:
     return sorted(texts)
 
 
-def values(stack: str, found: Found) -> str:
+def values(stack: str, found: Declarations) -> str:
     """Return values for KubeRay's chart; a comment names what the chart cannot do.
 
     Raises:

@@ -37,7 +37,7 @@ class ManifestsError(pulumi.RunError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Declarations:
     """The declarations of a program.
 
     Attributes:
@@ -96,7 +96,7 @@ class _Recorder(pulumi.runtime.Mocks):
         self.objects.append(manifest)
 
 
-def run(stack: str, folder: Path = ROOT) -> Found:
+def run(stack: str, folder: Path = ROOT) -> Declarations:
     """Run the program of a stack.
 
     Args:
@@ -126,7 +126,7 @@ def run(stack: str, folder: Path = ROOT) -> Found:
         loop.close()
     settings = {name for text in config.values() for name in VARIABLE.findall(text)}
     used = {name for each in recorder.objects for name in VARIABLE.findall(json.dumps(each))}
-    return Found(
+    return Declarations(
         objects=recorder.objects,
         drawn={name: recorder.drawn[name] for name in sorted(recorder.drawn.keys() & used)},
         given=sorted(recorder.given | settings & used),

@@ -133,7 +133,7 @@ def _read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path 
     backend = Backend.of(project)
     state = backend.load(project.name, stack, phrase)
     settings = read_settings(project, stack, state.salt)
-    here = plan.place(project, stack, settings, backend)
+    here = plan.binding(project, stack, settings, backend)
     steps = plan.read(file, here, partial(Crypter, phrase))
     living = [each for each in state.resources if is_managed(each) and not _going(each)]
     old = {entry["urn"]: entry for entry in living}

@@ -51,7 +51,7 @@ class ChoiceProvider(Provider):
         Path(props["path"]).unlink(missing_ok=True)
 
 
-class Choice(dynamic.Resource, module="docker", name="Choice"):
+class RuntimeChoice(dynamic.Resource, module="docker", name="Choice"):
     """The runtime that was chosen."""
 
     def __init__(
@@ -83,5 +83,5 @@ def choose(setting: str, path: Path) -> str:
     else:
         chosen = DOCKER if docker_engine.answers() else PROCESS
         pulumi.log.info(f"runtime: {chosen} (setting runtime; auto takes docker when one answers)")
-    Choice("runtime", {"path": str(path), "runtime": chosen})
+    RuntimeChoice("runtime", {"path": str(path), "runtime": chosen})
     return chosen

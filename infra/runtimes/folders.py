@@ -44,7 +44,7 @@ class FolderError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class FolderMark:
     """Identifies a stack.
 
     Attributes:
@@ -59,7 +59,7 @@ class Mark:
     by: str = ""
 
     @classmethod
-    def of(cls, props: Mapping[str, Any] | None) -> "Mark | None":
+    def of(cls, props: Mapping[str, Any] | None) -> "FolderMark | None":
         """Return the mark in a resource's properties; None if they have none."""
         return cls(**{key: str(props.get(key, "")) for key in FIELDS}) if props else None
 
@@ -102,7 +102,7 @@ def refused(folder: Path) -> str:
     return ""
 
 
-def foreign(folder: Path, mark: Mark | None, *, private: bool = True) -> str:
+def foreign(folder: Path, mark: FolderMark | None, *, private: bool = True) -> str:
     """Return why a folder is not this stack's, "" if it is.
 
     Args:
@@ -118,7 +118,7 @@ def foreign(folder: Path, mark: Mark | None, *, private: bool = True) -> str:
 
 
 def refuse(
-    folder: Path, mark: Mark, setting: str, *, private: bool = True, known: bool = False
+    folder: Path, mark: FolderMark, setting: str, *, private: bool = True, known: bool = False
 ) -> None:
     """Raise unless a stack may take a folder: one that is absent, empty, given back or its own.
 
@@ -156,7 +156,7 @@ def refuse(
 
 
 def take(
-    folder: Path, mark: Mark, setting: str, *, private: bool = True, known: bool = False
+    folder: Path, mark: FolderMark, setting: str, *, private: bool = True, known: bool = False
 ) -> None:
     """Make a folder of mode 0700 that bears a stack's mark, or take an existing one.
 
@@ -185,13 +185,13 @@ def take(
         _write(folder, mark)
 
 
-def give_back(folder: Path, mark: Mark | None) -> None:
+def give_back(folder: Path, mark: FolderMark | None) -> None:
     """Let any stack of this user take a folder with its content."""
     if not foreign(folder, mark, private=False):
-        _write(folder, replace(mark, id="") if mark else Mark(id=""))
+        _write(folder, replace(mark, id="") if mark else FolderMark(id=""))
 
 
-def remove(folder: Path, mark: Mark | None, *, private: bool = True) -> str:
+def remove(folder: Path, mark: FolderMark | None, *, private: bool = True) -> str:
     """Remove a folder that bears the stack's mark.
 
     Returns:
@@ -216,7 +216,7 @@ def remove(folder: Path, mark: Mark | None, *, private: bool = True) -> str:
     return ""
 
 
-def read(folder: Path) -> Mark | None:
+def read(folder: Path) -> FolderMark | None:
     """Return the mark of a folder, one without an id for a folder that was given back.
 
     Returns:
@@ -235,7 +235,7 @@ def read(folder: Path) -> Mark | None:
         found = json.loads(text) if text.strip() else {}
     except ValueError:
         return None
-    return Mark.of({"id": ""} | found) if isinstance(found, dict) else None
+    return FolderMark.of({"id": ""} | found) if isinstance(found, dict) else None
 
 
 def write_private(path: Path, content: str, *, durable: bool = False) -> None:
@@ -257,7 +257,7 @@ def write_private(path: Path, content: str, *, durable: bool = False) -> None:
     draft.replace(path)
 
 
-def _write(folder: Path, mark: Mark) -> None:
+def _write(folder: Path, mark: FolderMark) -> None:
     # An empty mark would give the folder away.
     write_private(folder / FILE, f"{json.dumps(asdict(mark))}\n", durable=True)
 
@@ -278,7 +278,7 @@ def _unsafe(folder: Path, *, private: bool) -> str:
     return ""
 
 
-def _of_another(folder: Path, mark: Mark | None) -> str:
+def _of_another(folder: Path, mark: FolderMark | None) -> str:
     found = read(folder)
     if found is None or not found.id:
         return f"bears no mark of this stack ({FILE})" if mark else ""

@@ -12,7 +12,7 @@ from pulumi import dynamic
 
 from cluster.provider import Provider
 from infra.hosts.local import owner
-from infra.runtimes.folders import Mark
+from infra.runtimes.folders import FolderMark
 
 ID_BYTES = 8
 
@@ -52,10 +52,10 @@ class StackMark(dynamic.Resource, module="process", name="Mark"):
         return {"id": self.value, "by": self.by, **self._names}
 
     @property
-    def known(self) -> pulumi.Output[Mark]:
+    def known(self) -> pulumi.Output[FolderMark]:
         """The mark, once it is drawn."""
         return pulumi.Output.all(**self.props).apply(_whole)
 
 
-def _whole(props: dict[str, Any]) -> Mark:
-    return Mark(**{key: str(value or "") for key, value in props.items()})
+def _whole(props: dict[str, Any]) -> FolderMark:
+    return FolderMark(**{key: str(value or "") for key, value in props.items()})

@@ -17,7 +17,7 @@ from cluster.provider import Provider
 from infra.cancellation import Cancellation
 from infra.provided import difference, say
 from infra.runtimes import folders
-from infra.runtimes.folders import Mark
+from infra.runtimes.folders import FolderMark
 from infra.runtimes.supervisor import inherited_environment
 
 STOP_SECONDS = 20.0  # to remove unfinished work
@@ -70,7 +70,7 @@ class OnceProvider(Provider):
         """
         self._cancellation.check()
         name, own = props["name"], Path(props["folder"]) / props["name"]
-        if reason := folders.foreign(own.parent, Mark.of(props["mark"])):
+        if reason := folders.foreign(own.parent, FolderMark.of(props["mark"])):
             raise OnceError(f"{own.parent} {reason}. Run `up` with --refresh to have another made")
         for folder in props["folders"]:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from infra.runtimes.folders import Mark
+from infra.runtimes.folders import FolderMark
 
 # Label of the stack's mark. Jobs inherit it, so it has another name than what `train` reads.
 STACK = "TRAINYARD_MARK"
@@ -26,7 +26,7 @@ class ProcessesError(Exception):
     """Processes of another stack are there, or some survive SIGKILL."""
 
 
-def environment(url: str, mark: Mark | None) -> dict[str, str]:
+def environment(url: str, mark: FolderMark | None) -> dict[str, str]:
     """Return the variables by which a supervisord and its processes are known.
 
     Args:
@@ -36,7 +36,7 @@ def environment(url: str, mark: Mark | None) -> dict[str, str]:
     return {URL: url} | ({STACK: mark.label} if mark else {})
 
 
-def supervised(url: str, mark: Mark | None, name: str | None = None) -> list[psutil.Process]:
+def supervised(url: str, mark: FolderMark | None, name: str | None = None) -> list[psutil.Process]:
     """Return a supervisord's processes, for all programs also itself, with all descendants.
 
     Args:
@@ -55,7 +55,7 @@ def supervised(url: str, mark: Mark | None, name: str | None = None) -> list[psu
     return _with_descendants(belongs)
 
 
-def unsupervised(mark: Mark | None) -> list[psutil.Process]:
+def unsupervised(mark: FolderMark | None) -> list[psutil.Process]:
     """Return the stack's processes that no supervisord started, with all descendants.
 
     Args:
@@ -68,7 +68,7 @@ def unsupervised(mark: Mark | None) -> list[psutil.Process]:
     )
 
 
-def refuse_foreign(url: str, mark: Mark) -> None:
+def refuse_foreign(url: str, mark: FolderMark) -> None:
     """Raise if another stack's processes run from the same folder.
 
     Raises:
@@ -118,7 +118,7 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
-def _is_of(found: Mapping[str, str], mark: Mark | None) -> bool:
+def _is_of(found: Mapping[str, str], mark: FolderMark | None) -> bool:
     """Return whether the stack started a process; one from before there were marks has no label."""
     label = found.get(STACK)
     return label is None or (mark is not None and label.partition(" ")[0] == mark.id)

@@ -13,7 +13,7 @@ from typing import Any
 import pulumi
 
 from cluster import ray_head, ray_node, ray_worker
-from cluster.autoscaling import NodeProvider
+from cluster.autoscaling import RayNodeProvider
 from cluster.inputs import join
 from cluster.ray_cluster import NODE_SWITCH_PORT
 from cluster.secret import TOKEN_BYTES, Secret
@@ -162,7 +162,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         base = host.path(self._args.data) if volume.keep else self._args.folder
         return f"{base}/{volume.name}" if volume.shared else f"{base}/{service}/{volume.name}"
 
-    def node_provider(self) -> NodeProvider:
+    def node_provider(self) -> RayNodeProvider:
         """Return the provider that has the supervisords start and stop nodes on demand.
 
         The head's machine has no key to log in to others, so they get switches. Its own workers are
@@ -286,7 +286,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         """Folder of the head's machine for the requests of machines of an elastic group."""
         return f"{self._args.folder}/{REQUESTS}"
 
-    def request_provider(self, group: ElasticGroup) -> NodeProvider:
+    def request_provider(self, group: ElasticGroup) -> RayNodeProvider:
         """Return the provider that requests machines of a group."""
         return _node_provider(
             {
@@ -354,10 +354,10 @@ class ProcessRuntime(pulumi.ComponentResource):
 
 def _node_provider(
     settings: Mapping[str, Any], secrets: Mapping[str, pulumi.Input[str]] | None = None
-) -> NodeProvider:
+) -> RayNodeProvider:
     # Not imported: it imports all of Ray.
     text = NODE_PROVIDER.read_text(encoding="utf-8")
-    return NodeProvider(text=text, settings=settings, secrets=secrets or {})
+    return RayNodeProvider(text=text, settings=settings, secrets=secrets or {})
 
 
 def _switch_name(number: int) -> str:

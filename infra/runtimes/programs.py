@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from infra.runtimes import folders, owned_processes
 from infra.runtimes import ports as port_check
-from infra.runtimes.folders import Mark, write_private
+from infra.runtimes.folders import FolderMark, write_private
 from infra.runtimes.supervisor import (
     LOCKED,
     Definition,
@@ -292,8 +292,8 @@ def _daemon(props: Props) -> Supervisor:
     )
 
 
-def _mark(props: Props) -> Mark | None:
-    return Mark.of(props.get("mark"))
+def _mark(props: Props) -> FolderMark | None:
+    return FolderMark.of(props.get("mark"))
 
 
 def _ask_to_leave(props: Props, seconds: float, *arguments: str) -> str:

@@ -33,7 +33,7 @@ import psutil
 from supervisor import xmlrpc as supervisor_xmlrpc
 
 from infra.runtimes import folders, owned_processes
-from infra.runtimes.folders import Mark, write_private
+from infra.runtimes.folders import FolderMark, write_private
 
 LOCKED = Path(__file__).with_name("locked_supervisord.py")
 START_SECONDS = 20.0  # for supervisord itself
@@ -180,7 +180,7 @@ class Supervisor:
 
     folder: Path
     identifier: str = "trainyard"
-    mark: Mark | None = None
+    mark: FolderMark | None = None
     data: Path | None = None
 
     @property

@@ -21,7 +21,7 @@ URL = "PULUMI_BACKEND_URL"  # takes precedence over the project's, and that over
 ORGANIZATION = "organization"  # the only one of backends without organizations
 SCHEME = "file://"
 
-Place = Path | BucketPath
+StatePath = Path | BucketPath
 """A folder, or a prefix of a bucket, and everything below."""
 
 
@@ -76,7 +76,7 @@ def logged_in() -> str:
     return current or f"{SCHEME}{Path.home()}"
 
 
-def find(url: str, root: Path) -> Place | None:
+def find(url: str, root: Path) -> StatePath | None:
     """Return the place of a backend's states, None for one that keeps them behind an API.
 
     Args:
@@ -91,19 +91,19 @@ def find(url: str, root: Path) -> Place | None:
     return (root / Path(url.removeprefix(SCHEME)).expanduser()).resolve() / ".pulumi"
 
 
-def stack_file(folder: Place, project: str, stack: str) -> Place:
+def stack_file(folder: StatePath, project: str, stack: str) -> StatePath:
     """Return the file of a stack's state."""
     return folder / "stacks" / project / f"{stack}.json"
 
 
-def archived(folder: Place, project: str, stack: str) -> list[Place]:
+def archived(folder: StatePath, project: str, stack: str) -> list[StatePath]:
     """Return copies of a stack's earlier states, the newest first."""
     found = (folder / "backups" / project / stack).glob(f"{stack}.*.json")
     named = [path for path in found if path.suffixes[-2][1:].isdigit()]
     return sorted(named, key=lambda path: int(path.suffixes[-2][1:]), reverse=True)
 
 
-def copies(folder: Place, project: str, stack: str) -> list[Place]:
+def copies(folder: StatePath, project: str, stack: str) -> list[StatePath]:
     """Return all copies of a stack's earlier states, the newest first."""
     beside = stack_file(folder, project, stack).with_suffix(".json.bak")
     found = archived(folder, project, stack)
@@ -114,7 +114,7 @@ def copies(folder: Place, project: str, stack: str) -> list[Place]:
     return [beside, *found] if newer else [*found[:1], beside, *found[1:]]
 
 
-def is_empty(copy: Place) -> bool:
+def is_empty(copy: StatePath) -> bool:
     """Return whether a copy of a state certainly has no resource, as after a removal."""
     try:
         deployment = read(copy).deployment
@@ -123,12 +123,12 @@ def is_empty(copy: Place) -> bool:
     return not (deployment.get("resources") or deployment.get("pending_operations"))
 
 
-def _modified_ns(place: Place) -> int:
+def _modified_ns(place: StatePath) -> int:
     """Return when a file of the backend was last written."""
     return place.stat().st_mtime_ns if isinstance(place, Path) else place.modified_ns()
 
 
-def read(path: Place) -> Checkpoint:
+def read(path: StatePath) -> Checkpoint:
     """Read the file of a state.
 
     Raises:

@@ -162,7 +162,7 @@ def _is_home(store: Store, run: history.RunRecord) -> bool:
         for name in sorted(stored, key=checkpoint_files.order, reverse=True)
         if checkpoint_files.is_manifest(store.get(f"{run.name}/{name}/{MANIFEST}"))
     )
-    mark = marks.Mark(next(whole, ""), len(run.metrics), marks.inner(names))
+    mark = marks.PullMark(next(whole, ""), len(run.metrics), marks.inner(names))
     return any(marks.read(store, run.name, name) == mark for name in marks.ALL)
 
 

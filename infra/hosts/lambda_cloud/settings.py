@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.hosts.fleet import MAX_MACHINES, Cloud, Source
+from infra.hosts.fleet import MAX_MACHINES, Cloud, MachineSource
 from infra.hosts.holdings import Account
 from infra.hosts.lambda_cloud import API_KEY
 from infra.model import Fault, Items, Meaning, Model, Only, matching, number, setting, whole
@@ -145,7 +145,7 @@ def _account(api_key: str | None) -> Account:
     return LambdaAccount(api_key)
 
 
-SOURCE = Source(
+SOURCE = MachineSource(
     setting=SETTING,
     declared=Annotated[LambdaCloud | None, Only(("process",))],
     field=setting(

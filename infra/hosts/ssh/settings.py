@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.hosts.fleet import MAX_MACHINES, Source
+from infra.hosts.fleet import MAX_MACHINES, MachineSource
 from infra.model import Fault, Items, Meaning, Model, Only, matching, setting, whole
 from infra.node_settings import GROUPS, NodeGroup
 
@@ -135,7 +135,7 @@ class Hosts:
                 yield Fault(GROUPS, bound, "name it as the group of one, or remove it", name)
 
 
-SOURCE = Source(
+SOURCE = MachineSource(
     setting=SETTING,
     declared=Annotated[
         Items[SshHost],

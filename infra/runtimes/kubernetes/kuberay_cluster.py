@@ -81,7 +81,7 @@ class KubeRayCluster(pulumi.ComponentResource):
         # The token it asks with, and the files that pods read, must not change before it.
         child = pulumi.ResourceOptions(parent=self, depends_on=[guard])
         before = runtime.place_files(CLUSTER, files, secrets, child)
-        token = manifests.secret(runtime.args.place, CLUSTER, spec.token_secret)
+        token = manifests.secret(runtime.args.defaults, CLUSTER, spec.token_secret)
         before.append(
             runtime.place_object(
                 "ray-token", token, child, secrets={kuberay.TOKEN_KEY: stack.token}
@@ -94,7 +94,7 @@ class KubeRayCluster(pulumi.ComponentResource):
             "ray",
             manifest,
             pods={kuberay.CLUSTER_LABEL: spec.name},
-            seconds=runtime.args.place.start_seconds,
+            seconds=runtime.args.defaults.start_seconds,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[made]),
         )
         workers = _known(stack.workers)
@@ -127,30 +127,30 @@ def specification(
     Raises:
         pulumi.RunError: KubeRay cannot do what the settings ask for.
     """
-    runtime, place = pods.runtime, pods.runtime.args.place
+    runtime, defaults = pods.runtime, pods.runtime.args.defaults
     ports = stack.ray_ports
-    source = manifests.files_source(place, CLUSTER, [*files], [*secrets])
+    source = manifests.files_source(defaults, CLUSTER, [*files], [*secrets])
     start = ray_start.environment(runtime.file(ray_node.HEAD, ray_start.FILE))
     common = ray_node.environment(ray_node.HEAD, runtime, ports, stack.storage, stack.on_workers)
     common = {name: value for name, value in common.items() if name not in GIVEN} | start
     head = ray_head.head_environment(ray_node.HEAD, runtime, ports, stack.additions)
     mounts = [Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source)]
-    if place.shared:
+    if defaults.shared:
         mounts.append(
             Mount(
                 name=manifests.SHARED_VOLUME,
                 path=manifests.SHARED,
-                source=place.shared,
+                source=defaults.shared,
                 read_only=False,
             )
         )
     try:
         return RayClusterSpec(
             name=runtime.ray_name,
-            namespace=place.namespace,
-            labels=place.pods(CLUSTER),
+            namespace=defaults.namespace,
+            labels=defaults.pods(CLUSTER),
             image=runtime.args.images["ray"],
-            pull_secrets=place.pull_secrets,
+            pull_secrets=defaults.pull_secrets,
             ray_version=versions.RAY,
             token_secret=f"{runtime.ray_name}-token",
             head=stack.head,
@@ -160,10 +160,10 @@ def specification(
             worker_environment=common,
             mounts=mounts,
             head_mounts=_head_mounts(runtime, stack.additions),
-            shared=manifests.SHARED if place.shared else "",
+            shared=manifests.SHARED if defaults.shared else "",
             accelerator=pods.accelerator,
             annotations={manifests.FILES_ANNOTATION: runtime.digest(files, secrets)},
-            group=place.group,
+            group=defaults.group,
             cpu_share=pods.cpu_share,
             pod_seconds=pods.pod_seconds,
         )
@@ -173,9 +173,9 @@ def specification(
 
 def _head_mounts(runtime: KubernetesRuntime, additions: Sequence[NodeAddition]) -> list[Mount]:
     """Return volumes of the head alone, where pods share none."""
-    place = runtime.args.place
+    defaults = runtime.args.defaults
     volumes = {v.name: v for each in additions if each.head_only for v in each.volumes}
-    found = [manifests.mounted(place, CLUSTER, volume) for volume in volumes.values()]
+    found = [manifests.mounted(defaults, CLUSTER, volume) for volume in volumes.values()]
     return [
         Mount(name=each.name, path=each.path, source=each.source, read_only=False)
         for each in found

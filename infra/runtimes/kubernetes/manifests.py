@@ -38,8 +38,8 @@ JOB_TRIES = 0  # what runs once fails at once, and says why
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """The names, labels and storage of a stack's objects.
+class ObjectDefaults:
+    """Values that all objects of a stack share.
 
     Attributes:
         prefix: of all names.
@@ -114,44 +114,44 @@ def is_claimed(volume: Volume) -> bool:
     return volume.keep and not volume.shared
 
 
-def claim(place: Place, service: str, volume: Volume) -> Manifest:
+def claim(defaults: ObjectDefaults, service: str, volume: Volume) -> Manifest:
     """Return the claim of a volume with results."""
     spec: Manifest = {
         "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": f"{place.storage_gib}Gi"}},
+        "resources": {"requests": {"storage": f"{defaults.storage_gib}Gi"}},
     }
-    if place.storage_class:
-        spec["storageClassName"] = place.storage_class
+    if defaults.storage_class:
+        spec["storageClassName"] = defaults.storage_class
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": place.metadata(claim_name(place, service, volume), service),
+        "metadata": defaults.metadata(claim_name(defaults, service, volume), service),
         "spec": spec,
     }
 
 
-def claim_name(place: Place, service: str, volume: Volume) -> str:
+def claim_name(defaults: ObjectDefaults, service: str, volume: Volume) -> str:
     """Return the name of a volume's claim."""
-    return f"{place.name(service)}-{volume.name}"
+    return f"{defaults.name(service)}-{volume.name}"
 
 
-def config_map(place: Place, service: str, files: Mapping[str, Any]) -> Manifest:
+def config_map(defaults: ObjectDefaults, service: str, files: Mapping[str, Any]) -> Manifest:
     """Return the files of a service; keys may hold no slash, so mounts name paths."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": place.metadata(place.name(service), service),
+        "metadata": defaults.metadata(defaults.name(service), service),
         "data": {key(name): content for name, content in files.items()},
     }
 
 
-def secret(place: Place, service: str, name: str = "") -> Manifest:
+def secret(defaults: ObjectDefaults, service: str, name: str = "") -> Manifest:
     """Return the Secret of a service, without its content."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "Opaque",
-        "metadata": place.metadata(name or place.name(service), service),
+        "metadata": defaults.metadata(name or defaults.name(service), service),
     }
 
 
@@ -168,14 +168,14 @@ def digest(contents: Mapping[str, str]) -> str:
     return whole.hexdigest()[:16]
 
 
-def network_service(place: Place, service: Service) -> Manifest:
+def network_service(defaults: ObjectDefaults, service: Service) -> Manifest:
     """Return the name and ports by which other services reach a service."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": place.metadata(place.name(service.name), service.name),
+        "metadata": defaults.metadata(defaults.name(service.name), service.name),
         "spec": {
-            "selector": place.pods(service.name),
+            "selector": defaults.pods(service.name),
             "ports": [
                 {"name": f"p{port.number}", "port": port.number, "targetPort": port.number}
                 for port in service.ports
@@ -185,47 +185,47 @@ def network_service(place: Place, service: Service) -> Manifest:
 
 
 def files_source(
-    place: Place, service: str, files: Sequence[str], secrets: Sequence[str]
+    defaults: ObjectDefaults, service: str, files: Sequence[str], secrets: Sequence[str]
 ) -> Manifest:
     """Return the source of a volume with the files and secret files of a service."""
     sources = []
     for kind, names in (("configMap", files), ("secret", secrets)):
         if names:
             items = [{"key": key(name), "path": name} for name in sorted(names)]
-            sources.append({kind: {"name": place.name(service), "items": items}})
+            sources.append({kind: {"name": defaults.name(service), "items": items}})
     return {"projected": {"defaultMode": FILE_MODE, "sources": sources}}
 
 
-def path(place: Place, volume: Volume) -> str:
+def path(defaults: ObjectDefaults, volume: Volume) -> str:
     """Return the path at which a service finds one of its volumes.
 
     Shared ones are the stack's own folders in the one volume that pods share: the kubelet would
     make a missing `subPath` as root, and no other user could write there.
     """
-    if volume.shared and place.shared:
-        return f"{SHARED}/{place.prefix}/{volume.name}"
+    if volume.shared and defaults.shared:
+        return f"{SHARED}/{defaults.prefix}/{volume.name}"
     if volume.keep or volume.shared:
         return volume.mount or f"{VOLUMES}/{volume.name}"
     return f"/tmp/{volume.name}"  # noqa: S108 (of the pod, gone with it)
 
 
-def mounted(place: Place, service: str, volume: Volume) -> Mounted:
+def mounted(defaults: ObjectDefaults, service: str, volume: Volume) -> Mounted:
     """Return a volume of a service's pod; a shared one without a place is the pod's own."""
-    if volume.shared and place.shared:
+    if volume.shared and defaults.shared:
         return Mounted(
-            name=SHARED_VOLUME, path=SHARED, source=place.shared, read_only=volume.read_only
+            name=SHARED_VOLUME, path=SHARED, source=defaults.shared, read_only=volume.read_only
         )
     source: Mapping[str, Any] = {"emptyDir": {}}
     if is_claimed(volume):
-        source = {"persistentVolumeClaim": {"claimName": claim_name(place, service, volume)}}
-    return Mounted(name=f"volume-{volume.name}", path=path(place, volume), source=source)
+        source = {"persistentVolumeClaim": {"claimName": claim_name(defaults, service, volume)}}
+    return Mounted(name=f"volume-{volume.name}", path=path(defaults, volume), source=source)
 
 
-def mounts(place: Place, service: Service) -> list[Mounted]:
+def mounts(defaults: ObjectDefaults, service: Service) -> list[Mounted]:
     """Return all volumes of a service's pod."""
-    found = [mounted(place, service.name, volume) for volume in service.volumes]
+    found = [mounted(defaults, service.name, volume) for volume in service.volumes]
     if service.files or service.secrets:
-        source = files_source(place, service.name, [*service.files], [*service.secrets])
+        source = files_source(defaults, service.name, [*service.files], [*service.secrets])
         found.append(Mounted(name=FILES_VOLUME, path=FILES, source=source, read_only=True))
     if service.shared_memory_mib:
         memory = {"medium": "Memory", "sizeLimit": f"{service.shared_memory_mib}Mi"}
@@ -234,23 +234,23 @@ def mounts(place: Place, service: Service) -> list[Mounted]:
 
 
 def workload(
-    place: Place, service: Service, *, image: str, memory_mib: int, files: Any
+    defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: int, files: Any
 ) -> Manifest:
     """Return the Job, StatefulSet or Deployment that runs a service.
 
     Args:
-        place: of the stack.
+        defaults: of the stack.
         service: what runs.
         image: its reference.
         memory_mib: that it may use.
         files: digest of its files, which may be known later.
     """
-    labels = place.pods(service.name)
+    labels = defaults.pods(service.name)
     template = {
         "metadata": {"labels": labels, "annotations": {FILES_ANNOTATION: files}},
-        "spec": pod(place, service, image=image, memory_mib=memory_mib),
+        "spec": pod(defaults, service, image=image, memory_mib=memory_mib),
     }
-    metadata = place.metadata(place.name(service.name), service.name)
+    metadata = defaults.metadata(defaults.name(service.name), service.name)
     if service.once:
         return {
             "apiVersion": "batch/v1",
@@ -261,7 +261,7 @@ def workload(
     spec: Manifest = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
     if any(is_claimed(volume) for volume in service.volumes):
         # Parallel: otherwise a fixed pod would not replace one that never gets ready.
-        spec |= {"serviceName": place.name(service.name), "podManagementPolicy": "Parallel"}
+        spec |= {"serviceName": defaults.name(service.name), "podManagementPolicy": "Parallel"}
         kind = "StatefulSet"
     else:
         spec["strategy"] = {"type": "Recreate"}
@@ -269,9 +269,9 @@ def workload(
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def pod(place: Place, service: Service, *, image: str, memory_mib: int) -> Manifest:
+def pod(defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: int) -> Manifest:
     """Return the pod of a service."""
-    found = mounts(place, service)
+    found = mounts(defaults, service)
     user = USERS.get(service.program, USER)
     container: Manifest = {
         "name": service.program,
@@ -283,23 +283,23 @@ def pod(place: Place, service: Service, *, image: str, memory_mib: int) -> Manif
         "resources": resources(memory_mib),
         "securityContext": container_security(),
         "volumeMounts": [each.mount for each in found],
-        **probes(service.health, place.start_seconds),
+        **probes(service.health, defaults.start_seconds),
     }
     spec: Manifest = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # variables such as MINIO_PORT, which programs read
         "terminationGracePeriodSeconds": max(1, service.stop_seconds),
-        "securityContext": pod_security(user, place.group),
+        "securityContext": pod_security(user, defaults.group),
         "containers": [container],
         "volumes": list({each.name: each.volume for each in found}.values()),
     }
     if service.once:
         spec["restartPolicy"] = "Never"
     if service.program in SEEDED:
-        kept = [mounted(place, service.name, each) for each in service.volumes if each.keep]
+        kept = [mounted(defaults, service.name, each) for each in service.volumes if each.keep]
         spec["initContainers"] = [seeding(each, image) for each in kept]
-    if place.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in place.pull_secrets]
+    if defaults.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in defaults.pull_secrets]
     return spec
 
 

@@ -56,7 +56,7 @@ def declare(settings: Settings, stack: str) -> Stack:
                 grows=autoscaling.grows(settings.workers),
                 gcs=RayPorts.of(settings.ports).gcs,
             ),
-            place=manifests.Place(
+            defaults=manifests.ObjectDefaults(
                 prefix=stack,
                 namespace=where.namespace,
                 labels=manifests.labels(pulumi.get_project(), stack),

@@ -16,7 +16,7 @@ from cluster.secret import Secret
 from cluster.service import Service, Volume
 from infra import container_limits
 from infra.runtimes.kubernetes import manifests
-from infra.runtimes.kubernetes.manifests import Manifest, Place
+from infra.runtimes.kubernetes.manifests import Manifest, ObjectDefaults
 from infra.runtimes.kubernetes.objects import Object
 from infra.runtimes.kubernetes.ready import Ready
 from infra.runtimes.kubernetes.recreate_guard import RecreateGuard
@@ -34,7 +34,7 @@ class KubernetesRuntimeArgs:
     Attributes:
         cluster: where the stack is.
         uid: id of that cluster.
-        place: names and labels of the stack's objects.
+        defaults: names and labels of the stack's objects.
         images: references of images by program.
         keep_data: whether claims with results outlive the stack.
         limits: bounds of containers that are set, by service and field.
@@ -42,7 +42,7 @@ class KubernetesRuntimeArgs:
 
     cluster: Cluster
     uid: str
-    place: Place
+    defaults: ObjectDefaults
     images: Mapping[str, str]
     keep_data: bool
     limits: Mapping[str, container_limits.Bounds]
@@ -71,7 +71,7 @@ class KubernetesRuntime(pulumi.ComponentResource):
         }
         self._filled: list[pulumi.Resource] = []
         policy = kuberay.network_policy(
-            args.place.prefix, args.cluster.namespace, args.place.labels
+            args.defaults.prefix, args.cluster.namespace, args.defaults.labels
         )
         self._policy = self.place_object("network", policy, pulumi.ResourceOptions(parent=self))
         self.register_outputs({})
@@ -107,18 +107,18 @@ class KubernetesRuntime(pulumi.ComponentResource):
 
     def volume(self, service: str, volume: Volume) -> str:  # noqa: ARG002 (each has a file system)
         """Return the path at which a service finds one of its volumes."""
-        return manifests.path(self.args.place, volume)
+        return manifests.path(self.args.defaults, volume)
 
     def service_name(self, service: str) -> str:
         """Return the name by which other pods reach a service; KubeRay names the head's."""
         if service == ray_node.HEAD:
             return kuberay.head_service(self.ray_name)
-        return self.args.place.name(service)
+        return self.args.defaults.name(service)
 
     @property
     def ray_name(self) -> str:
         """Name of the RayCluster."""
-        return self.args.place.name(CLUSTER)
+        return self.args.defaults.name(CLUSTER)
 
     @property
     def filled(self) -> Collection[pulumi.Resource]:
@@ -127,18 +127,18 @@ class KubernetesRuntime(pulumi.ComponentResource):
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """Declare a service; the returned resource exists once it is up, or has ended well."""
-        place, name = self.args.place, service.name
+        defaults, name = self.args.defaults, service.name
         before = self.place_files(name, service.files, service.secrets, opts)
         for volume in service.volumes:
             if manifests.is_claimed(volume):
-                found = manifests.claim(place, name, volume)
+                found = manifests.claim(defaults, name, volume)
                 before.append(self.place_object(f"{name}-{volume.name}", found, opts, keep=True))
         if service.ports:
-            network = manifests.network_service(place, service)
+            network = manifests.network_service(defaults, service)
             before.append(self.place_object(f"{name}-service", network, opts))
         limit = container_limits.of(name, self.args.limits)
         workload = manifests.workload(
-            place,
+            defaults,
             service,
             image=self.args.images[service.program],
             memory_mib=limit.memory_mib,
@@ -148,8 +148,8 @@ class KubernetesRuntime(pulumi.ComponentResource):
         ready = self.await_ready(
             name,
             workload,
-            pods=place.pods(name),
-            seconds=place.start_seconds,
+            pods=defaults.pods(name),
+            seconds=defaults.start_seconds,
             opts=pulumi.ResourceOptions(parent=opts.parent, depends_on=[made]),
             once=service.once,
         )
@@ -165,14 +165,14 @@ class KubernetesRuntime(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions,
     ) -> list[pulumi.Resource]:
         """Declare the files of a service, and its secret files."""
-        place = self.args.place
+        defaults = self.args.defaults
         found: list[pulumi.Resource] = []
         if files:
-            wanted = manifests.config_map(place, service, files)
+            wanted = manifests.config_map(defaults, service, files)
             found.append(self.place_object(f"{service}-files", wanted, opts))
         if secrets:
             texts = {manifests.key(name): value for name, value in secrets.items()}
-            wanted = manifests.secret(place, service)
+            wanted = manifests.secret(defaults, service)
             found.append(self.place_object(f"{service}-secrets", wanted, opts, secrets=texts))
         return found
 

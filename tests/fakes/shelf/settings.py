@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from infra.hosts.fleet import MAX_MACHINES, Cloud, Source
+from infra.hosts.fleet import MAX_MACHINES, Cloud, MachineSource
 from infra.model import Fault, Model, Only, number, setting, whole
 from infra.node_settings import NodeGroup
 
@@ -39,7 +39,7 @@ class Shelf(Model):
         return ()
 
 
-SOURCE = Source(
+SOURCE = MachineSource(
     setting="shelf",
     declared=Annotated[Shelf | None, Only(("process",))],
     field=setting(None, "Machines to rent from the shelf (process)"),

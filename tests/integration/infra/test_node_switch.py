@@ -19,7 +19,7 @@ from ray.autoscaler import tags
 from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from infra.runtimes import node_provider, node_switch
-from infra.runtimes.folders import Mark
+from infra.runtimes.folders import FolderMark
 from infra.runtimes.node_provider import Programs, Provider, Switch
 from infra.runtimes.process import DaemonProvider, ProgramProvider
 from infra.runtimes.supervisor import Supervisor
@@ -41,7 +41,7 @@ class Stack:
     def __init__(self, folder: Path, port: int, dead: int) -> None:
         self.folder, self.port = folder, port
         self.url = f"http://127.0.0.1:{port}"
-        self._supervisor = Supervisor(folder=folder, mark=Mark.of(MARK))
+        self._supervisor = Supervisor(folder=folder, mark=FolderMark.of(MARK))
         self._add(HERE, ["sleep", "600"], onDemand=True)
         self._add(THERE, ["sleep", "600"], onDemand=True)
         files = f"{folder}/{SWITCH}/files"

@@ -20,7 +20,7 @@ import pytest
 from cluster import ray_node
 from infra.provided import FORCE
 from infra.runtimes import programs, supervisor
-from infra.runtimes.folders import FolderError, Mark
+from infra.runtimes.folders import FolderError, FolderMark
 from infra.runtimes.owned_processes import ProcessesError
 from infra.runtimes.ports import PortsInUseError
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
@@ -82,7 +82,7 @@ def program(daemon: dict[str, Any], free_port: Callable[[], int]) -> Callable[..
 
 
 def _supervisor(props: dict[str, Any]) -> Supervisor:
-    return Supervisor(folder=Path(props["folder"]), mark=Mark.of(props["mark"]))
+    return Supervisor(folder=Path(props["folder"]), mark=FolderMark.of(props["mark"]))
 
 
 def _pid(props: dict[str, Any]) -> int:
@@ -589,7 +589,7 @@ def test_a_program_on_demand_is_declared_and_others_start_it(
 ) -> None:
     props = program(onDemand=True)
     id_, made = ProgramProvider().create(props).id, props
-    supervisor = Supervisor(folder=Path(props["folder"]), mark=Mark.of(MARK))
+    supervisor = Supervisor(folder=Path(props["folder"]), mark=FolderMark.of(MARK))
     state = supervisor.state("web")
     assert state is not None
     assert state["statename"] == "STOPPED"

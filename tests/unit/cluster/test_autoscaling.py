@@ -8,14 +8,14 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 
 from cluster import autoscaling
-from cluster.autoscaling import NodeProvider
+from cluster.autoscaling import RayNodeProvider
 from cluster.ray_node import Growth, NodeResources
 
 NODE = NodeResources(cpus=2, gpus=0, memory_mib=1024, object_store_mib=128)
 CPU = replace(NODE, group="cpu", growth=Growth(least=1, idle_seconds=30))
 TPU = replace(NODE, group="tpu", resources={"TPU": 4}, growth=Growth(least=0, idle_seconds=60))
 WORKERS = {"ray-worker-0": CPU, "ray-worker-1": CPU, "ray-worker-2": TPU, "ray-worker-3": NODE}
-PROVIDER = NodeProvider(text="", settings={"supervisor": "/s"})
+PROVIDER = RayNodeProvider(text="", settings={"supervisor": "/s"})
 
 
 def test_ray_takes_the_configuration() -> None:

@@ -74,7 +74,7 @@ def test_what_is_there_is_what_was_made_and_is_marked_as_copied(
     assert names(there) == names(here) - {"first/replicated.json"}
     assert (there / "first" / newest / "checkpoint.pt").read_bytes() == WEIGHTS
     store = FolderStore("", here)
-    assert marks.read(store, "first", marks.REPLICATED) == marks.Mark(newest, 2)
+    assert marks.read(store, "first", marks.REPLICATED) == marks.PullMark(newest, 2)
 
 
 def test_a_pass_copies_what_changed_and_nothing_else(

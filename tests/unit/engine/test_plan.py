@@ -60,7 +60,7 @@ def test_what_is_not_planned_is_refused_by_name_before_anything_is_touched(
     stack.declare(a={"text": "two"}, b={})
     path = planned()
     # As if the program made a request, and got another answer than in the preview.
-    monkeypatch.setattr("engine.plan.place", lambda *_: _place_of(path, stack))
+    monkeypatch.setattr("engine.plan.binding", lambda *_: _place_of(path, stack))
     stack.declare(a={"text": "three"}, b={"kind": "other"}, d={})
     _refused(
         stack,

@@ -14,8 +14,8 @@ from infra.hosts import sources
 from infra.hosts.lambda_cloud import holdings, identity
 from infra.hosts.lambda_cloud.errors import NotFoundError
 from infra.hosts.lambda_cloud.model import FirewallRuleset, Machine, SshKey
-from infra.reap import Finding
-from infra.states import Stack
+from infra.reap import Judged
+from infra.states import RecordedStack
 
 HERE, THERE = "11111111", "22222222"  # ids of state backends
 ELSEWHERE = "of another backend"
@@ -24,7 +24,7 @@ NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 def _stack(**fields):
     empty = {"ids": frozenset(), "mark": "", "busy": False, "expires": None}
-    return Stack(**({"project": "trainyard", "name": "dev"} | empty | fields))
+    return RecordedStack(**({"project": "trainyard", "name": "dev"} | empty | fields))
 
 
 def _judge(finding, *stacks):
@@ -55,14 +55,14 @@ def _judge(finding, *stacks):
 def test_verdicts(fields, verdict):
     known = _stack(ids=frozenset({"known"}), mark="0a1b2c3d")
     busy = _stack(mark="bbbbbbbb", busy=True)
-    assert _judge(Finding(kind="instance", name="n", **fields), known, busy) == verdict
+    assert _judge(Judged(kind="instance", name="n", **fields), known, busy) == verdict
 
 
 @pytest.mark.parametrize(("late", "verdict"), [(14, "in state"), (15, "past its end")])
 def test_an_instance_that_its_timer_did_not_end_is_past_its_end(late, verdict):  # F49
     ends = {"known": NOW - timedelta(minutes=late), "other": NOW - timedelta(days=1)}
     known = _stack(ids=frozenset({"known", "other"}), ends=ends)
-    assert _judge(Finding(kind="instance", name="n", id="known"), known) == verdict
+    assert _judge(Judged(kind="instance", name="n", id="known"), known) == verdict
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,7 @@ def test_the_account_alone_tells_the_end_of_what_is_in_no_state(fields, verdict,
     stacks = [known, _stack(mark="bbbbbbbb", busy=True)]
     end = (NOW - reap.LATE).isoformat()
     whole = {"id": "x", "owner": "ann@lab", "backend": HERE, "end": end} | fields
-    found = reap.judge(
-        [Finding(kind="instance", name="n", **whole)], stacks, "ann@lab", {HERE}, NOW
-    )
+    found = reap.judge([Judged(kind="instance", name="n", **whole)], stacks, "ann@lab", {HERE}, NOW)
     assert found[0].verdict == verdict
     assert reap.past_end(found, stacks, {HERE}, NOW) == (found if ended else [])
 
@@ -103,7 +101,7 @@ def test_without_a_stack_the_states_do_not_tell_what_is_in_none():  # F46
 
 
 def _finding(id_, verdict, kind="instance"):
-    return Finding(kind=kind, id=id_, name=id_, price=1.0, verdict=verdict)
+    return Judged(kind=kind, id=id_, name=id_, price=1.0, verdict=verdict)
 
 
 FOUND = [

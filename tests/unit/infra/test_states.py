@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from infra import backend, expired, states
-from infra.states import Stack
+from infra.states import RecordedStack
 
 DEPLOYMENT = {
     "pending_operations": [],
@@ -61,7 +61,7 @@ def _write(folder, deployment, project="trainyard", stack="dev"):
     return path
 
 
-EXPECTED = Stack(
+EXPECTED = RecordedStack(
     project="trainyard",
     name="dev",
     ids=frozenset({"i-1", "i-2", "r-1", "0a1b2c3d"}),

@@ -45,7 +45,7 @@ def store(run: objects.Folder, tmp_path: Path, number: int, **files: bytes) -> P
 
 def choose(
     run: objects.Folder, tmp_path: Path, *, had_one: bool = False
-) -> checkpoint_files.Choice:
+) -> checkpoint_files.ResumePoint:
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
     return checkpoint_files.choose(run, scratch, had_one=had_one)

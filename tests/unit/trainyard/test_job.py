@@ -179,7 +179,7 @@ def test_a_place_of_other_workers_is_no_place_of_these(
     _template.train_worker(session(tmp_path, "--epochs", "1"))
     file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
     place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}, {}]}
-    torch.save(torch.load(file) | {"place": place}, file)
+    torch.save(torch.load(file) | {"position": place}, file)
     _template.train_worker(session(tmp_path, "--epochs", "2"))
     assert [record["epoch"] for record in stored.reports] == [0, 1]
     assert (
@@ -291,7 +291,7 @@ def test_a_part_that_no_later_start_could_load_is_refused_by_name(  # F61
         {"history": [1]},
         {"history": [{"epoch": 0}]},
         {"history": [{"minutes": 0.1, "loss": torch.zeros(1)}]},
-        {"history": [], "place": {"epoch": 1}},
+        {"history": [], "position": {"epoch": 1}},
     ],
 )
 def test_a_state_of_another_shape_is_a_damaged_checkpoint(  # F53
@@ -336,7 +336,7 @@ def test_batches_of_another_size_are_not_left_out(
     _template.train_worker(session(tmp_path, "--epochs", "1"))
     file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
     place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}]}
-    torch.save(torch.load(file) | {"place": place}, file)
+    torch.save(torch.load(file) | {"position": place}, file)
     _template.train_worker(session(tmp_path, "--epochs", "2", "--batch-size", "32"))
     assert [record["epoch"] for record in stored.reports] == [0, 1]
     assert (

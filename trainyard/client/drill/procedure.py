@@ -46,7 +46,7 @@ class Drill:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stack:
+class DrilledStack:
     """A stack, and what answers for it."""
 
     outputs: StackOutputs
@@ -92,7 +92,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
     Raises:
         ClientError: the fault could not be provoked, or the stack or the run did not come back.
     """
-    stack = Stack(
+    stack = DrilledStack(
         outputs=outputs, server=server, state=ClusterState(outputs), store=open_store(outputs)
     )
     run = job.run
@@ -175,7 +175,7 @@ def _reach_an_epoch(watch: Watch, store: Store) -> None:
         )
 
 
-def _strike(drill: Drill, watch: Watch, stack: Stack) -> faults.InjectedFault:
+def _strike(drill: Drill, watch: Watch, stack: DrilledStack) -> faults.InjectedFault:
     if drill.fault is Fault.WORKER_LOSS:
         return faults.lose_worker(stack.outputs, stack.state, watch, whole_node=drill.whole_node)
     if drill.fault is Fault.STORE_LOSS:
@@ -248,7 +248,7 @@ def _wait_for_nodes(state: ClusterState, count: int) -> None:
     )
 
 
-def _submit(request: submission.Request, stack: Stack) -> Job:
+def _submit(request: submission.Request, stack: DrilledStack) -> Job:
     server, job_id = submission.submit(request, stack.outputs, force=True)
     return server.job(job_id)
 

@@ -15,7 +15,7 @@ ALL = (MARK, REPLICATED)
 
 
 @dataclass(frozen=True)
-class Mark:
+class PullMark:
     """The part of a run that was pulled or copied last, by any user.
 
     Attributes:
@@ -42,7 +42,7 @@ def inner(names: Iterable[str]) -> int:
     )
 
 
-def read(store: Store, run: str, name: str = MARK) -> Mark | None:
+def read(store: Store, run: str, name: str = MARK) -> PullMark | None:
     """Return a mark of a run; None if it has no readable one.
 
     Args:
@@ -55,6 +55,6 @@ def read(store: Store, run: str, name: str = MARK) -> Mark | None:
     """
     try:
         found = json.loads(store.get(f"{run}/{name}") or b"null")
-        return Mark(str(found["checkpoint"]), int(found["epochs"]), int(found["files"]))
+        return PullMark(str(found["checkpoint"]), int(found["epochs"]), int(found["files"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

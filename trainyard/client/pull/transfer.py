@@ -126,7 +126,7 @@ class Transfer:
         metrics = self._folder / run_folder.METRICS
         content = metrics.read_bytes() if metrics.exists() else b""
         epochs = len(run_folder.whole_records(content))
-        mark = marks.Mark(pulled.checkpoint, epochs, marks.inner(self._source.files))
+        mark = marks.PullMark(pulled.checkpoint, epochs, marks.inner(self._source.files))
         try:
             if marks.read(self._store, self._run) != mark:
                 self._source.write(marks.MARK, mark.dump())

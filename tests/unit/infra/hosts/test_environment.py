@@ -14,11 +14,11 @@ import pytest
 from infra.hosts import environment
 from infra.hosts.environment import install_script, remove_script
 from infra.hosts.machine import Group, Machine
-from infra.runtimes.folders import Mark
+from infra.runtimes.folders import FolderMark
 
 ODD = 'a b\'s $(touch canary) "{x}" *'
 Put = Callable[[Path, str, str], Path]
-MARK = Mark(id="0123abcd", project="lab", stack="dev", by=ODD)
+MARK = FolderMark(id="0123abcd", project="lab", stack="dev", by=ODD)
 
 # The environment's modules on a host, for a Python that finds them here.
 STUBS = {
@@ -134,14 +134,14 @@ def test_the_scripts_are_posix_shell(changes: dict[str, Any]) -> None:
                 assert done.returncode == 0, done.stdout
 
 
-def _removal(home: Path, mark: Mark = MARK) -> str:
+def _removal(home: Path, mark: FolderMark = MARK) -> str:
     return remove_script(_machine(home), mark)
 
 
 def test_another_stack_of_the_same_name_there_is_neither_replaced_nor_removed(  # F46
     home: Path, install: Any
 ) -> None:
-    other = Mark(id="4567abcd", project="lab", stack="dev", by="bob@elsewhere")
+    other = FolderMark(id="4567abcd", project="lab", stack="dev", by="bob@elsewhere")
     assert install(mark=other).returncode == 0
     before = (home / "said").read_text()
     done = install()

@@ -15,7 +15,7 @@ from pulumi.runtime import config, settings
 
 from infra.manifests import __main__ as command
 from infra.manifests import files, program
-from infra.manifests.program import Found, ManifestsError
+from infra.manifests.program import Declarations, ManifestsError
 from tests.raycluster_schema import validate
 
 ROOT = Path(__file__).parents[4]
@@ -50,18 +50,18 @@ def mocks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found(tmp_path_factory: pytest.TempPathFactory) -> Declarations:
     return program.run("lab", _folder(tmp_path_factory.mktemp("stack")))
 
 
-def _kinds(found: Found) -> dict[str, list[str]]:
+def _kinds(found: Declarations) -> dict[str, list[str]]:
     kinds: dict[str, list[str]] = {}
     for each in found.objects:
         kinds.setdefault(str(each["kind"]), []).append(str(each["metadata"]["name"]))
     return {kind: sorted(names) for kind, names in sorted(kinds.items())}
 
 
-def test_all_objects_of_the_program_are_there(found: Found) -> None:  # E3
+def test_all_objects_of_the_program_are_there(found: Declarations) -> None:  # E3
     kinds = _kinds(found)
     assert kinds["RayCluster"] == ["lab-ray"]
     assert kinds["NetworkPolicy"] == ["lab"]
@@ -72,19 +72,19 @@ def test_all_objects_of_the_program_are_there(found: Found) -> None:  # E3
     assert all(each["metadata"]["namespace"] == "ml" for each in found.objects)
 
 
-def test_kuberays_definition_has_all_that_the_program_sets(found: Found) -> None:
+def test_kuberays_definition_has_all_that_the_program_sets(found: Declarations) -> None:
     (cluster,) = (each for each in found.objects if each["kind"] == "RayCluster")
     validate(cluster)
 
 
-def test_what_is_no_object_is_named(found: Found) -> None:
+def test_what_is_no_object_is_named(found: Declarations) -> None:
     # What is made in services that run, and nothing else.
     assert {each.partition(" ")[0] for each in found.others} == {"Bucket", "User"}
     remarks = files.remarks(found)
     assert all(f"#   {each}\n" in remarks for each in found.others)
 
 
-def test_secrets_are_variables_that_fill_them_all(found: Found) -> None:
+def test_secrets_are_variables_that_fill_them_all(found: Declarations) -> None:
     text = files.secrets_text(found)
     drawn = {name: name.lower() for name in (*found.drawn, *found.given)}
     filled = yaml.safe_load_all(program.VARIABLE.sub(lambda found: drawn[found[1]], text))
@@ -172,7 +172,7 @@ def test_a_stack_without_manifests_is_one_message(
     assert "Traceback" not in printed.err
 
 
-def test_files_of_what_is_gone_are_removed(found: Found, tmp_path: Path) -> None:
+def test_files_of_what_is_gone_are_removed(found: Declarations, tmp_path: Path) -> None:
     files.write("lab", found, tmp_path)
     fewer = replace(found, objects=[e for e in found.objects if e["kind"] != "Deployment"])
     (tmp_path / "own.yaml").write_text("kind: Namespace\n")
@@ -185,7 +185,7 @@ def test_files_of_what_is_gone_are_removed(found: Found, tmp_path: Path) -> None
     assert "own.yaml" in left
 
 
-def test_files_of_others_are_not_overwritten(found: Found, tmp_path: Path) -> None:
+def test_files_of_others_are_not_overwritten(found: Declarations, tmp_path: Path) -> None:
     files.write("other", found, tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(ManifestsError, match=r"kustomization\.yaml.*--to"):
@@ -193,7 +193,7 @@ def test_files_of_others_are_not_overwritten(found: Found, tmp_path: Path) -> No
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_folder_that_cannot_be_made_is_one_message(found: Found, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_one_message(found: Declarations, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ManifestsError, match="--to"):
         files.write("lab", found, tmp_path / "file" / "folder")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from infra.runtimes import folders
-from infra.runtimes.folders import FILE, FolderError, Mark
+from infra.runtimes.folders import FILE, FolderError, FolderMark
 
-OURS = Mark(id="0123abcd", project="trainyard", stack="dev", by="ada@here")
-THEIRS = Mark(id="4567abcd", project="trainyard", stack="dev", by="bob@there")
+OURS = FolderMark(id="0123abcd", project="trainyard", stack="dev", by="ada@here")
+THEIRS = FolderMark(id="4567abcd", project="trainyard", stack="dev", by="bob@there")
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's folder")
 
 

@@ -41,7 +41,7 @@ def provider() -> OnceProvider:
 def props(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Properties of a program that copies an archive into its folder, or does something else."""
     (tmp_path / "archive.zip").write_text("images")
-    folders.take(tmp_path / "s", folders.Mark(**MARK), "stateDir")
+    folders.take(tmp_path / "s", folders.FolderMark(**MARK), "stateDir")
 
     def build(script: str = "", *, status: int = 0) -> dict[str, Any]:
         folder = tmp_path / "data" / "food11"

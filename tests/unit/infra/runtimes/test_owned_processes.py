@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 from infra.runtimes import owned_processes
-from infra.runtimes.folders import Mark
+from infra.runtimes.folders import FolderMark
 from infra.runtimes.owned_processes import NAME, STACK, URL, ProcessesError
 from trainyard.client.outputs import STACK_VARIABLE
 
-OURS = Mark(id="0123abcd", project="trainyard", stack="dev", by="ada@here")
-THEIRS = Mark(id="4567abcd", project="trainyard", stack="dev", by="bob@there")
+OURS = FolderMark(id="0123abcd", project="trainyard", stack="dev", by="ada@here")
+THEIRS = FolderMark(id="4567abcd", project="trainyard", stack="dev", by="bob@there")
 SLEEP = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
 Start = Callable[..., int]
 

@@ -10,7 +10,7 @@ import pytest
 from cluster.service import HealthCheck, Port, Service, Volume
 from infra.hosts.environment import prepare
 from infra.hosts.machine import Group, Machine
-from infra.runtimes.folders import Mark
+from infra.runtimes.folders import FolderMark
 from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs, _ports
 
 AGENTS = [Port(number=27365 + i, setting="agentPort") for i in range(4)]
@@ -133,7 +133,9 @@ def test_relative_folders_are_refused(within: Any) -> None:
 def test_another_machine_of_the_same_index_is_set_up_again(recorded: Any) -> None:
     @pulumi.runtime.test
     def program() -> None:
-        mark: Any = pulumi.Output.from_input(Mark(id="1", project="lab", stack="dev", by="ada"))
+        mark: Any = pulumi.Output.from_input(
+            FolderMark(id="1", project="lab", stack="dev", by="ada")
+        )
         prepare(
             [_machine(0, identity="i-1")],
             mark,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.runtimes import agent, folders, owned_processes, programs
-from infra.runtimes.folders import Mark
+from infra.runtimes.folders import FolderMark
 from infra.runtimes.programs import KINDS, Data, Files
 from infra.runtimes.supervisor import SupervisorError
 
@@ -28,7 +28,7 @@ def open_umask():
 @pytest.fixture
 def files(tmp_path):
     """Properties of secret files, in a folder that the stack has."""
-    folders.take(tmp_path / "s", Mark.of(MARK), "stateDir")
+    folders.take(tmp_path / "s", FolderMark.of(MARK), "stateDir")
     secrets = {"token": "a", "keys": "b"}
     folder = str(tmp_path / "s")
     return {"folder": folder, "name": "ray-node", "secrets": secrets, "mark": MARK}
@@ -73,12 +73,12 @@ def test_no_secret_is_written_into_a_folder_of_another(files):  # F46
 def test_what_the_launcher_started_ends_with_its_files_and_an_editor_does_not(files):
     id_, _ = Files().create(files)
     sleep = [sys.executable, "-c", "import time; time.sleep(600)", f"{files['folder']}/ray-node/x"]
-    label = {owned_processes.STACK: Mark.of(MARK).label}
+    label = {owned_processes.STACK: FolderMark.of(MARK).label}
     with (
         subprocess.Popen(sleep, env=label) as ours,
         subprocess.Popen(sleep, env={}) as editor,
         subprocess.Popen(
-            sleep, env={owned_processes.STACK: Mark.of(MARK | {"id": "4567abcd"}).label}
+            sleep, env={owned_processes.STACK: FolderMark.of(MARK | {"id": "4567abcd"}).label}
         ) as other,
     ):
         try:

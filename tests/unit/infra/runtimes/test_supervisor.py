@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infra.runtimes import supervisor
-from infra.runtimes.folders import Mark
+from infra.runtimes.folders import FolderMark
 from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
 
-MARK = Mark(id="0123abcd", project="p", stack="s", by="ada@here")
+MARK = FolderMark(id="0123abcd", project="p", stack="s", by="ada@here")
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
 
 

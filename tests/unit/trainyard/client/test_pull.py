@@ -120,7 +120,7 @@ def test_a_second_pull_brings_what_has_changed(place, checkpoint, home):
     assert (pulled.records, pulled.checkpoint) == (1, second)
     assert {key.split("/")[1] for key, _, _ in place.asked} == {"metrics.jsonl", second}
     assert sorted(path.name for path in home.glob("checkpoint_*")) == [second]
-    assert marks.read(place, "first") == marks.Mark(second, 2)
+    assert marks.read(place, "first") == marks.PullMark(second, 2)
 
 
 def test_a_record_of_many_parts_comes_once(place, home):

@@ -1,4 +1,4 @@
-"""The place between two batches where an epoch was left, so that other workers can continue it.
+"""The position between two batches where an epoch was left, so that other workers can continue it.
 
 They draw the earlier batches again and skip them. Each worker's random numbers and sums are kept:
 the run ends like an uninterrupted one.
@@ -18,8 +18,8 @@ State = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place in an epoch.
+class Position:
+    """A position in an epoch.
 
     Attributes:
         epoch: from 0.
