@@ -122,7 +122,7 @@ def _opening(salt: str, *phrases: str) -> str:
     """The passphrase that a salt was made with.
 
     Raises:
-        EngineError: it is none of these.
+        EngineError: it is not one of these.
     """
     for phrase in phrases[:-1]:
         try:

@@ -41,7 +41,7 @@ def build(architecture: str, classes: int) -> nn.Module:
     if architecture in sizes:
         return char_gpt.CharGpt(sizes[architecture], classes)
     raise ValueError(
-        f"architecture {architecture!r} is none of alexnet, mobilenet_v2, resnet18, "
+        f"architecture {architecture!r} is not one of alexnet, mobilenet_v2, resnet18, "
         f"{', '.join(sizes)}: the checkpoint is of a newer version than this code"
     )
 

@@ -95,7 +95,7 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path: Path) -> None:
     saved(tmp_path, "resnet18")
     with pytest.raises(RuntimeError):
         Predictor(tmp_path, describe(**PLAIN))
-    with pytest.raises(ValueError, match="'vgg' is none of"):
+    with pytest.raises(ValueError, match="'vgg' is not one of"):
         Predictor(tmp_path, describe(architecture="vgg", **PLAIN))
     torch.save({"optimizer": {}}, tmp_path / "checkpoint.ckpt")
     with pytest.raises(ValueError, match=r"checkpoint.ckpt has none of state_dict, model"):
