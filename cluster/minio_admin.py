@@ -11,7 +11,7 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import late
-from cluster.provider import Provider
+from cluster.provider import Provider, Resource
 from trainyard.access import terminal
 
 
@@ -32,12 +32,6 @@ class BucketProvider(Provider):
         """Look up whether the bucket exists."""
         there = _s3().has_bucket(props)
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
-
-    def update(
-        self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]
-    ) -> dynamic.UpdateResult:
-        """Take over a new address or new root credentials."""
-        return dynamic.UpdateResult(self.create(_news).outs)
 
 
 # The root keys that this process used last, by the store's endpoint. The state of a former user may
@@ -96,43 +90,28 @@ class StoreUserProvider(Provider):
         return late.module("cluster.minio_calls")
 
 
-class Bucket(dynamic.Resource, module="minio", name="Bucket"):
-    """A bucket of a running MinIO.
+class Bucket(Resource, module="minio", name="Bucket"):
+    """A bucket of a running MinIO, from endpoint (host:port), rootUser, rootPassword and bucket.
 
     Attributes:
         bucket: its name.
     """
 
+    _kind = BucketProvider
     bucket: pulumi.Output[str]
 
-    def __init__(
-        self,
-        name: str,
-        props: dict[str, pulumi.Input[Any]],
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        """Declare a bucket from endpoint (host:port), rootUser, rootPassword and bucket."""
-        super().__init__(BucketProvider(), name, props, opts)
 
-
-class StoreUser(dynamic.Resource, module="minio", name="User"):
+class StoreUser(Resource, module="minio", name="User"):
     """A user of a running MinIO, and its policy of the same name.
+
+    From endpoint, rootUser, rootPassword, accessKey, secretKey and policy.
 
     Attributes:
         accessKey: of the user; a secret output.
     """
 
+    _kind = StoreUserProvider
     accessKey: pulumi.Output[str]  # noqa: N815 (property names are camelCase in Pulumi states)
-    provider = StoreUserProvider
-
-    def __init__(
-        self,
-        name: str,
-        props: dict[str, pulumi.Input[Any]],
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        """Declare a user from endpoint, rootUser, rootPassword, accessKey, secretKey and policy."""
-        super().__init__(self.provider(), name, props, opts)
 
 
 def _changed(olds: dict[str, Any], news: dict[str, Any]) -> bool:

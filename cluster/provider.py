@@ -1,15 +1,18 @@
-"""The base of all dynamic providers: it adds two things that Pulumi's host of providers lacks.
+"""The bases of all dynamic providers and resources.
 
-Under the CLI they run in a process that Pulumi's package brings (pulumi/dynamic/__main__.py). It
-answers Cancel and does nothing, so a wait would hold up the first Ctrl-C, and the second one makes
-the CLI abandon running operations. And it reports each error as a Python traceback with the message
-somewhere in it. It has no setting for either, so its module is changed where it runs; the tests in
+The first adds two things that Pulumi's host of providers lacks. Under the CLI they run in a process
+that Pulumi's package brings (pulumi/dynamic/__main__.py). It answers Cancel and does nothing, so a
+wait would hold up the first Ctrl-C, and the second one makes the CLI abandon running operations.
+And it reports each error as a Python traceback with the message somewhere in it. It has no setting
+for either, so its module is changed where it runs; the tests in
 `tests/integration/infra/test_provider_host.py` fail when Pulumi changes what this relies on.
 """
 
 import sys
 import traceback
+from collections.abc import Mapping
 from types import FunctionType, SimpleNamespace
+from typing import Any, ClassVar
 
 import pulumi
 from pulumi import dynamic
@@ -18,13 +21,55 @@ from trainyard.access import typed
 
 
 class Provider(dynamic.ResourceProvider):
-    """The base of this project's providers; Ctrl-C calls their method `cancel`, if any."""
+    """The base of this project's providers; Ctrl-C calls their method `cancel`, if any.
+
+    Attributes:
+        replaces: properties whose change needs a new resource, the old one going first.
+    """
 
     serialize_as_secret_always = False  # captures nothing
+    replaces: tuple[str, ...] = ()
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:  # noqa: ARG002
         """Called once, before all other methods; a class that overrides it calls this one too."""
         change_host()
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Compare old outputs with new inputs; None is an input that only outputs have."""
+        changed = [key for key, new in news.items() if new is not None and olds.get(key) != new]
+        return dynamic.DiffResult(
+            changes=any(key != "__provider" for key in changed),
+            replaces=[key for key in self.replaces if key in changed],
+            delete_before_replace=True,
+        )
+
+    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """Do what a create does; its id stays."""
+        return dynamic.UpdateResult(self.create(news).outs)
+
+
+class Resource(dynamic.Resource):
+    """The base of this project's dynamic resources: its annotations are the outputs."""
+
+    _kind: ClassVar[type[Provider]]
+    _secret: ClassVar[list[str]] = []
+
+    def __init__(
+        self,
+        name: str,
+        props: Mapping[str, pulumi.Input[Any]],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """Declare it; see the class for props."""
+        outputs = [key for key in type(self).__annotations__ if not key.startswith("_")]
+        # The host of providers does not mark new outputs as secret: the option does.
+        secret = pulumi.ResourceOptions(additional_secret_outputs=self._secret)
+        super().__init__(
+            self._kind(),
+            name,
+            {**dict.fromkeys(outputs), **props},
+            pulumi.ResourceOptions.merge(opts, secret),
+        )
 
 
 def change_host() -> None:

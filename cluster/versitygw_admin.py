@@ -25,4 +25,4 @@ class Bucket(minio_admin.Bucket, module="versitygw", name="Bucket"):
 class StoreUser(minio_admin.StoreUser, module="versitygw", name="User"):
     """A user of a running versitygw, from root's keys, bucket, accessKey, secretKey, statements."""
 
-    provider = StoreUserProvider
+    _kind = StoreUserProvider

@@ -1,11 +1,11 @@
-"""Ctrl-C for providers that wait: a wait that a cancel ends within a second.
-
-Both engines call `cancel()` of loaded providers (cluster/provider.py).
-"""
+"""Ctrl-C for providers that wait: a wait that a cancel ends within a second."""
 
 import threading
 
 import pulumi
+from pulumi import dynamic
+
+from cluster.provider import Provider
 
 
 class CanceledError(pulumi.RunError):
@@ -44,3 +44,16 @@ class Cancellation:
                 "canceled; the resources made so far are in the state: run up again to go on, or "
                 "destroy"
             )
+
+
+class WaitingProvider(Provider):
+    """The base of providers that wait: Ctrl-C ends their waits."""
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:
+        """Make the cancellation, which cannot be stored."""
+        super().configure(req)
+        self._cancellation = Cancellation()
+
+    def cancel(self) -> None:
+        """End all waits; both engines call this (cluster/provider.py)."""
+        self._cancellation.cancel()

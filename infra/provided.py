@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from pulumi import dynamic
+from pulumi.output import Unknown
+from pulumi.runtime.rpc import UNKNOWN
 
 from trainyard.access import terminal
 
@@ -15,19 +16,9 @@ def say(message: str) -> None:
     terminal.warn(message)
 
 
-def difference(
-    olds: dict[str, Any], news: dict[str, Any], replaces: list[str]
-) -> dynamic.DiffResult:
-    """Return the difference between old outputs and new inputs.
-
-    Args:
-        olds: old outputs.
-        news: new inputs; None stands for a value that only outputs have.
-        replaces: properties whose change needs a new resource, the old one going first.
-    """
-    changed = [key for key, value in news.items() if value is not None and olds.get(key) != value]
-    return dynamic.DiffResult(
-        changes=any(key != "__provider" for key in changed),
-        replaces=[key for key in replaces if key in changed],
-        delete_before_replace=True,
-    )
+def has_unknown(value: Any) -> bool:
+    """Return whether any part of a value is known only after an update."""
+    if isinstance(value, dict | list | tuple):
+        return any(map(has_unknown, value.values() if isinstance(value, dict) else value))
+    # Pulumi's host of dynamic providers has an object for it, the embedded engine its sentinel.
+    return isinstance(value, Unknown) or bool(value == UNKNOWN)

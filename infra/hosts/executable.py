@@ -9,8 +9,9 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider import Resource
 from infra.hosts.presence import HostProvider
-from infra.provided import difference, say
+from infra.provided import say
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import copy, run
 
@@ -21,9 +22,7 @@ MODE = 0o755
 class ExecutableProvider(HostProvider):
     """Copies once, and again when the file of this machine has another content."""
 
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Another machine or path is another copy; another way to it is not."""
-        return difference(olds, news, replaces=["machine", "path"])
+    replaces = ("machine", "path")  # another way to the machine is the same copy
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Copy the file, unless the machine has it."""
@@ -37,31 +36,21 @@ class ExecutableProvider(HostProvider):
             there = _digest(props) == _local_digest(props)
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
 
-    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Copy the file, unless the machine has it."""
-        _put(news)
-        return dynamic.UpdateResult(news)
-
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Remove the copy."""
         with self.unless_gone(props):
             _call(props, f"rm -f {shlex.quote(props['path'])}")
 
 
-class Executable(dynamic.Resource, module="host", name="Executable"):
-    """A copy of a program.
+class Executable(Resource, module="host", name="Executable"):
+    """A copy of a program, from source (path here), path (there), host and machine.
 
     Attributes:
         path: of the copy.
     """
 
+    _kind = ExecutableProvider
     path: pulumi.Output[str]
-
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare a copy from source (path here), path (there), host and machine."""
-        super().__init__(ExecutableProvider(), name, props, opts)
 
 
 def _put(props: dict[str, Any]) -> None:

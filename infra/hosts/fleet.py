@@ -13,7 +13,7 @@ import pulumi
 
 from cluster.ray_node import NodeResources
 from infra.hosts.holdings import Account
-from infra.hosts.machine import Group, Machine
+from infra.hosts.machine import Machine
 from infra.model import Fault
 from infra.node_settings import NodeGroup
 
@@ -40,7 +40,7 @@ class FleetArgs:
     Attributes:
         base: folder of the stack's files on each, below the home folder.
         python_environment: folder of an existing environment, "" for none.
-        resources: see Group.
+        worker: fields that are set for the Ray worker on each machine.
         groups: the same for each group of nodes that machines name, by its name.
         growing: those of them whose machines come and go.
         requested: numbers of the machines of growing groups that have to exist now.
@@ -54,7 +54,7 @@ class FleetArgs:
 
     base: str
     python_environment: str
-    resources: Mapping[str, Any]
+    worker: Mapping[str, Any]
     key_file: Path | None
     allowed_cidrs: Sequence[str]
     keep_data: bool
@@ -117,19 +117,6 @@ class Declared:
     login: Login
     elastic_group: ElasticGroup | None = None
     expires_at: pulumi.Input[str] = ""
-
-
-class Fleet(Protocol):
-    """The machines that a stack asks for; existing ones have been inspected."""
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        """The requested groups, the head's first."""
-        ...
-
-    def declare(self) -> Declared:
-        """Declare the resources that they need."""
-        ...
 
 
 class FleetSettings(Protocol):

@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider
+from cluster.provider import Provider, Resource
 from infra.hosts.go_build import is_whole, obtain
 from infra.hosts.go_programs import PROGRAMS, GoProgram
 from infra.provided import say
@@ -32,23 +32,15 @@ class GoToolProvider(Provider):
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
 
 
-class GoTool(dynamic.Resource, module="host", name="GoTool"):
-    """A program in the cache.
+class GoTool(Resource, module="host", name="GoTool"):
+    """A program in the cache, from module, version and path.
 
     Attributes:
         path: absolute path of the executable.
     """
 
+    _kind = GoToolProvider
     path: pulumi.Output[str]
-
-    def __init__(
-        self,
-        name: str,
-        props: dict[str, pulumi.Input[str]],
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        """Declare a program from module, version and path."""
-        super().__init__(GoToolProvider(), name, props, opts)
 
 
 def properties(program: GoProgram) -> dict[str, Any]:

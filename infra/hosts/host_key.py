@@ -1,11 +1,11 @@
 """A host key that a machine is given before its first boot, so that nobody can take its place."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider
+from cluster.provider import Provider, Resource
 from infra.hosts import key_pair
 
 
@@ -24,7 +24,7 @@ class HostKeyProvider(Provider):
         )
 
 
-class HostKey(dynamic.Resource, module="host", name="HostKey"):
+class HostKey(Resource, module="host", name="HostKey"):
     """A host key.
 
     Attributes:
@@ -32,15 +32,11 @@ class HostKey(dynamic.Resource, module="host", name="HostKey"):
         publicKey: its public half.
     """
 
+    _kind = HostKeyProvider
+    _secret: ClassVar = ["privateKey"]
     privateKey: pulumi.Output[str]  # noqa: N815 (property names are camelCase in Pulumi states)
     publicKey: pulumi.Output[str]  # noqa: N815
 
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare a key."""
-        marked = pulumi.ResourceOptions(additional_secret_outputs=["privateKey"])
-        super().__init__(
-            HostKeyProvider(),
-            name,
-            {"name": name, "privateKey": None, "publicKey": None},
-            pulumi.ResourceOptions.merge(opts, marked),
-        )
+        super().__init__(name, {"name": name}, opts)

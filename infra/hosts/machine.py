@@ -13,26 +13,6 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
-    """Machines that a stack asks for in the same way.
-
-    Attributes:
-        name: of the group; its machines are NAME-0 and so on.
-        type: requirements for each, in the form of its source; {} where they exist already.
-        count: how many.
-        resources: fields that are set for the Ray worker on each, as of the setting `worker`; the
-            machine decides the others.
-        label: of the Ray nodes on them, "" for none.
-    """
-
-    name: str
-    type: Mapping[str, Any]
-    count: int
-    resources: Mapping[str, Any]
-    label: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Host:
     """A host of services: this machine, unless it is a Machine.
 
@@ -71,7 +51,9 @@ class Machine(Host):
     """A machine reached by SSH.
 
     Attributes:
-        group: its group.
+        group: label of its Ray worker, "" for none.
+        worker: fields that are set for its Ray worker, as of the setting `worker`; the machine
+            decides the others.
         identity: unique to the machine, whatever its address: user@address, or the id of an
             instance.
         connection: argument of `trainyard.access.ssh.Connection.of`, with the login key as a
@@ -85,7 +67,8 @@ class Machine(Host):
         part_of: resource of the machine itself, with which everything on it goes.
     """
 
-    group: Group
+    group: str
+    worker: Mapping[str, Any]
     identity: pulumi.Input[str]
     connection: Mapping[str, pulumi.Input[Any]]
     home: str

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 import pulumi
 from pulumi import dynamic
 
-from infra.cancellation import Cancellation
+from cluster.provider import Resource
+from infra.cancellation import WaitingProvider
 from infra.hosts import cloud_init, presence, probe
 from infra.hosts.presence import HostProvider
-from infra.provided import difference, say
+from infra.provided import say
 from trainyard.access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
 from trainyard.access.ssh_run import CommandError, run
 
@@ -37,21 +38,10 @@ class _UnusableError(SshError):
     """A machine cannot be used, and waiting does not help."""
 
 
-class ReachableProvider(HostProvider):
+class ReachableProvider(WaitingProvider, HostProvider):
     """Waits, and notes the machine's resources. An unusable rented machine is ended."""
 
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Wait again for another machine; at another address it is the same one."""
-        return difference(olds, news, replaces=["machine"])
-
-    def configure(self, req: dynamic.ConfigureRequest) -> None:
-        """Listen for Ctrl-C."""
-        self._cancellation = Cancellation()
-        super().configure(req)
-
-    def cancel(self) -> None:
-        """End the wait."""
-        self._cancellation.cancel()
+    replaces = ("machine",)  # at another address it is the same one
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Wait until a login works, then until the first boot is done; inspect the machine."""
@@ -76,8 +66,10 @@ class ReachableProvider(HostProvider):
         return "It keeps running: end it where it was started"
 
 
-class Reachable(dynamic.Resource, module="host", name="Reachable"):
+class Reachable(Resource, module="host", name="Reachable"):
     """A machine that is ready to be set up.
+
+    From host, machine, address (for other machines) and timeoutMinutes.
 
     Attributes:
         cpus: logical CPUs.
@@ -86,17 +78,11 @@ class Reachable(dynamic.Resource, module="host", name="Reachable"):
         interface: network interface that others reach it by.
     """
 
+    _kind = ReachableProvider
     cpus: pulumi.Output[int]
     memoryMib: pulumi.Output[int]  # noqa: N815 (property names are camelCase in Pulumi states)
     gpus: pulumi.Output[int]
     interface: pulumi.Output[str]
-
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare a wait from host, machine, address (for other machines) and timeoutMinutes."""
-        found = dict.fromkeys(("cpus", "memoryMib", "gpus", "interface"))
-        super().__init__(ReachableProvider(), name, {**props, **found}, opts)
 
 
 def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, int | str]:

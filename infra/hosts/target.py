@@ -16,8 +16,8 @@ from cluster.secret import TOKEN_BYTES, Secret
 from infra import ray_launcher, requested, tools, versions
 from infra.config import Settings
 from infra.hosts import environment
-from infra.hosts.fleet import Fleet, FleetArgs, IdleWatch
-from infra.hosts.machine import Group
+from infra.hosts.fleet import Declared, FleetArgs, IdleWatch
+from infra.hosts.machine import Machine
 from infra.node_settings import worker_on
 from infra.ray_launcher import Launched
 from infra.runtimes.mark import StackMark
@@ -28,12 +28,12 @@ from trainyard.access import outputs
 ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
 
 
-def hosts(settings: Settings, fleet_of: Callable[[FleetArgs], Fleet]) -> Stack:
+def hosts(settings: Settings, declare: Callable[[FleetArgs], Declared]) -> Stack:
     """Declare the process runtime of other machines.
 
     Args:
         settings: those of the stack.
-        fleet_of: returns the machines; nothing is declared by it.
+        declare: inspects or rents the machines.
 
     Raises:
         pulumi.RunError: an existing machine cannot be used.
@@ -52,11 +52,13 @@ def hosts(settings: Settings, fleet_of: Callable[[FleetArgs], Fleet]) -> Stack:
     if idle_end.wanted(settings.of_services):
         token = Secret("idle-end-token", TOKEN_BYTES).value
         idle = IdleWatch(port=settings.ports[idle_end.PORT], token=token)
-    fleet = fleet_of(
+    # Programs missing here are reported before anything is rented.
+    found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
+    declared = declare(
         FleetArgs(
             base=f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
             python_environment=settings.python_environment,
-            resources=settings.worker,
+            worker=settings.worker,
             groups=settings.groups,
             growing=settings.growing,
             requested=numbers,
@@ -67,9 +69,6 @@ def hosts(settings: Settings, fleet_of: Callable[[FleetArgs], Fleet]) -> Stack:
             idle=idle,
         )
     )
-    # Programs missing here are reported before anything is rented.
-    found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
-    declared = fleet.declare()
     machines = declared.machines
     head = machines[0]
     store = found.store.name if found.store else ""
@@ -115,7 +114,7 @@ def hosts(settings: Settings, fleet_of: Callable[[FleetArgs], Fleet]) -> Stack:
     growth = {group.name: group.growth for group in settings.growing}
     workers: list[pulumi.Input[NodeResources]] = [
         lift(
-            partial(_offered, machine.group, growth.get(machine.group.label)),
+            partial(_offered, machine, growth.get(machine.group)),
             machine.cpus,
             machine.memory_mib,
             machine.gpus,
@@ -149,7 +148,7 @@ def hosts(settings: Settings, fleet_of: Callable[[FleetArgs], Fleet]) -> Stack:
 
 
 def _offered(
-    group: Group, growth: Growth | None, cpus: int, memory_mib: int, gpus: int
+    machine: Machine, growth: Growth | None, cpus: int, memory_mib: int, gpus: int
 ) -> NodeResources:
-    offered = worker_on(group.label, group.resources, cpus, memory_mib, gpus)
+    offered = worker_on(machine.group, machine.worker, cpus, memory_mib, gpus)
     return replace(offered, growth=growth)

@@ -10,9 +10,8 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider
+from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine
-from infra.provided import difference
 
 DOCKER, PROCESS, AUTO = "docker", "process", "auto"
 
@@ -24,9 +23,7 @@ class ChoiceError(Exception):
 class ChoiceProvider(Provider):
     """A file that holds the name of the runtime."""
 
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Another file or runtime is another choice."""
-        return difference(olds, news, replaces=["path", "runtime"])
+    replaces = ("path", "runtime")
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Write the file."""
@@ -51,14 +48,10 @@ class ChoiceProvider(Provider):
         Path(props["path"]).unlink(missing_ok=True)
 
 
-class RuntimeChoice(dynamic.Resource, module="docker", name="Choice"):
-    """The runtime that was chosen."""
+class RuntimeChoice(Resource, module="docker", name="Choice"):
+    """The runtime that was chosen, from path and runtime."""
 
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare a choice from path and runtime."""
-        super().__init__(ChoiceProvider(), name, props, opts)
+    _kind = ChoiceProvider
 
 
 def choose(setting: str, path: Path) -> str:

@@ -17,9 +17,9 @@ import psutil
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider
+from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine
-from infra.provided import difference, say
+from infra.provided import say
 from infra.runtimes import ports as port_check
 
 POLL_SECONDS = 0.2
@@ -47,10 +47,6 @@ class NodeError(Exception):
 
 class NodeProvider(Provider):
     """The Engine as a stack uses it: requirements before, and leftovers after."""
-
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Another list is noted; nothing is replaced for it."""
-        return difference(olds, news, replaces=[])
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Check names and ports, and get the images."""
@@ -91,7 +87,7 @@ class ReadyProvider(Provider):
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Wait again for another container, or for one that does not run."""
-        found = difference(olds, news, replaces=[])
+        found = super().diff(_id, olds, news)
         found.changes = found.changes or not olds.get("ready", True)
         return found
 
@@ -104,53 +100,34 @@ class ReadyProvider(Provider):
         """Look whether the container runs, or has ended well."""
         return dynamic.ReadResult(id_, {**props, "ready": _runs(props)})
 
-    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Wait."""
-        _await(news)
-        return dynamic.UpdateResult({**news, "ready": True})
+
+class Node(Resource, module="docker", name="Node"):
+    """A stack needs free names and ports of an Engine, and images that it can get.
+
+    From stack (its name), identity (of its network, and what its volumes' names begin with), names
+    of all containers, ports (numbers by setting), address (that they are opened on besides
+    loopback, or ""), images (references by setting), volumes (other names that stay), store (name
+    of the object store) and keep (whether results stay).
+    """
+
+    _kind = NodeProvider
 
 
-class Node(dynamic.Resource, module="docker", name="Node"):
-    """A stack needs free names and ports of an Engine, and images that it can get."""
-
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare a node.
-
-        Args:
-            name: of the resource.
-            props: stack (its name), identity (of its network, and what its volumes' names begin
-                with), names of all containers, ports (numbers by setting), address (that they are
-                opened on besides loopback, or ""), images (references by setting), volumes (other
-                names that stay), store (name of the object store), keep (whether results stay).
-            opts: of the resource.
-        """
-        super().__init__(NodeProvider(), name, props, opts)
-
-
-class Ready(dynamic.Resource, module="docker", name="Ready"):
+class Ready(Resource, module="docker", name="Ready"):
     """A container that is up.
+
+    From container (its ID), network and alias that it is reached by, checks (commands), once (it
+    has to end), processes (that it may have, threads among them; 0 for any number) and timeout
+    (seconds).
 
     Attributes:
         container: its ID.
+        ready: whether it is up now.
     """
 
+    _kind = ReadyProvider
     container: pulumi.Output[str]
-
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare a wait.
-
-        Args:
-            name: of the resource.
-            props: container (its ID), network and alias that it is reached by, checks (commands),
-                once (it has to end), processes (that it may have, threads among them; 0 for any
-                number), timeout (seconds).
-            opts: of the resource.
-        """
-        super().__init__(ReadyProvider(), name, {**props, "ready": None}, opts)
+    ready: pulumi.Output[bool]
 
 
 def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:

@@ -10,12 +10,11 @@ import os
 import time
 from typing import Any
 
-import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider
+from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine
-from infra.provided import FORCE, difference, say
+from infra.provided import FORCE, say
 from infra.runtimes.container import explained
 
 POLL_SECONDS = 0.5
@@ -33,10 +32,6 @@ class LeaveError(Exception):
 class LeaveProvider(Provider):
     """The users of one container."""
 
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Compare what the container is made from."""
-        return difference(olds, news, replaces=[])
-
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Do nothing: the container does not exist yet."""
         return dynamic.CreateResult(str(props["container"]), props)
@@ -53,22 +48,15 @@ class LeaveProvider(Provider):
         return dynamic.UpdateResult(news)
 
 
-class Leave(dynamic.Resource, module="docker", name="Leave"):
-    """Keeps users of a container from losing work to a change."""
+class Leave(Resource, module="docker", name="Leave"):
+    """Keeps users of a container from losing work to a change.
 
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare it.
+    From container (its name), service, script (path in the container) and arguments, as
+    `cluster.service.Leave` has them, drains, seconds (that a drain may take), timeout (seconds
+    until a container is up) and version (digest of what it is made from).
+    """
 
-        Args:
-            name: of the resource.
-            props: container (its name), service, script (path in the container) and arguments, as
-                `cluster.service.Leave` has them, drains, seconds (that a drain may take), timeout
-                (seconds until a container is up), version (digest of what it is made from).
-            opts: of the resource.
-        """
-        super().__init__(LeaveProvider(), name, props, opts)
+    _kind = LeaveProvider
 
 
 def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from pulumi import dynamic
 
 from infra.hosts.presence import HostProvider
-from infra.provided import difference, say
+from infra.provided import say
 from infra.runtimes.programs import KINDS, ProgramError
 from trainyard.access.ssh import Connection
 from trainyard.access.ssh_run import run
@@ -27,15 +27,9 @@ class OnHostProvider(HostProvider):
 
     Attributes:
         kind: which one.
-        replaces: properties whose change needs a new resource, the old one going first.
     """
 
     kind: str
-    replaces: tuple[str, ...]
-
-    def diff(self, _id: str, olds: Props, news: Props) -> dynamic.DiffResult:
-        """Compare; another machine needs another resource."""
-        return difference(olds, news, replaces=[*self.replaces, "machine"])
 
     def create(self, props: Props) -> dynamic.CreateResult:
         """Make it."""

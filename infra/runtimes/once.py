@@ -10,12 +10,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider
-from infra.cancellation import Cancellation
-from infra.provided import difference, say
+from cluster.provider import Resource
+from infra.cancellation import WaitingProvider
+from infra.provided import say
 from infra.runtimes import folders
 from infra.runtimes.folders import FolderMark
 from infra.runtimes.supervisor import inherited_environment
@@ -27,24 +26,19 @@ class OnceError(Exception):
     """The program ended badly; the message has its last line."""
 
 
-class OnceProvider(Provider):
-    """A program that has ended well."""
+class OnceProvider(WaitingProvider):
+    """A program that has ended well; it runs again for another command or other files."""
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:
-        """Listen for Ctrl-C."""
-        self._cancellation = Cancellation()
-        self._running: set[subprocess.Popen[str]] = set()
+        """Prepare to know the running programs."""
         super().configure(req)
+        self._running: set[subprocess.Popen[str]] = set()
 
     def cancel(self) -> None:
         """End the running programs."""
-        self._cancellation.cancel()
+        super().cancel()
         for process in list(self._running):
             process.terminate()
-
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Run again for another command, or for other files."""
-        return difference(olds, news, replaces=[])
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Run it."""
@@ -55,11 +49,6 @@ class OnceProvider(Provider):
         """Look whether the folders that it filled still hold something."""
         filled = all(_holds_something(Path(folder)) for folder in props["folders"])
         return dynamic.ReadResult(id_, props) if filled else dynamic.ReadResult("", {})
-
-    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Run it."""
-        self._run(news)
-        return dynamic.UpdateResult(news)
 
     def _run(self, props: dict[str, Any]) -> None:
         """Run it to its end.
@@ -108,21 +97,14 @@ class OnceProvider(Provider):
             raise OnceError(f"{name} ended (exit code {status}): {said.removeprefix('error: ')}")
 
 
-class Once(dynamic.Resource, module="process", name="Once"):
-    """A program that has ended well."""
+class Once(Resource, module="process", name="Once"):
+    """A program that has ended well.
 
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare a program.
+    From folder (of a supervisord), name, command, environment, hostFiles (paths by the names that
+    it knows them by), folders (that it fills) and mark.
+    """
 
-        Args:
-            name: of the resource.
-            props: folder (of a supervisord), name, command, environment, hostFiles (paths by the
-                names that it knows them by), folders (that it fills), mark.
-            opts: of the resource.
-        """
-        super().__init__(OnceProvider(), name, props, opts)
+    _kind = OnceProvider
 
 
 def _holds_something(folder: Path) -> bool:

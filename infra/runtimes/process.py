@@ -14,6 +14,7 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import ray_node
+from cluster.provider import Resource
 from infra.hosts import local
 from infra.provided import FORCE, say
 from infra.runtimes.on_host import OnHostProvider
@@ -27,7 +28,7 @@ class DataProvider(OnHostProvider):
     """The folder of data that outlives the stack: another folder is another resource."""
 
     kind = "data"
-    replaces = ("folder",)
+    replaces = ("folder", "machine")
 
 
 class DaemonProvider(OnHostProvider):
@@ -37,7 +38,7 @@ class DaemonProvider(OnHostProvider):
     """
 
     kind = "daemon"
-    replaces = ("folder", "identifier", "mark", "data")
+    replaces = ("folder", "identifier", "mark", "data", "machine")
 
     def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
         """Refuse to take a stack that is up away from another checkout: jobs would be lost."""
@@ -62,7 +63,7 @@ class ProgramProvider(OnHostProvider):
     """One program of a supervisord: another folder or name is another program."""
 
     kind = "program"
-    replaces = ("folder", "name")
+    replaces = ("folder", "name", "machine")
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Compare; a program that an interrupted create left is waited for."""
@@ -108,62 +109,54 @@ class FilesProvider(OnHostProvider):
     """Secret files of programs that the stack does not run itself."""
 
     kind = "files"
-    replaces = ("folder", "name")
+    replaces = ("folder", "name", "machine")
 
 
-class Data(dynamic.Resource, module="process", name="Data"):
+class Data(Resource, module="process", name="Data"):
     """The folder of data that outlives the stack.
+
+    From folder, keep, mark and store (its name, "" for none).
 
     Attributes:
         folder: absolute path.
     """
 
+    _kind = DataProvider
     folder: pulumi.Output[str]
 
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare a data folder from folder, keep, mark and store (its name, "" for none)."""
-        super().__init__(DataProvider(), name, props, opts)
 
+class Daemon(Resource, module="process", name="Supervisor"):
+    """The supervisord of a stack on a host.
 
-class Daemon(dynamic.Resource, module="process", name="Supervisor"):
-    """The supervisord of a stack on this machine.
+    From folder, identifier, ports (numbers by setting), data and mark.
 
     Attributes:
         folder: absolute path of its folder.
     """
 
+    _kind = DaemonProvider
     folder: pulumi.Output[str]
 
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare a supervisord from folder, identifier, ports (numbers by setting), data, mark."""
-        super().__init__(DaemonProvider(), name, props, opts)
 
-
-class Program(dynamic.Resource, module="process", name="Program"):
+class Program(Resource, module="process", name="Program"):
     """A program of a supervisord; exists once its health checks have answered.
+
+    From the properties that ProcessRuntime.place gives it.
 
     Attributes:
         name: name of the program.
+        healthy: False where an interrupted create left it.
     """
 
+    _kind = ProgramProvider
     name: pulumi.Output[str]
-
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare a program from the properties that ProcessRuntime.place gives it."""
-        super().__init__(ProgramProvider(), name, {**props, "healthy": None}, opts)
+    healthy: pulumi.Output[bool]
 
 
-class Files(dynamic.Resource, module="process", name="Files"):
-    """Secret files of programs that the stack does not run itself."""
+class Files(Resource, module="process", name="Files"):
+    """Secret files of programs that the stack does not run itself.
 
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare files from folder (of a supervisord), name, secrets (content by name), mark."""
-        super().__init__(FilesProvider(), name, props, opts)
+    From folder (of a supervisord), name, secrets (content by name) and mark.
+    """
+
+    _kind = FilesProvider

@@ -33,13 +33,9 @@ def open_account(config_key: str | None, sleep: Callable[[float], None] = time.s
 
 def credentials(config_key: str | None) -> tuple[str, str]:
     """Return the API key and the address of the API; see open_account."""
-    return _key(config_key), _url()
-
-
-def _key(config_key: str | None) -> str:
     for key in (*map(os.environ.get, KEY_VARIABLES), config_key):
         if key := (key or "").strip():  # a key from a file often ends with a line break
-            return key
+            return key, _url()
     raise AccessError(
         f"no API key of Lambda Cloud: set {' or '.join(KEY_VARIABLES)} in the environment, or the "
         f"setting with `python -m engine config set --secret {API_KEY}`"
@@ -47,22 +43,23 @@ def _key(config_key: str | None) -> str:
 
 
 def _url() -> str:
-    """Return the API's address: a key leaves this machine only encrypted."""
-    url = os.environ.get(URL_VARIABLE) or BASE_URL
-    try:
-        parts = urlsplit(url)
-        plain = parts.scheme == "http" and is_loopback(url)
-        usable = (plain or parts.scheme == "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        raise _unusable(url) from None
-    if not usable or "@" in parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
-        raise _unusable(url)
+    url = (os.environ.get(URL_VARIABLE) or BASE_URL).rstrip("/")
+    if not _may_have_the_key(url):
+        value = "(with a user or password in it)" if "@" in url else repr(url)
+        raise LambdaError(
+            f"{URL_VARIABLE} is {value}: https://host[:port] without user or path is needed, or "
+            f"http on loopback. Unset it for {BASE_URL}"
+        )
     return url
 
 
-def _unusable(url: str) -> LambdaError:
-    value = "(with a user or password in it)" if "@" in url else repr(url)
-    return LambdaError(
-        f"{URL_VARIABLE} is {value}: https://host[:port] without user or path is needed, or http "
-        f"on loopback. Unset it for {BASE_URL}"
-    )
+def _may_have_the_key(url: str) -> bool:
+    """Return whether an address is that of an API, and a key for it leaves here only encrypted."""
+    try:
+        parts = urlsplit(url)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    private = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(url))
+    more = "@" in parts.netloc or parts.path or parts.query or parts.fragment
+    return named and private and not more

@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from infra.hosts.lambda_cloud.model import Offer
+from infra.hosts.lambda_cloud.settings import Candidate
 
-# Firewall rulesets mean nothing there: every port of an instance is open to everybody.
+# Firewall rulesets mean nothing there, and Ray's ports would be open to everybody.
 UNFILTERED_REGIONS = ("us-south-1",)
 ARM = re.compile(r"g[hb]\d00")  # Grace: the images of this project are not built for it
 SHOWN = 12  # types with capacity that an error lists
@@ -59,46 +60,28 @@ class Pick(Props):
         return f"{self.instance_type} in {self.region}"
 
 
-class Candidate(Props):
-    """A type, and a region or "" for any."""
-
-    type: str
-    region: str = ""
-
-
-class Need(Props):
-    """At least so many GPUs in an instance, each with at least so much memory."""
-
-    gpus: int = 0
-    gpu_memory_gib: int = 0
-
-
 class InstanceRequest(Props):
     """The request of a stack, as the properties of a Choice have it.
 
+    Fields that settings have too mean the same here.
+
     Attributes:
-        candidates: in order of preference.
-        need: used without candidates.
         count: instances, at most.
         least: instances, at least; 0 where there are never fewer.
-        max_hourly_cost: bound of $/h for all instances, 0 for none.
-        budget: bound of $ for all instances over the stack's time to live, 0 for none.
-        ttl_hours: the stack's time to live, 0 for none.
-        need_firewall: leave out regions that apply no firewall rules.
     """
 
     candidates: list[Candidate] = []
-    need: Need = Need()
+    gpus: int = 0
+    gpu_memory_gib: int = 0
     count: int = 1
     least: int = 0
     max_hourly_cost: float = 0.0
     budget: float = 0.0
     ttl_hours: float = 0.0
-    need_firewall: bool = False
 
     def names(self, pick: Pick) -> bool:
         """Return whether this type and region was asked for, whatever the price."""
-        if self.need_firewall and pick.region in UNFILTERED_REGIONS:
+        if pick.region in UNFILTERED_REGIONS:
             return False
         if not self.candidates:
             return self._is_enough(pick.instance_type, pick.gpus, pick.gpu_description)
@@ -107,45 +90,43 @@ class InstanceRequest(Props):
             for each in self.candidates
         )
 
-    def over_budget(self, price: float) -> str:
-        """Return why so many instances at this price exceed a bound, "" when they do not."""
+    def excess(self, price: float) -> ChoiceError | None:
+        """Return how so many instances at this price exceed a bound, None when they do not."""
         hourly = price * self.count
-        if self.max_hourly_cost and _is_above(hourly, self.max_hourly_cost):
-            return f"{self._of_all}{hourly:.2f} $/h is above maxHourlyCost {self.max_hourly_cost:g}"
         total = hourly * self.ttl_hours
-        if self.budget and _is_above(total, self.budget):
-            return (
-                f"{self._of_all}{total:.2f} $ for {self.ttl_hours:g} h is above budget "
-                f"{self.budget:g}"
-            )
-        return ""
+        counted = f"all {self.count} possible instances: " if self._grows else ""
+        for setting, amount, unit, bound in (
+            ("maxHourlyCost", hourly, "$/h", self.max_hourly_cost),
+            ("budget", total, f"$ for {self.ttl_hours:g} h", self.budget),
+        ):
+            if bound and _is_above(amount, bound):
+                text = f"{counted}{amount:.2f} {unit} is above {setting} {bound:g}"
+                return ChoiceError(setting, text)
+        return None
 
     def describe(self, pick: Pick) -> str:
         """Return one line on a choice and its cost."""
-        hourly, grows = pick.hourly_cost * self.count, 0 < self.least < self.count
-        text = f"{self.count} x {pick}: {hourly:.2f} $/h"
-        if grows:
-            text = (
-                f"{self.least} to {self.count} x {pick}: {pick.hourly_cost * self.least:.2f} to "
-                f"{hourly:.2f} $/h"
-            )
+        counts = [self.least, self.count] if self._grows else [self.count]
+        hourly = [pick.hourly_cost * count for count in counts]
+        text = f"{' to '.join(map(str, counts))} x {pick}: "
+        text += f"{' to '.join(f'{cost:.2f}' for cost in hourly)} $/h"
         if self.ttl_hours:
-            most = "at most " if grows else ""
-            text += f", {most}{hourly * self.ttl_hours:.2f} $ for the stack's {self.ttl_hours:g} h"
+            most, total = "at most " if self._grows else "", hourly[-1] * self.ttl_hours
+            text += f", {most}{total:.2f} $ for the stack's {self.ttl_hours:g} h"
         if self.budget:
             text += f" (budget {self.budget:g} $)"
         return text
 
     @property
-    def _of_all(self) -> str:
-        """Prefix for a bound that counts more instances than there are at first."""
-        return f"all {self.count} possible instances: " if 0 < self.least < self.count else ""
+    def _grows(self) -> bool:
+        """Whether there may be more instances than at first."""
+        return 0 < self.least < self.count
 
     def _is_enough(self, type_: str, gpus: int, gpu_description: str) -> bool:
-        if ARM.search(type_) or gpus < self.need.gpus:
+        if ARM.search(type_) or gpus < self.gpus:
             return False
         memory = re.search(r"(\d+)\s*GB", gpu_description)
-        least = self.need.gpu_memory_gib
+        least = self.gpu_memory_gib
         return not least or (memory is not None and int(memory.group(1)) >= least)
 
     def wanted(self, offers: Mapping[str, Offer]) -> list[tuple[Offer, str]]:
@@ -183,24 +164,15 @@ def choose(request: InstanceRequest, offers: Mapping[str, Offer]) -> tuple[list[
             )
     picks: list[Pick] = []
     refused: list[str] = []
-    refused_first: list[str] = []
     wanted = request.wanted(offers)
     for offer, region in wanted:
         found, reason = _try(request, offer, region)
-        new = [pick for pick in found if pick not in picks]
-        if new and not picks:
-            refused_first = list(refused)
-        picks += new
-        if reason:
+        picks += [pick for pick in found if pick not in picks]
+        if not picks:
             refused.append(f"{offer.name} in {region or 'any region'}: {reason}")
     if picks:
-        return picks, refused_first
+        return picks, refused
     raise _nothing_left(request, offers, wanted, refused)
-
-
-def bound_of(reason: str) -> str:
-    """Return the setting whose bound a reason of `over_budget` is about."""
-    return "budget" if "budget" in reason else "maxHourlyCost"
 
 
 def _is_above(amount: float, bound: float) -> bool:
@@ -210,8 +182,8 @@ def _is_above(amount: float, bound: float) -> bool:
 
 def _try(request: InstanceRequest, offer: Offer, region: str) -> tuple[list[Pick], str]:
     """Return the picks of one candidate, or the reason why there are none."""
-    if reason := request.over_budget(offer.price):
-        return [], reason
+    if excess := request.excess(offer.price):
+        return [], str(excess)
     regions = [each for each in offer.regions if region in ("", each)]
     if not regions:
         return [], "no capacity"
@@ -240,15 +212,15 @@ def _nothing_left(
     if not wanted:
         largest = max(offers.values(), key=lambda offer: (offer.gpus, offer.price))
         return ChoiceError(
-            "need",
-            f"no type has {request.need.gpus} GPUs of {request.need.gpu_memory_gib} GB; the "
+            "gpus",
+            f"no type has {request.gpus} GPUs of {request.gpu_memory_gib} GB; the "
             f"largest is {largest.name} ({largest.gpus} x {largest.gpu_description}): ask for less",
         )
     reasons = "; ".join(refused)
-    above = [request.over_budget(offer.price) for offer, _ in wanted]
-    if all(above):
+    above = [excess for offer, _ in wanted if (excess := request.excess(offer.price))]
+    if len(above) == len(wanted):
         return ChoiceError(
-            bound_of(above[0]),
+            above[0].setting,
             f"no candidate is cheap enough ({reasons}); raise it, or ask for less",
         )
     return ChoiceError("candidates", f"none is available now ({reasons}). {available(offers)}")

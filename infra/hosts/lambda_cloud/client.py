@@ -35,7 +35,6 @@ from infra.hosts.lambda_cloud.model import (
     Nothing,
     Offer,
     SshKey,
-    Terminated,
 )
 
 BASE_URL = "https://cloud.lambda.ai"
@@ -74,7 +73,7 @@ class Client:
 
         Args:
             api_key: as the account's dashboard shows it.
-            base_url: scheme, host and port.
+            base_url: scheme, host and port, without a slash at the end.
             transport: sends the requests; by default the network, by the proxies and certificates
                 that the environment names.
             timeout: seconds without a byte after which an answer counts as lost.
@@ -88,7 +87,7 @@ class Client:
                 "that no key has: copy it again from the account's page of API keys"
             )
         self._secret = api_key
-        self._base_url = base_url.rstrip("/")
+        self._base_url = base_url
         self._http = httpx.Client(
             base_url=self._base_url,
             headers={"Authorization": f"Bearer {api_key}", "Accept": "application/json"},
@@ -125,11 +124,11 @@ class Client:
     def terminate(self, id_: str) -> None:
         """Begin to end an instance; it counts as gone once the API no longer knows it."""
         path, body = "/instance-operations/terminate", {"instance_ids": [id_]}
-        self._call("POST", path, Envelope[Terminated], body)
+        self._call("POST", path, Envelope[Nothing], body)
 
     def rename(self, id_: str, name: str) -> None:
         """Give an instance another name, of at most 64 characters."""
-        self._call("POST", f"/instances/{_segment(id_)}", Envelope[Machine], {"name": name})
+        self._call("POST", f"/instances/{_segment(id_)}", Envelope[Nothing], {"name": name})
 
     def ssh_keys(self) -> list[SshKey]:
         """Return the account's SSH keys."""
@@ -171,7 +170,7 @@ class Client:
     def update_firewall_ruleset(self, id_: str, rules: Sequence[FirewallRule], name: str) -> None:
         """Replace all rules and the name of a firewall ruleset."""
         path, body = f"/firewall-rulesets/{_segment(id_)}", {"name": name, "rules": _encoded(rules)}
-        self._call("PATCH", path, Envelope[FirewallRuleset], body)
+        self._call("PATCH", path, Envelope[Nothing], body)
 
     def delete_firewall_ruleset(self, id_: str) -> None:
         """Delete a firewall ruleset that no instance uses."""

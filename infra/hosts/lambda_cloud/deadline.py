@@ -17,11 +17,10 @@ from typing import Any, ClassVar
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider import Resource
 from infra.hosts.lambda_cloud import API_KEY
 from infra.hosts.lambda_cloud.account import credentials
-from infra.hosts.lambda_cloud.resources import Resource
 from infra.hosts.presence import HostProvider
-from infra.provided import difference
 from trainyard.access.ssh import Connection
 from trainyard.access.ssh_run import run
 
@@ -54,16 +53,30 @@ Props = dict[str, Any]
 class DeadlineProvider(HostProvider):
     """Tells the machine's timer when to end it, and how."""
 
+    replaces = ("machine",)
+
     def diff(self, _id: str, olds: Props, news: Props) -> dynamic.DiffResult:
         """Another machine has its own timer; another time or key is told to the same one."""
-        found = difference(olds, news, replaces=["machine"])
-        if _fingerprint(olds["salt"], *self._account()) != olds["fingerprint"]:
+        found = super().diff(_id, olds, news)
+        key, url = credentials(self._config.get(API_KEY))
+        if _fingerprint(olds["salt"], key, url) != olds["fingerprint"]:
             found.changes = True
         return found
 
     def create(self, props: Props) -> dynamic.CreateResult:
         """Tell the timer."""
-        return dynamic.CreateResult(props["machine"], self._tell(props))
+        key, url = credentials(self._config.get(API_KEY))
+        settings = {
+            "deadline": _seconds(props["at"]),
+            "apiUrl": url,
+            "apiKey": key,
+            "instanceId": props["machine"],
+            **({"idle": props["idle"]} if "idle" in props else {}),
+        }
+        run(Connection.of(props["host"]), WRITE, stdin=json.dumps(settings), seconds=CALL_SECONDS)
+        salt = secrets.token_hex(SALT_BYTES)
+        outs = {**props, "salt": salt, "fingerprint": _fingerprint(salt, key, url)}
+        return dynamic.CreateResult(props["machine"], outs)
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Read the timer's settings; those that cannot end the machine show as a difference.
@@ -78,32 +91,10 @@ class DeadlineProvider(HostProvider):
             return dynamic.ReadResult("", {})
         return dynamic.ReadResult(id_, {**props, **_told(json.loads(printed), props)})
 
-    def update(self, _id: str, _olds: Props, news: Props) -> dynamic.UpdateResult:
-        """Tell the timer again."""
-        return dynamic.UpdateResult(self._tell(news))
-
     def delete(self, _id: str, props: Props) -> None:
         """Remove time and key from the machine."""
         with self.unless_gone(props):
             run(Connection.of(props["host"]), f"sudo rm -f {FILE}", seconds=CALL_SECONDS)
-
-    def _account(self) -> tuple[str, str]:
-        key, url = credentials(self._config.get(API_KEY))
-        return key, url.rstrip("/")  # the machine appends a path
-
-    def _tell(self, props: Props) -> Props:
-        """Tell the timer; return the outputs."""
-        key, url = self._account()
-        settings = {
-            "deadline": _seconds(props["at"]),
-            "apiUrl": url,
-            "apiKey": key,
-            "instanceId": props["machine"],
-            **({"idle": props["idle"]} if "idle" in props else {}),
-        }
-        run(Connection.of(props["host"]), WRITE, stdin=json.dumps(settings), seconds=CALL_SECONDS)
-        salt = secrets.token_hex(SALT_BYTES)
-        return {**props, "salt": salt, "fingerprint": _fingerprint(salt, key, url)}
 
 
 def _told(found: list[Any], props: Props) -> Props:

@@ -27,92 +27,71 @@ from infra.hosts.lambda_cloud.resources import (
     SshKey,
 )
 from infra.hosts.lambda_cloud.settings import INSTANCE, LambdaCloud
-from infra.hosts.machine import Group, Machine
+from infra.hosts.machine import Machine
 from infra.hosts.reachable import Reachable
 from infra.node_settings import NodeGroup, worker_on
 
 SSH_PORT = 22
-NOT_HOSTNAME = re.compile(r"[^a-z0-9-]+")
-HOSTNAME_LIMIT = 60  # of 63, with the number after it
+NAME_LIMIT = 60  # of 63 in a host's name and of 64 in an instance's, with the number after it
 
 
-class LambdaFleet:
-    """The machines that a stack rents.
-
-    Attributes:
-        groups: those that are always there, then those of a group that grows, if any.
-    """
-
-    groups: Sequence[Group]
-
-    def __init__(self, cloud: LambdaCloud, args: FleetArgs) -> None:
-        """Prepare to rent instances that meet the stack's requirements; nothing is declared yet."""
-        self._cloud, self._args = cloud, args
-        need = {"gpus": cloud.gpus, "gpuMemoryGib": cloud.gpu_memory_gib} if cloud.gpus else {}
-        self._group = Group(
-            name="host",
-            type={"candidates": [dict(each) for each in cloud.candidates], "need": need},
-            count=cloud.instances,
-            resources=args.resources,
-        )
-        self._elastic = [
-            replace(self._group, count=group.count, resources=group.fields, label=group.name)
-            for group in args.growing
-        ]
-        self.groups = [self._group, *self._elastic]
-
-    def declare(self) -> Declared:
-        """Declare instances, and the resources that they need in the account."""
-        return Rental("lambda", self._cloud, self.groups, self._args).declared
+def declare(cloud: LambdaCloud, args: FleetArgs) -> Declared:
+    """Declare the machines that a stack rents, and what they need in the account."""
+    return Rental("lambda", cloud, args).declared
 
 
 class Rental(pulumi.ComponentResource):
-    """The instances of a stack, and the resources that they need in the account."""
+    """The instances of a stack, and the resources that they need in the account.
+
+    The first ones are always there; those of a group that grows come and go.
+    """
 
     declared: Declared
 
-    def __init__(
-        self,
-        name: str,
-        cloud: LambdaCloud,
-        groups: Sequence[Group],
-        args: FleetArgs,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        """Declare instances: those of the first group are always there, the others come and go."""
-        super().__init__("trainyard:lambda:Fleet", name, None, opts)
+    def __init__(self, name: str, cloud: LambdaCloud, args: FleetArgs) -> None:
+        """Declare instances that meet the stack's requirements."""
+        super().__init__("trainyard:lambda:Fleet", name)
+        self._args, self._timeout = args, cloud.boot_timeout_minutes
         child = pulumi.ResourceOptions(parent=self)
-        always, most = groups[0].count, sum(group.count for group in groups)
-        account = Account(f"{name}-account", child)
+        own = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
+        title = f"{own['project']}-{own['stack']}"
+        grown = next(iter(args.growing), None)  # all instances are alike, so there is one at most
+        least = grown.growth.least if grown and grown.growth else 0
+        always, most = cloud.instances, cloud.most(args.growing)
+        account = Account(
+            f"{name}-account", {"organization": pulumi.get_organization(), **own}, child
+        )
         marks = {"stackId": account.stackId, "backendId": account.backendId}
         choice = Choice(
             f"{name}-choice",
             {
                 "stackId": account.stackId,
-                **groups[0].type,
+                "candidates": [dict(each) for each in cloud.candidates],
+                "gpus": cloud.gpus,
+                "gpuMemoryGib": cloud.gpu_memory_gib,
                 # Bounds hold for the largest possible number.
                 "count": most,
-                "least": always + sum(grown.growth.least for grown in args.growing if grown.growth),
+                "least": always + least,
                 "maxHourlyCost": cloud.max_hourly_cost,
                 "budget": cloud.budget,
                 "ttlHours": cloud.ttl_hours,
-                # Ray's ports are open to everyone who reaches the machine, where no rules apply.
-                "needFirewall": True,
             },
             child,
         )
         key_file = args.key_file or Path(f"~/.ssh/{cloud.ssh_key_name}.pem")
-        key = SshKey(
+        self._key = key = SshKey(
             f"{name}-key",
             {**marks, "name": cloud.ssh_key_name, "keyFile": str(key_file)},
             child,
         )
+        ssh = {"protocol": "tcp", "firstPort": SSH_PORT, "lastPort": SSH_PORT, "description": "SSH"}
         firewall = FirewallRuleset(
             f"{name}-firewall",
             {
                 **marks,
+                "name": title,
                 "regions": choice.regions,
-                "rules": [_rule(cidr) for cidr in args.allowed_cidrs],
+                "rules": [{**ssh, "sourceNetwork": cidr} for cidr in args.allowed_cidrs],
             },
             child,
         )
@@ -124,60 +103,49 @@ class Rental(pulumi.ComponentResource):
             ).id
             for system, path in cloud.file_systems.items()
         }
-        shared = identity.tags(
-            project=pulumi.get_project(),
-            stack=pulumi.get_stack(),
-            owner=local.owner(args.owner),
-            backend=account.backendId,
-        )
-        host_keys: dict[int, HostKey] = {}
-        instances: dict[int, Instance] = {}
-        for index in (*range(always), *args.requested):
-            host_keys[index] = HostKey(f"{name}-host-key-{index}", child)
-            instances[index] = Instance(
-                f"{name}-instance-{index}",
+        owner = local.owner(args.owner)
+        tags = identity.tags(**own, owner=owner, backend=account.backendId)
+        numbers = [*range(always), *args.requested]
+        host_keys = {number: HostKey(f"{name}-host-key-{number}", child) for number in numbers}
+        instances = {
+            number: Instance(
+                f"{name}-instance-{number}",
                 {
                     "stackId": account.stackId,
-                    "name": f"{pulumi.get_project()}-{pulumi.get_stack()}-{index}",
-                    "node": index,
+                    "name": _name(title, number),
+                    "node": number,
                     "count": most,
                     "choices": choice.choices,
                     "sshKeyName": key.name,
-                    "hostname": _hostname(pulumi.get_stack(), index),
-                    "tags": shared,
+                    "hostname": _hostname(own["stack"], number),
+                    "tags": tags,
                     "firewallRulesetIds": firewall.ids,
                     "fileSystemMounts": mounts,
-                    "userData": _user_data(host_keys[index], key),
+                    "userData": _user_data(host_keys[number], key),
                     "ttlHours": cloud.ttl_hours,
                 },
                 child,
             )
+            for number in numbers
+        }
 
-        def await_active(suffix: str, numbers: Sequence[int]) -> Active:
-            return Active(
-                f"{name}-active{suffix}",
-                {
-                    "instanceIds": [instances[number].id for number in numbers],
-                    "timeoutMinutes": cloud.boot_timeout_minutes,
-                },
-                child,
-            )
+        def active(suffix: str, together: Sequence[int]) -> Active:
+            ids = [instances[number].id for number in together]
+            props = {"instanceIds": ids, "timeoutMinutes": cloud.boot_timeout_minutes}
+            return Active(f"{name}-active{suffix}", props, child)
 
-        together = await_active("", range(always))
-        # A late or missing one does not hold up others.
-        alone = {number: await_active(f"-{number}", [number]) for number in args.requested}
+        # A late or missing one of a group does not hold up others.
+        waits = dict.fromkeys(range(always), active("", range(always)))
+        waits |= {number: active(f"-{number}", [number]) for number in args.requested}
         machines = [
             self._machine(
                 number,
-                groups[int(number >= always)],
-                instance,
+                grown if number >= always else None,
+                instances[number],
                 host_keys[number],
-                alone.get(number, together),
-                key,
-                args,
-                timeout=cloud.boot_timeout_minutes,
+                waits[number],
             )
-            for number, instance in instances.items()
+            for number in numbers
         ]
         expires_at = pulumi.Output.from_input("")
         if cloud.ttl_hours:
@@ -200,34 +168,31 @@ class Rental(pulumi.ComponentResource):
                     machine.options(self),
                 )
         elastic_group = None
-        for grown in args.growing:
+        if grown:
             first = instances[0]
-            elastic_group = ElasticGroup(
-                numbers=range(always, most),
-                least=grown.growth.least if grown.growth else 0,
-                resources=lift(
-                    partial(_offered, grown), choice.choices, first.instanceType, first.region
-                ),
+            offered = lift(
+                partial(_offered, grown), choice.choices, first.instanceType, first.region
             )
-        login = Login(key_file=str(key_file), hands_out_key=True)
+            elastic_group = ElasticGroup(
+                numbers=range(always, most), least=least, resources=offered
+            )
         self.declared = Declared(
-            machines=machines, login=login, elastic_group=elastic_group, expires_at=expires_at
+            machines=machines,
+            login=Login(key_file=str(key_file), hands_out_key=True),
+            elastic_group=elastic_group,
+            expires_at=expires_at,
         )
         self.register_outputs({"expires_at": expires_at})
 
     def _machine(
         self,
         number: int,
-        group: Group,
+        group: NodeGroup | None,
         instance: Instance,
         host_key: HostKey,
         active: Active,
-        key: SshKey,
-        args: FleetArgs,
-        *,
-        timeout: int,
     ) -> Machine:
-        name = f"{group.name}-{number}"
+        name = f"host-{number}"
         addresses = pulumi.Output.all(active.addresses, instance.id).apply(
             lambda known: known[0][known[1]]
         )
@@ -236,7 +201,7 @@ class Rental(pulumi.ComponentResource):
             "port": SSH_PORT,
             "user": cloud_init.USER,
             "hostKey": host_key.publicKey,
-            "privateKey": pulumi.Output.secret(key.privateKey),
+            "privateKey": pulumi.Output.secret(self._key.privateKey),
             INSTANCE: instance.id,
         }
         # The API leaves it out without a private network.
@@ -247,21 +212,22 @@ class Rental(pulumi.ComponentResource):
                 "host": connection,
                 "machine": instance.id,
                 "address": address,
-                "timeoutMinutes": timeout,
+                "timeoutMinutes": self._timeout,
             },
             pulumi.ResourceOptions(parent=self, deleted_with=instance),
         )
         return Machine(
             name=name,
             number=number,
-            group=group,
+            group=group.name if group else "",
+            worker=group.fields if group else self._args.worker,
             identity=instance.id,
             connection=connection,
             address=address,
             interface=reachable.interface,
             home=cloud_init.HOME,
-            base=f"{cloud_init.HOME}/{args.base}",
-            python_environment=args.python_environment,
+            base=f"{cloud_init.HOME}/{self._args.base}",
+            python_environment=self._args.python_environment,
             cpus=reachable.cpus,
             memory_mib=reachable.memoryMib,
             gpus=reachable.gpus,
@@ -302,19 +268,14 @@ def _offered(
     return replace(offered, growth=group.growth, hourly_cost=pick.hourly_cost)
 
 
+def _name(title: str, index: int) -> str:
+    """Return a name that the API takes; those of projects and stacks may hold more, and be long."""
+    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", title).strip("-")[:NAME_LIMIT]
+    return f"{cleaned or 'host'}-{index}"
+
+
 def _hostname(stack: str, index: int) -> str:
-    """Return a host name that the API takes; a stack's name may hold more and be longer."""
-    return f"{NOT_HOSTNAME.sub('-', stack.lower()).strip('-')[:HOSTNAME_LIMIT] or 'host'}-{index}"
-
-
-def _rule(cidr: str) -> dict[str, Any]:
-    return {
-        "protocol": "tcp",
-        "sourceNetwork": cidr,
-        "firstPort": SSH_PORT,
-        "lastPort": SSH_PORT,
-        "description": "SSH",
-    }
+    return _name(re.sub(r"[^a-z0-9-]+", "-", stack.lower()), index)
 
 
 def _user_data(host_key: HostKey, key: SshKey) -> pulumi.Output[str]:

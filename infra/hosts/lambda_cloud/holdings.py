@@ -1,12 +1,10 @@
 """The contents of the account, their stacks as far as they are marked, and their end."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from infra.hosts.holdings import INSTANCE, Holding
 from infra.hosts.lambda_cloud import identity, machines
 from infra.hosts.lambda_cloud.account import open_account
-from infra.hosts.lambda_cloud.errors import NotFoundError
 
 
 class LambdaAccount:
@@ -42,26 +40,19 @@ class LambdaAccount:
             for machine in self._api.instances()
             if machine.status != "terminated"
         ]
-        things = [
-            (Holding(kind="key", id=key.id, name=key.name), identity.mark_in_key(key.public_key))
-            for key in self._api.ssh_keys()
-        ]
-        things += [
-            (
-                Holding(kind="ruleset", id=rules.id, name=rules.name, region=rules.region),
-                identity.mark_in_name(rules.name),
-            )
-            for rules in self._api.firewall_rulesets()
-        ]
-        found += [replace(each, mark=mark.stack, backend=mark.backend) for each, mark in things]
+        for key in self._api.ssh_keys():
+            mark = identity.mark_in_key(key.public_key)
+            marks = {"mark": mark.stack, "backend": mark.backend}
+            found.append(Holding(kind="key", id=key.id, name=key.name, **marks))
+        for rules in self._api.firewall_rulesets():
+            mark = identity.mark_in_name(rules.name)
+            marks = {"mark": mark.stack, "backend": mark.backend, "region": rules.region}
+            found.append(Holding(kind="ruleset", id=rules.id, name=rules.name, **marks))
         return found
 
     def is_gone(self, instance: str) -> bool:
         """Return whether an instance has ended, as the API says."""
-        try:
-            return self._api.instance(instance).status in machines.ENDED
-        except NotFoundError:
-            return True
+        return machines.look_up(self._api, instance) is None
 
     def end(self, instances: Sequence[str]) -> None:
         """End instances, and wait until they have ended."""

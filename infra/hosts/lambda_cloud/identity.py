@@ -45,17 +45,17 @@ def tags(*, project: str, stack: str, owner: str, backend: Text) -> dict[str, st
     return {PROJECT: project, STACK: stack, OWNER: owner, BACKEND: backend}
 
 
-def resource_name(*, project: str, stack: str, mark: Mark, suffix: str) -> str:
+def resource_name(title: str, mark: Mark, suffix: str) -> str:
     """Return the name of a thing that takes no tags; the ids survive the cut to 64 characters."""
     tail = f"-{mark.stack}-on-{mark.backend}-{suffix}"
-    head = re.sub(r"[^A-Za-z0-9]+", "-", f"trainyard-{project}-{stack}")
+    head = re.sub(r"[^A-Za-z0-9]+", "-", f"trainyard-{title}")
     return head[: NAME_LIMIT - len(tail)].rstrip("-") + tail
 
 
 def mark_in_name(name: str) -> Mark:
     """Return the mark in the name of a thing."""
     match = _NAME.fullmatch(name)
-    return Mark(stack=match.group(1), backend=match.group(2)) if match else Mark()
+    return Mark(stack=match[1], backend=match[2]) if match else Mark()
 
 
 def key_comment(mark: Mark) -> str:
@@ -66,10 +66,7 @@ def key_comment(mark: Mark) -> str:
 def mark_in_key(public_key: str) -> Mark:
     """Return the mark in a public key's comment."""
     match = _COMMENT.search(public_key)
-    if match is None:
-        return Mark()
-    stack, backend, generated = match.groups()
-    return Mark(stack=stack, backend=backend, generated=bool(generated))
+    return Mark(stack=match[1], backend=match[2], generated=bool(match[3])) if match else Mark()
 
 
 def is_of(machine_tags: Mapping[str, str], stack_id: str) -> bool:

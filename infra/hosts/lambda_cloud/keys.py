@@ -1,5 +1,6 @@
 """The user's SSH key files. One that existed before is never changed or removed."""
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -15,11 +16,6 @@ from cryptography.hazmat.primitives.serialization import (
 from infra.hosts.key_pair import KeyPair
 from trainyard.access import key_file
 from trainyard.access.key_file import KeyFileError, MissingKeyFileError
-
-
-def expand(path: str) -> Path:
-    """Return the file that a setting names; ~ is the user's own folder."""
-    return Path(path).expanduser()
 
 
 def same(one: str, other: str) -> bool:
@@ -72,14 +68,11 @@ def write(path: Path, pair: KeyPair) -> None:
 
 def remove(path: Path, private: str) -> bool:
     """Remove a private key's file if it still holds this key; return whether it did."""
-    try:
-        content = _content(path)
-    except KeyFileError:
-        return False
-    if content != private:
-        return False
-    path.unlink(missing_ok=True)
-    return True
+    with contextlib.suppress(KeyFileError):
+        if _content(path) == private:
+            path.unlink(missing_ok=True)
+            return True
+    return False
 
 
 def _content(path: Path) -> str | None:

@@ -189,15 +189,17 @@ def find(api: Client, order: Order, clock: Clock) -> tuple[str, Pick] | None:
         return _take_over(api, order, api.instances(), clock)
 
 
-def terminate(api: Client, ids: Collection[str], clock: Clock) -> None:
+def terminate(api: Client, ids: Collection[str], clock: Clock, why: str = "") -> None:
     """End instances, and wait until the API says that they have ended.
 
-    One that the API refuses to end does not keep the others.
+    One that the API refuses to end does not keep the others. The reason, if any, is told.
 
     Raises:
         MachineError: some did not end in time, or the API kept refusing.
         CanceledError: the user asked to stop; they are ending, or will be when this runs again.
     """
+    if ids and why:
+        say(f"Ending {', '.join(ids)}: {why}")
     began, step = clock.now(), TERMINATE_STEP_SECONDS * clock.scale
     refused = _begin_to_end(api, sorted(ids))
     while refused and clock.now() - began + step <= clock.limit(TERMINATE_LIMIT_SECONDS):
@@ -233,22 +235,17 @@ def _await_end(api: Client, left: set[str], clock: Clock, began: float) -> None:
         clock.sleep(POLL_SECONDS * clock.scale)
 
 
-def terminate_strays(api: Client, stack_id: str, clock: Clock, *, ruleset: str = "") -> None:
+def terminate_strays(api: Client, stack_id: str, clock: Clock) -> None:
     """End a stack's instances that are not in any state: the replies to their launches were lost.
 
-    All instances that its state knows are gone by now. With a firewall ruleset, only those that
-    use it are ended.
+    All instances that its state knows are gone by now.
     """
     found = [
         m.id
         for m in api.instances()
-        if identity.is_of(m.tags, stack_id)
-        and (not ruleset or ruleset in {each.id for each in m.firewall_rulesets or ()})
-        and m.status != "terminated"
+        if identity.is_of(m.tags, stack_id) and m.status != "terminated"
     ]
-    if found:
-        say(f"Ending {', '.join(found)}: of this stack, but in no state")
-        terminate(api, found, clock)
+    terminate(api, found, clock, "of this stack, but in no state")
 
 
 def await_active(
@@ -283,9 +280,8 @@ def await_active(
         waiting = {id_: text for id_, text in status.items() if text != "active"}
         if not waiting:
             found = {id_: there[id_] for id_ in ids}
-            if twins := _twins(found, there.values()):
-                say(f"Ending {', '.join(twins)}: launched twice, since a reply was lost")
-                terminate(api, twins, clock)
+            twins = _twins(found, there.values())
+            terminate(api, twins, clock, "launched twice, since a reply was lost")
             return found
         if now - began >= limit_seconds:
             raise _given_up(api, waiting, f"after {limit_seconds / 60:g} min", clock)
@@ -315,6 +311,15 @@ def live(machines: Iterable[Machine], stack_id: str) -> list[Machine]:
     return [m for m in machines if identity.is_of(m.tags, stack_id) and m.status not in ENDED]
 
 
+def look_up(api: Client, id_: str) -> Machine | None:
+    """Return an instance, None if it has ended or is ending."""
+    try:
+        machine = api.instance(id_)
+    except NotFoundError:
+        return None
+    return None if machine.status in ENDED else machine
+
+
 def _take_over(
     api: Client, order: Order, machines: Iterable[Machine], clock: Clock
 ) -> tuple[str, Pick] | None:
@@ -322,9 +327,7 @@ def _take_over(
     fitting = [(machine.id, pick) for machine in mine if (pick := _pick_of(machine, order))]
     kept = fitting[0] if fitting else None
     superfluous = [machine.id for machine in mine if kept is None or machine.id != kept[0]]
-    if superfluous:
-        say(f"Ending {', '.join(superfluous)}: left over from an earlier launch of {order.name}")
-        terminate(api, superfluous, clock)
+    terminate(api, superfluous, clock, f"left over from an earlier launch of {order.name}")
     if kept is not None:
         say(f"Taking over instance {kept[0]}, which an interrupted launch of {order.name} made")
     return kept
@@ -362,9 +365,8 @@ def _launch_at(api: Client, order: Order, pick: Pick, clock: Clock) -> str:
         id_ = api.launch(request)
     except (LostReplyError, ServerError) as error:
         say(f"the reply to the launch of {order.name} was lost; looking for the instance ({error})")
-        found = _look(api, order, clock)
-        # It was not found, so it is safe to repeat the launch; a second lost reply is an error.
-        id_ = found if found is not None else api.launch(request)
+        # Where it is not found, it is safe to repeat the launch; a second lost reply is an error.
+        id_ = _look(api, order, clock) or api.launch(request)
     say(f"Launched instance {order.name}: {id_}")
     return id_
 
@@ -399,8 +401,6 @@ def _begin_to_end(api: Client, ids: Iterable[str]) -> dict[str, LambdaError]:
             api.terminate(id_)
         except AccessError:
             raise
-        except NotFoundError:
-            pass
         except LambdaError as error:
             if not _has_ended(api, id_):
                 refused[id_] = error

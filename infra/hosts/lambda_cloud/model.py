@@ -67,12 +67,6 @@ class Tag(Reply):
     value: str
 
 
-class Ruleset(Reply):
-    """A firewall ruleset, as an instance names it."""
-
-    id: str
-
-
 class Machine(Reply):
     """An instance.
 
@@ -92,7 +86,6 @@ class Machine(Reply):
     instance_type: str = _at("instance_type", "name")
     price_cents_per_hour: int = _at("instance_type", "price_cents_per_hour")
     tag_list: list[Tag] | None = Field(None, validation_alias="tags")
-    firewall_rulesets: list[Ruleset] | None = None
 
     @property
     def tags(self) -> dict[str, str]:
@@ -106,14 +99,8 @@ class Launched(Reply):
     instance_ids: list[str] = Field(min_length=1, max_length=1)
 
 
-class Terminated(Reply):
-    """The instances that begin to end."""
-
-    terminated_instances: list[Machine]
-
-
 class Nothing(Reply):
-    """An answer that says nothing but success."""
+    """An answer of which nothing is needed but success."""
 
 
 class SshKey(Reply):

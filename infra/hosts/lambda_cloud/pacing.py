@@ -13,8 +13,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 
@@ -26,7 +26,6 @@ from infra.hosts.lambda_cloud.errors import (
     ServerError,
     UnreachableError,
 )
-from infra.hosts.lambda_cloud.model import Envelope
 
 # The API's bounds are 1 s and 12 s: what leaves here that far apart may arrive closer together.
 REQUEST_SECONDS = 1.05
@@ -36,8 +35,6 @@ BACK_OFF_SECONDS = 1.0  # before the first repetition; doubles
 BACK_OFF_LIMIT_SECONDS = 30.0
 REPETITIONS = 3  # of a call that changes nothing
 SCALE = "TRAINYARD_LAMBDA_PACE"
-
-T = TypeVar("T")
 
 
 class _Gate:
@@ -154,13 +151,7 @@ class PacedClient(Client):
         super().__init__(api_key, base_url, transport)
         self._sleep, self._pace = sleep, pace
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        form: type[Envelope[T]],
-        body: Mapping[str, Any] | None = None,
-    ) -> T:
+    def _call(self, method: str, path: str, *rest: Any) -> Any:
         """Send a request, and repeat it if allowed; see Client."""
         pace, budget, launch = self._pace, BUDGET_SECONDS * self._pace.scale, path == LAUNCH
         waited = 0.0  # for refusals only: a launch may have queued for minutes before its first
@@ -168,11 +159,15 @@ class PacedClient(Client):
         while True:
             pace.wait(self._sleep, launch=launch)
             try:
-                return super()._call(method, path, form, body)
+                return super()._call(method, path, *rest)
             except RateLimitedError as error:
                 delay = (error.retry_after or 0.0) + pace.back_off(refused)
                 if waited + delay > budget:
-                    text = f"{error}. {_given_up(waited, delay, budget)}"
+                    text = (
+                        f"{error}. Waited {waited:.0f} s and would have to wait {delay:.0f} s "
+                        f"more, the limit is {budget:.0f} s: something else uses the account "
+                        "(another stack, a script, the dashboard). End that or try again later"
+                    )
                     raise RateLimitedError(text, status=error.status, code=error.code) from None
                 pace.hold(delay, launch=launch)
                 waited += delay
@@ -188,11 +183,3 @@ class PacedClient(Client):
                 self._sleep(pace.back_off(failed))
                 failed += 1
                 waited, refused, unsent = 0.0, 0, 0  # each repetition is a request of its own
-
-
-def _given_up(waited: float, delay: float, budget: float) -> str:
-    return (
-        f"Waited {waited:.0f} s and would have to wait {delay:.0f} s more, the limit is "
-        f"{budget:.0f} s: something else uses the account (another stack, a script, the "
-        "dashboard). End that or try again later"
-    )

@@ -17,6 +17,6 @@ def declare(settings: Settings, _stack: str) -> Stack:
     """Declare the runtime; see `infra/hosts/target.py`."""
     # Not at the top: other stacks would pay for imports that they do not need.
     from infra.hosts import target  # noqa: PLC0415
-    from infra.hosts.lambda_cloud.fleet import LambdaFleet  # noqa: PLC0415
+    from infra.hosts.lambda_cloud import fleet  # noqa: PLC0415
 
-    return target.hosts(settings, partial(LambdaFleet, cast("LambdaCloud", settings.fleet)))
+    return target.hosts(settings, partial(fleet.declare, cast("LambdaCloud", settings.fleet)))

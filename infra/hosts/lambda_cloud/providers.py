@@ -6,24 +6,23 @@ a call is made, and is not part of any property.
 """
 
 import contextlib
-import re
+import itertools
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pulumi import dynamic
-from pulumi.output import Unknown
-from pulumi.runtime import rpc
 
-from cluster.provider import Provider
 from infra import backend
-from infra.cancellation import Cancellation
+from infra.cancellation import WaitingProvider
 from infra.hosts import key_pair
 from infra.hosts.key_pair import KeyPair
 from infra.hosts.lambda_cloud import API_KEY, identity, keys, machines
 from infra.hosts.lambda_cloud.account import KEY_VARIABLES, open_account
-from infra.hosts.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, bound_of, choose
+from infra.hosts.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, choose
 from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import (
     AccessError,
@@ -35,12 +34,10 @@ from infra.hosts.lambda_cloud.errors import (
 )
 from infra.hosts.lambda_cloud.machines import Order
 from infra.hosts.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
-from infra.provided import say
+from infra.provided import has_unknown, say
 from trainyard.access.key_file import KeyFileError
 from trainyard.access.ssh_run import agent_holds
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-FILE_SYSTEM_NAME = re.compile(r"[A-Za-z][0-9A-Za-z-]{0,59}")
 EVERYBODY = "0.0.0.0/0"
 STACK_ID_BYTES = 4
 IN_USE_STEP_SECONDS = 5.0
@@ -49,25 +46,17 @@ IN_USE_LIMIT_SECONDS = 5 * 60.0  # the API takes a while to notice that an insta
 Props = dict[str, Any]
 
 
-class _Provider(Provider):
+class _Provider(WaitingProvider):
     """The base of all providers here. Pickled without any attribute: configure makes them."""
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:
         """Take the API key from the stack's config, where the environment may have none."""
-        self._key = req.config.get(API_KEY)
-        self._cancellation = Cancellation()
-        self._opened: Client | None = None
         super().configure(req)
+        self._key = req.config.get(API_KEY)
 
-    def cancel(self) -> None:
-        """End the waits of all operations under way."""
-        self._cancellation.cancel()
-
-    @property
+    @cached_property
     def _api(self) -> Client:
-        if self._opened is None:
-            self._opened = open_account(self._key, self._cancellation.sleep)
-        return self._opened
+        return open_account(self._key, self._cancellation.sleep)
 
     @property
     def _clock(self) -> machines.Clock:
@@ -117,7 +106,7 @@ class ChoiceProvider(_Provider):
         The choice holds for as long as the account has an instance of the stack where it says, and
         the settings still name it: a later `up` never moves a live cluster.
         """
-        if _unknown(news, *(key for key in news if key != "stackId")):
+        if has_unknown({key: value for key, value in news.items() if key != "stackId"}):
             return dynamic.CheckResult(news, [])
         try:
             request = InstanceRequest.model_validate(news)
@@ -140,38 +129,27 @@ class ChoiceProvider(_Provider):
         }
         return dynamic.CheckResult({**news, **chosen}, [])
 
-    def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
-        """Another choice is an update; instances decide whether to be replaced."""
-        return dynamic.DiffResult(changes=_differ(_olds, _news))
-
     def create(self, props: Props) -> dynamic.CreateResult:
-        """Note the choice."""
+        """Note the choice; instances decide whether another one replaces them."""
         return dynamic.CreateResult("choice", props)
-
-    def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
-        """Note the choice."""
-        return dynamic.UpdateResult(_news)
 
     def _kept(self, olds: Props, news: Props, request: InstanceRequest) -> list[Pick] | None:
         """Return the picks to keep because instances live at one of them, None if none does."""
         old = [Pick.model_validate(each) for each in (olds or {}).get("choices") or ()]
-        if not old or _unknown(news, "stackId"):
+        if not old or has_unknown(news["stackId"]):
             return None
         live = machines.live(self._api.instances(), news["stackId"])
-        here = [pick for pick in old if any(machines.is_at(m, pick) for m in live)]
-        named = [pick for pick in here if request.names(pick)]
+        named = [p for p in old if request.names(p) and any(machines.is_at(m, p) for m in live)]
         if not named:
             return None
-        if reason := request.over_budget(named[0].hourly_cost):
+        if excess := request.excess(named[0].hourly_cost):
             raise ChoiceError(
-                bound_of(reason),
-                f"{request.count} x {named[0]}, where the stack's instances are: {reason}; raise "
+                excess.setting,
+                f"{request.count} x {named[0]}, where the stack's instances are: {excess}; raise "
                 "it, ask for fewer instances, or destroy first",
             )
         return [
-            p
-            for p in old
-            if p in named or (request.names(p) and not request.over_budget(p.hourly_cost))
+            p for p in old if p in named or (request.names(p) and not request.excess(p.hourly_cost))
         ]
 
 
@@ -182,9 +160,11 @@ class SshKeyProvider(_Provider):
     made the pair as well: an interrupted create recognizes its own.
     """
 
+    replaces = ("name", "keyFile")
+
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         """Check the file if it exists: nobody could log in to an instance that is billed."""
-        path, fault = keys.expand(news["keyFile"]), ""
+        path, fault = Path(news["keyFile"]).expanduser(), ""
         try:
             pair = keys.read(path)
         except KeyFileError as error:
@@ -200,10 +180,7 @@ class SshKeyProvider(_Provider):
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """Another name or file is another key; instances have to be launched with it."""
-        changed = [key for key in ("name", "keyFile") if _olds[key] != _news[key]]
-        return dynamic.DiffResult(
-            changes=bool(changed), replaces=changed, delete_before_replace=True
-        )
+        return super().diff(_id, _olds, {key: _news[key] for key in self.replaces})
 
     def create(self, props: Props) -> dynamic.CreateResult:
         """Adopt the key, or upload the public key of the file, or make both.
@@ -212,7 +189,7 @@ class SshKeyProvider(_Provider):
             KeyFileError: account and file do not belong together.
         """
         name, stack_id = props["name"], props["stackId"]
-        path = keys.expand(props["keyFile"])
+        path = Path(props["keyFile"]).expanduser()
         pair, held = keys.read(path), self._held(name)
         if held is not None and pair is None and _is_of(held, stack_id):
             self._api.delete_ssh_key(held.id)  # of an interrupted create; its file is missing
@@ -236,7 +213,7 @@ class SshKeyProvider(_Provider):
 
     def find(self, props: Props) -> dynamic.CreateResult | None:
         """Return the key that an interrupted create put into the account, if its file is there."""
-        held, path = self._held(props["name"]), keys.expand(props["keyFile"])
+        held, path = self._held(props["name"]), Path(props["keyFile"]).expanduser()
         if held is None or not _is_of(held, props["stackId"]) or (pair := keys.read(path)) is None:
             return None
         return _key_result(props, held, _matching(held, pair, path))
@@ -256,7 +233,7 @@ class SshKeyProvider(_Provider):
         held = self._held(_props["name"])
         if held is not None and held.id == _id:
             self._api.delete_ssh_key(_id)
-        path = keys.expand(_props["keyFile"])
+        path = Path(_props["keyFile"]).expanduser()
         if _props["fileOwned"] and keys.remove(path, _props["privateKey"]):
             say(f"Removed {path}")
 
@@ -279,20 +256,15 @@ class FirewallRulesetProvider(_Provider):
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         """Say which ports are open to whom, in the preview too."""
-        sources: dict[str, list[str]] = {}
-        for rule in news["rules"]:
-            first, last = rule["firstPort"], rule["lastPort"]
-            ports = f"port {first:g}" if first == last else f"ports {first:g} to {last:g}"
-            title = f"{rule['description']} ({ports})"
-            sources.setdefault(title, []).append(rule["sourceNetwork"])
-        for title, networks in sources.items():
+        for title, rules in itertools.groupby(news["rules"], _title):
+            networks = [rule["sourceNetwork"] for rule in rules]
             everybody = "EVERYBODY: " if EVERYBODY in networks else ""
             say(f"{title} is open to {everybody}{', '.join(networks)}")
         return dynamic.CheckResult(news, [])
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """Rules and regions change in place: a new ruleset would need new instances."""
-        lacking = bool(_unknown(_news, "regions")) or not {*_news["regions"]} <= {*_olds["ids"]}
+        lacking = has_unknown(_news["regions"]) or not {*_news["regions"]} <= {*_olds["ids"]}
         return dynamic.DiffResult(changes=lacking or _rules(_olds) != _rules(_news))
 
     def create(self, props: Props) -> dynamic.CreateResult:
@@ -324,29 +296,21 @@ class FirewallRulesetProvider(_Provider):
 
     def delete(self, _id: str, _props: Props) -> None:
         """Remove the rulesets, once no instance uses them."""
+        machines.terminate_strays(self._api, _props["stackId"], self._clock)
         for ruleset_id in _props["ids"].values():
-            machines.terminate_strays(self._api, _props["stackId"], self._clock, ruleset=ruleset_id)
             _when_unused(ruleset_id, self._api.delete_firewall_ruleset, self._clock)
 
     def _write(self, props: Props) -> dict[str, str]:
         held, rules = self._held(props), _rules(props)
-        ids = {}
-        for region in props["regions"]:
-            ruleset = held.get(region)
-            if ruleset is None:
-                name = identity.resource_name(
-                    project=props["project"],
-                    stack=props["stack"],
-                    mark=identity.Mark(stack=props["stackId"], backend=props["backendId"]),
-                    suffix=region,
-                )
-                ruleset = self._api.create_firewall_ruleset(name, region, rules)
-            ids[region] = ruleset.id
-        for region, ruleset in held.items():
+        for ruleset in held.values():
             if ruleset.rules != rules:
                 self._api.update_firewall_ruleset(ruleset.id, rules, ruleset.name)
-            ids[region] = ruleset.id
-        return ids
+        mark = identity.Mark(stack=props["stackId"], backend=props["backendId"])
+        for region in props["regions"]:
+            if region not in held:
+                name = identity.resource_name(props["name"], mark, region)
+                held[region] = self._api.create_firewall_ruleset(name, region, rules)
+        return {region: ruleset.id for region, ruleset in held.items()}
 
     def _held(self, props: Props) -> dict[str, FirewallRuleset]:
         return {
@@ -358,15 +322,6 @@ class FirewallRulesetProvider(_Provider):
 
 class FileSystemProvider(_Provider):
     """A file system that instances mount. It holds the user's data: kept unless told otherwise."""
-
-    def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
-        """Check the name."""
-        name = news["name"]
-        if FILE_SYSTEM_NAME.fullmatch(name):
-            return dynamic.CheckResult(news, [])
-        bound = "use a letter, then letters, digits and -, 60 at most"
-        text = f"{name!r} is not a name of a file system; {bound}"
-        return dynamic.CheckResult(news, [dynamic.CheckFailure("name", text)])
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """Another name or region is another file system; whether it is kept is only noted."""
@@ -419,14 +374,7 @@ class InstanceProvider(_Provider):
     instances, and the choice stays. The outputs tell where the instance is.
     """
 
-    def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
-        """Check the name, which a long or odd name of project or stack may spoil."""
-        name = news["name"]
-        if NAME.fullmatch(name):
-            return dynamic.CheckResult(news, [])
-        shown = name if len(name) <= 64 else f"{name[:64]}…"
-        text = f"{shown!r} is not a valid name; use letters, digits, '.', '_' and '-', at most 64"
-        return dynamic.CheckResult(news, [dynamic.CheckFailure("name", text)])
+    replaces = ("sshKeyName", "hostname", "fileSystemMounts", "stackId", "node")
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """A live instance can get another name, nothing else.
@@ -434,29 +382,26 @@ class InstanceProvider(_Provider):
         Tags and user data cannot change on a live instance, and a change of them must not
         replace one: they count from the next launch on.
         """
-        replaces = [
-            key
-            for key in ("sshKeyName", "hostname", "fileSystemMounts", "stackId", "node")
-            if _olds[key] != _news[key]
-            # A stack keeps its id: unknown means that its Account is about to change otherwise.
-            and not (key == "stackId" and _unknown(_news, key))
-        ]
+        compared = {key: _news[key] for key in (*self.replaces, "name", "ttlHours")}
+        # A stack keeps its id: unknown means that its Account is about to change otherwise.
+        if has_unknown(_news["stackId"]):
+            del compared["stackId"]
+        found = super().diff(_id, _olds, compared)
+        found.replaces = replaces = [*(found.replaces or ())]
         here = _olds["instanceType"], _olds["region"]
         # Values that a preview does not know yet must not announce that machines will be lost.
-        if not _unknown(_news, "choices") and here not in [
+        if not has_unknown(_news["choices"]) and here not in [
             (each["instanceType"], each["region"]) for each in _news["choices"]
         ]:
             replaces.append("choices")
-        if not _unknown(_news, "firewallRulesetIds"):
+        if not has_unknown(_news["firewallRulesetIds"]):
             ruleset = _news["firewallRulesetIds"].get(_olds["region"], "")
             if ruleset != _olds["firewallRulesetId"]:
                 replaces.append("firewallRulesetIds")
         if not _olds["healthy"]:
             replaces.append("healthy")
-        noted = any(_olds[key] != _news[key] for key in ("name", "ttlHours"))
-        return dynamic.DiffResult(
-            changes=bool(replaces) or noted, replaces=replaces, delete_before_replace=True
-        )
+        found.changes = found.changes or bool(replaces)
+        return found
 
     def create(self, props: Props) -> dynamic.CreateResult:
         """Launch the instance, or take over the one that an interrupted create launched."""
@@ -470,11 +415,8 @@ class InstanceProvider(_Provider):
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Ask for the instance; one that has ended is gone, an unhealthy one is to be replaced."""
-        try:
-            machine = self._api.instance(id_)
-        except NotFoundError:
-            return dynamic.ReadResult("", {})
-        if machine.status in machines.ENDED:
+        machine = machines.look_up(self._api, id_)
+        if machine is None:
             return dynamic.ReadResult("", {})
         healthy = machine.status not in machines.DEAD
         return dynamic.ReadResult(id_, {**props, "name": machine.name, "healthy": healthy})
@@ -497,12 +439,16 @@ class ActiveProvider(_Provider):
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """Wait again when there are other instances, or one has lost its address."""
         there = {id_ for id_, address in _olds["addresses"].items() if address["ip"]}
-        lacking = bool(_unknown(_news, "instanceIds")) or not there.issuperset(_news["instanceIds"])
-        return dynamic.DiffResult(changes=lacking or _differ(_olds, _news))
+        found = super().diff(_id, _olds, _news)
+        found.changes = found.changes or not there.issuperset(_news["instanceIds"])
+        return found
 
     def create(self, props: Props) -> dynamic.CreateResult:
         """Wait."""
-        return dynamic.CreateResult("active", self._wait(props))
+        limit = float(props["timeoutMinutes"]) * 60
+        found = machines.await_active(self._api, props["instanceIds"], limit, self._clock)
+        addresses = {id_: _address(machine) for id_, machine in found.items()}
+        return dynamic.CreateResult("active", {**props, "addresses": addresses})
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Read the addresses again; without those of instances that are gone."""
@@ -510,34 +456,9 @@ class ActiveProvider(_Provider):
         found = {i: _address(there[i]) for i in props["instanceIds"] if i in there}
         return dynamic.ReadResult(id_, {**props, "addresses": found})
 
-    def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
-        """Wait."""
-        return dynamic.UpdateResult(self._wait(_news))
-
-    def _wait(self, props: Props) -> Props:
-        limit = float(props["timeoutMinutes"]) * 60
-        found = machines.await_active(self._api, props["instanceIds"], limit, self._clock)
-        return {**props, "addresses": {id_: _address(m) for id_, m in found.items()}}
-
 
 def _backend_id(props: Props) -> str:
     return backend.find(backend.project_folder()).draw_id(props["organization"])
-
-
-def _differ(olds: Props, news: Props) -> bool:
-    return any(olds.get(key) != news[key] for key in news)
-
-
-def _unknown(props: Mapping[str, Any], *names: str) -> list[str]:
-    """Return the properties that a preview does not know."""
-    return [name for name in names if _holds_unknown(props.get(name))]
-
-
-def _holds_unknown(value: Any) -> bool:
-    if isinstance(value, (dict, list)):
-        return any(map(_holds_unknown, value.values() if isinstance(value, dict) else value))
-    # Pulumi's host of dynamic providers has an object for it, the embedded engine its sentinel.
-    return isinstance(value, Unknown) or bool(value == rpc.UNKNOWN)
 
 
 def _failure(error: LambdaError) -> dynamic.CheckFailure:
@@ -590,6 +511,12 @@ def _key_result(props: Props, held: SshKey, pair: KeyPair) -> dynamic.CreateResu
     marks = {"owned": owned, "fileOwned": owned and identity.mark_in_key(held.public_key).generated}
     drawn = {"publicKey": pair.public, "privateKey": pair.private}
     return dynamic.CreateResult(held.id, {**props, **drawn, **marks})
+
+
+def _title(rule: Props) -> str:
+    first, last = rule["firstPort"], rule["lastPort"]
+    ports = f"port {first:g}" if first == last else f"ports {first:g} to {last:g}"
+    return f"{rule['description']} ({ports})"
 
 
 def _rules(props: Props) -> list[FirewallRule]:

@@ -9,33 +9,17 @@ docstring names; stackId and backendId are those of the Account.
 from typing import Any, ClassVar
 
 import pulumi
-from pulumi import dynamic
 
+from cluster.provider import Resource
 from infra.hosts.lambda_cloud import providers
 
 Props = dict[str, Any]
 
 
-class Resource(dynamic.Resource):
-    """The base of all: its annotations are the outputs."""
-
-    _kind: ClassVar[type[dynamic.ResourceProvider]]
-    _secret: ClassVar[list[str]] = []
-
-    def __init__(self, name: str, props: Props, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare it; see the class for props."""
-        outputs = [key for key in type(self).__annotations__ if not key.startswith("_")]
-        secret = pulumi.ResourceOptions(additional_secret_outputs=self._secret)
-        super().__init__(
-            self._kind(),
-            name,
-            {**dict.fromkeys(outputs), **props},
-            pulumi.ResourceOptions.merge(opts, secret),
-        )
-
-
 class Account(Resource, module="lambda", name="Account"):
     """A stack's part of the account. Deleted last: it then makes sure that nothing is left.
+
+    From organization, project and stack.
 
     Attributes:
         stackId: 8 hexadecimal characters that mark all things of the stack.
@@ -45,11 +29,6 @@ class Account(Resource, module="lambda", name="Account"):
     _kind = providers.AccountProvider
     stackId: pulumi.Output[str]
     backendId: pulumi.Output[str]
-
-    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare it; a stack has one."""
-        stack = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
-        super().__init__(name, {"organization": pulumi.get_organization(), **stack}, opts)
 
 
 class Choice(Resource, module="lambda", name="Choice"):
@@ -94,8 +73,8 @@ class SshKey(Resource, module="lambda", name="SshKey"):
 class FirewallRuleset(Resource, module="lambda", name="FirewallRuleset"):
     """Rules for the stack's own instances; the account's global ones are never touched.
 
-    From stackId, backendId, regions (of a Choice), and rules, each with protocol, sourceNetwork
-    (CIDR), firstPort, lastPort and description.
+    From stackId, backendId, name (in those of the rulesets), regions (of a Choice), and rules, each
+    with protocol, sourceNetwork (CIDR), firstPort, lastPort and description.
 
     Attributes:
         ids: id of the ruleset in each region.
@@ -103,11 +82,6 @@ class FirewallRuleset(Resource, module="lambda", name="FirewallRuleset"):
 
     _kind = providers.FirewallRulesetProvider
     ids: pulumi.Output[dict[str, str]]
-
-    def __init__(self, name: str, props: Props, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare rulesets, whose names tell project and stack."""
-        own = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
-        super().__init__(name, {**own, **props}, opts)
 
 
 class FileSystem(Resource, module="lambda", name="FileSystem"):
@@ -128,7 +102,7 @@ class FileSystem(Resource, module="lambda", name="FileSystem"):
 class Instance(Resource, module="lambda", name="Instance"):
     """One instance; its id is there at once, its address only from Active.
 
-    From machines.Order; userData is kept as a secret.
+    From machines.Order; userData has to be a secret.
 
     Attributes:
         instanceType: the launched type.
@@ -146,10 +120,6 @@ class Instance(Resource, module="lambda", name="Instance"):
     launchedAt: pulumi.Output[str]
     firewallRulesetId: pulumi.Output[str]
     healthy: pulumi.Output[bool]
-
-    def __init__(self, name: str, props: Props, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare an instance."""
-        super().__init__(name, {**props, "userData": pulumi.Output.secret(props["userData"])}, opts)
 
 
 class Active(Resource, module="lambda", name="Active"):

@@ -17,7 +17,16 @@ from infra.node_settings import GROUPS, NodeGroup
 SETTING = "lambdaCloud"
 INSTANCE = "instanceId"
 # As the API takes them; nothing else reaches a command line, a file or another machine.
-MOUNT_POINT = r"(?:/home|/lambda/nfs|/data)(?:/[A-Za-z0-9-]+)*"
+FILE_SYSTEM = matching(
+    r"[a-zA-Z][0-9a-zA-Z-]{0,59}",
+    "must be letters, digits and hyphens after a letter, at most 60",
+    "choose such a name",
+)
+MOUNT_POINT = matching(
+    r"(?:/home|/lambda/nfs|/data)(?:/[A-Za-z0-9-]+)*",
+    "must be a path below /home, /lambda/nfs or /data of letters, digits and -",
+    "write one such as /lambda/nfs/data",
+)
 OF_NAME = "must be a name of lowercase letters, digits and _ or -"
 
 
@@ -60,24 +69,7 @@ class LambdaCloud(Model):
     ] = "trainyard"
     boot_timeout_minutes: Annotated[int, whole(1, 180)] = 30
     file_systems: Annotated[
-        dict[
-            Annotated[
-                str,
-                matching(
-                    r"[a-zA-Z]+[0-9a-zA-Z-]{0,59}",
-                    "must be letters, digits and hyphens after a letter, at most 60",
-                    "choose such a name",
-                ),
-            ],
-            Annotated[
-                str,
-                matching(
-                    MOUNT_POINT,
-                    "must be a path below /home, /lambda/nfs or /data of letters, digits and -",
-                    "write one such as /lambda/nfs/data",
-                ),
-            ],
-        ],
+        dict[Annotated[str, FILE_SYSTEM], Annotated[str, MOUNT_POINT]],
         Meaning("must be an object", "write {name: /mount}"),
     ] = Field(default={})
 

@@ -10,7 +10,7 @@ import pulumi
 
 from infra.hosts import probe
 from infra.hosts.fleet import Declared, FleetArgs, Login
-from infra.hosts.machine import Group, Machine
+from infra.hosts.machine import Machine
 from infra.hosts.probe import Facts
 from infra.hosts.ssh.settings import SshHost
 from trainyard.access.ssh import Connection, SshError
@@ -19,48 +19,24 @@ from trainyard.access.ssh_run import read_key
 PARALLEL = 16
 
 
-class SshFleet:
-    """The hosts of a stack; nothing has to be declared for them.
+def inspect(hosts: Sequence[SshHost], args: FleetArgs) -> Declared:
+    """Return the hosts of a stack; nothing has to be declared for them.
 
-    Attributes:
-        groups: as the hosts name them, the head's first.
+    Args:
+        hosts: as they are set, the head's first.
+        args: the stack's requirements.
+
+    Raises:
+        pulumi.RunError: some cannot be used; the message has a line for each fault.
     """
-
-    groups: Sequence[Group]
-
-    def __init__(self, hosts: Sequence[SshHost], args: FleetArgs) -> None:
-        """Inspect hosts.
-
-        Args:
-            hosts: as they are set, the head's first.
-            args: the stack's requirements.
-
-        Raises:
-            pulumi.RunError: some cannot be used; the message has a line for each fault.
-        """
-        labels = [host.group for host in hosts]
-        groups = {
-            label: Group(
-                name="host",
-                type={},
-                count=labels.count(label),
-                resources=args.groups.get(label, args.resources),
-                label=label,
-            )
-            for label in dict.fromkeys(labels)
-        }
-        self.groups = list(groups.values())
-        self._login = Login(key_file=str(args.key_file or ""), hands_out_key=False)
-        self._machines = [
-            _machine(index, groups[host.group], host, connection, facts, args)
-            for index, (host, (connection, facts)) in enumerate(
-                zip(hosts, _look(hosts, args), strict=True)
-            )
-        ]
-
-    def declare(self) -> Declared:
-        """Return the machines."""
-        return Declared(machines=self._machines, login=self._login)
+    machines = [
+        _machine(index, host, connection, facts, args)
+        for index, (host, (connection, facts)) in enumerate(
+            zip(hosts, _look(hosts, args), strict=True)
+        )
+    ]
+    login = Login(key_file=str(args.key_file or ""), hands_out_key=False)
+    return Declared(machines=machines, login=login)
 
 
 def _look(hosts: Sequence[SshHost], args: FleetArgs) -> list[tuple[Connection, Facts]]:
@@ -102,12 +78,13 @@ def _look(hosts: Sequence[SshHost], args: FleetArgs) -> list[tuple[Connection, F
 
 
 def _machine(
-    number: int, group: Group, host: SshHost, connection: Connection, facts: Facts, args: FleetArgs
+    number: int, host: SshHost, connection: Connection, facts: Facts, args: FleetArgs
 ) -> Machine:
     return Machine(
         name=f"host-{number}",
         number=number,
-        group=group,
+        group=host.group,
+        worker=args.groups.get(host.group, args.worker),
         identity=connection.name,
         connection={
             "host": host.address,

@@ -17,6 +17,6 @@ def declare(settings: Settings, _stack: str) -> Stack:
     """Declare the runtime; see `infra/hosts/target.py`."""
     # Not at the top: other stacks would pay for imports that they do not need.
     from infra.hosts import target  # noqa: PLC0415
-    from infra.hosts.ssh.fleet import SshFleet  # noqa: PLC0415
+    from infra.hosts.ssh.fleet import inspect  # noqa: PLC0415
 
-    return target.hosts(settings, partial(SshFleet, cast("Hosts", settings.fleet).hosts))
+    return target.hosts(settings, partial(inspect, cast("Hosts", settings.fleet).hosts))

@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-import pulumi
 from pulumi import dynamic
-from pulumi.runtime.rpc import UNKNOWN
 
 from cluster import kuberay, late
-from cluster.provider import Provider
-from infra.provided import say
+from cluster.provider import Provider, Resource
+from infra.provided import has_unknown, say
 from infra.runtimes.kubernetes import pods
 from trainyard.access.kubectl import Cluster
 
@@ -94,10 +92,6 @@ class ObjectProvider(Provider):
             api.merge(CLAIM, identity(props)[-1], {"metadata": {"labels": {KEPT_LABEL: None}}})
         return dynamic.CreateResult("/".join(identity(props)), props)
 
-    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Apply it, also if it is gone."""
-        return dynamic.UpdateResult(self.create(news).outs)
-
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether it is there as it was applied; changes by hand are differences."""
         api = opened(props)
@@ -136,22 +130,15 @@ class ObjectProvider(Provider):
         _await_end(api, kind, name)
 
 
-class Object(dynamic.Resource, module="kubernetes", name="Object"):
-    """An object of a cluster."""
+class Object(Resource, module="kubernetes", name="Object"):
+    """An object of a cluster.
 
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare an object.
+    From cluster (kubeconfig, context, namespace, and the cluster's uid), owner (id of the stack),
+    manifest, secrets (of a Secret, texts by key; {} for others) and keep (whether it outlives the
+    stack).
+    """
 
-        Args:
-            name: of the resource.
-            props: cluster (kubeconfig, context, namespace, and the cluster's uid), owner (id of
-                the stack), manifest, secrets (of a Secret, texts by key; {} for others), keep
-                (whether it outlives the stack).
-            opts: of the resource.
-        """
-        super().__init__(ObjectProvider(), name, props, opts)
+    _kind = ObjectProvider
 
 
 def manifest(props: Mapping[str, Any]) -> Manifest:
@@ -174,15 +161,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def has_unknown(value: Any) -> bool:
-    """Return whether any part of a value is known only after an update."""
-    if isinstance(value, dict):
-        return any(has_unknown(each) for each in value.values())
-    if isinstance(value, list | tuple):
-        return any(has_unknown(each) for each in value)
-    return bool(value == UNKNOWN)
 
 
 def content(found: Mapping[str, Any]) -> Manifest:

@@ -14,9 +14,9 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import kuberay, late
-from cluster.provider import Provider
-from infra.cancellation import Cancellation
-from infra.provided import difference, say
+from cluster.provider import Resource
+from infra.cancellation import Cancellation, WaitingProvider
+from infra.provided import say
 from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import plain
 from infra.runtimes.kubernetes.pods import Pod, Trouble
@@ -42,20 +42,15 @@ class NotReadyError(Exception):
     """Something did not come up; the message says why, with the last lines of its log."""
 
 
-class ReadyProvider(Provider):
+class ReadyProvider(WaitingProvider):
     """Pods that are ready, or have ended well."""
-
-    def configure(self, req: dynamic.ConfigureRequest) -> None:
-        """Make the cancellation of waits, which cannot be stored; called once, first."""
-        super().configure(req)
-        self._cancellation = Cancellation()
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Wait again after a change, or if pods are not ready, as after a change by hand.
 
         The object itself is corrected by now, and its pods follow.
         """
-        found = difference(olds, news, replaces=[])
+        found = super().diff(_id, olds, news)
         found.changes = found.changes or not olds.get("ready", True) or not looks_ready(news)
         return found
 
@@ -64,36 +59,24 @@ class ReadyProvider(Provider):
         wait(props, self._cancellation)
         return dynamic.CreateResult(f"{props['kind']}/{props['name']}", {**props, "ready": True})
 
-    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Wait."""
-        wait(news, self._cancellation)
-        return dynamic.UpdateResult({**news, "ready": True})
-
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether it is ready."""
         return dynamic.ReadResult(id_, {**props, "ready": looks_ready(props)})
 
-    def cancel(self) -> None:
-        """End all waits: Ctrl-C."""
-        self._cancellation.cancel()
 
+class Ready(Resource, module="kubernetes", name="Ready"):
+    """The pods of an object, once they are ready.
 
-class Ready(dynamic.Resource, module="kubernetes", name="Ready"):
-    """The pods of an object, once they are ready."""
+    From cluster (as an Object has it), kind and name of the object, pods (labels of its pods), once
+    (whether they have to end), version (a text that changes when the object does) and timeout
+    (seconds).
 
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare a wait.
+    Attributes:
+        ready: whether they are ready now.
+    """
 
-        Args:
-            name: of the resource.
-            props: cluster (as an Object has it), kind and name of the object, pods (labels of its
-                pods), once (whether they have to end), version (a text that changes when the
-                object does), timeout (seconds).
-            opts: of the resource.
-        """
-        super().__init__(ReadyProvider(), name, {**props, "ready": None}, opts)
+    _kind = ReadyProvider
+    ready: pulumi.Output[bool]
 
 
 def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:

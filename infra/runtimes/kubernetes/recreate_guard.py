@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-import pulumi
 from pulumi import dynamic
 
 from cluster import kuberay, late
-from cluster.provider import Provider
-from infra.provided import FORCE, say
+from cluster.provider import Provider, Resource
+from infra.provided import FORCE, has_unknown, say
 from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import (
     apply,
-    has_unknown,
     identity,
     manifest,
     opened,
@@ -55,21 +53,14 @@ class RecreateGuardProvider(Provider):
         return dynamic.UpdateResult(news)
 
 
-class RecreateGuard(dynamic.Resource, module="kubernetes", name="RecreateGuard"):
-    """Keeps jobs from being lost to a change of a RayCluster."""
+class RecreateGuard(Resource, module="kubernetes", name="RecreateGuard"):
+    """Keeps jobs from being lost to a change of a RayCluster.
 
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare the guard.
+    From cluster, owner and manifest (as the Object of the RayCluster has them), secret (name of the
+    Secret with Ray's token) and dashboard (URL, for users).
+    """
 
-        Args:
-            name: of the resource.
-            props: cluster, owner and manifest (as the Object of the RayCluster has them), secret
-                (name of the Secret with Ray's token), dashboard (URL, for users).
-            opts: of the resource.
-        """
-        super().__init__(RecreateGuardProvider(), name, props, opts)
+    _kind = RecreateGuardProvider
 
 
 def _are_made_anew(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:

@@ -16,7 +16,8 @@ from infra.hosts.lambda_cloud.resources import (
 
 config = pulumi.Config()
 ttl = config.require_int("ttlHours")
-account = Account("account")
+own = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
+account = Account("account", {"organization": pulumi.get_organization(), **own})
 choice = Choice(
     "choice",
     {
@@ -26,7 +27,6 @@ choice = Choice(
         "maxHourlyCost": config.require_int("maxHourlyCost"),
         "budget": 0,
         "ttlHours": ttl,
-        "needFirewall": True,
     },
 )
 key = SshKey(
@@ -43,6 +43,7 @@ rulesets = FirewallRuleset(
     {
         "stackId": account.stackId,
         "backendId": account.backendId,
+        "name": "rented-dev",
         "regions": choice.regions,
         "rules": [
             {
@@ -71,13 +72,8 @@ instances = [
             "choices": choice.choices,
             "sshKeyName": key.name,
             "hostname": f"rented-{node}",
-            "tags": identity.tags(
-                project=pulumi.get_project(),
-                stack=pulumi.get_stack(),
-                owner=local.owner(),
-                backend=account.backendId,
-            ),
-            "userData": "#cloud-config\n# canary-user-data\n",
+            "tags": identity.tags(**own, owner=local.owner(), backend=account.backendId),
+            "userData": pulumi.Output.secret("#cloud-config\n# canary-user-data\n"),
             "firewallRulesetIds": rulesets.ids,
             "fileSystemMounts": mounts,
             "ttlHours": ttl,

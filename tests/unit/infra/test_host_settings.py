@@ -128,7 +128,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("lambdaCloud.bootTimeoutMinutes", _rent(bootTimeoutMinutes=0), "from 1 to 180"),
     ("lambdaCloud.bootTimeoutMinutes", _rent(bootTimeoutMinutes=200), "from 1 to 180"),
     ("lambdaCloud.fileSystems", _rent(fileSystems=["data"]), "must be an object"),
-    ("lambdaCloud.fileSystems.1data", _rent(fileSystems={"1data": "/data/x"}), "after a letter"),
+    *(
+        (f"lambdaCloud.fileSystems.{name}", _rent(fileSystems={name: "/data/x"}), "after a letter")
+        for name in ("1data", "data_1", "x" * 61)
+    ),
     ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "mnt"}), "must be a path below"),
     ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "/"}), "must be a path below"),
     (

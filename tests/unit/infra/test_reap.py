@@ -181,7 +181,7 @@ class Account:
 
     def firewall_rulesets(self):
         mark = identity.Mark(stack="ffffffff", backend=HERE)
-        name = identity.resource_name(project="p", stack="s", mark=mark, suffix="us-east-1")
+        name = identity.resource_name("p-s", mark, "us-east-1")
         found = {"id": "r", "name": name, "region": {"name": "us-east-1"}, "rules": []}
         return [FirewallRuleset.model_validate(found)]
 

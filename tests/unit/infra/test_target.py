@@ -613,7 +613,7 @@ def test_a_machine_without_an_end_has_no_deadline(run: Any, recorded: Any) -> No
     assert recorded.of_type("lambda:Deadline") == {}
     (choice,) = recorded.of_type("lambda:Choice").values()
     assert choice.inputs["candidates"] == [{"type": "gpu_1x_a10", "region": ""}]
-    assert (choice.inputs["need"], choice.inputs["count"]) == ({}, 1)
+    assert (choice.inputs["gpus"], choice.inputs["count"]) == (0, 1)
     assert exported["storageUrl"] == f"file://{cloud_init.HOME}/.local/share/trainyard/test/storage"
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from infra import host_settings
 from infra.hosts.fleet import FleetArgs
-from infra.hosts.ssh.fleet import SshFleet
+from infra.hosts.ssh.fleet import inspect
 from infra.hosts.ssh.settings import SshHost
 from tests.fakes.machines import Machines, NoMachinesError, root
 from trainyard.access import ssh_run as ssh
@@ -101,13 +101,13 @@ def look(connections, key_file):
     args = FleetArgs(
         base=".trainyard/test",
         python_environment="",
-        resources={},
+        worker={},
         key_file=key_file,
         allowed_cidrs=(),
         keep_data=True,
         owner="",
     )
-    return SshFleet(hosts, args).declare().machines
+    return inspect(hosts, args).machines
 
 
 # F38

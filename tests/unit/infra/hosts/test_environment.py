@@ -13,7 +13,7 @@ import pytest
 
 from infra.hosts import environment
 from infra.hosts.environment import install_script, remove_script
-from infra.hosts.machine import Group, Machine
+from infra.hosts.machine import Machine
 from infra.runtimes.folders import FolderMark
 
 ODD = 'a b\'s $(touch canary) "{x}" *'
@@ -42,7 +42,8 @@ def _machine(home: Path, **changes: Any) -> Machine:
     values: dict[str, Any] = {
         "name": "host-0",
         "number": 0,
-        "group": Group(name="host", type={}, count=1, resources={}),
+        "group": "",
+        "worker": {},
         "identity": "ada@host",
         "connection": {},
         "address": "10.0.0.4",

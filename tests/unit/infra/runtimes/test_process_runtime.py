@@ -9,7 +9,7 @@ import pytest
 
 from cluster.service import HealthCheck, Port, Service, Volume
 from infra.hosts.environment import prepare
-from infra.hosts.machine import Group, Machine
+from infra.hosts.machine import Machine
 from infra.runtimes.folders import FolderMark
 from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs, _ports
 
@@ -21,7 +21,8 @@ def _machine(index: int, **changes: Any) -> Machine:
     values: dict[str, Any] = {
         "name": f"host-{index}",
         "number": index,
-        "group": Group(name="host", type={}, count=1, resources={}),
+        "group": "",
+        "worker": {},
         "identity": f"ada@h{index}",
         "connection": {
             "host": f"h{index}",

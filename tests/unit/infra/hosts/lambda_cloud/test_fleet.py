@@ -7,6 +7,7 @@ import pytest
 from infra.hosts.lambda_cloud import fleet
 
 HOSTNAME = re.compile(r"[a-z0-9][0-9a-z-]{0,62}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,4 @@ HOSTNAME = re.compile(r"[a-z0-9][0-9a-z-]{0,62}")
 def test_any_stack_gives_a_host_name_that_the_api_takes(stack: str, name: str) -> None:  # F39
     assert fleet._hostname(stack, 0) == name
     assert HOSTNAME.fullmatch(fleet._hostname(stack, 63))
+    assert NAME.fullmatch(fleet._name(f"trainyard-{stack}", 63))

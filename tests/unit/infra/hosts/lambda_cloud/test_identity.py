@@ -16,9 +16,7 @@ BACKEND = "4567cdef"
 @example(project="p", stack="deadbeef-on")
 def test_the_ids_survive_in_a_name(project, stack):  # F46
     mark = Mark(stack=ID, backend=BACKEND)
-    name = identity.resource_name(
-        project=project, stack=stack, mark=mark, suffix="asia-northeast-1"
-    )
+    name = identity.resource_name(f"{project}-{stack}", mark, "asia-northeast-1")
     assert len(name) <= 64  # what the API takes
     assert identity.mark_in_name(name) == mark
 

@@ -292,14 +292,6 @@ def test_a_read_that_is_repeated_has_all_its_tries_anew():
     assert len(cloud.journal) == 10
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_key_is_not_tried_again(status):  # F1
-    cloud = Cloud(*[status] * 9)
-    with pytest.raises(LambdaError):
-        cloud.account.instance_types()
-    assert len(cloud.journal) == 1
-
-
 @pytest.mark.parametrize("call", READS.values(), ids=READS)
 def test_every_method_that_reads_is_repeated_after_a_fault(call):  # F6
     cloud = Cloud(*[502] * 9)

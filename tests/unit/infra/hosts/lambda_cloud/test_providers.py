@@ -68,11 +68,13 @@ def test_what_counts_from_the_next_launch_on(news):
 def test_what_needs_another_instance(news):
     diff = _diff(**news)
     assert diff.replaces == list(news)
+    assert diff.changes
     assert diff.delete_before_replace
 
 
 def test_an_ill_one_is_replaced():
-    assert _diff({"healthy": False}).replaces == ["healthy"]
+    diff = _diff({"healthy": False})
+    assert (diff.changes, diff.replaces) == (True, ["healthy"])
 
 
 @pytest.mark.parametrize("key", ["choices", "firewallRulesetIds"])
@@ -84,19 +86,15 @@ def test_more_choices_do_not_move_it():
     assert not _diff(choices=[CHOICE | {"region": "us-west-1"}, CHOICE]).changes
 
 
-@pytest.mark.parametrize(
-    "text", ["$(touch /tmp/pwn)", "a;b", "a\nb", "../x", "ü", "x" * 65, "", "-x", '"']
-)
-def test_names_that_a_shell_could_misread(text):  # F39
-    check = providers.InstanceProvider().check
-    assert check({}, INPUTS | {"name": text}).failures[0].property == "name"
-    assert check({}, INPUTS).failures == []
-
-
-@pytest.mark.parametrize("name", ["1data", "data_1", "x" * 61, ""])
-def test_names_of_file_systems(name):
-    failures = providers.FileSystemProvider().check({}, {"name": name}).failures
-    assert [failure.property for failure in failures] == ["name"]
+@pytest.mark.parametrize(("mode", "told"), [(0o644, "may be read by others"), (0o600, None)])
+def test_a_key_file_that_others_can_use_is_told_before_a_launch(tmp_path, mode, told):  # F38
+    path = tmp_path / "key.pem"
+    new_key(path, "")
+    path.chmod(mode)
+    news = {"name": "key", "keyFile": str(path)}
+    failures = providers.SshKeyProvider().check({}, news).failures
+    assert [failure.property for failure in failures] == (["keyFile"] if told else [])
+    assert not told or told in failures[0].reason
 
 
 @pytest.mark.parametrize("held", [True, False])

@@ -10,7 +10,7 @@ from infra.hosts import probe
 from infra.hosts.fleet import FleetArgs
 from infra.hosts.host_key import HostKeyProvider
 from infra.hosts.probe import Facts
-from infra.hosts.ssh.fleet import SshFleet
+from infra.hosts.ssh.fleet import inspect
 from infra.hosts.ssh.settings import SshHost
 from tests.host_facts import FACTS
 from trainyard.access.ssh import SshError
@@ -41,17 +41,17 @@ def _fleet(*hosts, key_file=None, python_environment=""):
     args = FleetArgs(
         base=".trainyard/lab-dev",
         python_environment=python_environment,
-        resources={"cpus": 3},
+        worker={"cpus": 3},
         key_file=key_file,
         allowed_cidrs=(),
         keep_data=True,
         owner="",
     )
-    return SshFleet(hosts, args)
+    return inspect(hosts, args)
 
 
 def _machines(*hosts, **changes):
-    return _fleet(*hosts, **changes).declare().machines
+    return _fleet(*hosts, **changes).machines
 
 
 def test_what_a_host_has_is_what_its_machine_offers(monkeypatch):
@@ -134,13 +134,10 @@ def test_a_key_file_that_cannot_be_used_names_the_setting(tmp_path):  # F38
         _machines(_host("a"), key_file=tmp_path / "none")
 
 
-def test_all_hosts_are_one_group(monkeypatch):
+def test_hosts_of_no_group_have_the_workers_fields(monkeypatch):
     monkeypatch.setattr(probe, "probe", lambda _: FACTS)
-    fleet = _fleet(_host("a"), _host("b"))
-    (group,) = fleet.groups
-    assert (group.name, group.type, group.count) == ("host", {}, 2)
-    assert group.resources == {"cpus": 3}
-    assert [machine.group for machine in fleet.declare().machines] == [group, group]
+    found = [(machine.group, machine.worker) for machine in _machines(_host("a"), _host("b"))]
+    assert found == [("", {"cpus": 3})] * 2
 
 
 def test_users_log_in_with_their_own_key_file_or_agent(monkeypatch, tmp_path):  # F35
@@ -149,7 +146,7 @@ def test_users_log_in_with_their_own_key_file_or_agent(monkeypatch, tmp_path):  
     path.write_text(HostKeyProvider().create({"name": "x"}).outs["privateKey"])
     path.chmod(0o600)
     for key_file, shown in ((path, str(path)), (None, "")):
-        declared = _fleet(_host("a"), key_file=key_file).declare()
+        declared = _fleet(_host("a"), key_file=key_file)
         output = declared.login.output(declared.machines[0])
         assert output["keyFile"] == declared.login.key_file == shown
         assert declared.expires_at == ""
