@@ -1,7 +1,7 @@
 """Run the fake cloud until SIGTERM or Ctrl-C.
 
 It first prints the variables with which a program uses it, one a line: LAMBDA_API_URL,
-LAMBDA_API_KEY and TRAINYARD_LAMBDA_PACE. Its account is controlled under /_fake/ (see server.py).
+LAMBDA_API_KEY and TRAINYARD_LAMBDA_PACE. /_fake/ shows its account (see server.py).
 """
 
 import argparse
@@ -9,20 +9,14 @@ import contextlib
 import signal
 import sys
 import threading
-from pathlib import Path
 
 from tests.fakes.lambda_cloud.cloud import FakeCloud
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fakes.lambda_cloud", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="on loopback; 0: any that is free")
-    parser.add_argument("--state", type=Path, help="file that keeps the account")
-    parser.add_argument("--api-key", help="the one that it takes; default: a new one")
     parser.add_argument("--pace", type=float, help="factor of the bounds; default: no bounds")
     parser.add_argument("--boot-seconds", type=float, default=0.0)
-    parser.add_argument("--terminate-seconds", type=float, default=0.0)
-    parser.add_argument("--quota", type=int, help="instances that there may be")
     parser.add_argument("--machines", action="store_true", help="network namespaces with sshd")
     given = vars(parser.parse_args())
     ended = threading.Event()

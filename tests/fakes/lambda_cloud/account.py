@@ -1,22 +1,18 @@
 """The account of the fake cloud: its content, and each operation's effects on it.
 
-Nothing here knows HTTP. Time is real, plus what a test adds to it; due changes happen when
-somebody looks. Several threads may use an account.
+Nothing here knows HTTP. Due changes happen when somebody looks. Several threads may use an account.
 """
 
 import contextlib
-import dataclasses
 import itertools
-import json
 import threading
 import time
 import traceback
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -27,9 +23,9 @@ from tests.fakes.lambda_cloud.machines_protocol import Machines
 MISSING = "global/object-does-not-exist"
 INVALID = "global/invalid-parameters"
 CAPACITY = "instance-operations/launch/insufficient-capacity"
-TERMINATED_SECONDS = 60.0  # that a boot which ended so is seen
 USER_DATA_LIMIT = 1_000_000  # characters
 SEE_LIST = "List what is there and try again."
+CREATED = "2026-11-21T12:00:00Z"
 
 
 class Refusal(Exception):  # noqa: N818 (the API's word for no)
@@ -43,21 +39,6 @@ class Refusal(Exception):  # noqa: N818 (the API's word for no)
         self.suggestion = suggestion
 
 
-@dataclass(frozen=True, kw_only=True)
-class Boot:
-    """How the boot of one instance ends.
-
-    Attributes:
-        outcome: its status then; stuck never ends.
-        seconds: how long it takes, None for what the account says.
-        ip_seconds: how long after that an address shows.
-    """
-
-    outcome: Literal["active", "unhealthy", "terminated", "preempted", "stuck"] = "active"
-    seconds: float | None = None
-    ip_seconds: float = 0.0
-
-
 @dataclass(kw_only=True)
 class Instance:
     """An instance.
@@ -65,9 +46,8 @@ class Instance:
     Attributes:
         mounts: ids of file systems by mount point.
         rulesets: ids.
-        due: when its status changes next, seconds of the account's clock.
-        ip_due: when its addresses show.
-        distortion: fields that the API shows in place of the true ones, however wrong.
+        outcome: its status after the boot; stuck never ends.
+        due: when its status changes next, seconds since the epoch.
     """
 
     id: str
@@ -83,10 +63,8 @@ class Instance:
     status: str = "booting"
     outcome: str = "active"
     due: float = 0.0
-    ip_due: float = 0.0
     ip: str = ""
     private_ip: str = ""
-    distortion: dict[str, Any] = field(default_factory=dict)
 
 
 class Account:
@@ -96,52 +74,31 @@ class Account:
         instances: by id, from the launch until the API no longer knows them.
         launched: ids of all instances that ever were.
         ssh_keys, file_systems, rulesets: by id, as the API shows them.
-        global_rules: the firewall rules of instances without a ruleset.
         types: as the API shows them, by name.
         capacity: instances that can still start, by type and region.
-        advertised: whether the API lists capacity, by type and region, where that is not the truth.
-        boots: how the boots of the next launches end; if empty, well.
+        boots: outcomes of the boots of the next launches; if empty, active.
         boot_seconds, terminate_seconds: how long it takes.
-        quota: the most instances, None for any number.
         machine_errors: tracebacks of the machines.
     """
 
-    def __init__(
-        self,
-        *,
-        boot_seconds: float = 0.0,
-        terminate_seconds: float = 0.0,
-        quota: int | None = None,
-        machines: Machines | None = None,
-        state: Path | None = None,
-    ) -> None:
+    def __init__(self, *, boot_seconds: float = 0.0, machines: Machines | None = None) -> None:
         self.lock = threading.RLock()
         self.instances: dict[str, Instance] = {}
         self.launched: list[str] = []
         self.ssh_keys: dict[str, dict[str, Any]] = {}
         self.file_systems: dict[str, dict[str, Any]] = {}
         self.rulesets: dict[str, dict[str, Any]] = {}
-        self.global_rules: list[dict[str, Any]] = [
-            _rule("tcp", [22, 22], "0.0.0.0/0", "SSH"),
-            _rule("icmp", None, "0.0.0.0/0", "ping"),
-        ]
         self.types = catalogue.types()
         self.capacity = catalogue.capacity()
-        self.advertised: dict[str, dict[str, bool]] = {}
-        self.boots: list[Boot] = []
+        self.boots: list[str] = []
         self.boot_seconds = boot_seconds
-        self.terminate_seconds = terminate_seconds
-        self.quota = quota
+        self.terminate_seconds = 0.0
         self.machine_errors: list[str] = []
-        self._offset = 0.0
         self._addresses = itertools.count(1)
         self._machines = machines
         self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="machine")
         self._booting: dict[str, Future[None]] = {}
         self._ending: dict[str, Future[None]] = {}
-        self._state = state
-        if state is not None and state.exists():
-            self._load(json.loads(state.read_text()))
 
     def close(self) -> None:
         """End all machines."""
@@ -152,15 +109,6 @@ class Account:
         self._threads.shutdown(wait=True)
 
     # The tests' operations.
-
-    def now(self) -> float:
-        return time.time() + self._offset
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass at once."""
-        with self.lock:
-            self._offset += seconds
-            self.settle()
 
     def add_instance(self, name: str, **fields: Any) -> Instance:
         """Put somebody's active instance into the account; not by way of the API."""
@@ -185,12 +133,6 @@ class Account:
         """Let an instance vanish as if somebody had ended it elsewhere."""
         with self.lock:
             self._remove(self.instances[id_])
-            self._save()
-
-    def distort(self, id_: str, **fields: Any) -> None:
-        """Let the API show an instance with other values than the true ones."""
-        with self.lock:
-            self.instances[id_].distortion |= fields
 
     def settle(self) -> None:
         """Make the due changes."""
@@ -207,7 +149,7 @@ class Account:
                 "regions_with_capacity_available": [
                     catalogue.region(region)
                     for region in catalogue.REGIONS
-                    if self._advertises(name, region)
+                    if self.capacity.get(name, {}).get(region, 0) > 0
                 ],
             }
             for name, entry in self.types.items()
@@ -227,14 +169,10 @@ class Account:
     def op_launch(self, _id: str, body: Any) -> Any:
         region, type_ = body["region_name"], body["instance_type_name"]
         mounts, rulesets, key = self._checked(body)
-        if self.quota is not None and len(self.instances) >= self.quota:
-            raise Refusal(400, "global/quota-exceeded", "Quota exceeded.", "Contact Support.")
         left = self.capacity.get(type_, {})
         if left.get(region, 0) < 1:
             raise Refusal(400, CAPACITY, "Not enough capacity to fulfill launch request.")
         left[region] -= 1
-        boot = self.boots.pop(0) if self.boots else Boot()
-        seconds = self.boot_seconds if boot.seconds is None else boot.seconds
         id_ = uuid.uuid4().hex
         instance = Instance(
             id=id_,
@@ -247,9 +185,8 @@ class Account:
             user_data=body.get("user_data", ""),
             mounts=mounts,
             rulesets=rulesets,
-            outcome=boot.outcome,
-            due=self.now() + seconds,
-            ip_due=self.now() + seconds + boot.ip_seconds,
+            outcome=self.boots.pop(0) if self.boots else "active",
+            due=time.time() + self.boot_seconds,
         )
         self.instances[id_] = instance
         self.launched.append(id_)
@@ -264,7 +201,7 @@ class Account:
         for instance in found:
             if instance.status not in ("terminating", "terminated"):
                 instance.status = "terminating"
-                instance.due = self.now() + self.terminate_seconds
+                instance.due = time.time() + self.terminate_seconds
                 self._end_machine(instance.id)
         return {"terminated_instances": [self._shown(instance) for instance in found]}
 
@@ -299,7 +236,7 @@ class Account:
             "id": uuid.uuid4().hex,
             "name": body["name"],
             "mount_point": f"/lambda/nfs/{body['name']}",
-            "created": self._timestamp(),
+            "created": CREATED,
             "created_by": {"id": "user-1", "email": "user@example.com", "status": "active"},
             "is_in_use": False,
             "region": catalogue.region(body["region"]),
@@ -324,7 +261,7 @@ class Account:
             "name": body["name"],
             "region": catalogue.region(body["region"]),
             "rules": body["rules"],
-            "created": self._timestamp(),
+            "created": CREATED,
         }
         self.rulesets[made["id"]] = made
         return self._shown_ruleset(made)
@@ -345,20 +282,12 @@ class Account:
         del self.rulesets[id_]
         return {}
 
-    def op_global_ruleset(self, _id: str, _body: Any) -> Any:
-        return {"id": "global", "name": "Global Firewall Rules", "rules": self.global_rules}
-
-    def op_update_global_ruleset(self, _id: str, body: Any) -> Any:
-        self.global_rules = body.get("rules", self.global_rules)
-        return self.op_global_ruleset(_id, body)
-
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the account for one operation, with all done that is due, and save it afterwards."""
+        """Hold the account for one operation, with all done that is due."""
         with self.lock:
             self.settle()
             yield
-            self._save()
 
     def _mounted(self) -> set[str]:
         return {id_ for each in self.instances.values() for id_ in each.mounts.values()}
@@ -390,10 +319,6 @@ class Account:
             if self.rulesets[id_]["region"]["name"] != region:
                 raise Refusal(400, INVALID, f"Firewall ruleset {id_} is not in {region}.")
         return mounts, rulesets, named[name]
-
-    def _advertises(self, type_: str, region: str) -> bool:
-        truth = self.capacity.get(type_, {}).get(region, 0) > 0
-        return self.advertised.get(type_, {}).get(region, truth)
 
     def _instance(self, id_: str) -> Instance:
         if id_ not in self.instances:
@@ -441,30 +366,22 @@ class Account:
             ]
         if instance.rulesets:
             shown["firewall_rulesets"] = [{"id": id_} for id_ in instance.rulesets]
-        if instance.ip and instance.status != "booting" and self.now() >= instance.ip_due:
+        if instance.ip and instance.status != "booting":
             shown |= {"ip": instance.ip, "private_ip": instance.private_ip}
-        if running:
-            token = f"jupyter-token-of-{instance.id}"
-            shown["jupyter_token"] = token
-            shown["jupyter_url"] = f"https://jupyter.example.com/?token={token}"
-        return shown | instance.distortion
+        return shown
 
     def _shown_ruleset(self, ruleset: dict[str, Any]) -> dict[str, Any]:
         users = [each.id for each in self.instances.values() if ruleset["id"] in each.rulesets]
         return ruleset | {"instance_ids": users}
 
     def _settle(self, instance: Instance) -> None:
-        if self.now() < instance.due:
+        if time.time() < instance.due:
             return
         if instance.status == "booting":
             booted = self._booting.get(instance.id)
             if instance.outcome == "stuck" or not (booted is None or booted.done()):
                 return
             instance.status = instance.outcome
-            if instance.status == "terminated":
-                # Visible for a while, even if others end in no time.
-                instance.due = self.now() + max(self.terminate_seconds, TERMINATED_SECONDS)
-                self._end_machine(instance.id)
         elif instance.status in ("terminating", "terminated"):
             ended = self._ending.get(instance.id)
             if ended is None or ended.done():
@@ -508,44 +425,3 @@ class Account:
         number = next(self._addresses)
         instance.ip = f"127.66.{number // 250}.{number % 250 + 1}"
         instance.private_ip = f"127.66.{128 + number // 250}.{number % 250 + 1}"
-
-    def _timestamp(self) -> str:
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now()))
-
-    def _save(self) -> None:
-        if self._state is None:
-            return
-        state = {key: getattr(self, key) for key in _SAVED} | {
-            "instances": [dataclasses.asdict(each) for each in self.instances.values()],
-            "offset": self._offset,
-        }
-        draft = self._state.with_name(f".{self._state.name}.new")
-        draft.write_text(json.dumps(state))
-        draft.replace(self._state)
-
-    def _load(self, state: dict[str, Any]) -> None:
-        for key in _SAVED:
-            setattr(self, key, state[key])
-        self.instances = {each["id"]: Instance(**each) for each in state["instances"]}
-        self._offset = state["offset"]
-        self._addresses = itertools.count(len(self.launched) + 1)
-
-
-_SAVED = (
-    "launched",
-    "ssh_keys",
-    "file_systems",
-    "rulesets",
-    "global_rules",
-    "types",
-    "capacity",
-    "advertised",
-    "boot_seconds",
-    "terminate_seconds",
-    "quota",
-)
-
-
-def _rule(protocol: str, ports: list[int] | None, network: str, text: str) -> dict[str, Any]:
-    rule = {"protocol": protocol, "source_network": network, "description": text}
-    return rule | ({} if ports is None else {"port_range": ports})

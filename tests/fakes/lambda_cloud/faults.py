@@ -1,8 +1,7 @@
 """Faults to order, each for some calls of an operation."""
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 HTML = "<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
@@ -10,11 +9,7 @@ HTML = "<html><head><title>502 Bad Gateway</title></head><body>nginx</body></htm
 STATUSES = {
     "global/invalid-api-key": 401,
     "global/account-inactive": 403,
-    "global/invalid-address": 403,
-    "global/object-does-not-exist": 404,
     "global/internal-error": 500,
-    "global/rate-limited": 429,
-    "provider/internal-unavailable": 503,
 }
 
 
@@ -30,22 +25,18 @@ class Fault:
 
     Attributes:
         operation: name of the client's method, or * for all.
-        action: respond with status and body; drop the connection; truncate the body; delay by
-            seconds.
+        action: respond with status and body; drop the connection; delay by seconds.
         commit: whether the request is carried out first.
         body: text, or an object for JSON.
-        skip: calls that go well first.
         times: calls that it hits; None means all.
     """
 
     operation: str
-    action: Literal["respond", "drop", "truncate", "delay"]
+    action: Literal["respond", "drop", "delay"]
     commit: bool = False
     status: int = 500
     body: str | dict[str, Any] = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    skip: int = 0
     times: int | None = 1
 
 
@@ -54,11 +45,11 @@ class Faults:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pending: list[list[Any]] = []  # fault, calls to skip, calls to hit
+        self._pending: list[list[Any]] = []  # fault, calls to hit
 
     def add(self, fault: Fault) -> None:
         with self._lock:
-            self._pending.append([fault, fault.skip, fault.times])
+            self._pending.append([fault, fault.times])
 
     def respond(
         self, operation: str, status: int, body: str | dict[str, Any] = HTML, **how: Any
@@ -74,10 +65,6 @@ class Faults:
         """Reset the connection in place of an answer."""
         self.add(Fault(operation=operation, action="drop", commit=commit, **how))
 
-    def truncate(self, operation: str, **how: Any) -> None:
-        """Carry out the request, and answer with the first half of the JSON."""
-        self.add(Fault(operation=operation, action="truncate", commit=True, **how))
-
     def delay(self, operation: str, seconds: float, *, commit: bool, **how: Any) -> None:
         """Answer later; with commit the request is carried out at once."""
         fault = Fault(operation=operation, action="delay", seconds=seconds, commit=commit, **how)
@@ -89,18 +76,13 @@ class Faults:
 
     def take(self, operation: str) -> Fault | None:
         """Return the fault that this call meets."""
-        hit: Fault | None = None
         with self._lock:
-            for entry in list(self._pending):
-                fault, skip, times = entry
-                if fault.operation not in (operation, "*"):
-                    continue
-                if skip:
-                    entry[1] -= 1
-                elif hit is None:
-                    hit = fault
-                    if times is not None:
-                        entry[2] -= 1
-                        if not entry[2]:
+            for entry in self._pending:
+                fault: Fault = entry[0]
+                if fault.operation in (operation, "*"):
+                    if entry[1] is not None:
+                        entry[1] -= 1
+                        if not entry[1]:
                             self._pending.remove(entry)
-        return hit
+                    return fault
+        return None

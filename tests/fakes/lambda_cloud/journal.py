@@ -3,7 +3,6 @@
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(kw_only=True)
@@ -12,7 +11,6 @@ class Entry:
 
     Attributes:
         operation: name of the client's method, "" for an address that the API does not have.
-        body: as received, user_data by its length only.
         status: of the answer, None for as long as there is none, or if none was given.
         code: `error.code` of the answer.
         fault: action of the fault that it met.
@@ -23,7 +21,6 @@ class Entry:
     method: str
     path: str
     operation: str = ""
-    body: Any = None
     status: int | None = None
     code: str = ""
     fault: str = ""
@@ -60,9 +57,3 @@ class Journal:
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
-
-
-def redacted(body: Any) -> Any:
-    if isinstance(body, dict) and isinstance(body.get("user_data"), str):
-        return body | {"user_data": f"<{len(body['user_data'])} characters>"}
-    return body

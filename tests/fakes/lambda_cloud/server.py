@@ -1,4 +1,4 @@
-"""The HTTP side of the fake cloud: Lambda's API on an account, and its control under /_fake/.
+"""The HTTP side of the fake cloud: Lambda's API on an account, which /_fake/ shows.
 
 A request passes the API key, the pace, the faults, the document, the operation and the document
 again. An answer that the document does not have is a 500 and a problem in the journal, unless a
@@ -17,9 +17,9 @@ from typing import Any
 from aiohttp import web
 
 from tests.fakes.lambda_cloud import contract
-from tests.fakes.lambda_cloud.account import INVALID, Account, Boot, Refusal
+from tests.fakes.lambda_cloud.account import INVALID, Account, Refusal
 from tests.fakes.lambda_cloud.faults import Fault, Faults, error_body
-from tests.fakes.lambda_cloud.journal import Entry, Journal, redacted
+from tests.fakes.lambda_cloud.journal import Entry, Journal
 
 API = "/api/v1"
 REQUEST_SECONDS = 1.0
@@ -44,8 +44,6 @@ OPERATIONS = [
     ("DELETE", "/filesystems/{id}", "delete_file_system"),
     ("GET", "/firewall-rulesets", "firewall_rulesets"),
     ("POST", "/firewall-rulesets", "create_firewall_ruleset"),
-    ("GET", "/firewall-rulesets/global", "global_ruleset"),
-    ("PATCH", "/firewall-rulesets/global", "update_global_ruleset"),
     ("PATCH", "/firewall-rulesets/{id}", "update_firewall_ruleset"),
     ("DELETE", "/firewall-rulesets/{id}", "delete_firewall_ruleset"),
 ]
@@ -53,8 +51,6 @@ ROUTES = [
     (method, re.compile(API + path.replace("{id}", "(?P<id>[^/]+)")), operation)
     for method, path, operation in OPERATIONS
 ]
-# Operations that show instances, which a test may have distorted.
-SHOWING = {"instances", "instance", "rename", "terminate"}
 
 
 class Limits:
@@ -100,15 +96,16 @@ class Server:
         self._stopping = asyncio.Event()
         self._runner: web.AppRunner | None = None
 
-    async def start(self, port: int) -> int:
-        """Listen on a port of loopback, 0 for any that is free; return it."""
+    async def start(self) -> int:
+        """Listen on a free port of loopback; return it."""
         contract.document()  # no request has to wait for it
         app = web.Application(client_max_size=BODY_LIMIT)
-        app.router.add_route("*", "/_fake/{what:.*}", self._control)
+        app.router.add_get("/_fake/journal", self._journal)
+        app.router.add_get("/_fake/instances", self._instances)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_SECONDS)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         return int(self._runner.addresses[0][1])
 
@@ -128,7 +125,6 @@ class Server:
                 break
         raw = await request.read()
         body = _decoded(raw)
-        entry.body = redacted(body)
         self.journal.add(entry)
         try:
             return await self._answer(request, entry, id_, raw, body)
@@ -171,17 +167,12 @@ class Server:
             return _json(400, error_body(INVALID, f"Invalid request data: {problem}"))
         with self.account.changing():
             data = getattr(self.account, f"op_{entry.operation}")(id_, body)
-            distorted = entry.operation in SHOWING and any(
-                each.distortion for each in self.account.instances.values()
-            )
             # Encoded while nothing changes it.
             content = json.loads(json.dumps({"data": data}))
-        return self._respond(entry, 200, content, distorted=distorted)
+        return self._respond(entry, 200, content)
 
-    def _respond(
-        self, entry: Entry, status: int, content: dict[str, Any], *, distorted: bool = False
-    ) -> web.Response:
-        if entry.operation and not distorted:
+    def _respond(self, entry: Entry, status: int, content: dict[str, Any]) -> web.Response:
+        if entry.operation:
             entry.problem = contract.response_problem(entry.method, entry.path, status, content)
         if entry.problem:
             status = 500
@@ -200,20 +191,11 @@ class Server:
         if fault.action == "drop":
             entry.status, entry.code = None, ""
             return _dropped(request)
-        if fault.action == "truncate":
-            assert done is not None
-            text = done.text or ""
-            return web.Response(text=text[: len(text) // 2], content_type="application/json")
         entry.status = fault.status
         if isinstance(fault.body, str):
-            return web.Response(
-                status=fault.status,
-                text=fault.body,
-                content_type="text/html",
-                headers=fault.headers,
-            )
+            return web.Response(status=fault.status, text=fault.body, content_type="text/html")
         entry.code = fault.body.get("error", {}).get("code", "")
-        return _json(fault.status, fault.body, dict(fault.headers))
+        return _json(fault.status, fault.body)
 
     async def _pass(self, seconds: float) -> None:
         try:
@@ -221,34 +203,12 @@ class Server:
         except TimeoutError:
             return
 
-    async def _control(self, request: web.Request) -> web.Response:
-        """Let another process look into the account, and control it."""
-        account = self.account
-        match request.method, request.match_info["what"].split("/"):
-            case "GET", ["journal"]:
-                return _json(200, [dataclasses.asdict(each) for each in self.journal.entries])
-            case "GET", ["instances"]:
-                with account.changing():
-                    return _json(
-                        200, [dataclasses.asdict(each) for each in account.instances.values()]
-                    )
-            case "POST", ["faults"]:
-                self.faults.add(Fault(**await request.json()))
-            case "DELETE", ["faults"]:
-                self.faults.clear()
-            case "PUT", ["capacity"]:
-                account.capacity = await request.json()
-            case "POST", ["boots"]:
-                account.boots.append(Boot(**await request.json()))
-            case "POST", ["time"]:
-                account.advance((await request.json())["seconds"])
-            case "POST", ["instances", id_]:
-                account.distort(id_, **await request.json())
-            case "DELETE", ["instances", id_]:
-                account.disappear(id_)
-            case _:
-                return _json(404, error_body("fake/control", "no such control"))
-        return _json(200, {})
+    async def _journal(self, _request: web.Request) -> web.Response:
+        return _json(200, [dataclasses.asdict(each) for each in self.journal.entries])
+
+    async def _instances(self, _request: web.Request) -> web.Response:
+        with self.account.changing():
+            return _json(200, [dataclasses.asdict(e) for e in self.account.instances.values()])
 
 
 def _decoded(raw: bytes) -> Any:

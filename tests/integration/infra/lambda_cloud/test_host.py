@@ -15,7 +15,6 @@ import pytest
 
 from engine import crypto
 from tests import quick
-from tests.fakes.lambda_cloud import Boot
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -54,7 +53,7 @@ def _done(process):
 def test_one_ctrl_c_ends_an_up_with_one_message(rented, cloud, start):  # F11
     _done(start("up"))
     rented.done("preview", "--refresh", "--expect-no-changes")
-    cloud.account.boots = [Boot(outcome="stuck")]
+    cloud.account.boots = ["stuck"]
     rented.declare(count=3)
     cloud.journal.clear()
     process = start("up", "--skip-preview")

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.fakes.lambda_cloud import Boot, FakeCloud
+from tests.fakes.lambda_cloud import FakeCloud
 from tests.integration.infra.lambda_cloud.rented import RentedStack
 
 pytestmark = pytest.mark.integration
@@ -52,7 +52,7 @@ def _kill_during(rented, operation, *, commit, command="up"):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_the_wait(rented, cloud, number):  # F11
-    cloud.account.boots = [Boot(outcome="stuck"), Boot(outcome="stuck")]
+    cloud.account.boots = ["stuck", "stuck"]
     process = rented.start("up")
     # The wait alone asks for all instances again and again.
     rented.wait_for(
