@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+from pulumi.runtime import rpc
 
 from cluster import kuberay
 from infra.runtimes.kubernetes import objects
@@ -127,7 +128,7 @@ def test_engines_that_pass_fractions_on_change_nothing(fake, props):
 
 
 def test_what_is_not_known_yet_asks_nothing(fake, props):
-    assert _diff(props, _changed(props, {"a": objects.UNKNOWN})).changes
+    assert _diff(props, _changed(props, {"a": rpc.UNKNOWN})).changes
     assert fake.applied == []
 
 
