@@ -1,6 +1,7 @@
 """The contents of the account, their stacks as far as they are marked, and their end."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from infra.hosts.holdings import INSTANCE, Holding
 from infra.hosts.lambda_cloud import identity, machines
@@ -42,7 +43,7 @@ class LambdaAccount:
         ]
         for key in self._api.ssh_keys():
             mark = identity.mark_in_key(key.public_key)
-            marks = {"mark": mark.stack, "backend": mark.backend}
+            marks: dict[str, Any] = {"mark": mark.stack, "backend": mark.backend}
             found.append(Holding(kind="key", id=key.id, name=key.name, **marks))
         for rules in self._api.firewall_rulesets():
             mark = identity.mark_in_name(rules.name)
