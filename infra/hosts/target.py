@@ -28,12 +28,12 @@ from trainyard.access import outputs
 ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
 
 
-def hosts(settings: Settings, declare: Callable[[FleetArgs], Declared]) -> Stack:
+def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declared]]) -> Stack:
     """Declare the process runtime of other machines.
 
     Args:
         settings: those of the stack.
-        declare: inspects or rents the machines.
+        inspect: inspects existing machines; returns what declares the machines.
 
     Raises:
         pulumi.RunError: an existing machine cannot be used.
@@ -52,9 +52,7 @@ def hosts(settings: Settings, declare: Callable[[FleetArgs], Declared]) -> Stack
     if idle_end.wanted(settings.of_services):
         token = Secret("idle-end-token", TOKEN_BYTES).value
         idle = IdleWatch(port=settings.ports[idle_end.PORT], token=token)
-    # Programs missing here are reported before anything is rented.
-    found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
-    declared = declare(
+    declare = inspect(
         FleetArgs(
             base=f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
             python_environment=settings.python_environment,
@@ -69,6 +67,9 @@ def hosts(settings: Settings, declare: Callable[[FleetArgs], Declared]) -> Stack
             idle=idle,
         )
     )
+    # Programs missing here are reported before anything is rented.
+    found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
+    declared = declare()
     machines = declared.machines
     head = machines[0]
     store = found.store.name if found.store else ""

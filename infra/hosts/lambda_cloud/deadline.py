@@ -59,8 +59,7 @@ class DeadlineProvider(HostProvider):
         """Another machine has its own timer; another time or key is told to the same one."""
         found = super().diff(_id, olds, news)
         key, url = credentials(self._config.get(API_KEY))
-        if _fingerprint(olds["salt"], key, url) != olds["fingerprint"]:
-            found.changes = True
+        found.changes = found.changes or _fingerprint(olds["salt"], key, url) != olds["fingerprint"]
         return found
 
     def create(self, props: Props) -> dynamic.CreateResult:

@@ -35,11 +35,6 @@ SSH_PORT = 22
 NAME_LIMIT = 60  # of 63 in a host's name and of 64 in an instance's, with the number after it
 
 
-def declare(cloud: LambdaCloud, args: FleetArgs) -> Declared:
-    """Declare the machines that a stack rents, and what they need in the account."""
-    return Rental("lambda", cloud, args).declared
-
-
 class Rental(pulumi.ComponentResource):
     """The instances of a stack, and the resources that they need in the account.
 

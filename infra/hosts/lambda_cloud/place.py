@@ -1,6 +1,5 @@
 """Machines rented from Lambda Cloud as a place of a stack."""
 
-from functools import partial
 from typing import cast
 
 from cluster.descriptor import Stack
@@ -17,6 +16,7 @@ def declare(settings: Settings, _stack: str) -> Stack:
     """Declare the runtime; see `infra/hosts/target.py`."""
     # Not at the top: other stacks would pay for imports that they do not need.
     from infra.hosts import target  # noqa: PLC0415
-    from infra.hosts.lambda_cloud import fleet  # noqa: PLC0415
+    from infra.hosts.lambda_cloud.fleet import Rental  # noqa: PLC0415
 
-    return target.hosts(settings, partial(fleet.declare, cast("LambdaCloud", settings.fleet)))
+    cloud = cast("LambdaCloud", settings.fleet)
+    return target.hosts(settings, lambda args: lambda: Rental("lambda", cloud, args).declared)

@@ -164,19 +164,18 @@ class SshKeyProvider(_Provider):
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         """Check the file if it exists: nobody could log in to an instance that is billed."""
-        path, fault = Path(news["keyFile"]).expanduser(), ""
+        path, faults = Path(news["keyFile"]).expanduser(), []
         try:
             pair = keys.read(path)
         except KeyFileError as error:
-            fault = str(error)
+            faults.append(str(error))
         else:
             if pair is not None and not pair.private and not agent_holds(pair.public):
-                fault = (
+                faults.append(
                     f"{path} has a passphrase, and no SSH agent holds it: "
                     f'eval "$(ssh-agent)"; ssh-add {path}'
                 )
-        faults = [dynamic.CheckFailure("keyFile", fault)] if fault else []
-        return dynamic.CheckResult(news, faults)
+        return dynamic.CheckResult(news, [dynamic.CheckFailure("keyFile", f) for f in faults])
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """Another name or file is another key; instances have to be launched with it."""

@@ -51,14 +51,14 @@ class Choice(Resource, module="lambda", name="Choice"):
 class SshKey(Resource, module="lambda", name="SshKey"):
     """A key in the account: that of a file, or a new one that is saved to the file.
 
+    What was there before is never deleted.
+
     From stackId, backendId, name in the account, and keyFile (path of the private key, ~ allowed).
 
     Attributes:
         name: in the account.
         publicKey: without a comment.
         privateKey: a secret output; "" when a passphrase protects the file.
-        owned: False when the account had the key before; then it is never deleted.
-        fileOwned: False when the file was there before; then it is never removed.
     """
 
     _kind = providers.SshKeyProvider
@@ -66,8 +66,6 @@ class SshKey(Resource, module="lambda", name="SshKey"):
     name: pulumi.Output[str]
     publicKey: pulumi.Output[str]
     privateKey: pulumi.Output[str]
-    owned: pulumi.Output[bool]
-    fileOwned: pulumi.Output[bool]
 
 
 class FirewallRuleset(Resource, module="lambda", name="FirewallRuleset"):
@@ -85,18 +83,12 @@ class FirewallRuleset(Resource, module="lambda", name="FirewallRuleset"):
 
 
 class FileSystem(Resource, module="lambda", name="FileSystem"):
-    """A file system of the account, made or adopted.
+    """A file system of the account; an adopted one is never deleted.
 
     From name, region and keep (whether it outlives the stack).
-
-    Attributes:
-        mountPoint: absolute path on instances.
-        owned: False when it was there before; then it is never deleted.
     """
 
     _kind = providers.FileSystemProvider
-    mountPoint: pulumi.Output[str]
-    owned: pulumi.Output[bool]
 
 
 class Instance(Resource, module="lambda", name="Instance"):

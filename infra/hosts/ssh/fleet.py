@@ -3,8 +3,9 @@
 They are inspected whenever the program runs, so that a preview already shows their faults.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pulumi
 
@@ -19,8 +20,8 @@ from trainyard.access.ssh_run import read_key
 PARALLEL = 16
 
 
-def inspect(hosts: Sequence[SshHost], args: FleetArgs) -> Declared:
-    """Return the hosts of a stack; nothing has to be declared for them.
+def inspect(hosts: Sequence[SshHost], args: FleetArgs) -> Callable[[], Declared]:
+    """Inspect the hosts of a stack; nothing has to be declared for them.
 
     Args:
         hosts: as they are set, the head's first.
@@ -36,7 +37,7 @@ def inspect(hosts: Sequence[SshHost], args: FleetArgs) -> Declared:
         )
     ]
     login = Login(key_file=str(args.key_file or ""), hands_out_key=False)
-    return Declared(machines=machines, login=login)
+    return partial(Declared, machines=machines, login=login)
 
 
 def _look(hosts: Sequence[SshHost], args: FleetArgs) -> list[tuple[Connection, Facts]]:

@@ -86,7 +86,6 @@ def rented(bare: Path, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         "lambda:Choice": lambda _: {**choice, "choices": [choice], "regions": ["us-east-1"]},
         "lambda:SshKey": lambda _: {"publicKey": "ssh-ed25519 LOGIN", "privateKey": PRIVATE},
         "lambda:FirewallRuleset": lambda _: {"ids": {"us-east-1": "rules"}},
-        "lambda:FileSystem": lambda _: {"mountPoint": "/lambda/nfs/data"},
         "host:HostKey": lambda _: {"publicKey": KEY, "privateKey": HOST_KEY},
         "lambda:Instance": lambda inputs: {
             "launchedAt": f"2026-11-21T12:0{int(inputs['node'])}:00+00:00"

@@ -107,7 +107,7 @@ def look(connections, key_file):
         keep_data=True,
         owner="",
     )
-    return inspect(hosts, args).machines
+    return inspect(hosts, args)().machines
 
 
 # F38

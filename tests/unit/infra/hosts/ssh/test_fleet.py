@@ -47,7 +47,7 @@ def _fleet(*hosts, key_file=None, python_environment=""):
         keep_data=True,
         owner="",
     )
-    return inspect(hosts, args)
+    return inspect(hosts, args)()
 
 
 def _machines(*hosts, **changes):
