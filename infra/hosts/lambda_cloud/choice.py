@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from infra.hosts.lambda_cloud.model import Offer
-from infra.hosts.lambda_cloud.settings import Candidate
 
 # Firewall rulesets mean nothing there, and Ray's ports would be open to everybody.
 UNFILTERED_REGIONS = ("us-south-1",)
@@ -70,7 +69,7 @@ class InstanceRequest(Props):
         least: instances, at least; 0 where there are never fewer.
     """
 
-    candidates: list[Candidate] = []
+    candidates: list[dict[str, str]] = []
     gpus: int = 0
     gpu_memory_gib: int = 0
     count: int = 1
@@ -86,7 +85,7 @@ class InstanceRequest(Props):
         if not self.candidates:
             return self._is_enough(pick.instance_type, pick.gpus, pick.gpu_description)
         return any(
-            each.type == pick.instance_type and each.region in ("", pick.region)
+            each["type"] == pick.instance_type and each.get("region", "") in ("", pick.region)
             for each in self.candidates
         )
 
@@ -132,7 +131,7 @@ class InstanceRequest(Props):
     def wanted(self, offers: Mapping[str, Offer]) -> list[tuple[Offer, str]]:
         """Return types and regions in the order to try them."""
         if self.candidates:
-            return [(offers[each.type], each.region) for each in self.candidates]
+            return [(offers[each["type"]], each.get("region", "")) for each in self.candidates]
         fitting = (
             offer
             for offer in offers.values()
@@ -156,7 +155,7 @@ def choose(request: InstanceRequest, offers: Mapping[str, Offer]) -> tuple[list[
     Raises:
         ChoiceError: a type is unknown, or no candidate is left.
     """
-    for type_ in (each.type for each in request.candidates):
+    for type_ in (each["type"] for each in request.candidates):
         if type_ not in offers:
             near = difflib.get_close_matches(type_, offers, n=3, cutoff=0.4) or sorted(offers)
             raise ChoiceError(
