@@ -87,7 +87,7 @@ def _store_runs(store: Store, count: int) -> list[str]:
 
     def put(name: str) -> None:
         for file, content in files.items():
-            store.put(f"{name}/{file}", content.encode())
+            store.write(f"{name}/{file}", content.encode())
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(put, names))

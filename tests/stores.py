@@ -23,6 +23,7 @@ from cluster.storage import REGION
 from cluster.store_kind import Keys, StoreKind
 from tests.ports import free_ports
 from tests.waiting import wait_for
+from trainyard import objects
 
 START_SECONDS = 60.0
 POLL_SECONDS = 0.05
@@ -32,6 +33,12 @@ BUCKET = "ray"
 def new_keys() -> Keys:
     """Keys as a stack draws them."""
     return Keys(access=secrets.token_hex(KEY_BYTES), secret=secrets.token_hex(SECRET_BYTES))
+
+
+def forget_clients() -> None:
+    """Have this process read the environment's keys again: it keeps them, and its clients."""
+    objects._environments_keys.cache_clear()
+    objects._client.cache_clear()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trainyard import archive
 from trainyard.errors import JobError
 from trainyard.housekeeping import housekeeping
-from trainyard.objects import Digest, Folder, Source, StorageError, open_folder
+from trainyard.objects import Digest, Source, StorageError, Store, open_folder
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -155,7 +155,7 @@ def fetch(files: FileSystem, folder: str, name: str, target: Path) -> dict[str, 
     return fetch_from(open_folder(files, folder), name, target)
 
 
-def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
+def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
     """Uploads a local folder as a checkpoint of a run; the manifest goes last.
 
     Args:
@@ -203,7 +203,7 @@ def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
     run.write(f"{name}/{MANIFEST}", _manifest(files, model))
 
 
-def prune(run: Folder, broken: frozenset[str]) -> None:
+def prune(run: Store, broken: frozenset[str]) -> None:
     """Keeps the newest NUM_TO_KEEP valid checkpoints; removes older and incomplete ones.
 
     A damaged one stays until a newer one is valid. If the store does not remove a checkpoint now,
@@ -230,7 +230,7 @@ def prune(run: Folder, broken: frozenset[str]) -> None:
 
 
 def choose(
-    run: Folder,
+    run: Store,
     scratch: Path,
     *,
     had_one: bool,

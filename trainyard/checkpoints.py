@@ -39,7 +39,7 @@ from trainyard.checkpoint_files import (
     write_manifest,
 )
 from trainyard.housekeeping import housekeeping
-from trainyard.objects import Folder, open_folder
+from trainyard.objects import Store, open_folder
 
 __all__ = [
     "CheckpointError",
@@ -215,7 +215,7 @@ class _Fetched(train.Checkpoint):
             yield self.path
 
 
-def _next_name(run: Folder) -> str:
+def _next_name(run: Store) -> str:
     """Return a name above those of all folders; a worker taken for dead has another one."""
     if not _Worker.number:
         _Worker.number = max((order(name)[0] for name in candidates(run)), default=0)
@@ -223,6 +223,6 @@ def _next_name(run: Folder) -> str:
     return f"{PREFIX}{_Worker.number:06d}-{secrets.token_hex(2)}"
 
 
-def _run_folder() -> Folder:
+def _run_folder() -> Store:
     storage = train.get_context().get_storage()
     return open_folder(storage.storage_filesystem, storage.experiment_fs_path)

@@ -1,25 +1,32 @@
-"""A run's folder in the store: moves whole files to and from a bucket or folder, with retries.
+"""The store of results: a folder or a bucket, with the same methods for jobs, nodes and the client.
 
-A bucket goes through boto3, which cuts large files into parts and moves several at once; pyarrow
-uploads one file after the other with one thread. Nothing here knows the files' meaning.
+Small files of a bucket are requests of their own (trainyard/s3_requests.py): boto3 takes a second
+of processor time to import and make. Whole files go through boto3, which cuts large ones into parts
+and moves several at once. Nothing here knows the files' meaning.
 """
+
+# ruff: noqa: D102 - Store documents the methods of both kinds
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import os
 import stat
-import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from trainyard import archive
 
 if TYPE_CHECKING:
+    from xml.etree import ElementTree as ET
+
     from pyarrow.fs import FileSystem
 
 T = TypeVar("T")
@@ -36,9 +43,8 @@ PARTS_AT_ONCE = 8
 BLOCK_BYTES = 1024 * 1024
 # Worth another try; other errors (no such bucket, wrong key, full disk) persist.
 PASSING_STATUS = frozenset({408, 429, 500, 502, 503, 504})
-# versitygw also answers this if the last object of the same folder is deleted at that moment.
-PASSING_CODE = "ExistingObjectIsDirectory"
-DELETED_AT_ONCE = 1000  # S3's limit
+MISSING = ("NoSuchKey", "404")  # the latter of boto3, where the answer has no text
+S3 = "s3://"
 
 
 class StorageError(Exception):
@@ -56,13 +62,42 @@ class Digest(NamedTuple):
     sha256: str
 
 
+class Listed(NamedTuple):
+    """A file of a list.
+
+    Attributes:
+        size: bytes.
+        tag: changes with the content; the content's MD5 where a bucket has it; may be "".
+    """
+
+    size: int
+    tag: str
+
+
+class Keys(NamedTuple):
+    """Access key and secret key of a bucket."""
+
+    access: str
+    secret: str
+
+
+class Readable(Protocol):
+    """Content that is read to its end, perhaps more than once."""
+
+    def seek(self, first: int, /) -> object:
+        """Goes back to a byte."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Reads on, at most so many bytes; b"" at the end."""
+
+
 class Source(Protocol):
-    """A readable folder. Names are relative to it and may have slashes."""
+    """A readable part of a store. Names are relative to it and may have slashes."""
 
     where: str
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of each file below the folder."""
+        """Return the bytes of each file."""
 
     def read(self, name: str) -> bytes:
         """Reads a small file; FileNotFoundError if it does not exist."""
@@ -71,135 +106,195 @@ class Source(Protocol):
         """Fetches a file; FileNotFoundError if it does not exist."""
 
 
-class Folder(Source, Protocol):
-    """A folder of the store that can also be written.
+class Store(ABC):
+    """A folder or a bucket. Names are relative to it and may have slashes.
 
     Every method raises StorageError when the store refuses, or is unavailable for too long.
+
+    Attributes:
+        where: its address.
     """
 
+    where: str
+
+    @abstractmethod
+    def listed(self, prefix: str = "") -> dict[str, Listed]:
+        """Return all files below a prefix, by their names below it."""
+
+    @abstractmethod
+    def folders(self, prefix: str = "") -> list[str]:
+        """Return the names directly below a prefix that have something below them."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Reads a small file; FileNotFoundError if it does not exist."""
+
+    @abstractmethod
+    def part(self, name: str, first: int, size: int) -> bytes:
+        """Reads bytes that a file has; FileNotFoundError if it does not exist."""
+
+    @abstractmethod
+    def download(self, name: str, target: Path) -> Digest:
+        """Fetches a file; FileNotFoundError if it does not exist."""
+
+    @abstractmethod
     def write(self, name: str, content: bytes) -> None:
         """Writes a small file, which appears whole or not at all."""
 
-    def upload(self, name: str, source: IO[bytes]) -> Digest:
+    @abstractmethod
+    def upload(self, name: str, source: Readable) -> Digest:
         """Stores a file, hashed as it is read: from the beginning, and again at each new try."""
 
+    @abstractmethod
     def delete(self, *names: str) -> None:
         """Removes files; missing ones are ignored."""
 
-
-def open_url(url: str) -> Folder:
-    """Return the folder at s3://bucket[/prefix] or file:///path."""
-    from pyarrow.fs import FileSystem  # noqa: PLC0415 - the client imports this module
-
-    return open_folder(*FileSystem.from_uri(url))
-
-
-def patiently(verb: str, what: str, action: Callable[[], T]) -> T:
-    """Return an action's result; retries for a while if the store is unavailable.
-
-    Args:
-        verb: for the message.
-        what: the object's address, for the message.
-        action: raises AwayError where another try may help.
-
-    Raises:
-        StorageError: the store stayed unavailable.
-    """
-    failed, pause = None, FIRST_PAUSE_S
-    patience = float(os.environ.get(PATIENCE_VARIABLE, DEFAULT_PATIENCE_S))
-    while True:
+    def get(self, name: str) -> bytes | None:
+        """Reads a small file; None if it does not exist."""
         try:
-            return action()
-        except AwayError as error:
-            # A large upload may have taken longer before it failed for the first time.
-            now = time.monotonic()
-            failed = now if failed is None else failed
-            if now - failed + pause > patience:
-                raise StorageError(
-                    f"cannot {verb} {what}: the store did not do it within {patience:g} s "
-                    f"({PATIENCE_VARIABLE}), last: {error}; earlier files are unchanged: "
-                    "start the store, then submit the run again"
-                ) from error
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE_S)
+            return self.read(name)
+        except FileNotFoundError:
+            return None
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each file."""
+        return {name: each.size for name, each in self.listed().items()}
 
 
-def refusal(verb: str, what: str, status: int, said: str) -> Exception:
-    """Return the error for a store that refuses.
+def open_url(url: str) -> Store:
+    """Return the store at s3://bucket[/prefix] or file:///path.
 
-    Args:
-        verb: the refused action.
-        what: the object's address.
-        status: of HTTP.
-        said: the store's message.
-
-    Returns:
-        AwayError where another try may help, otherwise StorageError.
+    Endpoint and keys of a bucket are those of the environment, as for pyarrow.
     """
-    if status in PASSING_STATUS or PASSING_CODE in said:
-        return AwayError(said)
-    return StorageError(
-        f"cannot {verb} {what}: {said}; earlier files are unchanged: repair the store, then "
-        "submit the run again"
-    )
+    if url.startswith(S3):
+        path, region = unquote(url.removeprefix(S3)), os.environ.get("AWS_REGION", "")
+        return BucketStore(path, endpoint=environments_endpoint(region), region=region)
+    return FolderStore(Path(unquote(urlsplit(url).path)))
 
 
-def open_path(path: Path) -> Folder:
-    """Return a folder of this machine; it need not exist yet."""
-    return _LocalFolder(path.absolute())
-
-
-def open_folder(files: FileSystem, path: str) -> Folder:
-    """Return a folder of a pyarrow file system.
+def open_folder(files: FileSystem, path: str) -> Store:
+    """Return the store in a folder of a pyarrow file system.
 
     Raises:
         ValueError: it is neither S3 nor local.
     """
     if files.type_name == "s3":
-        bucket, _, prefix = path.partition("/")
-        return _BucketFolder(files.region, bucket, prefix.rstrip("/"))
+        return BucketStore(path, endpoint=environments_endpoint(files.region), region=files.region)
     if files.type_name == "local":
-        return _LocalFolder(Path(path))
+        return FolderStore(Path(path))
     raise ValueError(
         f"a store of kind {files.type_name!r} is not known: give the stack one at s3:// or file://"
     )
 
 
-class _BucketFolder:
-    def __init__(self, region: str, bucket: str, prefix: str) -> None:
-        self.where = f"s3://{bucket}/{prefix}"
-        self._client = _client(region, signs_bodies=True)
-        # Large objects do not sign their body, which costs a pass; small ones do.
-        self._bulk = _client(region, signs_bodies=False)
-        self._bucket = bucket
+def environments_endpoint(region: str) -> str:
+    """Return the URL of the store that the environment names, by default Amazon's of a region."""
+    amazon = f"https://s3.{region or 'us-east-1'}.amazonaws.com"
+    return os.environ.get("AWS_ENDPOINT_URL") or amazon
+
+
+def patience_s() -> float:
+    """Return how long a store is waited for, in seconds."""
+    return float(os.environ.get(PATIENCE_VARIABLE, DEFAULT_PATIENCE_S))
+
+
+def patiently(
+    action: Callable[[], T], patience: float, waiting: Callable[[], None] | None = None
+) -> T:
+    """Return an action's result; retries for a while if the store is unavailable.
+
+    Args:
+        action: raises AwayError where another try may help.
+        patience: seconds from the first failure on.
+        waiting: is called once, before the first pause.
+
+    Raises:
+        AwayError: the store stayed unavailable.
+    """
+    failed, pause = None, FIRST_PAUSE_S
+    while True:
+        try:
+            return action()
+        except AwayError:
+            # A large upload may have taken longer before it failed for the first time.
+            now = time.monotonic()
+            failed = now if failed is None else failed
+            if now - failed + pause > patience:
+                raise
+        if waiting is not None and pause == FIRST_PAUSE_S:
+            waiting()
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+class BucketStore(Store):
+    """A bucket, below a prefix.
+
+    Attributes:
+        answer_s: seconds without a byte of an answer about a small file; None: READ_TIMEOUT_S.
+    """
+
+    answer_s: float | None = None
+
+    def __init__(
+        self, path: str, *, endpoint: str, region: str = "", keys: Keys | None = None
+    ) -> None:
+        """Asks nothing yet.
+
+        Args:
+            path: bucket[/prefix].
+            endpoint: URL of the service.
+            region: of the bucket; "" for the default of all stores.
+            keys: to it; None: those of the environment.
+        """
+        from botocore.credentials import ReadOnlyCredentials  # noqa: PLC0415 - folders need none
+
+        from trainyard.s3_requests import REGION, Requests  # noqa: PLC0415
+
+        bucket, _, prefix = path.strip("/").partition("/")
+        self.where = f"{S3}{bucket}/{prefix}".rstrip("/")
         self._prefix = f"{prefix}/" if prefix else ""
+        self._keys = keys
+        self._region = region or REGION
+        found = ReadOnlyCredentials(*keys, None) if keys else _environments_keys()
+        self._requests = Requests(endpoint, bucket, found, self._region)
 
-    def sizes(self) -> dict[str, int]:
-        def list_all() -> dict[str, int]:
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._prefix
-            )
-            return {
-                each["Key"].removeprefix(self._prefix): each["Size"]
-                for page in pages
-                for each in page.get("Contents", [])
-                if not each["Key"].endswith("/")  # pyarrow's mark of a folder
-            }
+    def listed(self, prefix: str = "") -> dict[str, Listed]:
+        start = self._below(prefix)
+        found = {}
+        for page in self._pages(start):
+            for each in page.findall("{*}Contents"):
+                key, size, tag = (each.findtext(f"{{*}}{x}") or "" for x in ("Key", "Size", "ETag"))
+                name = unquote_plus(key).removeprefix(start)
+                if name and not name.endswith("/"):  # not a folder's marker
+                    found[name] = Listed(int(size) if size.isdigit() else 0, tag.strip('"'))
+        return found
 
-        return self._patiently("list", "", list_all)
+    def folders(self, prefix: str = "") -> list[str]:
+        start = self._below(prefix)
+        found = [
+            name
+            for page in self._pages(start, delimiter="/")
+            for name in _texts(page, "{*}CommonPrefixes/{*}Prefix")
+        ]
+        return sorted(unquote_plus(name).removeprefix(start).rstrip("/") for name in found)
 
     def read(self, name: str) -> bytes:
-        def get() -> bytes:
-            return bytes(self._client.get_object(**self._at(name))["Body"].read())
+        return self._ask("read", "GET", name)
 
-        return self._patiently("read", name, get)
+    def part(self, name: str, first: int, size: int) -> bytes:
+        headers = {"Range": f"bytes={first}-{first + size - 1}"}
+        return self._ask("read", "GET", name, headers=headers, timeout=READ_TIMEOUT_S)
+
+    def download(self, name: str, target: Path) -> Digest:
+        self._move("fetch", name, lambda s3, at: s3.download_file(**at, Filename=str(target)))
+        with target.open("rb") as file:  # parts arrive in any order
+            return _copy(file, None)
 
     def write(self, name: str, content: bytes) -> None:
-        self._patiently(
-            "write", name, lambda: self._client.put_object(**self._at(name), Body=content)
-        )
+        self._ask("write", "PUT", name, content)
 
-    def upload(self, name: str, source: IO[bytes]) -> Digest:
+    def upload(self, name: str, source: Readable) -> Digest:
         from boto3.s3.transfer import TransferConfig  # noqa: PLC0415
 
         config = TransferConfig(
@@ -208,50 +303,128 @@ class _BucketFolder:
             max_concurrency=PARTS_AT_ONCE,
         )
 
-        def send() -> Digest:
+        def send(s3: Any, at: dict[str, str]) -> Digest:
             source.seek(0)
             hashed = _Hashed(source)
-            self._bulk.upload_fileobj(hashed, **self._at(name), Config=config)
+            s3.upload_fileobj(hashed, **at, Config=config)
             return hashed.digest()
 
-        return self._patiently("store", name, send)
-
-    def download(self, name: str, target: Path) -> Digest:
-        def get() -> None:
-            self._client.download_file(**self._at(name), Filename=str(target))
-
-        self._patiently("fetch", name, get)
-        with target.open("rb") as file:  # parts arrive in any order
-            return _copy(file, None)
+        return self._move("store", name, send)
 
     def delete(self, *names: str) -> None:
-        for first in range(0, len(names), DELETED_AT_ONCE):
-            some = [{"Key": self._prefix + name} for name in names[first : first + DELETED_AT_ONCE]]
-            request = {"Objects": some, "Quiet": True}
-            remove = functools.partial(self._client.delete_objects, Bucket=self._bucket)
-            self._patiently("delete", names[first], functools.partial(remove, Delete=request))
+        for name in names:
+            with suppress(FileNotFoundError):
+                self._ask("delete", "DELETE", name)
 
-    def _at(self, name: str) -> dict[str, str]:
-        return {"Bucket": self._bucket, "Key": self._prefix + name}
+    def _below(self, prefix: str) -> str:
+        return self._prefix + (f"{prefix}/" if prefix else "")
 
-    def _patiently(self, verb: str, name: str, action: Callable[[], T]) -> T:
+    def _pages(self, start: str, **more: str) -> Iterator[ET.Element]:
+        """Yield the pages of a list of the keys with a prefix."""
+        from trainyard.s3_requests import xml  # noqa: PLC0415
+
+        query = {"list-type": "2", "encoding-type": "url", "prefix": start, **more}
+        while True:
+            page = xml(self._ask("list", "GET", query=query))
+            further = [] if page is None else _texts(page, "{*}NextContinuationToken")
+            if (
+                page is None
+                or not page.tag.endswith("ListBucketResult")
+                or further == [query.get("continuation-token")]  # it would never end
+            ):
+                raise self._fault("list", "", 200, "", "the answer is not a list of objects")
+            yield page
+            if not further:
+                return
+            query["continuation-token"] = further[0]
+
+    def _ask(
+        self,
+        verb: str,
+        method: str,
+        name: str | None = None,
+        content: bytes = b"",
+        *,
+        timeout: float | None = None,
+        **more: Any,
+    ) -> bytes:
+        """Return the body of the answer to a request for an object, None for the bucket."""
+        from trainyard.s3_requests import UnansweredError  # noqa: PLC0415
+
+        key = "" if name is None else self._prefix + name
+        timeout = timeout or self.answer_s or READ_TIMEOUT_S
+
+        def asked() -> bytes:
+            try:
+                reply = self._requests.send(method, key, content, timeout=timeout, **more)
+            except UnansweredError as error:
+                raise self._fault(verb, name or "", 0, "", str(error)) from None
+            if not reply.good:
+                raise self._fault(verb, name or "", reply.status, *reply.refusal)
+            return reply.content
+
+        return self._patiently(verb, name or "", asked)
+
+    def _move(self, verb: str, name: str, action: Callable[[Any, dict[str, str]], T]) -> T:
+        """Return the result of an action with boto3's client and the object's address."""
         from boto3.exceptions import Boto3Error  # noqa: PLC0415
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
-        what = f"{self.where}/{name}".rstrip("/")
+        s3 = _client(self._requests.endpoint, self._region, self._keys)
+        at = {"Bucket": self._requests.bucket, "Key": self._prefix + name}
 
-        def tried() -> T:
+        def moved() -> T:
             try:
-                return action()
+                return action(s3, at)
             except ClientError as error:
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-                if status == 404 and error.response["Error"]["Code"] != "NoSuchBucket":
-                    raise FileNotFoundError(what) from None
-                raise refusal(verb, what, status, str(error)) from error
+                code = error.response["Error"]["Code"]
+                raise self._fault(verb, name, status, code, str(error)) from error
             except (BotoCoreError, Boto3Error) as error:
-                raise AwayError(str(error)) from error
+                raise self._fault(verb, name, 0, "", str(error)) from error
 
-        return patiently(verb, what, tried)
+        return self._patiently(verb, name, moved)
+
+    def _patiently(self, verb: str, name: str, action: Callable[[], T]) -> T:
+        patience = patience_s()
+        try:
+            return patiently(action, patience)
+        except AwayError as error:
+            raise StorageError(
+                f"cannot {verb} {self._address(name)}: the store did not do it within "
+                f"{patience:g} s ({PATIENCE_VARIABLE}), last: {error}; earlier files are "
+                "unchanged: start the store, then submit the run again"
+            ) from error
+
+    def _fault(self, verb: str, name: str, status: int, code: str, text: str) -> Exception:
+        """Return the error for a request that failed.
+
+        Args:
+            verb: the action.
+            name: of the object; "" for the bucket.
+            status: of HTTP; 0 where nothing answered.
+            code: the store's word for the reason, "" without one.
+            text: its sentence, or the cause why it did not answer.
+
+        Returns:
+            FileNotFoundError, AwayError where another try may help, otherwise StorageError.
+        """
+        from trainyard.s3_requests import PASSING_CODE  # noqa: PLC0415
+
+        if code in MISSING:
+            return FileNotFoundError(self._address(name))
+        said = text if code in text else f"{code} {text}".strip()
+        if not status:
+            return AwayError(f"{said} at {self._requests.endpoint}")
+        if status in PASSING_STATUS or code == PASSING_CODE:
+            return AwayError(said or f"status {status}")
+        return StorageError(
+            f"cannot {verb} {self._address(name)}: {said or f'status {status}'}; earlier files are "
+            "unchanged: repair the store, then submit the run again"
+        )
+
+    def _address(self, name: str) -> str:
+        return f"{self.where}/{name}".rstrip("/")
 
 
 def regular_files(top: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -264,25 +437,48 @@ def regular_files(top: Path) -> Iterator[tuple[str, os.stat_result]]:
                     yield path.relative_to(top).as_posix(), status
 
 
-class _LocalFolder:
-    """Never retries: a disk that failed does not recover in a moment."""
+class FolderStore(Store):
+    """A folder of this machine, which need not exist yet.
+
+    It never retries: a disk that failed does not recover in a moment.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.where = path.as_uri()
-        self._path = path
+        self._path = path.absolute()
+        self.where = self._path.as_uri()
 
-    def sizes(self) -> dict[str, int]:
-        return {name: status.st_size for name, status in regular_files(self._path)}
+    def listed(self, prefix: str = "") -> dict[str, Listed]:
+        return {
+            name: Listed(status.st_size, str(status.st_mtime_ns))
+            for name, status in regular_files(self._path / prefix)
+        }
+
+    def folders(self, prefix: str = "") -> list[str]:
+        folder = self._path / prefix
+        if not folder.is_dir():
+            return []
+        return sorted(path.name for path in folder.iterdir() if path.is_dir())
 
     def read(self, name: str) -> bytes:
-        return (self._path / name).read_bytes()
+        with self._opened(name) as file:
+            return file.read()
+
+    def part(self, name: str, first: int, size: int) -> bytes:
+        with self._opened(name) as file:
+            file.seek(first)
+            return file.read(size)
+
+    def download(self, name: str, target: Path) -> Digest:
+        with self._opened(name) as source, target.open("wb") as copy:
+            return _copy(source, copy)
 
     def write(self, name: str, content: bytes) -> None:
-        with tempfile.SpooledTemporaryFile() as source:
-            source.write(content)
-            self.upload(name, source)
+        self._replace("write", name, io.BytesIO(content))
 
-    def upload(self, name: str, source: IO[bytes]) -> Digest:
+    def upload(self, name: str, source: Readable) -> Digest:
+        return self._replace("store", name, source)
+
+    def _replace(self, verb: str, name: str, source: Readable) -> Digest:
         path = self._path / name
         part = path.with_name(archive.part_of(path.name))
         try:
@@ -294,31 +490,48 @@ class _LocalFolder:
                 os.fsync(target.fileno())
             part.replace(path)
         except OSError as error:
-            part.unlink(missing_ok=True)
-            raise StorageError(
-                f"cannot store {path}: {error}; earlier files are unchanged: make room "
-                "there, or give the folder to the user that Ray runs as, then submit the run again"
-            ) from error
+            raise self._fault(verb, path, error) from None
+        finally:
+            with suppress(OSError):  # it has become the file
+                part.unlink()
         return digest
-
-    def download(self, name: str, target: Path) -> Digest:
-        with (self._path / name).open("rb") as source, target.open("wb") as copy:
-            return _copy(source, copy)
 
     def delete(self, *names: str) -> None:
         for name in names:
             path = self._path / name
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise self._fault("delete", path, error) from None
             for parent in path.relative_to(self._path).parents[:-1]:
-                folder = self._path / parent
-                if folder.is_dir() and not any(folder.iterdir()):
-                    folder.rmdir()
+                with suppress(OSError):  # it has something else
+                    (self._path / parent).rmdir()
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[IO[bytes]]:
+        path = self._path / name
+        try:
+            with path.open("rb") as file:
+                yield file
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._fault("read", path, error) from None
+
+    def _fault(self, verb: str, path: Path, error: OSError) -> Exception:
+        """Return the error for a failed action: its own, unless a file could not be written."""
+        if verb not in {"write", "store"}:
+            return error
+        return StorageError(
+            f"cannot {verb} {path}: {error}; earlier files are unchanged: make room there, or give "
+            "the folder to the user that Ray runs as, then submit the run again"
+        )
 
 
 class _Hashed:
     """A source hashed while boto3 reads it: once and in order, because it has no seek."""
 
-    def __init__(self, source: IO[bytes]) -> None:
+    def __init__(self, source: Readable) -> None:
         self._source = source
         self._hash = hashlib.sha256()
         self._size = 0
@@ -333,7 +546,7 @@ class _Hashed:
         return Digest(self._size, self._hash.hexdigest())
 
 
-def _copy(source: IO[bytes], target: IO[bytes] | None) -> Digest:
+def _copy(source: Readable, target: IO[bytes] | None) -> Digest:
     hashed = _Hashed(source)
     while block := hashed.read(BLOCK_BYTES):
         if target is not None:
@@ -341,27 +554,44 @@ def _copy(source: IO[bytes], target: IO[bytes] | None) -> Digest:
     return hashed.digest()
 
 
+def _texts(page: ET.Element, path: str) -> list[str]:
+    return [each.text or "" for each in page.findall(path)]
+
+
 @functools.cache
-def _client(region: str, *, signs_bodies: bool) -> Any:
-    """Return the process's client of a kind: making it reads megabytes, and threads share it.
+def _environments_keys() -> Any:
+    """Return the keys of the environment: its variables, a file, a role; None without any."""
+    import botocore.session  # noqa: PLC0415
+
+    return botocore.session.Session().get_credentials()
+
+
+@functools.cache
+def _client(endpoint: str, region: str, keys: Keys | None) -> Any:
+    """Return the process's client of a store: making it reads megabytes, and threads share it.
 
     Args:
+        endpoint: URL of the store.
         region: of the store.
-        signs_bodies: the signature covers the content, not only its CRC32.
+        keys: None: those of the environment.
     """
     import boto3  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
-    # Endpoint and key come from the node's environment, as pyarrow's do.
+    access, secret = keys or (None, None)
     return boto3.session.Session().client(
         "s3",
+        endpoint_url=endpoint,
         region_name=region,
+        aws_access_key_id=access,
+        aws_secret_access_key=secret,
         config=Config(
             connect_timeout=CONNECT_TIMEOUT_S,
             read_timeout=READ_TIMEOUT_S,
             retries={"mode": "standard", "total_max_attempts": 2},
             max_pool_connections=PARTS_AT_ONCE + 2,
             proxies={},  # none, as in trainyard/s3_requests.py: the store is the stack's own
-            s3={"addressing_style": "path", "payload_signing_enabled": signs_bodies},
+            # To sign a large body costs a pass over it.
+            s3={"addressing_style": "path", "payload_signing_enabled": False},
         ),
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from trainyard import checkpoint_files
 from trainyard.checkpoint_files import CheckpointError
 from trainyard.errors import JobError
-from trainyard.objects import Folder, open_path, open_url
+from trainyard.objects import FolderStore, Store, open_url
 from trainyard.run_folder import STORAGE_VARIABLE, check_name
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def load(run: str, folder: str | Path) -> nn.Module:
     pulled = place / check_name(run)
     storage = os.environ.get(STORAGE_VARIABLE)
     if pulled.is_dir():
-        return _newest(open_path(pulled), run, here=pulled)
+        return _newest(FolderStore(pulled), run, here=pulled)
     if not storage:
         raise JobError(
             f"run {run!r} is not in {place.absolute()}: bring it with `train pull {run}`, "
@@ -56,7 +56,7 @@ def load(run: str, folder: str | Path) -> nn.Module:
     return _newest(open_url(f"{storage.rstrip('/')}/{run}"), run)
 
 
-def _newest(store: Folder, run: str, here: Path | None = None) -> nn.Module:
+def _newest(store: Store, run: str, here: Path | None = None) -> nn.Module:
     """Return the newest model of a readable store.
 
     Args:

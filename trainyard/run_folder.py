@@ -117,10 +117,7 @@ class RunFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return one of the run's files; None if it does not exist."""
-        try:
-            return self._store.read(name)
-        except FileNotFoundError:
-            return None
+        return self._store.get(name)
 
     def write(self, name: str, content: bytes) -> None:
         """Writes one of the run's files, which appears whole or not at all."""

@@ -17,11 +17,13 @@ import urllib3
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials
+from botocore.exceptions import NoCredentialsError
 
-from trainyard.objects import PASSING_CODE
 from trainyard.pieces import PIECE_BYTES, Pieces
 
-REGION = "us-east-1"
+REGION = "us-east-1"  # the default of all stores
+# versitygw answers this if the last object of the same folder is deleted at that moment.
+PASSING_CODE = "ExistingObjectIsDirectory"
 CONNECTIONS = 8  # as many as trainyard/client/history.py has readers
 CONNECT_TIMEOUT_S = 1
 SEND_TIMEOUT_S = 30  # for a piece of a large body: a busy store may be slow to accept it
@@ -73,7 +75,7 @@ class Requests:
         self,
         endpoint: str,
         bucket: str,
-        keys: Credentials | ReadOnlyCredentials,
+        keys: Credentials | ReadOnlyCredentials | None,
         region: str = REGION,
     ) -> None:
         self.endpoint = endpoint.rstrip("/")
@@ -123,7 +125,10 @@ class Requests:
         if is_large:
             headers = {**(headers or {}), "Content-Length": str(len(content))}
         request = AWSRequest(method, url, data=content, headers=headers)
-        self._signature.add_auth(request)
+        try:
+            self._signature.add_auth(request)
+        except NoCredentialsError as error:  # a machine's role may have some in a moment
+            raise UnansweredError(str(error)) from None
         for left in reversed(range(PASSING_TRIES)):
             try:
                 answer = self._pool.request(

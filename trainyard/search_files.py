@@ -28,7 +28,7 @@ from pyarrow import fs
 
 from trainyard import signed
 from trainyard.errors import JobError
-from trainyard.objects import Folder, open_folder
+from trainyard.objects import Store, open_folder
 from trainyard.run_folder import RunFolder
 
 TUNER = "tuner.pkl"
@@ -77,7 +77,7 @@ class SearchFiles(fs.PyFileSystem):  # type: ignore[misc]  # pyarrow's are not t
 class StoredSearch:
     """The states of one search: those in the store, and those that were checked."""
 
-    def __init__(self, folder: Folder, run: str, key: bytes) -> None:
+    def __init__(self, folder: Store, run: str, key: bytes) -> None:
         """Reads nothing yet.
 
         Args:

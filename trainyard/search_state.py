@@ -19,7 +19,7 @@ from ray.tune import schedulers
 
 from trainyard import signed
 from trainyard.housekeeping import housekeeping
-from trainyard.objects import Folder, open_folder, open_url
+from trainyard.objects import Store, open_folder, open_url
 from trainyard.search_files import SearchFiles, StoredSearch
 
 TRIAL = r"[^/]*?_([0-9a-f]+_\d{5})_[^/]*"  # a trial's folder; its id
@@ -54,7 +54,7 @@ def trial_id(folder: str) -> str:
     return found[1]
 
 
-def reported(folder: Folder, trial_folder: str) -> list[dict[str, Any]]:
+def reported(folder: Store, trial_folder: str) -> list[dict[str, Any]]:
     """Return a trial's reports that are stored and readable.
 
     Raises:
@@ -72,7 +72,7 @@ def reported(folder: Folder, trial_folder: str) -> list[dict[str, Any]]:
     return found
 
 
-def prune(folder: Folder, run: str) -> None:
+def prune(folder: Store, run: str) -> None:
     """Removes checkpoints that the stored states no longer need.
 
     Args:
@@ -146,7 +146,7 @@ class ASHAScheduler(schedulers.ASHAScheduler):
                 super().on_trial_result(tune_controller, trial, result)
 
 
-def _folder(storage: Any) -> Folder:
+def _folder(storage: Any) -> Store:
     """Return the folder of a search in the store, from what Tune knows of it."""
     files = storage.storage_filesystem
     if isinstance(files, SearchFiles):

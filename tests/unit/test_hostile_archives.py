@@ -22,7 +22,7 @@ from trainyard.client import store
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.pull.transfer import Transfer
-from trainyard.client.store import FolderStore
+from trainyard.client.store import StackFolder
 from trainyard.client.sweep import collect
 from trainyard.client.sweep.point import Point
 from trainyard.client.sweep.records import Record, Records
@@ -199,16 +199,16 @@ def served(storage: Path, _: Path, __: pytest.MonkeyPatch) -> str:
 
 def pulled(storage: Path, folder: Path, _: pytest.MonkeyPatch) -> str:
     with pytest.raises(ClientError) as raised:
-        Transfer(FolderStore(storage.as_uri(), storage), "first", folder / "first").run()
+        Transfer(StackFolder(storage), "first", folder / "first").run()
     return str(raised.value)
 
 
 def collected(storage: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    place = FolderStore(storage.as_uri(), storage)
+    place = StackFolder(storage)
     monkeypatch.setattr(store, "open_store", lambda _: place)
     record_key, archive_key = result.keys("sweep", 0, "job")
-    place.put(record_key, result.write(result.Result(completed=True, value=1)))
-    place.put(archive_key, (storage / "first" / NAME / "packed.tar").read_bytes())
+    place.write(record_key, result.write(result.Result(completed=True, value=1)))
+    place.write(archive_key, (storage / "first" / NAME / "packed.tar").read_bytes())
     point = Point(number=0, overrides=(), identity="a", folder="0", bundle={})
     record = Record(sweep="sweep", job="job", number=0, folder="0", overrides=())
     with Records(folder, "sweep") as records:

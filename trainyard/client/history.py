@@ -9,7 +9,7 @@ from typing import Any
 
 from trainyard import run_folder
 from trainyard.client.errors import ClientError
-from trainyard.client.store import Store
+from trainyard.objects import Store
 
 READERS = 8
 
@@ -57,7 +57,7 @@ def read_run(store: Store, name: str) -> RunRecord:
     """
     run = find_run(store, name)
     if run is None:
-        raise ClientError(f"no run is called {name!r} in {store.url}: `train runs` lists them")
+        raise ClientError(f"no run is called {name!r} in {store.where}: `train runs` lists them")
     return run
 
 
@@ -109,7 +109,7 @@ def _read(store: Store, name: str) -> RunRecord | None:
         config=config or {},
         starts=[_start(record) for record in lines[run_folder.STARTS]],
         metrics=lines[run_folder.METRICS],
-        checkpoint=f"{store.url}/{name}/{checkpoints[-1]}" if checkpoints else None,
+        checkpoint=f"{store.where}/{name}/{checkpoints[-1]}" if checkpoints else None,
         fault="; ".join(faults),
     )
 

@@ -26,7 +26,8 @@ from trainyard.client.console import warn
 from trainyard.client.errors import DownError
 from trainyard.client.job_server import JobServer
 from trainyard.client.pull import marks
-from trainyard.client.store import Store, open_store
+from trainyard.client.store import open_store
+from trainyard.objects import Store
 
 DEADLINE_S = 15.0
 

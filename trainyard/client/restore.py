@@ -5,10 +5,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,29 +16,10 @@ from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
-
     from trainyard.client.pull.meter import Meter
+    from trainyard.objects import Store
 
-SCHEME = "s3://"
-REGION = "us-east-1"
-CONNECT_SECONDS, REQUEST_SECONDS = 5, 30
-BLOCK_BYTES = 8 * 1024 * 1024
 app = typer.Typer()
-
-
-class Place(NamedTuple):
-    """A folder of runs.
-
-    Attributes:
-        files: its file system.
-        path: its path there.
-        where: its name in messages.
-    """
-
-    files: FileSystem
-    path: str
-    where: str
 
 
 @app.command()
@@ -63,16 +42,17 @@ def restore(
 
     history.valid_name(run)
     known = reach(context, contract.read(stack, outputs))
-    store.check(store.open_store(known))  # has the best messages
+    target = store.open_store(known)
+    store.check(target)  # has the best messages
     try:
-        size = copy(run, _source(source), _target(known))
+        size = copy(run, _source(source), target)
     except KeyboardInterrupt:
         say("\nstopped: the same command goes on")
         raise typer.Exit(INTERRUPTED) from None
     say(f"run {run}: {size / 1e6:.1f} MB restored; go on with `train submit JOB --name {run}`")
 
 
-def copy(run: str, source: Place, target: Place) -> int:
+def copy(run: str, source: Store, target: Store) -> int:
     """Copy a run; a part of it is never taken for the whole.
 
     Returns:
@@ -87,7 +67,7 @@ def copy(run: str, source: Place, target: Place) -> int:
     from trainyard.client.pull.meter import Meter
     from trainyard.run_folder import STARTS
 
-    found, there = (_sizes(place, run) for place in (source, target))
+    found, there = (_sizes(store, run) for store in (source, target))
     wanted = {}
     for name, size in found.items():
         if fault := archive.fault_of_name(name):  # any writer of a bucket names its objects
@@ -111,101 +91,67 @@ def copy(run: str, source: Place, target: Place) -> int:
             if there.get(name) == wanted[name]:
                 meter.skip(wanted[name])
             else:
-                _copy_file(f"{run}/{name}", source, target, meter)
+                _copy_file(_Sent(source, f"{run}/{name}", wanted[name], meter), target)
     finally:
         meter.close()
     return meter.done
 
 
-def _copy_file(name: str, source: Place, target: Place, meter: Meter) -> None:
-    path = f"{target.path}/{name}"
-    try:
-        if target.files.type_name == "local":
-            target.files.create_dir(path.rpartition("/")[0])
-        with (
-            source.files.open_input_stream(f"{source.path}/{name}") as file,
-            target.files.open_output_stream(path) as copied,
-        ):
-            shutil.copyfileobj(_Metered(file, meter), copied, BLOCK_BYTES)
-    except OSError as error:
-        raise ClientError(
-            f"cannot copy {name} from {source.where} to {target.where} ({error}): mend that, and "
-            "run the same command again, which goes on"
-        ) from None
+class _Sent:
+    """A file of the source, read in parts while it is sent."""
 
+    def __init__(self, source: Store, name: str, size: int, meter: Meter) -> None:
+        self.name, self.where = name, source.where
+        self._source, self._size, self._meter = source, size, meter
+        self._at = 0
 
-class _Metered:
-    def __init__(self, file: IO[bytes], meter: Meter) -> None:
-        self._file, self._meter = file, meter
+    def seek(self, first: int) -> None:
+        self._at = first
 
     def read(self, size: int = -1) -> bytes:
-        block = self._file.read(size)
-        self._meter.add(len(block))
-        return block
+        left = self._size - self._at
+        count = left if size < 0 else min(size, left)
+        part = self._source.part(self.name, self._at, count) if count else b""
+        if len(part) != count:
+            raise ClientError(f"it has lost {count - len(part)} bytes meanwhile")
+        self._at += count
+        self._meter.add(count)
+        return part
 
 
-def _sizes(place: Place, run: str) -> dict[str, int]:
-    """Return the bytes of a run's files, by their names below the run."""
-    from pyarrow.fs import FileSelector, FileType
-
-    folder = f"{place.path}/{run}"
+def _copy_file(sent: _Sent, target: Store) -> None:
     try:
-        listed = place.files.get_file_info(
-            FileSelector(folder, allow_not_found=True, recursive=True)
-        )
-    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        target.upload(sent.name, sent)
+    except (ClientError, OSError) as error:
         raise ClientError(
-            f"cannot list {place.where} ({error}): check the address, the keys and the network"
+            f"cannot copy {sent.name} from {sent.where} to {target.where} ({error}): mend that, "
+            "and run the same command again, which goes on"
         ) from None
-    return {
-        each.path.removeprefix(f"{folder}/"): each.size
-        for each in listed
-        if each.type is FileType.File
-    }
 
 
-def _source(text: str) -> Place:
-    if text.startswith(SCHEME):
-        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or REGION
-        return _bucket(text, region=region, endpoint_override=os.environ.get("AWS_ENDPOINT_URL"))
-    folder = Path(text).expanduser().absolute()
+def _sizes(store: Store, run: str) -> dict[str, int]:
+    """Return the bytes of a run's files, by their names below the run."""
+    try:
+        return {name: each.size for name, each in store.listed(run).items()}
+    except ClientError as error:
+        raise ClientError(
+            f"cannot list {store.where} ({error}): check the address, the keys and the network"
+        ) from None
+
+
+def _source(text: str) -> Store:
+    from trainyard.client.store import ClientBucket, StackFolder
+    from trainyard.objects import S3, environments_endpoint
+
+    if text.startswith(S3):
+        path = text.removeprefix(S3).strip("/")
+        if not path:
+            raise ClientError(
+                f"--from {text[:200]!r} names no bucket: give s3://<bucket>[/<prefix>]"
+            )
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
+        return ClientBucket(path, endpoint=environments_endpoint(region), region=region)
+    folder = Path(text).expanduser()
     if not folder.is_dir():
         raise ClientError(f"--from {text[:200]!r} is neither a folder nor s3://<bucket>[/<prefix>]")
-    return _folder(folder)
-
-
-def _target(known: contract.StackOutputs) -> Place:
-    if not known.storage_url.startswith(SCHEME):
-        return _folder(Path(unquote(urlsplit(known.storage_url).path)))
-    return _bucket(
-        known.storage_url,
-        region=REGION,
-        endpoint_override=known.object_store_endpoint,
-        access_key=known.access_key,
-        secret_key=known.secret_key,
-    )
-
-
-def _folder(path: Path) -> Place:
-    from pyarrow.fs import LocalFileSystem
-
-    return Place(LocalFileSystem(), str(path), str(path))
-
-
-def _bucket(url: str, **access: str | None) -> Place:
-    from pyarrow.fs import S3FileSystem
-
-    parts = [part for part in url.removeprefix(SCHEME).split("/") if part]
-    if not parts:
-        raise ClientError(f"--from {url[:200]!r} names no bucket: give s3://<bucket>[/<prefix>]")
-    try:
-        files = S3FileSystem(
-            **{name: text for name, text in access.items() if text},
-            connect_timeout=CONNECT_SECONDS,
-            request_timeout=REQUEST_SECONDS,
-        )
-    except (OSError, ValueError) as error:  # such as an endpoint that is not a URL
-        raise ClientError(
-            f"cannot use {url[:200]!r} ({error}): check AWS_ENDPOINT_URL and AWS_REGION"
-        ) from None
-    return Place(files, "/".join(parts), url)
+    return StackFolder(folder)

@@ -10,7 +10,8 @@ from trainyard.client import history
 from trainyard.client.console import print_table, say, warn
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.store import Store, open_store
+from trainyard.client.store import open_store
+from trainyard.objects import Store
 
 ACCURACIES = {
     "train_acc": "training",

@@ -21,9 +21,9 @@ from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 
-from trainyard import run_folder
+from trainyard import objects, run_folder
 from trainyard.sweep import points as all_points
-from trainyard.sweep import result, store
+from trainyard.sweep import result
 from trainyard.sweep.points import Named, Points
 from trainyard.sweep.result import Result
 
@@ -36,7 +36,7 @@ def run(points: Points, number: int, job: str) -> Result:
     """
     # While the function runs: importing the signer of requests takes a quarter of a second.
     opening = ThreadPoolExecutor(1)
-    opened = opening.submit(store.open_url, os.environ[run_folder.STORAGE_VARIABLE])
+    opened = opening.submit(objects.open_url, os.environ[run_folder.STORAGE_VARIABLE])
     opening.shutdown(wait=False)
     given = points.function
     function = given.find() if isinstance(given, Named) else given

@@ -12,6 +12,7 @@ import pytest
 from pyarrow.fs import FileSystem
 
 from cluster import replica
+from tests import stores
 from tests.stores import BUCKET, BareStore
 from trainyard import checkpoint_files, objects
 from trainyard.client import outputs as contract
@@ -32,10 +33,10 @@ def log_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str]
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", access)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
-        objects._client.cache_clear()
+        stores.forget_clients()
 
     yield use
-    objects._client.cache_clear()
+    stores.forget_clients()
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +55,8 @@ def test_results_are_copied_while_the_stack_runs_whoever_dies(  # F45
 ) -> None:
     outputs = contract.read(None, outputs_file)
     place = open_store(outputs)
-    place.put(f"{RUN}/config.json", b"{}")
-    place.put(f"{RUN}/metrics.jsonl", b'{"epoch": 0}\n')
+    place.write(f"{RUN}/config.json", b"{}")
+    place.write(f"{RUN}/metrics.jsonl", b'{"epoch": 0}\n')
 
     def safe() -> bool:
         return RUN not in unpulled(place)

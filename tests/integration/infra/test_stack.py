@@ -221,7 +221,7 @@ def test_a_hostile_job_has_what_its_user_has(  # F44
 ) -> None:
     """Processes of one user: docs/security.md says what that is, and a container is the answer."""
     store = open_store(contract.read(None, outputs_file))
-    store.put("other/result", b"of another run")
+    store.write("other/result", b"of another run")
     root = stack.folder / "versitygw" / "files" / "root-password"
     states = stack.project.parent / "backend" / ".pulumi" / "stacks"
     secrets = hostile_job.of_this_machine(stack, tmp_path) | {"root": root.read_text()}
@@ -293,7 +293,7 @@ def _log_in(monkeypatch: pytest.MonkeyPatch, store: stores.BareStore) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(store.root.access))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(store.root.secret))
-    objects._client.cache_clear()
+    stores.forget_clients()
 
 
 def _write_run(folder: Path) -> None:
@@ -307,7 +307,7 @@ def _write_run(folder: Path) -> None:
     (folder / "state.json").write_text(json.dumps(state))
     place = objects.open_url(run.url)
     checkpoint_files.store(place, "checkpoint_000001-abcd", folder, {"job": "drilled"})
-    objects._client.cache_clear()
+    stores.forget_clients()
 
 
 @contextmanager
@@ -883,7 +883,7 @@ def test_lost_services_come_back_once_and_results_are_kept(  # F42
     wait_for: Callable[..., Any],
 ) -> None:
     store = open_store(contract.read(None, outputs_file))
-    store.put("result", b"kept")
+    store.write("result", b"kept")
     one_of_each = {name: count for name, count in ONE_OF_EACH.items() if runs(name)}
     wait_for(lambda: _copies(stack, started_below) == one_of_each)
     # Ray's agents write their names over their environment: they are known by their parents.

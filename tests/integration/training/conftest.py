@@ -32,7 +32,6 @@ from tests.integration.training.services import service
 from tests.outputs import of_services
 from tests.ports import free_ports
 from tests.waiting import wait_for
-from trainyard import objects
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 NODE_STARTS = 3
@@ -251,9 +250,9 @@ def one_loader() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def own_store_clients() -> Iterator[None]:
     """Keeps tests off each other's stores: a process keeps its clients."""
-    objects._client.cache_clear()
+    stores.forget_clients()
     yield
-    objects._client.cache_clear()
+    stores.forget_clients()
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ import sys
 import aiohttp
 import ray.job_submission
 
-import trainyard.client.bucket
 import trainyard.client.drill.procedure
 import trainyard.client.results
 import trainyard.client.scripts
@@ -24,6 +23,7 @@ import trainyard.client.serve
 import trainyard.client.tunnel
 import trainyard.client.unreachable
 import trainyard.client.waiting
+import trainyard.s3_requests
 from trainyard.client import cli
 
 

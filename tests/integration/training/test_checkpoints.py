@@ -59,12 +59,12 @@ def use(port: int, server: BareStore, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(proxy: ChaosProxy, request: pytest.FixtureRequest) -> objects.Folder:
+def run(proxy: ChaosProxy, request: pytest.FixtureRequest) -> objects.Store:
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     return objects.open_url(f"s3://{BUCKET}/{name}")
 
 
-def store(run: objects.Folder, tmp_path: Path, number: int) -> str:
+def store(run: objects.Store, tmp_path: Path, number: int) -> str:
     folder = tmp_path / f"files{number}"
     folder.mkdir()
     torch.save({"model": torch.rand(WEIGHTS)}, folder / "checkpoint.pt")
@@ -73,7 +73,7 @@ def store(run: objects.Folder, tmp_path: Path, number: int) -> str:
     return name
 
 
-def choose(run: objects.Folder, tmp_path: Path) -> str | None:
+def choose(run: objects.Store, tmp_path: Path) -> str | None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     name, fault, _ = checkpoint_files.choose(run, scratch, had_one=True)
@@ -87,7 +87,7 @@ def choose(run: objects.Folder, tmp_path: Path) -> str | None:
 
 @pytest.mark.parametrize("byte", [1, 5_000_000, 12_000_000, 19_900_000, 20_001_000])
 def test_a_cut_at_any_byte_is_made_good(  # F22
-    byte: int, proxy: ChaosProxy, run: objects.Folder, tmp_path: Path
+    byte: int, proxy: ChaosProxy, run: objects.Store, tmp_path: Path
 ) -> None:
     proxy.after(byte, proxy.cut)
     name = store(run, tmp_path, 1)
@@ -96,7 +96,7 @@ def test_a_cut_at_any_byte_is_made_good(  # F22
 
 
 def test_a_store_that_stops_answering_for_a_while(  # F22
-    proxy: ChaosProxy, run: objects.Folder, tmp_path: Path
+    proxy: ChaosProxy, run: objects.Store, tmp_path: Path
 ) -> None:
     proxy.after(9_000_000, proxy.pause)
     resume = threading.Timer(2 * objects.READ_TIMEOUT_S, proxy.resume)
@@ -111,7 +111,7 @@ def test_a_store_that_stops_answering_for_a_while(  # F22
 
 
 def test_a_store_that_is_killed_and_comes_back(  # F22
-    store_server: BareStore, proxy: ChaosProxy, run: objects.Folder, tmp_path: Path
+    store_server: BareStore, proxy: ChaosProxy, run: objects.Store, tmp_path: Path
 ) -> None:
     store(run, tmp_path, 1)
     killed = threading.Event()
@@ -137,7 +137,7 @@ def test_a_store_that_is_killed_and_comes_back(  # F22
 def test_a_store_that_stays_away_is_an_error_and_nothing_half_is_chosen(  # F22
     byte: int,
     proxy: ChaosProxy,
-    run: objects.Folder,
+    run: objects.Store,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -172,7 +172,7 @@ def test_what_a_wait_does_not_mend_is_said_at_once(
 def test_a_damaged_newest_falls_back_to_the_one_before(  # F23
     damage: str,
     store_server: BareStore,
-    run: objects.Folder,
+    run: objects.Store,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -191,14 +191,14 @@ def test_a_damaged_newest_falls_back_to_the_one_before(  # F23
     assert f"warning: checkpoint {newest} is skipped: " in capfd.readouterr().out
 
 
-def test_the_newest_two_stay_in_a_bucket(run: objects.Folder, tmp_path: Path) -> None:  # F23
+def test_the_newest_two_stay_in_a_bucket(run: objects.Store, tmp_path: Path) -> None:  # F23
     for number in range(1, 5):
         store(run, tmp_path, number)
         checkpoint_files.prune(run, frozenset())
     assert {name[11:17] for name in run.sizes()} == {"000003", "000004"}
 
 
-def test_two_hundred_small_files_are_two_objects(run: objects.Folder, tmp_path: Path) -> None:
+def test_two_hundred_small_files_are_two_objects(run: objects.Store, tmp_path: Path) -> None:
     folder = tmp_path / "files1"
     folder.mkdir()
     for number in range(200):

@@ -23,7 +23,7 @@ from tests.ports import free_ports
 from tests.waiting import wait_for
 from trainyard import checkpoint_files, objects
 from trainyard.client.pull import marks
-from trainyard.client.store import FolderStore
+from trainyard.client.store import StackFolder
 from trainyard.runs import Run
 
 WEIGHTS = b"w" * 1000
@@ -73,7 +73,7 @@ def test_what_is_there_is_what_was_made_and_is_marked_as_copied(
     assert replica.copy() == []
     assert names(there) == names(here) - {"first/replicated.json"}
     assert (there / "first" / newest / "checkpoint.pt").read_bytes() == WEIGHTS
-    store = FolderStore("", here)
+    store = StackFolder(here)
     assert marks.read(store, "first", marks.REPLICATED) == marks.PullMark(newest, 2)
 
 

@@ -26,12 +26,12 @@ BIG = os.urandom(checkpoint_files.SMALL_BYTES + 1)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> objects.Folder:
+def run(tmp_path: Path) -> objects.Store:
     (tmp_path / "run").mkdir()
     return objects.open_url((tmp_path / "run").as_uri())
 
 
-def store(run: objects.Folder, tmp_path: Path, number: int, **files: bytes) -> Path:
+def store(run: objects.Store, tmp_path: Path, number: int, **files: bytes) -> Path:
     """A checkpoint of a tensor, and its folder in the store."""
     folder = tmp_path / f"files{number}"
     folder.mkdir()
@@ -44,7 +44,7 @@ def store(run: objects.Folder, tmp_path: Path, number: int, **files: bytes) -> P
 
 
 def choose(
-    run: objects.Folder, tmp_path: Path, *, had_one: bool = False
+    run: objects.Store, tmp_path: Path, *, had_one: bool = False
 ) -> checkpoint_files.ResumePoint:
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)

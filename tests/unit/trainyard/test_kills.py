@@ -38,18 +38,18 @@ def train(folder: Path, kill: Place | None) -> None:
     """Trains to the end, or to the place where it kills itself."""
     torch.set_num_threads(1)
     worker = Worker(folder, 0, pytest.MonkeyPatch())
-    upload = objects._LocalFolder.upload
+    replace = objects.FolderStore._replace
     storing = SimpleNamespace(epoch=0)
 
-    def half(self: Any, name: str, source: Any) -> objects.Digest:
+    def half(self: Any, verb: str, name: str, source: Any) -> objects.Digest:
         if kill == (storing.epoch, name.rpartition("/")[2]):
             path = self._path / name
             path.parent.mkdir(exist_ok=True)
             path.with_name(f".{path.name}.part").write_bytes(source.read(10))
             os.kill(os.getpid(), signal.SIGKILL)
-        return upload(self, name, source)
+        return replace(self, verb, name, source)
 
-    pytest.MonkeyPatch().setattr(objects._LocalFolder, "upload", half)
+    pytest.MonkeyPatch().setattr(objects.FolderStore, "_replace", half)
     # The kernel outlives the process, and a busy disk would take most of the time.
     pytest.MonkeyPatch().setattr(os, "fsync", lambda _: None)
     torch.manual_seed(1)

@@ -6,6 +6,9 @@ import hashlib
 import io
 import os
 import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +17,8 @@ import pytest
 from boto3.exceptions import RetriesExceededError
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
-from trainyard import objects
+from tests import stores
+from trainyard import objects, s3_requests
 
 DIGEST = objects.Digest(5, hashlib.sha256(b"hello").hexdigest())
 
@@ -33,7 +37,8 @@ class Client:
         self.errors: list[Exception] = []
         self.now = 0.0
         self.kept: dict[str, bytes] = {}
-        monkeypatch.setattr(objects, "_client", lambda _, **__: self)
+        monkeypatch.setattr(objects, "_client", lambda *_: self)
+        monkeypatch.setattr(s3_requests.Requests, "send", self.send)
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         monkeypatch.setattr(objects, "time", clock)
 
@@ -49,9 +54,15 @@ class Client:
         self.fail()
         self.kept[Key] = b"hel" + source.read()
 
-    def get_object(self, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
-        self.fail()
-        return {"Body": io.BytesIO(self.kept[Key])}
+    def send(self, _method: str, _key: str, *_: Any, **__: Any) -> s3_requests.Reply:
+        try:
+            self.fail()
+        except ClientError as error:
+            said = "<Error><Code>{Code}</Code><Message>{Message}</Message></Error>"
+            content = said.format(**error.response["Error"]).encode()
+            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+            return s3_requests.Reply(status, content)
+        raise AssertionError("no error is left")
 
 
 @pytest.fixture
@@ -60,8 +71,9 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
 
 
 @pytest.fixture
-def bucket(client: Client) -> objects.Folder:
-    return objects._BucketFolder("us-east-1", "ray", "first")
+def bucket(client: Client) -> objects.Store:
+    keys = objects.Keys("user", "canary")
+    return objects.BucketStore("ray/first", endpoint="http://127.0.0.1:9", keys=keys)
 
 
 PASSING = [
@@ -75,7 +87,7 @@ PASSING = [
 
 
 def test_a_store_that_comes_back_in_time_gets_the_whole_file(  # F22
-    client: Client, bucket: objects.Folder
+    client: Client, bucket: objects.Store
 ) -> None:
     client.errors = list(PASSING)
     assert bucket.upload("a/b", io.BytesIO(b"hello")) == DIGEST  # read and hashed again
@@ -85,7 +97,7 @@ def test_a_store_that_comes_back_in_time_gets_the_whole_file(  # F22
 
 @pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
 def test_a_store_that_stays_away_is_one_error(  # F22
-    error: Exception, client: Client, bucket: objects.Folder
+    error: Exception, client: Client, bucket: objects.Store
 ) -> None:
     client.errors = [error] * 1000
     with pytest.raises(objects.StorageError) as caught:
@@ -99,7 +111,7 @@ def test_a_store_that_stays_away_is_one_error(  # F22
 
 
 def test_an_upload_that_was_long_is_tried_again(  # F22
-    client: Client, bucket: objects.Folder, monkeypatch: pytest.MonkeyPatch
+    client: Client, bucket: objects.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Time spent sending before the failure does not count as waiting for the store."""
     upload = client.upload_fileobj
@@ -117,7 +129,7 @@ def test_an_upload_that_was_long_is_tried_again(  # F22
     "error", [answer(403, "AccessDenied"), answer(404, "NoSuchBucket"), answer(507, "StorageFull")]
 )
 def test_an_answer_that_stays_the_same_is_not_waited_for(  # F23
-    error: ClientError, client: Client, bucket: objects.Folder
+    error: ClientError, client: Client, bucket: objects.Store
 ) -> None:
     client.errors = [error]
     with pytest.raises(objects.StorageError, match=error.response["Error"]["Code"]):
@@ -125,7 +137,7 @@ def test_an_answer_that_stays_the_same_is_not_waited_for(  # F23
     assert client.now == 0
 
 
-def test_what_is_not_there_is_not_waited_for(client: Client, bucket: objects.Folder) -> None:
+def test_what_is_not_there_is_not_waited_for(client: Client, bucket: objects.Store) -> None:
     client.errors = [answer(404, "NoSuchKey")]
     with pytest.raises(FileNotFoundError, match="s3://ray/first/a"):
         bucket.read("a")
@@ -133,7 +145,7 @@ def test_what_is_not_there_is_not_waited_for(client: Client, bucket: objects.Fol
 
 
 def test_the_wait_can_be_set(
-    client: Client, bucket: objects.Folder, monkeypatch: pytest.MonkeyPatch
+    client: Client, bucket: objects.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "7.5")
     client.errors = [answer(503, "SlowDown")] * 1000
@@ -143,11 +155,11 @@ def test_the_wait_can_be_set(
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> objects.Folder:
+def folder(tmp_path: Path) -> objects.Store:
     return objects.open_url((tmp_path / "run").as_uri())
 
 
-def test_a_folder_gives_back_what_it_got(folder: objects.Folder, tmp_path: Path) -> None:
+def test_a_folder_gives_back_what_it_got(folder: objects.Store, tmp_path: Path) -> None:
     assert folder.upload("a/b", io.BytesIO(b"hello")) == DIGEST
     folder.write("c", b"1")
     assert folder.sizes() == {"a/b": 5, "c": 1}
@@ -158,7 +170,7 @@ def test_a_folder_gives_back_what_it_got(folder: objects.Folder, tmp_path: Path)
         folder.read("d")
 
 
-def test_what_is_deleted_leaves_no_empty_folder(folder: objects.Folder, tmp_path: Path) -> None:
+def test_what_is_deleted_leaves_no_empty_folder(folder: objects.Store, tmp_path: Path) -> None:
     folder.write("a/b/c", b"1")
     folder.write("a/d", b"1")
     folder.delete("a/b/c", "not/there")
@@ -166,7 +178,7 @@ def test_what_is_deleted_leaves_no_empty_folder(folder: objects.Folder, tmp_path
 
 
 def test_a_write_that_fails_leaves_what_was_there(  # F23
-    folder: objects.Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: objects.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.write("a", b"before")
 
@@ -198,8 +210,81 @@ def test_no_proxy_of_the_environment_is_asked_for_the_store(  # F58
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{store.getsockname()[1]}")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
-        client = objects._client.__wrapped__("us-east-1", signs_bodies=False)
-        with pytest.raises(EndpointConnectionError):
-            client.head_bucket(Bucket="b")
+        monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0")
+        stores.forget_clients()
+        bucket = objects.open_url("s3://b")
+        with pytest.raises(objects.StorageError):
+            bucket.upload("a", io.BytesIO(b"1"))
+        with pytest.raises(objects.StorageError):
+            bucket.write("a", b"1")
         with pytest.raises(BlockingIOError):
             proxy.accept()
+
+
+REFUSED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+
+
+class Service(BaseHTTPRequestHandler):
+    """A bucket that first gives the listed answers, and then accepts everything."""
+
+    due: list[int]
+    kept: dict[str, bytes]
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        status = self.due.pop(0) if self.due else 200
+        if status == 200:
+            assert "Credential=user/" in self.headers["Authorization"]
+            assert "/eu-1/s3/" in self.headers["Authorization"]
+            self.kept[self.path] = body
+        said = b"" if status == 200 else REFUSED
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Service]]:
+    """A bucket as a node's environment names it."""
+    kind = type("Fresh", (Service,), {"due": [], "kept": {}})
+    keys = tmp_path / "credentials"
+    keys.write_text("[default]\naws_access_key_id = user\naws_secret_access_key = canary\n")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+    monkeypatch.setenv("AWS_REGION", "eu-1")
+    stores.forget_clients()
+    yield kind
+    stores.forget_clients()
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_busy_store_is_asked_until_it_takes_a_small_file(  # F22
+    service: type[Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "FIRST_PAUSE_S", 0.01)
+    service.due = [503, 503, 500]
+    objects.open_url("s3://ray/prefix").write("a b/1.json", b"{}")
+    assert service.kept == {"/ray/prefix/a%20b/1.json": b"{}"}
+
+
+def test_a_refusal_is_told_at_once(service: type[Service]) -> None:
+    service.due = [403]
+    with pytest.raises(
+        objects.StorageError, match=r"s3://ray/1: AccessDenied no; .*repair the store"
+    ):
+        objects.open_url("s3://ray").write("1", b"")
+
+
+@pytest.mark.usefixtures("service")
+def test_a_store_that_stays_away_ends_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(objects.StorageError, match=r"did not do it within 0 s .* at http://127"):
+        objects.open_url("s3://ray").write("1", b"")

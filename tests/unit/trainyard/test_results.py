@@ -36,7 +36,7 @@ def stored(tmp_path: Path, network: torch.nn.Module) -> Callable[..., Path]:
         if packed:
             for name in ("x", "y"):
                 (files / name).write_text(name)
-            checkpoint_files.store(objects.open_path(folder.parent), folder.name, files, model)
+            checkpoint_files.store(objects.FolderStore(folder.parent), folder.name, files, model)
         else:
             checkpoint_files.write_manifest(files, model)
         return folder

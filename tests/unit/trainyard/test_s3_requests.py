@@ -10,8 +10,7 @@ import pytest
 from botocore.credentials import Credentials
 
 from trainyard import s3_requests
-from trainyard.objects import PASSING_CODE
-from trainyard.s3_requests import PASSING_TRIES, Requests
+from trainyard.s3_requests import PASSING_CODE, PASSING_TRIES, Requests
 
 LARGE = bytes(range(256)) * 2**15  # 8 MiB
 REFUSED = f"<Error><Code>{PASSING_CODE}</Code><Message>m</Message></Error>".encode()

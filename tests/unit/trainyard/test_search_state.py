@@ -107,7 +107,7 @@ def test_a_search_prunes_from_time_to_time(store: Path, monkeypatch: pytest.Monk
 def test_a_search_goes_on_whatever_pruning_cannot_do(
     store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, error: type[Exception]
 ) -> None:
-    def refuse(_folder: objects.Folder, _run: str) -> None:
+    def refuse(_folder: objects.Store, _run: str) -> None:
         raise error("the store is away")
 
     monkeypatch.setattr(search_state, "prune", refuse)

@@ -20,7 +20,8 @@ from trainyard.client.history import RunRecord
 from trainyard.client.job_server import Job, JobServer, Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import ClusterState
-from trainyard.client.store import Store, open_store
+from trainyard.client.store import open_store
+from trainyard.objects import Store
 
 RECOVERY_S = 600  # for a head and its nodes to be back
 UNDISTURBED = "-undisturbed"
@@ -267,7 +268,7 @@ def _twin(mine: RunRecord, store: Store) -> RunRecord:
             return run
     base = mine.name[: NAME_LENGTH - len(UNDISTURBED) - 3] + UNDISTURBED
     name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, 99))) if n not in names)
-    store.put(f"{name}/{run_folder.CONFIG}", json.dumps(mine.config, indent=2).encode())
+    store.write(f"{name}/{run_folder.CONFIG}", json.dumps(mine.config, indent=2).encode())
     return RunRecord(name, mine.config, [], [], None)
 
 

@@ -14,7 +14,7 @@ from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer
 from trainyard.client.state import TRAIN_WORKER, Actor, ClusterState
-from trainyard.client.store import Store
+from trainyard.objects import Store
 
 POLL_S = 0.2
 ANSWER_S = 10  # a server that hangs does not answer

@@ -57,7 +57,7 @@ def pull(
             with suppress(OSError):  # the disk is full, which was told
                 (to / ".gitignore").write_text("*\n")  # uploads of jobs leave it out too
     if pulled is None:
-        raise ClientError(f"no run is called {run!r} in {place.url}: `train runs` lists them")
+        raise ClientError(f"no run is called {run!r} in {place.where}: `train runs` lists them")
     _tell(run, pulled, to)
 
 

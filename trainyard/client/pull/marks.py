@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from trainyard.checkpoint_files import PREFIX
-from trainyard.client.store import Store
+from trainyard.objects import Store
 
 MARK = "pulled.json"
 REPLICATED = "replicated.json"  # by the service that copies (cluster/replicate.py)

@@ -11,7 +11,7 @@ from trainyard.client.console import warn
 from trainyard.client.errors import ClientError
 from trainyard.client.pull.meter import MB, Meter
 from trainyard.client.pull.source import RunSource
-from trainyard.objects import Digest, open_path
+from trainyard.objects import Digest, FolderStore
 
 PART = ".part"
 ROOM_BYTES = 64 * 1024 * 1024  # left free: others write too
@@ -64,7 +64,7 @@ class Newest:
                 return name, came
 
     def _is_whole(self, name: str) -> bool:
-        here = open_path(self._folder)
+        here = FolderStore(self._folder)
         sizes = checkpoint_files.candidates(here).get(name, {})
         return checkpoint_files.manifest_of(here, name, sizes)[0] is not None
 
@@ -113,7 +113,7 @@ class Newest:
             )
 
     def _remove_older(self, newest: str) -> None:
-        for name in checkpoint_files.candidates(open_path(self._folder)):
+        for name in checkpoint_files.candidates(FolderStore(self._folder)):
             if checkpoint_files.order(name) < checkpoint_files.order(newest):
                 # The manifest first: a checkpoint that lacks a file must not have one.
                 (self._folder / name / MANIFEST).unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from trainyard import archive
 from trainyard.checkpoint_files import PREFIX
 from trainyard.client.pull import marks
 from trainyard.client.pull.source import RunSource
-from trainyard.client.store import Listed
+from trainyard.objects import Listed
 
 # States of the files that were fetched: tags of buckets are digests of small objects only.
 KNOWN = ".records.json"

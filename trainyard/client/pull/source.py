@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
-import time
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -19,15 +18,12 @@ from typing import TypeVar
 from trainyard.client import parallel
 from trainyard.client.errors import ClientError
 from trainyard.client.pull.meter import Meter
-from trainyard.client.store import AwayError, Listed, Store
-from trainyard.objects import BLOCK_BYTES, DEFAULT_PATIENCE_S, PATIENCE_VARIABLE, Digest
+from trainyard.objects import BLOCK_BYTES, Digest, Listed, Store, patience_s, patiently
 
 T = TypeVar("T")
 
 PART_BYTES = 8 * 1024 * 1024
 PARTS_AT_ONCE = 4  # 32 MiB of memory
-FIRST_PAUSE_S = 0.25
-LONGEST_PAUSE_S = 5.0
 
 
 class RunSource:
@@ -45,13 +41,12 @@ class RunSource:
 
     def __init__(self, store: Store, run: str) -> None:
         """Asks nothing yet."""
-        self.where = f"{store.url}/{run}"
+        self.where = f"{store.where}/{run}"
         self.files: dict[str, Listed] = {}
         self.meter: Meter | None = None
         self._store = store
         self.run = run
         self.answered = False
-        self._patience_s = float(os.environ.get(PATIENCE_VARIABLE, DEFAULT_PATIENCE_S))
 
     def sizes(self) -> dict[str, int]:
         """Lists the run; returns the bytes of each file."""
@@ -60,14 +55,11 @@ class RunSource:
 
     def read(self, name: str) -> bytes:
         """Reads a small file."""
-        content = self._patiently(lambda: self._store.get(f"{self.run}/{name}"))
-        if content is None:
-            raise FileNotFoundError(f"{self.where}/{name}")
-        return content
+        return self._patiently(lambda: self._store.read(f"{self.run}/{name}"))
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a small file into the run."""
-        self._patiently(lambda: self._store.put(f"{self.run}/{name}", content))
+        self._patiently(lambda: self._store.write(f"{self.run}/{name}", content))
 
     def download(self, name: str, target: Path) -> Digest:
         """Fetches a file of the last listing, after the part of it that is here."""
@@ -103,7 +95,7 @@ class RunSource:
         ranges = iter(
             (start, min(PART_BYTES, size - start)) for start in range(first, size, PART_BYTES)
         )
-        asked: deque[tuple[int, int, Future[bytes | None]]] = deque()
+        asked: deque[tuple[int, int, Future[bytes]]] = deque()
         while True:
             while len(asked) < PARTS_AT_ONCE and (each := next(ranges, None)) is not None:
                 asked.append((*each, parallel.start(self._part, name, *each)))
@@ -112,8 +104,6 @@ class RunSource:
             start, count, future = asked.popleft()
             again = functools.partial(self._part, name, start, count)
             content = self._patiently(future.result, again)
-            if content is None:
-                raise FileNotFoundError(f"{self.where}/{name}")
             if len(content) != count:
                 raise ClientError(
                     f"{self.where}/{name} gave {len(content)} bytes from byte {start} on, {count} "
@@ -122,7 +112,7 @@ class RunSource:
                 )
             yield content
 
-    def _part(self, name: str, start: int, count: int) -> bytes | None:
+    def _part(self, name: str, start: int, count: int) -> bytes:
         return self._store.part(f"{self.run}/{name}", start, count)
 
     def _patiently(self, action: Callable[[], T], again: Callable[[], T] | None = None) -> T:
@@ -135,18 +125,15 @@ class RunSource:
         Raises:
             AwayError: it never answered, or not within the patience.
         """
-        pause, begun = FIRST_PAUSE_S, time.monotonic()
-        while True:
-            try:
-                found = action()
-            except AwayError:
-                if not self.answered or time.monotonic() - begun + pause > self._patience_s:
-                    raise
-            else:
-                self.answered = True
-                return found
-            if self.meter is not None and pause == FIRST_PAUSE_S:
-                self.meter.show("the store is away and asked again")
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-            action = again or action
+        tries = itertools.chain([action], itertools.repeat(again or action))
+
+        def tried() -> T:
+            return next(tries)()
+
+        found = patiently(tried, patience_s() if self.answered else 0, self._tell_away)
+        self.answered = True
+        return found
+
+    def _tell_away(self) -> None:
+        if self.meter is not None:
+            self.meter.show("the store is away and asked again")

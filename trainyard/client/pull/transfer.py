@@ -21,7 +21,8 @@ from trainyard.client.errors import ClientError
 from trainyard.client.pull import marks, records
 from trainyard.client.pull.newest import Newest
 from trainyard.client.pull.source import RunSource
-from trainyard.client.store import AwayError, Store
+from trainyard.client.store import AwayError
+from trainyard.objects import Store
 
 LOCK = ".pull.lock"
 

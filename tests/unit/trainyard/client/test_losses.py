@@ -71,25 +71,25 @@ def test_a_run_is_home_until_it_has_stored_more(place, stack, tmp_path):
     checkpoint_files.store(run, "checkpoint_000001-abcd", tmp_path / "files", {})
     assert losses.unpulled(place) == ["first", "second"]
     Transfer(place, "first", tmp_path / "home").run()
-    place.put("first/checkpoint_000002-cdef/w.pt", b"cut off")
+    place.write("first/checkpoint_000002-cdef/w.pt", b"cut off")
     assert losses.unpulled(place) == ["second"]
     Run(stack.storage_url, "first").write_metrics([{"epoch": 0}, {"epoch": 1}])
     assert losses.unpulled(place) == ["first", "second"]
 
 
 def test_a_search_that_has_not_ended_is_not_home(place, tmp_path):
-    place.put("second/metrics.jsonl", b"")
+    place.write("second/metrics.jsonl", b"")
     Transfer(place, "second", tmp_path / "home").run()
     assert losses.unpulled(place) == ["first"]
-    place.put("second/trial_00001/result.json", b"{}")
+    place.write("second/trial_00001/result.json", b"{}")
     assert losses.unpulled(place) == ["first", "second"]
     Transfer(place, "second", tmp_path / "home").run()
     assert losses.unpulled(place) == ["first"]
 
 
 def test_a_run_that_was_copied_elsewhere_is_safe(place):
-    place.put("first/replicated.json", b'{"checkpoint": "", "epochs": 0, "files": 0}')
-    place.put("second/replicated.json", b'{"checkpoint": "", "epochs": 1, "files": 0}')
+    place.write("first/replicated.json", b'{"checkpoint": "", "epochs": 0, "files": 0}')
+    place.write("second/replicated.json", b'{"checkpoint": "", "epochs": 1, "files": 0}')
     assert losses.unpulled(place) == ["first"]
 
 

@@ -33,11 +33,11 @@ BIG = os.urandom(5 * PART + 7)
 SMALL = {f"small{number}": os.urandom(1000) for number in range(3)}
 
 
-class Tagged(store.FolderStore):
+class Tagged(store.StackFolder):
     """A folder that tells the MD5 of its files, as a bucket does, and which parts were read."""
 
-    def __init__(self, url, folder):
-        super().__init__(url, folder)
+    def __init__(self, folder):
+        super().__init__(folder)
         self.asked = []
         self.before = lambda *_: None
 
@@ -57,12 +57,12 @@ class Tagged(store.FolderStore):
 def place(stack, monkeypatch):
     monkeypatch.setattr(source, "PART_BYTES", PART)
     monkeypatch.setattr(source, "PARTS_AT_ONCE", 1)  # asked one after the other: counted so
-    monkeypatch.setattr(source, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(source, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(objects, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(objects, "LONGEST_PAUSE_S", 0.01)
     run = Run(stack.storage_url, "first")
     run.start({"epochs": 2})
     run.write_metrics([{"epoch": 0, "loss": 1.0}])
-    return Tagged(stack.storage_url, Path(stack.storage_url.removeprefix("file://")))
+    return Tagged(Path(stack.storage_url.removeprefix("file://")))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def checkpoint(place, tmp_path):
         for name, content in (files or {"checkpoint.pt": BIG, **SMALL}).items():
             (folder / name).write_bytes(content)
         name = f"checkpoint_{number:06d}-abcd"
-        checkpoint_files.store(objects.open_url(f"{place.url}/first"), name, folder, MODEL)
+        checkpoint_files.store(objects.open_url(f"{place.where}/first"), name, folder, MODEL)
         return name
 
     return make
@@ -114,7 +114,7 @@ def test_a_second_pull_brings_what_has_changed(place, checkpoint, home):
     place.asked.clear()
     assert Transfer(place, "first", home).run() == Pulled(0, first, "")
     assert place.asked == []
-    Run(place.url, "first").write_metrics([{"epoch": 0}, {"epoch": 1}])
+    Run(place.where, "first").write_metrics([{"epoch": 0}, {"epoch": 1}])
     second = checkpoint(2)
     pulled = Transfer(place, "first", home).run()
     assert (pulled.records, pulled.checkpoint) == (1, second)
@@ -127,7 +127,7 @@ def test_a_record_of_many_parts_comes_once(place, home):
     """Its tag in a bucket is not a digest of it."""
     large = f"{hashlib.md5(b'').hexdigest()}-3"
     name = "b" * 250  # a name that leaves no room for an ending
-    place.put(f"first/{name}", BIG)
+    place.write(f"first/{name}", BIG)
     listed = place.listed
     place.listed = lambda prefix: {
         name: each._replace(tag=large) for name, each in listed(prefix).items()
@@ -148,7 +148,7 @@ def test_a_manifest_may_say_more_than_is_known(place, checkpoint, home):  # F53
     manifest = json.loads(place.get(path) or b"")
     for digest in manifest["files"].values():
         digest["mtime"] = 1
-    place.put(path, json.dumps(manifest).encode())
+    place.write(path, json.dumps(manifest).encode())
     pulled = Transfer(place, "first", home).run()
     assert pulled.checkpoint == name
 
@@ -216,7 +216,7 @@ def test_what_was_here_and_is_damaged_comes_anew(place, checkpoint, home):
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(place, checkpoint, home, capsys):
     first, second = checkpoint(1), checkpoint(2)
-    file = Path(place.url.removeprefix("file://")) / "first" / second / "checkpoint.pt"
+    file = Path(place.where.removeprefix("file://")) / "first" / second / "checkpoint.pt"
     file.write_bytes(b"x" * len(BIG))
     transfer = Transfer(place, "first", home)
     for _ in range(2):
@@ -236,7 +236,7 @@ def test_the_last_good_one_stays_here_until_the_next_is_whole(kind, place, check
     first = checkpoint(1)
     Transfer(place, "first", home).run()
     last = checkpoint(2, a=b"1", b=b"2")
-    there = Path(place.url.removeprefix("file://")) / "first" / last
+    there = Path(place.where.removeprefix("file://")) / "first" / last
     manifest = json.loads((there / "manifest.json").read_text())
     if kind == "no files":
         manifest["files"] = {}
@@ -258,16 +258,22 @@ def test_the_last_good_one_stays_here_until_the_next_is_whole(kind, place, check
 
 def test_a_key_that_cannot_be_a_file_here_holds_nothing_up(place, home, monkeypatch):  # F53
     listed = place.listed
-    odd = {name: store.Listed(1, "") for name in ("metrics.jsonl/x", "a/../../b", "x" * 300)}
+    odd = {name: objects.Listed(1, "") for name in ("metrics.jsonl/x", "a/../../b", "x" * 300)}
     monkeypatch.setattr(place, "listed", lambda prefix: listed(prefix) | odd)
-    monkeypatch.setattr(place, "part", lambda key, _, size: b"x" * size if "x" in key else None)
+
+    def part(key, _, size):
+        if "x" not in key:
+            raise FileNotFoundError(key)
+        return b"x" * size
+
+    monkeypatch.setattr(place, "part", part)
     Transfer(place, "first", home).run()
     assert not (home.parent / "b").exists()
 
 
 def test_one_that_the_run_removes_meanwhile_gives_way_to_the_newer(place, checkpoint, home, capsys):
     first = checkpoint(1)
-    folder = Path(place.url.removeprefix("file://")) / "first"
+    folder = Path(place.where.removeprefix("file://")) / "first"
 
     def before(key, at):
         if first in key and at == 2 * PART:
@@ -314,14 +320,14 @@ def test_a_disk_that_is_full_leaves_nothing_half(place, checkpoint, home):
 
 def test_another_run_of_the_name_is_not_mixed_in(place, home):
     Transfer(place, "first", home).run()
-    folder = Path(place.url.removeprefix("file://")) / "first"
+    folder = Path(place.where.removeprefix("file://")) / "first"
     (folder / "starts.jsonl").write_text('{"time": "another"}\n')
     with pytest.raises(ClientError, match="has another run of the name 'first'"):
         Transfer(place, "first", home).run()
 
 
 def test_names_in_the_store_lead_nowhere_else(place, home):
-    evil = {name: store.Listed(1, "") for name in ("../x", "/x", "a//b", ".hidden", "a/\0")}
+    evil = {name: objects.Listed(1, "") for name in ("../x", "/x", "a//b", ".hidden", "a/\0")}
     listed = place.listed
     place.listed = lambda prefix: listed(prefix) | evil
     assert Transfer(place, "first", home).run() == Pulled(3, "", "")
@@ -338,7 +344,7 @@ def test_two_pulls_of_a_run_do_not_meet(place, home):
 
 def test_a_mark_of_any_content_is_none(place):
     for content in (b"", b"[", b"[]", b'{"checkpoint": "a"}', b'{"checkpoint": 1, "epochs": []}'):
-        place.put("first/pulled.json", content)
+        place.write("first/pulled.json", content)
         assert marks.read(place, "first") is None
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from pyarrow.fs import LocalFileSystem
 
 from trainyard.client import restore
 from trainyard.client.errors import ClientError
+from trainyard.client.store import StackFolder
 
 RUN = {
     "first/starts.jsonl": "{}\n",
@@ -20,10 +19,6 @@ RUN = {
 }
 
 
-def _place(folder):
-    return restore.Place(LocalFileSystem(), str(folder), str(folder))
-
-
 @pytest.fixture
 def places(tmp_path):
     """A copy with a run, and a store without one."""
@@ -32,11 +27,15 @@ def places(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (tmp_path / "store").mkdir()
-    return _place(tmp_path / "copy"), _place(tmp_path / "store")
+    return StackFolder(tmp_path / "copy"), StackFolder(tmp_path / "store")
+
+
+def _path(place):
+    return Path(place.where.removeprefix("file://"))
 
 
 def _files(place):
-    folder = Path(place.path)
+    folder = _path(place)
     return {
         path.relative_to(folder).as_posix(): path.read_text()
         for path in folder.rglob("*")
@@ -47,7 +46,7 @@ def _files(place):
 def test_a_run_is_copied_but_for_marks_and_what_is_not_whole(places):  # F45
     source, target = places
     for name in ("pulled.json", "replicated.json", ".checkpoint_000002.part/packed.tar", ".lock"):
-        path = Path(source.path, "first", name)
+        path = _path(source) / "first" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
     assert restore.copy("first", source, target) == sum(map(len, RUN.values()))
@@ -58,11 +57,11 @@ def test_a_copy_that_was_cut_is_no_run_and_goes_on(places, monkeypatch):  # F45
     source, target = places
     copy_file, copied = restore._copy_file, []
 
-    def cut(name, *more):
-        copied.append(name)
-        if name.endswith("starts.jsonl"):
+    def cut(sent, target):
+        copied.append(sent.name)
+        if sent.name.endswith("starts.jsonl"):
             raise ClientError("cut")
-        copy_file(name, *more)
+        copy_file(sent, target)
 
     monkeypatch.setattr(restore, "_copy_file", cut)
     with pytest.raises(ClientError, match="cut"):
@@ -79,13 +78,13 @@ def test_a_copy_that_was_cut_is_no_run_and_goes_on(places, monkeypatch):  # F45
 def test_a_run_of_the_store_is_kept(places):  # F45
     source, target = places
     restore.copy("first", source, target)
-    Path(target.path, "first/metrics.jsonl").write_text("newer")
+    (_path(target) / "first/metrics.jsonl").write_text("newer")
     with pytest.raises(ClientError, match="has a run 'first' already, which is kept"):
         restore.copy("first", source, target)
     assert _files(target)["first/metrics.jsonl"] == "newer"
 
 
-def test_a_run_that_is_not_there_is_told(places):
+def test_a_run_that_is_not_there_is_told(places, monkeypatch):
     source, target = places
     with pytest.raises(ClientError, match="no run is called 'second' in "):
         restore.copy("second", source, target)
@@ -93,10 +92,9 @@ def test_a_run_that_is_not_there_is_told(places):
         restore._source("gs://results")
     with pytest.raises(ClientError, match="names no bucket: give s3://"):
         restore._source("s3:///")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(ClientError, match=r"cannot list s3://Bad_Bucket//x .*check the address"):
-        restore._sizes(
-            restore._source("s3://Bad_Bucket//x")._replace(path="Bad_Bucket//x"), "first"
-        )
+        restore.copy("first", restore._source("s3://Bad_Bucket//x"), target)
 
 
 def test_names_that_lead_elsewhere_are_left_out(places, monkeypatch, capsys):  # F47
@@ -112,7 +110,9 @@ def test_names_that_lead_elsewhere_are_left_out(places, monkeypatch, capsys):  #
     assert "'../../out' is not inside its folder: it is left out" in capsys.readouterr().err
 
 
-def test_a_store_that_is_a_folder_is_one(tmp_path):
-    folder = tmp_path / "é #1%20"
-    known = SimpleNamespace(storage_url=folder.as_uri())
-    assert restore._target(known).path == str(folder)  # F62
+def test_a_file_that_becomes_shorter_meanwhile_is_not_stored(places, monkeypatch):
+    source, target = places
+    monkeypatch.setattr(source, "part", lambda *_: b"")
+    with pytest.raises(ClientError, match=r"cannot copy .* \(it has lost \d+ bytes meanwhile\)"):
+        restore.copy("first", source, target)
+    assert _files(target) == {}

@@ -17,7 +17,7 @@ import pytest
 from minio.credentials import Credentials
 from minio.signer import sign_v4_s3
 
-from trainyard import s3_requests
+from trainyard import objects, s3_requests
 from trainyard.client import preflight, store
 from trainyard.client.errors import ClientError
 
@@ -37,12 +37,23 @@ def test_a_folder_is_written_read_and_left_as_it_was(stack):
     store.check(place)
     folder = Path(stack.storage_url.removeprefix("file://"))
     assert list(folder.iterdir()) == []
-    place.put("run/a/b.json", b"1")
+    place.write("run/a/b.json", b"1")
     assert place.get("run/a/b.json") == b"1"
     assert place.get("run/a/c.json") is None
     assert place.folders() == ["run"]
     assert place.folders("run") == ["a"]
     assert place.folders("nothing") == []
+
+
+def test_a_folder_may_have_any_name(stack, tmp_path):  # F62
+    folder = tmp_path / "é #1%20"
+    for place in (
+        store.open_store(dataclasses.replace(stack, storage_url=folder.as_uri())),
+        objects.open_url(folder.as_uri()),
+    ):
+        place.write("a", b"1")
+        assert place.where == folder.as_uri()
+        assert [path.read_bytes() for path in folder.iterdir()] == [b"1"]
 
 
 def test_a_folder_that_is_no_folder(stack, tmp_path):  # F24
@@ -121,7 +132,7 @@ def answering():
 def test_each_refusal_says_what_to_do(code, remedy, stack, answering):  # F24
     answering.code = code
     endpoint = f"http://127.0.0.1:{answering.server_port}"
-    with pytest.raises(ClientError, match=rf"cannot put .*\({code}\): .*{remedy}") as caught:
+    with pytest.raises(ClientError, match=rf"cannot write .*\({code}\): .*{remedy}") as caught:
         preflight.check_bucket(bucket(stack, endpoint))
     assert "canary" not in str(caught.value)
 
@@ -168,7 +179,7 @@ class Bucket(BaseHTTPRequestHandler):
         )
 
     def _status_and_content(self, body):
-        objects = self.server.objects
+        kept = self.server.objects
         address = urlsplit(self.path)
         key = unquote(address.path).removeprefix("/ray/")
         query = dict(parse_qsl(address.query, keep_blank_values=True))
@@ -176,24 +187,24 @@ class Bucket(BaseHTTPRequestHandler):
             self.server.busy -= 1
             return 503, b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>"
         if self.command == "PUT":
-            objects[key] = body
+            kept[key] = body
         elif self.command == "DELETE":
-            objects.pop(key, None)
+            kept.pop(key, None)
         elif "list-type" in query:
             return 200, self._page(query)
-        elif key not in objects:
+        elif key not in kept:
             return 404, b"<Error><Code>NoSuchKey</Code></Error>"
         elif "Range" in self.headers:
             first, last = self.headers["Range"].removeprefix("bytes=").split("-")
-            return 206, objects[key][int(first) : int(last) + 1]
+            return 206, kept[key][int(first) : int(last) + 1]
         else:
-            return 200, objects[key]
+            return 200, kept[key]
         return 204 if self.command == "DELETE" else 200, b""
 
     def _page(self, query):
-        objects = self.server.objects
+        kept = self.server.objects
         start = query["prefix"]
-        below = [name.removeprefix(start) for name in objects if name.startswith(start)]
+        below = [name.removeprefix(start) for name in kept if name.startswith(start)]
         names = sorted({name.split("/")[0] for name in below if "/" in name})
         at = int(query.get("continuation-token", "0"))
         if "delimiter" in query:
@@ -203,7 +214,7 @@ class Bucket(BaseHTTPRequestHandler):
             kind = "Contents"
             names = [
                 f"<Key>{quote_plus(start + name)}</Key>"
-                f"<Size>{len(objects[start + name])}</Size><ETag>&quot;tag&quot;</ETag>"
+                f"<Size>{len(kept[start + name])}</Size><ETag>&quot;tag&quot;</ETag>"
                 for name in sorted(below)
             ]
         shown = "".join(f"<{kind}>{name}</{kind}>" for name in names[at : at + 1])
@@ -238,8 +249,8 @@ def test_a_bucket_is_written_read_and_left_as_it_was(place, s3):
     store.check(place)
     assert s3.objects == {}
     for name in ("first", NAME, "third"):
-        place.put(f"{name}/config.json", name.encode())
-    place.put(f"{NAME}/checkpoint_1/x", b"")
+        place.write(f"{name}/config.json", name.encode())
+    place.write(f"{NAME}/checkpoint_1/x", b"")
     assert place.get(f"{NAME}/config.json") == NAME.encode()
     assert place.get("nothing") is None
     assert place.folders() == sorted([NAME, "first", "third"])
@@ -250,23 +261,26 @@ def test_a_bucket_is_written_read_and_left_as_it_was(place, s3):
 
 def test_a_bucket_is_listed_to_its_last_page_and_read_by_ranges(place, s3):
     for name in ("a", f"b/{NAME}", "c"):
-        place.put(f"run/{name}", b"0123456789")
-    place.put("run2/d", b"")
-    listed = store.Listed(10, "tag")
+        place.write(f"run/{name}", b"0123456789")
+    place.write("run2/d", b"")
+    listed = objects.Listed(10, "tag")
     assert place.listed("run") == {"a": listed, f"b/{NAME}": listed, "c": listed}
     assert place.listed("nothing") == {}
     assert place.part(f"run/b/{NAME}", 3, 4) == b"3456"
-    assert place.part("run/nothing", 0, 1) is None
+    with pytest.raises(FileNotFoundError, match="s3://ray/run/nothing"):
+        place.part("run/nothing", 0, 1)
 
 
 @pytest.mark.parametrize(("times", "fails"), [(1, False), (2, True)])
 def test_a_store_that_is_busy_is_asked_once_more(times, fails, place, s3):  # F24
     s3.busy = times
     if fails:
-        with pytest.raises(ClientError, match=r"cannot put .*\(SlowDown\): busy; look at the obj"):
-            place.put("a", b"1")
+        with pytest.raises(
+            ClientError, match=r"cannot write .*\(SlowDown\): busy; look at the obj"
+        ):
+            place.write("a", b"1")
     else:
-        place.put("a", b"1")
+        place.write("a", b"1")
         assert place.get("a") == b"1"
     assert len(s3.asked) == 3 - fails
 

@@ -9,7 +9,7 @@ import pytest
 
 from trainyard.client import store
 from trainyard.client.job_server import Job, Status
-from trainyard.client.store import FolderStore
+from trainyard.client.store import StackFolder
 from trainyard.client.sweep import collect
 from trainyard.client.sweep.point import Point
 from trainyard.client.sweep.records import Record, Records
@@ -23,7 +23,7 @@ DONE = Job(status=Status.SUCCEEDED)
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """The store, with the result of a point that is done."""
-    found = FolderStore("file:///store", tmp_path / "store")
+    found = StackFolder(tmp_path / "store")
     monkeypatch.setattr(store, "open_store", lambda _: found)
     return found
 
@@ -39,11 +39,11 @@ def packed(name):
 def test_a_result_that_cannot_be_read_fails_its_point_alone(tmp_path, place):  # F53
     with Records(tmp_path / "sweep", "first") as records:
         record_key, archive_key = result.keys("first", 3, "job")
-        place.put(record_key, b'{"completed": ')
-        place.put(archive_key, gzip.compress(packed("left.txt"))[:-9])
+        place.write(record_key, b'{"completed": ')
+        place.write(archive_key, gzip.compress(packed("left.txt"))[:-9])
         found = collect.collect(POINT, SENT, DONE, records, None)
         assert "cannot be unpacked" in found.error
-        place.put(record_key, b'{"completed": ')
+        place.write(record_key, b'{"completed": ')
         found = collect.collect(POINT, SENT, DONE, records, None)
         assert found.error == "left no result of a point: JSONDecodeError; run it again"
         assert place.get(record_key) is None  # no later start meets it
@@ -55,8 +55,8 @@ def test_an_archive_holds_files_of_its_own_point_alone(tmp_path, place):  # F53
         records.put("other", other)
         record_key, archive_key = result.keys("first", 3, "job")
         for name in (".points/other.json", ".points/sweep.json", "0/left.txt", "results.csv"):
-            place.put(record_key, result.write(result.Result(completed=True, value=1)))
-            place.put(archive_key, packed(name))
+            place.write(record_key, result.write(result.Result(completed=True, value=1)))
+            place.write(archive_key, packed(name))
             assert not collect.collect(POINT, SENT, DONE, records, None).error
             assert (tmp_path / "sweep" / "3" / name).exists()
         assert records.get("other") == other
@@ -68,9 +68,9 @@ def test_an_archive_that_cannot_be_unpacked_fails_its_point_alone(tmp_path, plac
         fault_of_files = "the files of a point cannot be unpacked"
         for archive, fault in ((b"no archive", fault_of_files), (b"", "")):
             record_key, archive_key = result.keys("first", 3, "job")
-            place.put(record_key, result.write(result.Result(completed=True, value=1)))
+            place.write(record_key, result.write(result.Result(completed=True, value=1)))
             if archive:
-                place.put(archive_key, archive)
+                place.write(archive_key, archive)
             found = collect.collect(POINT, SENT, DONE, records, None)
             assert found.error.startswith(fault)
             assert bool(found.error) is bool(fault)
