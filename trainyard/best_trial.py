@@ -25,8 +25,9 @@ def keep(run: RunFolder, trial: str) -> None:
         StorageError: the store stays unavailable.
     """
     files, folder = run.place
-    kept = checkpoint_files.valid(files, folder)
-    for name, manifest in checkpoint_files.valid(files, f"{folder}/{trial}"):
+    trained = open_folder(files, f"{folder}/{trial}")
+    kept = checkpoint_files.valid(run.store)
+    for name, manifest in checkpoint_files.valid(trained):
         model = manifest["model"] | {"trial": f"{trial}/{name}"}
         if any(each["model"] == model for _, each in kept):
             return
@@ -34,13 +35,13 @@ def keep(run: RunFolder, trial: str) -> None:
         number = checkpoint_files.order(kept[0][0])[0] + 1 if kept else 1
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                copied = checkpoint_files.fetch(files, f"{folder}/{trial}", name, Path(scratch))
+                copied = checkpoint_files.fetch(trained, name, Path(scratch))
                 checkpoint_files.check_loads(Path(scratch), copied)
             except CheckpointError as error:
                 print(f"warning: {trial}/{name} is skipped: {error}", flush=True)  # noqa: T201 - a job's
                 continue
             Path(scratch, MANIFEST).unlink()  # the copy gets its own
             own = f"{PREFIX}{number:06d}-{secrets.token_hex(2)}"
-            checkpoint_files.store(open_folder(files, folder), own, Path(scratch), model)
+            checkpoint_files.store(run.store, own, Path(scratch), model)
             return
     raise CheckpointError(f"{trial} has no checkpoint that says what its model is")

@@ -16,15 +16,12 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from trainyard import archive
 from trainyard.errors import JobError
 from trainyard.housekeeping import housekeeping
-from trainyard.objects import Digest, Source, StorageError, Store, open_folder
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+from trainyard.objects import Digest, Source, StorageError, Store
 
 MANIFEST = "manifest.json"
 PACKED = "packed.tar"
@@ -115,12 +112,11 @@ def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, 
     return state
 
 
-def valid(files: FileSystem, folder: str) -> list[tuple[str, dict[str, Any]]]:
+def valid(run: Source) -> list[tuple[str, dict[str, Any]]]:
     """Return a run's checkpoints whose names and sizes are valid; `fetch` checks contents too.
 
     Args:
-        files: of the store.
-        folder: of the run.
+        run: the run's folder in the store.
 
     Returns:
         Names and manifests, the newest first.
@@ -128,31 +124,11 @@ def valid(files: FileSystem, folder: str) -> list[tuple[str, dict[str, Any]]]:
     Raises:
         StorageError: the store cannot be read.
     """
-    run = open_folder(files, folder)
     return [
         (name, manifest)
         for name, sizes in candidates(run).items()
         if (manifest := manifest_of(run, name, sizes)[0]) is not None
     ]
-
-
-def fetch(files: FileSystem, folder: str, name: str, target: Path) -> dict[str, Any]:
-    """Downloads a checkpoint and checks every byte.
-
-    Args:
-        files: of the store.
-        folder: of the run.
-        name: of the checkpoint.
-        target: an empty folder.
-
-    Returns:
-        Its manifest.
-
-    Raises:
-        CheckpointError: it is damaged, or gone.
-        StorageError: the store cannot be read.
-    """
-    return fetch_from(open_folder(files, folder), name, target)
 
 
 def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
@@ -250,7 +226,7 @@ def choose(
         manifest, fault = manifest_of(run, name, sizes)
         if manifest is not None:
             try:
-                check_loads(scratch / name, fetch_from(run, name, scratch / name))
+                check_loads(scratch / name, fetch(run, name, scratch / name))
                 if check is not None:
                     check(scratch / name)
             except CheckpointError as error:
@@ -282,8 +258,21 @@ def check_loads(folder: Path, manifest: dict[str, Any]) -> None:
             load(path, mapped=True)
 
 
-def fetch_from(run: Source, name: str, target: Path) -> dict[str, Any]:
-    """`fetch` from a folder of the store that is open already."""
+def fetch(run: Source, name: str, target: Path) -> dict[str, Any]:
+    """Downloads a checkpoint and checks every byte.
+
+    Args:
+        run: the run's folder in the store.
+        name: of the checkpoint.
+        target: an empty folder, or one with the files of an interrupted transfer.
+
+    Returns:
+        Its manifest.
+
+    Raises:
+        CheckpointError: it is damaged, or gone.
+        StorageError: the store cannot be read.
+    """
     target.mkdir(parents=True, exist_ok=True)
     (target / MANIFEST).unlink(missing_ok=True)  # of a transfer interrupted at its end
     try:

@@ -29,7 +29,6 @@ from trainyard.checkpoint_files import (
     check_loads,
     choose,
     fetch,
-    fetch_from,
     load,
     model,
     order,
@@ -176,7 +175,7 @@ def restored(check: Callable[[Path], None] | None = None) -> Iterator[Path | Non
             return
         if scratch is None:
             scratch = new_folder()
-            fetch_from(run, name, scratch / name)
+            fetch(run, name, scratch / name)
         yield scratch / name
     finally:
         if scratch is not None:

@@ -135,7 +135,7 @@ class MlflowLog:
     def _register(self, name: str) -> None:
         """Makes the newest checkpoint a version of the model, unless it is one already."""
         record = _record(self._run)
-        found = checkpoints.valid(*self._run.place)
+        found = checkpoints.valid(self._run.store)
         if not found or found[0][0] == record.get("checkpoint"):
             return
         checkpoint, manifest = found[0]

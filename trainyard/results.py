@@ -75,7 +75,7 @@ def _newest(store: Store, run: str, here: Path | None = None) -> nn.Module:
                 _check(here / name, manifest["files"])
                 return _model(here / name, manifest["model"], run)
             with tempfile.TemporaryDirectory() as scratch:
-                checkpoint_files.fetch_from(store, name, Path(scratch))
+                checkpoint_files.fetch(store, name, Path(scratch))
                 return _model(Path(scratch), manifest["model"], run)
         except CheckpointError as error:
             faults.append(f"{name}: {error}")

@@ -64,7 +64,13 @@ def whole_records(content: bytes | None) -> list[dict[str, Any]]:
 
 
 class RunFolder:
-    """A run's folder in the store."""
+    """A run's folder in the store.
+
+    Attributes:
+        name: the run's name.
+        storage: the URL above it.
+        store: its files.
+    """
 
     def __init__(self, storage: str, name: str) -> None:
         """Opens the folder; nothing is created.
@@ -82,7 +88,7 @@ class RunFolder:
         self.storage = storage.rstrip("/")
         self._files, root = FileSystem.from_uri(self.storage)
         self._folder = f"{root}/{name}"
-        self._store = open_folder(self._files, self._folder)
+        self.store = open_folder(self._files, self._folder)
 
     @property
     def url(self) -> str:
@@ -117,8 +123,8 @@ class RunFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return one of the run's files; None if it does not exist."""
-        return self._store.get(name)
+        return self.store.get(name)
 
     def write(self, name: str, content: bytes) -> None:
         """Writes one of the run's files, which appears whole or not at all."""
-        self._store.write(name, content)
+        self.store.write(name, content)

@@ -28,7 +28,7 @@ from pyarrow import fs
 
 from trainyard import signed
 from trainyard.errors import JobError
-from trainyard.objects import Store, open_folder
+from trainyard.objects import Store
 from trainyard.run_folder import RunFolder
 
 TUNER = "tuner.pkl"
@@ -62,7 +62,7 @@ class SearchFiles(fs.PyFileSystem):  # type: ignore[misc]  # pyarrow's are not t
             key: of the cluster.
         """
         self._plain, path = run.place
-        self.search = StoredSearch(open_folder(self._plain, path), run.name, key)
+        self.search = StoredSearch(run.store, run.name, key)
         super().__init__(_Handler(self._plain, path, self.search))
 
     def __reduce__(self) -> Any:
@@ -180,7 +180,6 @@ class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # as above
         self._plain = plain
         self._path = path.rstrip("/")
         self._search = search
-        self._folder = open_folder(plain, path)
         self._stored: dict[str, bytes] = {}  # digests of the files in the store
 
     def get_type_name(self) -> str:
@@ -269,7 +268,7 @@ class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # as above
             return  # errors and parameters, which Tune also has as text; incomplete states
         digest = hashlib.sha256(content).digest()
         if self._stored.get(name) != digest:  # Tune copies all files every time
-            self._folder.write(name, content)
+            self._search.folder.write(name, content)
             self._stored[name] = digest
 
 

@@ -23,7 +23,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.objects import StorageError
+from trainyard.objects import StorageError, open_url
 from trainyard.run_folder import STORAGE_VARIABLE
 from trainyard.serving import TOKEN_FILE_VARIABLE, check_description
 
@@ -133,12 +133,10 @@ def _address() -> tuple[str, int]:
 
 def _choose(storage: str, run: str, wanted: str | None) -> str:
     """Return the checkpoint to serve; it is read and loaded before a service is changed."""
-    from pyarrow.fs import FileSystem
-
     from trainyard import checkpoints
 
-    files, path = FileSystem.from_uri(f"{storage}/{run}")
-    found = [name for name, _ in checkpoints.valid(files, path)]
+    store = open_url(f"{storage}/{run}")
+    found = [name for name, _ in checkpoints.valid(store)]
     if wanted is not None and wanted not in found:
         raise DeployError(
             f"run {run!r} has no valid checkpoint {wanted!r}: it has {', '.join(found) or 'none'}"
@@ -146,7 +144,7 @@ def _choose(storage: str, run: str, wanted: str | None) -> str:
     for name in [wanted] if wanted else found:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                manifest = checkpoints.fetch(files, path, name, Path(folder))
+                manifest = checkpoints.fetch(store, name, Path(folder))
                 check_description(manifest["model"])
                 checkpoints.check_loads(Path(folder), manifest)
             except checkpoints.CheckpointError as error:

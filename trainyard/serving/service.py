@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from fastapi import FastAPI, HTTPException, Request
-from pyarrow.fs import FileSystem
 from ray import serve
 
 from trainyard import checkpoints
+from trainyard.objects import open_url
 from trainyard.serving import uploads
 from trainyard.serving.gate import SERVICE_HEALTH, Gate
 from trainyard.serving.predictor import Predictor
@@ -51,9 +51,9 @@ class Service:
         Raises:
             CheckpointError: its files do not match its manifest.
         """
-        files, run = FileSystem.from_uri(f"{config['storage']}/{config['run']}")
+        run = open_url(f"{config['storage']}/{config['run']}")
         with tempfile.TemporaryDirectory() as folder:
-            manifest = checkpoints.fetch(files, run, config["checkpoint"], Path(folder))
+            manifest = checkpoints.fetch(run, config["checkpoint"], Path(folder))
             self._predictor = Predictor(Path(folder), manifest["model"])
         self._model = {
             "run": config["run"],

@@ -9,7 +9,6 @@ from typing import Any
 
 import psutil
 import pytest
-from pyarrow.fs import FileSystem
 
 from cluster import replica
 from tests import stores
@@ -81,7 +80,7 @@ def test_results_are_copied_while_the_stack_runs_whoever_dies(  # F45
     # A job of another stack goes on with the copy alone.
     root = second_store.root
     log_in(second_store.endpoint, str(root.access), str(root.secret))
-    files, folder = FileSystem.from_uri(f"s3://{BUCKET}/copy/{RUN}")
-    ((name, _),) = checkpoint_files.valid(files, folder)
-    checkpoint_files.fetch(files, folder, name, tmp_path)
+    copied = objects.open_url(f"s3://{BUCKET}/copy/{RUN}")
+    ((name, _),) = checkpoint_files.valid(copied)
+    checkpoint_files.fetch(copied, name, tmp_path)
     assert (tmp_path / "checkpoint.pt").read_bytes() == WEIGHTS

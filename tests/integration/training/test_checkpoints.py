@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from pyarrow.fs import FileSystem
 
 from cluster.object_store import STORES
 from infra import tools
@@ -152,7 +151,7 @@ def test_a_store_that_stays_away_is_an_error_and_nothing_half_is_chosen(  # F22
     assert "submit the run again" in message
     proxy.up()
     assert choose(run, tmp_path) == earlier
-    assert len(checkpoint_files.valid(*FileSystem.from_uri(run.where))) == 1
+    assert len(checkpoint_files.valid(run)) == 1
 
 
 @pytest.mark.parametrize("fault", ["bucket", "key"])

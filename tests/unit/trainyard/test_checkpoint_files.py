@@ -17,7 +17,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyarrow.fs import FileSystem
 
 from trainyard import checkpoint_files, objects
 
@@ -51,11 +50,6 @@ def choose(
     return checkpoint_files.choose(run, scratch, had_one=had_one)
 
 
-def opened(tmp_path: Path) -> tuple[Any, str]:
-    files, folder = FileSystem.from_uri((tmp_path / "run").as_uri())
-    return files, folder
-
-
 def test_what_is_stored_comes_back_byte_for_byte(run: Any, tmp_path: Path) -> None:
     there = store(run, tmp_path, 1, big=BIG)
     names = sorted(path.name for path in there.iterdir())
@@ -75,27 +69,29 @@ def test_many_small_files_are_one_large_one(run: Any, tmp_path: Path) -> None:
     there = store(run, tmp_path, 1, big=BIG, **small)
     assert sorted(path.name for path in there.iterdir()) == ["big", "manifest.json", "packed.tar"]
     target = tmp_path / "fetched"
-    manifest = checkpoint_files.fetch(*opened(tmp_path), there.name, target)
+    manifest = checkpoint_files.fetch(run, there.name, target)
     assert manifest["model"] == MODEL
     assert {p.name: p.read_bytes() for p in target.glob("part*")} == small
     assert not (target / "packed.tar").exists()
 
 
-def test_a_manifest_written_in_place_makes_a_valid_checkpoint(tmp_path: Path) -> None:
+def test_a_manifest_written_in_place_makes_a_valid_checkpoint(
+    run: objects.Store, tmp_path: Path
+) -> None:
     folder = tmp_path / "run" / "checkpoint_000001-abcd"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "file").write_bytes(b"x")
     checkpoint_files.write_manifest(folder, {"file": "deep/file"})
-    [(name, manifest)] = checkpoint_files.valid(*opened(tmp_path))
+    [(name, manifest)] = checkpoint_files.valid(run)
     assert (name, manifest["model"]) == (folder.name, {"file": "deep/file"})
-    checkpoint_files.fetch(*opened(tmp_path), name, tmp_path / "fetched")
+    checkpoint_files.fetch(run, name, tmp_path / "fetched")
     assert (tmp_path / "fetched" / "deep" / "file").read_bytes() == b"x"
 
 
 def test_the_newest_is_first(run: Any, tmp_path: Path) -> None:
     for number in (9, 10, 2):
         store(run, tmp_path, number)
-    numbers = [name[11:17] for name, _ in checkpoint_files.valid(*opened(tmp_path))]
+    numbers = [name[11:17] for name, _ in checkpoint_files.valid(run)]
     assert numbers == ["000010", "000009", "000002"]
 
 
@@ -236,9 +232,9 @@ def test_a_manifest_of_odd_types_gives_way_to_the_checkpoint_before(  # F23, F40
     earlier, newest = store(run, tmp_path, 1), store(run, tmp_path, 2)
     write_odd(newest, ODD_MANIFESTS[kind])
     assert choose(run, tmp_path) == (earlier.name, "", {newest.name})
-    assert [name for name, _ in checkpoint_files.valid(*opened(tmp_path))] == [earlier.name]
+    assert [name for name, _ in checkpoint_files.valid(run)] == [earlier.name]
     with pytest.raises(checkpoint_files.CheckpointError):
-        checkpoint_files.fetch(*opened(tmp_path), newest.name, tmp_path / "fetched")
+        checkpoint_files.fetch(run, newest.name, tmp_path / "fetched")
     checkpoint_files.prune(run, frozenset())
     assert earlier.is_dir()
 
@@ -330,7 +326,7 @@ def test_a_manifest_that_names_a_file_outside_writes_nothing_there(  # F40
     manifest = {"version": 1, "model": MODEL, "files": {"../stolen": entry}}
     (there / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(checkpoint_files.CheckpointError, match="not inside its folder"):
-        checkpoint_files.fetch(*opened(tmp_path), there.name, tmp_path / "a" / "b")
+        checkpoint_files.fetch(run, there.name, tmp_path / "a" / "b")
     assert not (tmp_path / "a" / "stolen").exists()
 
 
@@ -341,7 +337,7 @@ def test_a_pack_cannot_write_outside(run: Any, tmp_path: Path) -> None:  # F40
         archive.add(__file__, "../outside")
     checkpoint_files.write_manifest(there, {})
     with pytest.raises(checkpoint_files.CheckpointError, match=r"packed\.tar cannot be unpacked"):
-        checkpoint_files.fetch(*opened(tmp_path), there.name, tmp_path / "a" / "b")
+        checkpoint_files.fetch(run, there.name, tmp_path / "a" / "b")
     assert not (tmp_path / "a" / "outside").exists()
 
 

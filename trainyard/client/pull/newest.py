@@ -82,7 +82,7 @@ class Newest:
         total = sum(sizes.values())
         self._source.meter = meter = Meter(f"{self._source.run}: {name}", total)
         try:
-            checkpoint_files.fetch_from(self._source, name, part)
+            checkpoint_files.fetch(self._source, name, part)
         except CheckpointError:
             shutil.rmtree(part, ignore_errors=True)
             if goes_on:  # the part from before may be damaged

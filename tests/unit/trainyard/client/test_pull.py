@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pyarrow.fs import FileSystem
 from typer.testing import CliRunner
 
 from trainyard import checkpoint_files, objects
@@ -102,9 +101,8 @@ def test_a_run_comes_unpacked_and_can_be_gone_on_with(place, checkpoint, home): 
         *(f"{name}/{file}" for file in ("checkpoint.pt", "manifest.json", *SMALL)),
     }
     # The results are a store, as a stack or a service would read it.
-    files, folder = FileSystem.from_uri(home.as_uri())
     target = home.parent / "again"
-    checkpoint_files.fetch(files, folder, name, target)
+    checkpoint_files.fetch(objects.open_url(home.as_uri()), name, target)
     assert (target / "small1").read_bytes() == SMALL["small1"]
 
 
