@@ -165,11 +165,17 @@ def open_url(url: str) -> Store:
     """Return the store at s3://bucket[/prefix] or file:///path.
 
     Endpoint and keys of a bucket are those of the environment, as for pyarrow.
+
+    Raises:
+        ValueError: it is of another kind.
     """
-    if url.startswith(S3):
+    address = urlsplit(url)
+    if address.scheme == "s3":
         path, region = unquote(url.removeprefix(S3)), os.environ.get("AWS_REGION", "")
         return BucketStore(path, endpoint=environments_endpoint(region), region=region)
-    return FolderStore(Path(unquote(urlsplit(url).path)))
+    if address.scheme == "file":
+        return FolderStore(Path(unquote(address.path)))
+    raise _unknown(address.scheme)
 
 
 def open_folder(files: FileSystem, path: str) -> Store:
@@ -182,9 +188,7 @@ def open_folder(files: FileSystem, path: str) -> Store:
         return BucketStore(path, endpoint=environments_endpoint(files.region), region=files.region)
     if files.type_name == "local":
         return FolderStore(Path(path))
-    raise ValueError(
-        f"a store of kind {files.type_name!r} is not known: give the stack one at s3:// or file://"
-    )
+    raise _unknown(files.type_name)
 
 
 def environments_endpoint(region: str) -> str:
@@ -552,6 +556,12 @@ def _copy(source: Readable, target: IO[bytes] | None) -> Digest:
         if target is not None:
             target.write(block)
     return hashed.digest()
+
+
+def _unknown(kind: str) -> ValueError:
+    return ValueError(
+        f"a store of kind {kind!r} is not known: give the stack one at s3:// or file://"
+    )
 
 
 def _texts(page: ET.Element, path: str) -> list[str]:

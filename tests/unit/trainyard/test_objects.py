@@ -198,6 +198,8 @@ def test_another_kind_of_store_is_refused() -> None:
 
     with pytest.raises(ValueError, match="a store of kind 'gcs' is not known"):
         objects.open_folder(Other(), "bucket/run")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a store of kind 'gs' is not known"):
+        objects.open_url("gs://bucket/run")
 
 
 def test_no_proxy_of_the_environment_is_asked_for_the_store(  # F58
