@@ -19,7 +19,8 @@ from bench.measure import FailedError, Ratio, in_turn
 from bench.scratch import ScratchStack
 from trainyard import run_folder
 from trainyard.client import outputs
-from trainyard.client.store import Store, open_store
+from trainyard.client.store import open_store
+from trainyard.objects import Store
 
 ROUNDS = 5
 RUNS = 5000

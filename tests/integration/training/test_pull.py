@@ -60,7 +60,7 @@ def proxy(store_server: BareStore) -> Iterator[ChaosProxy]:
 
 
 @pytest.fixture
-def place(proxy: ChaosProxy, store_server: BareStore) -> store.Store:
+def place(proxy: ChaosProxy, store_server: BareStore) -> objects.Store:
     outputs: Any = SimpleNamespace(
         storage_url=f"s3://{stores.BUCKET}",
         object_store_endpoint=f"http://127.0.0.1:{proxy.port}",
@@ -72,7 +72,7 @@ def place(proxy: ChaosProxy, store_server: BareStore) -> store.Store:
 
 
 def test_a_run_comes_from_a_store_that_goes_away_and_comes_back(  # C6
-    place: store.Store, proxy: ChaosProxy, tmp_path: Path
+    place: objects.Store, proxy: ChaosProxy, tmp_path: Path
 ) -> None:
     back = threading.Timer(1, proxy.up)
 
@@ -96,7 +96,7 @@ def test_a_run_comes_from_a_store_that_goes_away_and_comes_back(  # C6
 
 
 def test_a_store_that_stays_away_leaves_what_came_to_go_on_with(
-    place: store.Store, proxy: ChaosProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: objects.Store, proxy: ChaosProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0.5")
     proxy.after(6_000, proxy.down)
