@@ -75,7 +75,7 @@ class Requests:
         self,
         endpoint: str,
         bucket: str,
-        keys: Credentials | ReadOnlyCredentials | None,
+        keys: Credentials | ReadOnlyCredentials,
         region: str = REGION,
     ) -> None:
         self.endpoint = endpoint.rstrip("/")
