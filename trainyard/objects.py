@@ -336,7 +336,8 @@ class BucketStore(Store):
                 or not page.tag.endswith("ListBucketResult")
                 or further == [query.get("continuation-token")]  # it would never end
             ):
-                raise self._fault("list", "", 200, "", "the answer is not a list of objects")
+                said = "the answer is not a list of objects: look at what listens there"
+                raise self._fault("list", "", 200, "", said)
             yield page
             if not further:
                 return
