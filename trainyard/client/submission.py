@@ -301,6 +301,7 @@ def prepare() -> Future[None]:
     def load() -> None:
         from ray import job_submission  # noqa: F401, PLC0415 - slow
 
-        from trainyard.client import bucket, jobs  # noqa: F401, PLC0415 - slow
+        from trainyard import s3_requests  # noqa: F401, PLC0415 - slow
+        from trainyard.client import jobs  # noqa: F401, PLC0415 - slow
 
     return parallel.start(load)
