@@ -22,24 +22,16 @@ from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
 from engine.passphrase import is_set, make, passphrase, read
 from engine.project import Project, Settings, check_stack_name, read_settings
-from engine.state import Backend, Entry, salt_of
+from engine.state import Backend, salt_of, stack_outputs
 from engine.values import is_secret, mask, reveal
 from trainyard.access import terminal
 from trainyard.access.state_bucket import BucketError
 
-STACK_TYPE = "pulumi:pulumi:Stack"
 HIDDEN = "[secret]"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: the arguments, those of the process when None.
-
-    Returns:
-        The exit code.
-    """
+    """Run one command, by default that of the process's arguments; its exit code."""
     options = _parser().parse_args(argv)
     try:
         command: Callable[[argparse.Namespace], int] = options.command
@@ -204,16 +196,12 @@ def _output(options: argparse.Namespace) -> int:
 
 def _stack_outputs(project: Project, stack: str, backend: Backend, *, secrets: bool) -> Any:
     """Outputs of the stack; the passphrase is only needed for secrets."""
-    outputs = _outputs_of(_raw_state(project, stack, backend).get("resources") or [])
+    outputs = stack_outputs(_raw_state(project, stack, backend).get("resources") or [])
     if not secrets:
         return mask(outputs)
     if any(is_secret(value) or isinstance(value, (dict, list)) for value in outputs.values()):
-        outputs = _outputs_of(backend.load(project.name, stack, passphrase()).resources)
+        outputs = stack_outputs(backend.load(project.name, stack, passphrase()).resources)
     return reveal(outputs)
-
-
-def _outputs_of(resources: list[Entry]) -> dict[str, Any]:
-    return next((each.get("outputs", {}) for each in resources if each["type"] == STACK_TYPE), {})
 
 
 def _cancel(options: argparse.Namespace) -> int:

@@ -40,11 +40,7 @@ Path_ = tuple[str | int, ...]
 
 
 class SettingsFile:
-    """One stack's settings file.
-
-    Args:
-        project: the project.
-        stack: the stack's name; a missing file counts as empty.
+    """One stack's settings file; a missing one counts as empty.
 
     Raises:
         EngineError: the file cannot be read or is not valid.
@@ -82,13 +78,9 @@ class SettingsFile:
         return salt_of_settings(self._path.name, self._document)
 
     def set(self, key: str, text: str, *, path: bool, crypter: Crypter | None = None) -> None:
-        """Set a setting, or with `path` a part of one.
+        """Set a setting, or with `path` a part of one, such as `nodeGroups[0].name`.
 
-        Args:
-            key: the setting's name; with `path` a path such as `nodeGroups[0].name`.
-            text: the new value.
-            path: whether the key is a path.
-            crypter: encrypts the value; None leaves it in the clear.
+        With a crypter the value is encrypted.
 
         Raises:
             EngineError: the key, the path or the value's type is not valid.

@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from engine import plan
 from engine.command.provider import CommandProvider
@@ -23,23 +24,17 @@ from engine.state import PROPERTY_FIELDS, Entry, now
 from engine.values import Properties
 
 DYNAMIC_PACKAGE = "pulumi-python"
-DOCKER_PACKAGE = "docker"
-COMMAND_PACKAGE = "command"
 PARALLEL = 16  # steps at a time
 
 
+@dataclass(kw_only=True)
 class Context:
     """One operation on one stack.
 
-    Args:
-        project: the project.
-        stack: name of the stack.
+    Attributes:
         config: the stack's config, secrets in the clear.
         journal: the state as it changes.
-        display: shows steps and messages.
         dry_run: plan only.
-
-    Attributes:
         stopping: set when no further step may begin.
         failures: labels of what failed.
         unsettled: URNs whose creation was interrupted, and whose resource was not found.
@@ -49,32 +44,24 @@ class Context:
         recorded: trusted providers of dynamic resources.
     """
 
-    def __init__(
-        self,
-        *,
-        project: Project,
-        stack: str,
-        config: dict[str, str],
-        journal: Journal,
-        display: Display,
-        dry_run: bool,
-    ) -> None:
-        self.project = project
-        self.stack = stack
-        self.journal = journal
-        self.display = display
-        self.dry_run = dry_run
-        self.stopping = threading.Event()
-        self.failures: list[str] = []
-        self.unsettled: set[str] = set()
-        self.planned: list[Step] | None = None
-        self.steps: list[Step] = []
-        self.policies: Policies | None = None
-        self.recorded = _recorded(project, journal)
-        self._config = config
-        self._providers: dict[str, Provider] = {}
-        self._told: set[str] = set()
-        self._lock = threading.Lock()
+    project: Project
+    stack: str
+    config: dict[str, str]
+    journal: Journal
+    display: Display
+    dry_run: bool
+    planned: list[Step] | None = None
+    policies: Policies | None = None
+    stopping: threading.Event = field(default_factory=threading.Event)
+    failures: list[str] = field(default_factory=list)
+    unsettled: set[str] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+    _providers: dict[str, Provider] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.recorded = _recorded(self.project, self.journal)
 
     def fail(self, label: str, error: BaseException) -> None:
         """Take note of a failure; steps under way end, no new one begins."""
@@ -140,15 +127,14 @@ class Context:
             return self._providers[key]
 
     def provider_reference(self, type_: str, version: str) -> str:
-        """`urn::id` of the package's default provider, which is an entry of the state too.
+        """`urn::id` of a package's default provider, which is an entry of the state too.
 
-        Args:
-            type_: a type of the package.
-            version: of the package's plugin, as its SDK asks for it; "" for none.
+        The version is that of the package's plugin, as its SDK asks for it; "" for none.
         """
         package = type_.partition(":")[0]
         name = f"default_{version.replace('.', '_')}" if version else "default"
         urn = f"urn:pulumi:{self.stack}::{self.project.name}::{PROVIDER_TYPE}{package}::{name}"
+        known = {"version": version}
         with self._lock:
             entry = self.journal.new(urn)
             if entry is None:
@@ -158,7 +144,7 @@ class Context:
                     "custom": True,
                     "id": str(uuid.uuid4()),
                     "type": f"{PROVIDER_TYPE}{package}",
-                    **_provider_properties(version),
+                    **({"inputs": known | {"__internal": {}}, "outputs": known} if version else {}),
                     "created": now(),
                     "modified": now(),
                 }
@@ -167,12 +153,12 @@ class Context:
 
     def _make_provider(self, package: str, type_: str) -> Provider:
         if package == DYNAMIC_PACKAGE:
-            return DynamicProvider(self.project.name, self._config, self.recorded)
-        if package == DOCKER_PACKAGE:
-            if settings := [key for key in self._config if key.startswith(f"{package}:")]:
+            return DynamicProvider(self.project.name, self.config, self.recorded)
+        if package == "docker":
+            if settings := [key for key in self.config if key.startswith(f"{package}:")]:
                 raise UnsupportedError(f"the setting {settings[0]}")
             return DockerProvider(type_, lambda level, text: self.display.message(level, text, ""))
-        if package == COMMAND_PACKAGE:
+        if package == "command":
             return CommandProvider(
                 type_, lambda level, text: self.display.message(level, text, WORK.get().urn)
             )
@@ -186,13 +172,6 @@ def _recorded(project: Project, journal: Journal) -> Recorded:
         for name in PROPERTY_FIELDS:
             recorded.trust(entry.get(name, {}))
     return recorded
-
-
-def _provider_properties(version: str) -> Entry:
-    if not version:
-        return {}
-    inputs = {"version": version, "__internal": {}}
-    return {"inputs": inputs, "outputs": {"version": version}}
 
 
 def is_managed(entry: Entry) -> bool:

@@ -32,11 +32,7 @@ def _key(passphrase: str, salt: bytes) -> bytes:
 
 
 class Crypter:
-    """Encrypts and decrypts with the key of one passphrase and salt.
-
-    Args:
-        passphrase: the user's.
-        salt: Pulumi's salt string, from the stack's settings or its state.
+    """Encrypts and decrypts with the key of one passphrase and Pulumi's salt string.
 
     Raises:
         EngineError: the salt is malformed or the passphrase is not the one it was made with.

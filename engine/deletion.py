@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from typing import Any
 
 from engine.context import PARALLEL, Context, is_managed
 from engine.errors import EngineError
 from engine.goal import PROTECTED
 from engine.providers import working
-from engine.state import Entry
+from engine.state import Entry, needs
 from engine.values import reveal
 
 
@@ -23,10 +22,7 @@ def delete_rest(context: Context) -> None:
 def delete(context: Context, entries: list[Entry], *, keep_place: bool = False) -> None:
     """Delete each entry after everything that depends on it.
 
-    Args:
-        context: the operation.
-        entries: what to delete.
-        keep_place: leave an entry as pending replacement instead of forgetting it.
+    With `keep_place` an entry stays as pending replacement.
     """
     for entry in entries:
         if entry.get("protect") and not entry.get("delete"):
@@ -97,8 +93,6 @@ def _leaves(waiting: list[Entry], running: Iterable[Entry]) -> list[Entry]:
 
 
 def _references(entry: Entry) -> set[str]:
-    references: set[Any] = {*entry.get("dependencies", ()), entry.get("parent")}
-    for urns in entry.get("propertyDependencies", {}).values():
-        references |= set(urns)
-    references |= {entry.get("deletedWith"), entry.get("provider", "").rpartition("::")[0]}
+    provider = entry.get("provider", "").rpartition("::")[0]
+    references = {*needs(entry), entry.get("parent"), entry.get("deletedWith"), provider}
     return references - {None, "", entry["urn"]}

@@ -37,14 +37,7 @@ SHORTEST_SECRET = 8  # characters: shorter ones would black out innocent words
 
 
 class Display:
-    """Shows steps and messages and counts them.
-
-    Args:
-        dry_run: steps are only planned.
-        diff: show which properties change.
-        debug: show debug messages and tracebacks of failures.
-        stack: the stack's name, for commands in messages.
-    """
+    """Shows steps and messages and counts them; with `debug` also tracebacks of failures."""
 
     def __init__(
         self, *, dry_run: bool, diff: bool, debug: bool, stack: str = typed.DEFAULT_STACK

@@ -9,11 +9,10 @@ from pulumi.runtime.proto import resource_pb2
 from engine.assets import by_hash
 from engine.durations import SECOND, parse_duration
 from engine.errors import UnsupportedError
-from engine.state import Entry, now
+from engine.state import STACK_TYPE, Entry, now
 from engine.structs import from_struct
 from engine.values import Properties
 
-STACK_TYPE = "pulumi:pulumi:Stack"
 PROVIDER_TYPE = "pulumi:providers:"
 
 PROTECTED = "it is protected in the state; to end that: pulumi state unprotect"
@@ -62,10 +61,7 @@ class Goal:
     def entry(self, inputs: Properties, provider: str, old: Entry | None = None) -> Entry:
         """The resource as the state records it, before it has an id and outputs.
 
-        Args:
-            inputs: checked.
-            provider: reference of its provider.
-            old: its entry so far; everything that the program does not set is kept.
+        What the program does not set is kept from the entry so far, `old`.
         """
         kept = {key: old[key] for key in KEPT if key in old} if old is not None else {}
         time = now()
@@ -76,11 +72,6 @@ class Goal:
 
 def goal_of(request: resource_pb2.RegisterResourceRequest, *, project: str, stack: str) -> Goal:
     """The goal of a request.
-
-    Args:
-        request: as the SDK sends it.
-        project: the project's name.
-        stack: the stack's name.
 
     Raises:
         UnsupportedError: the request needs the pulumi CLI.

@@ -29,15 +29,7 @@ GIT_SECONDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
-    """One operation on a stack.
-
-    Attributes:
-        kind: up, refresh or destroy.
-        started: when it began, in seconds since 1970.
-        ended: when it ended.
-        succeeded: whether everything was done.
-        changes: number of steps by kind.
-    """
+    """One operation on a stack: times in seconds since 1970, number of steps by kind."""
 
     kind: str
     started: float
@@ -52,12 +44,7 @@ def folder(base: StatePath, project: str, stack: str) -> StatePath:
 
 
 def document(update: Update, root: Path) -> bytes:
-    """The content of an operation's file.
-
-    Args:
-        update: the operation.
-        root: folder of the project, whose commit is noted.
-    """
+    """The content of an operation's file, with the commit of the project's folder."""
     head = _git(root, "rev-parse", "HEAD")
     environment = {USER: user.name(), "exec.kind": "trainyard"}
     if head:

@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.goal import STACK_TYPE
-from engine.state import Entry, State
+from engine.state import STACK_TYPE, Entry, State
 
 
 class Journal:
     """Old entries that are not handled yet, and new ones in the order of their steps.
 
-    Args:
-        state: the loaded one; its pending operations stay in it until they are settled.
-        save: writes a state durably; None in a preview.
+    Pending operations stay until they are settled. `save` writes durably; None in a preview.
     """
 
     def __init__(self, state: State, save: Callable[[State], None] | None) -> None:

@@ -31,10 +31,6 @@ def recover(context: Context, interrupted: list[dict[str, Any]]) -> None:
 
     A create may or may not have happened: the provider is asked to find it. A resource that was
     being changed or deleted is read again.
-
-    Args:
-        context: the operation.
-        interrupted: pending operations of the state.
     """
     for operation in interrupted:
         entry = operation["resource"]

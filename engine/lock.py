@@ -77,10 +77,8 @@ class Hold:
 def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[Hold]:
     """Hold a stack for one operation.
 
-    Args:
-        folder: folder of the stack's locks. For the CLI, every file in it is a lock.
-        temporary: a name outside of it, on the same file system.
-        timestamp: the time, as Go writes it.
+    For the CLI, every file in the folder is a lock: `temporary` is a name outside of it, on the
+    same file system. The time is written as Go writes it.
 
     Raises:
         EngineError: another process holds the stack.

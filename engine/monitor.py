@@ -15,7 +15,8 @@ from pulumi.runtime.proto import engine_pb2, resource_pb2
 from engine import reference
 from engine.context import Context
 from engine.errors import EngineError, UnsupportedError
-from engine.goal import STACK_TYPE, goal_of
+from engine.goal import goal_of
+from engine.state import STACK_TYPE
 from engine.steps import StoppedError, reconcile
 from engine.structs import from_struct, to_struct
 
@@ -28,11 +29,7 @@ SEVERITIES = {
 
 
 class Monitor:
-    """Answers the calls of one program's SDK.
-
-    Args:
-        context: the operation that the program runs in.
-    """
+    """Answers the calls of one program's SDK."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -33,33 +33,18 @@ LOOK_SECONDS = 1.0  # between checks of an awaited lock
 
 
 class Operation:
-    """One run of a command on a stack.
-
-    Args:
-        project: the project.
-        stack: the stack's name.
-        backend: where its state is.
-        options: the command line.
-        dry_run: plan only.
-    """
+    """One run of a command on a stack; a `dry_run` plans only."""
 
     def __init__(
-        self,
-        project: Project,
-        stack: str,
-        backend: Backend,
-        options: argparse.Namespace,
-        *,
-        dry_run: bool,
+        self, project: Project, stack: str, backend: Backend, options: Namespace, *, dry_run: bool
     ) -> None:
         self._project = project
         self._stack = stack
         self._backend = backend
         self._options = options
         self._dry_run = dry_run
-        self._display = Display(
-            dry_run=dry_run, diff=options.diff, debug=options.debug, stack=stack
-        )
+        diff, debug = options.diff, options.debug
+        self._display = Display(dry_run=dry_run, diff=diff, debug=debug, stack=stack)
         self._context: Context | None = None
         self._stopped = False
 
@@ -148,14 +133,15 @@ class Operation:
             context.policies = Policies(pack, levels, self._display)
         if self._stopped:
             context.stopping.set()
-        if not self._dry_run:
+        if self._dry_run:
+            self._steps(context, settings, state.pending)
+            if context.planned is not None:
+                plan.refuse(context.planned, context.steps)
+            if context.policies is not None:
+                context.policies.enforce()
+        else:
             self._backend.back_up(self._project.name, self._stack)
-        self._steps(context, settings, state.pending)
-        if context.planned is not None and self._dry_run:
-            plan.refuse(context.planned, context.steps)
-        if context.policies is not None and self._dry_run:
-            context.policies.enforce()
-        if not self._dry_run:
+            self._steps(context, settings, state.pending)
             try:
                 journal.flush()
                 self._backend.archive(self._project.name, self._stack)

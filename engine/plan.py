@@ -60,12 +60,7 @@ def write(path: Path, steps: Iterable[Step], here: Binding, crypter: Crypter) ->
 
 
 def read(path: Path, here: Binding, crypter: Callable[[str], Crypter]) -> list[Step]:
-    """The steps of a plan that holds here.
-
-    Args:
-        path: its file.
-        here: the current `binding`.
-        crypter: of a salt.
+    """The steps of a plan that holds in the current `binding`; `crypter` makes one of a salt.
 
     Raises:
         EngineError: it cannot be read, or was made for something else.

@@ -28,10 +28,7 @@ ALL = "all"
 class Policies:
     """The rules of a pack.
 
-    Args:
-        folder: of the pack.
-        config: JSON file with levels by a rule's name, or by `all`, as the pulumi CLI takes it.
-        display: shows violations.
+    `config` is a JSON file with levels by a rule's name, or by `all`, as the pulumi CLI takes it.
 
     Raises:
         EngineError: the pack or the file cannot be used.
@@ -89,11 +86,7 @@ def rules(folder: Path) -> Iterable[Any]:
 
 
 def levels(path: Path, names: set[str]) -> dict[str, str]:
-    """The levels that a file gives to rules.
-
-    Args:
-        path: of the file.
-        names: of the rules.
+    """The levels that a file gives to rules of these names.
 
     Raises:
         EngineError: it cannot be read, or names an unknown rule or level.

@@ -73,12 +73,7 @@ WORK: ContextVar[Work] = ContextVar("WORK")
 
 @contextmanager
 def working(entry: Entry, kind: str) -> Iterator[None]:
-    """Tell a provider its current step while the body runs.
-
-    Args:
-        entry: of the resource.
-        kind: create, update or delete.
-    """
+    """Tell a provider its step (create, update or delete) while the body runs."""
     seconds = entry.get("customTimeouts", {}).get(kind, 0)
     token = WORK.set(Work(urn=entry["urn"], seconds=seconds))
     try:
@@ -120,13 +115,7 @@ class Provider(Actions, Protocol):
 
 
 class DynamicProvider:
-    """Dynamic resources of any class.
-
-    Args:
-        project: name of the project, for the keys of the config that a provider asks for.
-        config: the stack's config, secrets in the clear, as `configure` gets it.
-        recorded: the trusted classes.
-    """
+    """Dynamic resources of any trusted class, which gets the stack's config in the clear."""
 
     def __init__(self, project: str, config: dict[str, str], recorded: Recorded) -> None:
         self._project = project

@@ -51,12 +51,7 @@ def is_believable(properties: Any) -> bool:
 
 
 class Recorded:
-    """Trusted providers.
-
-    Args:
-        main: folder of the program.
-        root: folder of the project.
-    """
+    """Trusted providers of a program, whose folder is `main`, in the project's folder `root`."""
 
     def __init__(self, main: Path, root: Path) -> None:
         self._main = main
@@ -66,8 +61,7 @@ class Recorded:
     def trust(self, properties: Properties) -> None:
         """Trust the provider among properties, if it is a secret.
 
-        Args:
-            properties: from the program, or from a state whose ciphertexts were decrypted.
+        They are from the program, or from a state whose ciphertexts were decrypted.
         """
         if is_secret(pickled := properties.get(PROVIDER_KEY)):
             self._trusted.add(reveal(pickled))

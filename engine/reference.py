@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pulumi.runtime.proto import resource_pb2
 
 from engine.context import Context
 from engine.errors import EngineError, UnsupportedError
-from engine.goal import STACK_TYPE, urn_of
+from engine.goal import urn_of
 from engine.passphrase import passphrase
-from engine.state import REFERENCE_TYPE, Backend, Entry, now
+from engine.state import REFERENCE_TYPE, Backend, Entry, now, stack_outputs
 from engine.structs import from_struct, to_struct
 from engine.values import Properties, holds_secret
 from trainyard.access.state_folder import ORGANIZATION
@@ -66,12 +64,9 @@ def _outputs(context: Context, name: str) -> Properties:
             f"(there: {there}); bring it up first"
         )
     try:
-        state = backend.load(project, stack, passphrase())
+        return stack_outputs(backend.load(project, stack, passphrase()).resources)
     except EngineError as error:
         raise EngineError(
             f"stack reference {name!r} cannot be read, with the passphrase of stack "
             f"{context.stack!r}: {error}"
         ) from None
-    found: list[Any] = [entry for entry in state.resources if entry["type"] == STACK_TYPE]
-    outputs: Properties = found[0].get("outputs", {}) if found else {}
-    return outputs

@@ -29,13 +29,7 @@ SECURE = re.compile(r"(\bsecure:\s*)(v1:[\w+/=]+:[\w+/=]+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Rotated:
-    """The result of a rotation.
-
-    Attributes:
-        settings: number of secrets in the settings file.
-        resources: number of resources in the state.
-        backups: copies of earlier states, which stay as they were.
-    """
+    """Numbers of secrets in the settings, of resources, and of copies that stay as they were."""
 
     settings: int
     resources: int
@@ -43,14 +37,7 @@ class Rotated:
 
 
 def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -> Rotated:
-    """Encrypt a stack's secrets with a new key.
-
-    Args:
-        project: the project.
-        stack: the stack's name.
-        backend: where its state is.
-        old: passphrase that the stack was made with.
-        new: passphrase from now on; the same one also gives another key.
+    """Encrypt a stack's secrets with a new key; the same passphrase also gives another one.
 
     Raises:
         EngineError: it could not begin, or a file could not be written; each is wholly old or

@@ -42,10 +42,7 @@ Table = dict[str, Property]
 def faults_of(values: Properties, table: Table, where: str) -> list[str]:
     """A line for each fault; values that a preview does not know have none.
 
-    Args:
-        values: what the program gives.
-        table: the known properties.
-        where: the type, and the path to an object inside.
+    `where` is the type, and the path to an object inside.
 
     Raises:
         UnsupportedError: a property is not in the table, or has another value than its only one.

@@ -11,7 +11,7 @@ import hmac
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ FEATURES_VERSION = 4  # of a state with features of the CLI that it names, such 
 # Suffixes of states that the CLI wrote compressed, and the variable that asks for it.
 COMPRESSED = {".gz": "PULUMI_DIY_BACKEND_GZIP", ".zst": "PULUMI_DIY_BACKEND_ZSTD"}
 PROPERTY_FIELDS = ("inputs", "outputs")
+STACK_TYPE = "pulumi:pulumi:Stack"
 BACKUPS_KEPT = 50  # of a stack; an operation that changes nothing makes none
 # Marks of a resource that mean steps the engine does not know.
 REFERENCE_TYPE = "pulumi:pulumi:StackReference"  # external: it is of another stack
@@ -61,6 +62,17 @@ class State:
 def now() -> str:
     """The time as Go writes it."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def needs(entry: Entry) -> set[str]:
+    """URNs that a resource depends on, as a whole or by one property."""
+    by_property = entry.get("propertyDependencies", {}).values()
+    return {*entry.get("dependencies", ()), *(urn for urns in by_property for urn in urns)}
+
+
+def stack_outputs(resources: Iterable[Entry]) -> dict[str, Any]:
+    """Outputs of the stack itself; none before its first operation has ended."""
+    return next((each.get("outputs", {}) for each in resources if each["type"] == STACK_TYPE), {})
 
 
 class Backend:
@@ -473,9 +485,7 @@ def _check_resources(resources: list[Entry], stack: str, project: str) -> None:
             raise ValueError(f"resource {urn} is not of this stack")
         if entry.get("custom") and not entry.get("id") and not entry.get("pendingReplacement"):
             raise ValueError(f"resource {urn} has no id")
-        references = {*entry.get("dependencies", ()), entry.get("parent") or urn}
-        for sources in entry.get("propertyDependencies", {}).values():
-            references |= set(sources)
+        references = {*needs(entry), entry.get("parent") or urn}
         if "provider" in entry:
             references.add(entry["provider"].rpartition("::")[0])
         seen.add(urn)

@@ -24,11 +24,7 @@ class Reader(Protocol):
 
 
 class Output:
-    """The output of one run of a command.
-
-    Args:
-        show: shows a line.
-    """
+    """The output of one run of a command; `show` gets each line."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show

@@ -24,11 +24,7 @@ POLL_SECONDS = 0.1  # between looks whether the user asked to stop
 
 
 class CommandProvider:
-    """Resources of one type.
-
-    Args:
-        type_: type token.
-        say: shows a message about the resource that is worked on.
+    """Resources of one type; `say` shows a message about the one that is worked on.
 
     Raises:
         UnsupportedError: the engine does not know the type.

@@ -34,12 +34,6 @@ def name_of(connection: Properties) -> str:
 async def run_remote(connection: Properties, command: str, output: Output, say: Say) -> str:
     """Run a command in the shell of the host's user.
 
-    Args:
-        connection: checked properties of a connection.
-        command: for the shell.
-        output: receives its output.
-        say: shows a message.
-
     Returns:
         How it failed; "" when it did not.
 

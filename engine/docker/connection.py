@@ -31,6 +31,18 @@ def connect() -> Any:
         raise EngineError(str(error)) from None
 
 
+class Resources:
+    """Resources of one type on a Docker Engine. See `Actions` for the methods of each class."""
+
+    def __init__(self, client: Any, say: Say) -> None:
+        self._client = client
+        self._say = say
+
+    def update(self, _id: str, olds: Properties, _news: Properties) -> Properties:
+        """Return the outputs as they are: Docker changes neither networks nor volumes."""
+        return olds
+
+
 @contextmanager
 def explained(what: str) -> Iterator[None]:
     """Turn an error of Docker's into one message about `what`."""

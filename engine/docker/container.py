@@ -11,10 +11,10 @@ from typing import Any
 
 from docker.errors import DockerException
 
-from engine.docker.connection import explained, fetch_image, look, to_labels
+from engine.docker.connection import Resources, explained, fetch_image, look, to_labels
 from engine.docker.schema import CONTAINER, differing, without_notes
 from engine.durations import format_duration, parse_duration
-from engine.providers import Live, Say
+from engine.providers import Live
 from engine.values import Properties
 
 MIB = 1024 * 1024
@@ -157,11 +157,9 @@ def request_of(news: Properties) -> dict[str, Any]:
 
 
 def outputs_of(found: dict[str, Any], declared: Properties) -> Properties:
-    """A container as the plugin records it.
+    """A container that Docker found, as the plugin records it.
 
-    Args:
-        found: Docker's answer about it.
-        declared: inputs or former outputs, for values that Docker does not report.
+    What Docker does not report is taken from `declared`: inputs or former outputs.
     """
     outputs: Properties = FIXED | {key: declared[key] for key in NOT_READ if key in declared}
     for key, place in PLACES.items():
@@ -222,12 +220,8 @@ def _networks(found: dict[str, dict[str, Any]]) -> list[Properties]:
     ]
 
 
-class Container:
+class Container(Resources):
     """Containers."""
-
-    def __init__(self, client: Any, say: Say) -> None:
-        self._client = client
-        self._say = say
 
     def create(self, news: Properties) -> Live:
         """See Provider."""

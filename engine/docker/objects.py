@@ -9,20 +9,24 @@ from typing import Any
 from docker.errors import APIError, NotFound
 from docker.utils import parse_repository_tag
 
-from engine.docker.connection import explained, fetch_image, from_labels, look, to_labels
+from engine.docker.connection import (
+    Resources,
+    explained,
+    fetch_image,
+    from_labels,
+    look,
+    to_labels,
+)
 from engine.docker.schema import without_notes
 from engine.errors import EngineError
-from engine.providers import Live, Say
+from engine.providers import Live
 from engine.values import Properties
 
 SHOWN_LINES = 20  # of a failed build
 
 
-class Network:
+class Network(Resources):
     """Networks."""
-
-    def __init__(self, client: Any, _say: Say) -> None:
-        self._client = client
 
     def create(self, news: Properties) -> Live:
         """See Provider."""
@@ -58,10 +62,6 @@ class Network:
     def read(self, id_: str, olds: Properties) -> Live | None:
         """See Provider."""
         return look(f"network {olds['name']}", lambda: self._live(id_))
-
-    def update(self, _id: str, olds: Properties, _news: Properties) -> Properties:
-        """See Provider: no change is made in place."""
-        return olds
 
     def delete(self, id_: str, olds: Properties) -> None:
         """See Provider."""
@@ -104,11 +104,8 @@ class Network:
         return Live(id=id_, outputs=outputs)
 
 
-class Volume:
+class Volume(Resources):
     """Volumes."""
-
-    def __init__(self, client: Any, _say: Say) -> None:
-        self._client = client
 
     def create(self, news: Properties) -> Live:
         """See Provider: an existing volume of the name is taken over, as by the plugin."""
@@ -124,10 +121,6 @@ class Volume:
     def read(self, id_: str, _olds: Properties) -> Live | None:
         """See Provider."""
         return look(f"volume {id_}", lambda: _volume(self._client.inspect_volume(id_)))
-
-    def update(self, _id: str, olds: Properties, _news: Properties) -> Properties:
-        """See Provider: no change is made in place."""
-        return olds
 
     def delete(self, id_: str, _olds: Properties) -> None:
         """See Provider."""
@@ -146,12 +139,8 @@ def _volume(found: dict[str, Any]) -> Live:
     return Live(id=found["Name"], outputs=outputs)
 
 
-class Image:
+class Image(Resources):
     """Images: built from a folder, or pulled."""
-
-    def __init__(self, client: Any, say: Say) -> None:
-        self._client = client
-        self._say = say
 
     def create(self, news: Properties) -> Live:
         """See Provider."""

@@ -24,11 +24,7 @@ _importing = threading.Lock()
 
 
 class DockerProvider:
-    """Resources of one type.
-
-    Args:
-        type_: type token.
-        say: shows a message.
+    """Resources of one type; `say` shows a message.
 
     Raises:
         UnsupportedError: the engine does not know the type.

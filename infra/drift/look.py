@@ -5,7 +5,7 @@ providers, whichever engine has written the state. No lock is taken, so the repo
 time, except while an operation runs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from contextvars import copy_context
@@ -19,14 +19,13 @@ from engine.context import PARALLEL, Context, is_managed
 from engine.differences import differences, excerpts
 from engine.display import Display
 from engine.errors import EngineError
-from engine.goal import STACK_TYPE
 from engine.journal import Journal
 from engine.live import LiveResource, compare
 from engine.operation import secret_strings
 from engine.passphrase import passphrase
 from engine.program import program_folder
 from engine.project import Project, check_stack_name, read_settings
-from engine.state import Backend, Entry
+from engine.state import Backend, Entry, needs, stack_outputs
 from engine.values import mask, reveal
 from trainyard.access.state_bucket import BucketError
 
@@ -127,7 +126,7 @@ def look(folder: Path, stack: str) -> Looked:
         jobs = [pool.submit(copy_context().run, _look_at, context, entry) for entry in entries]
         seen = [job.result() for job in jobs]
     pending = [(each["type"], _name(each["resource"])) for each in state.pending]
-    return Looked(seen=seen, outputs=_outputs(state.resources), pending=pending)
+    return Looked(seen=seen, outputs=reveal(stack_outputs(state.resources)), pending=pending)
 
 
 def _look_at(context: Context, entry: Entry) -> Seen:
@@ -137,7 +136,7 @@ def _look_at(context: Context, entry: Entry) -> Seen:
         "type": entry["type"].rpartition("/")[2],
         "name": _name(entry),
         "props": reveal(entry.get("outputs", {})),
-        "needs": frozenset(_needs(entry)),
+        "needs": frozenset(needs(entry)),
     }
     try:
         found = compare(context, entry)
@@ -170,14 +169,3 @@ def _going(entry: Entry) -> bool:
 
 def _name(entry: Entry) -> str:
     return str(entry["urn"].rpartition("::")[2])
-
-
-def _needs(entry: Entry) -> Iterable[str]:
-    yield from entry.get("dependencies", ())
-    for urns in entry.get("propertyDependencies", {}).values():
-        yield from urns
-
-
-def _outputs(resources: Iterable[Entry]) -> dict[str, Any]:
-    stacks = (entry for entry in resources if entry["type"] == STACK_TYPE)
-    return dict(reveal(next(stacks, {}).get("outputs", {})))

@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import yaml
 from docker.errors import DockerException, ImageNotFound
 
 from tests import quick
+from tests.waiting import wait_for
 
 PROGRAMS = Path(__file__).parents[2] / "projects"
 BASE_IMAGE = "debian:bookworm-slim"
@@ -45,26 +47,64 @@ class EngineProcess:
         text = yaml.safe_dump({"config": config}, sort_keys=False)
         (self.project / "Pulumi.dev.yaml").write_text(text)
 
-    def start(self, command, *arguments, delay=0.0, hold=""):
+    def start(self, command, *arguments, delay=0.0, hold="", moment=0):
         """Start the engine; a create waits while a file named by `hold` is there."""
         environment = self.environment | {"FILES_DELAY": str(delay), "FILES_HOLD": str(hold)}
-        process = self._server.start([command, *arguments], self.project, environment)
+        argv = [command, *arguments]
+        process = self._server.start(argv, self.project, environment, moment=moment)
         self._started.append(process)
         return process
 
-    def run(self, command, *arguments, delay=0.0):
-        process = self.start(command, *arguments, delay=delay)
+    def run(self, command, *arguments, **how):
+        process = self.start(command, *arguments, **how)
         output, _ = process.communicate(timeout=100)
         return process.returncode, output
 
-    def files(self):
-        """Names of resources to the texts of their files: two files of one name are a duplicate."""
+    def done(self, command, *arguments):
+        """The output of a command that has to succeed."""
+        code, output = self.run(command, *arguments)
+        assert code == 0, output
+        return output
+
+    def refused(self, command, *arguments):
+        """The output of a command that has to fail, without a traceback."""
+        code, output = self.run(command, *arguments)
+        assert code == 1, output
+        assert "Traceback" not in output
+        return output
+
+    def up(self, *arguments, **shape):
+        """Declare the resources, if any, and run; its output."""
+        if shape:
+            self.declare(**shape)
+        return self.done("up", "--yes", *arguments)
+
+    def fails(self, **shape):
+        """The output of an up that has to fail."""
+        if shape:
+            self.declare(**shape)
+        return self.refused("up", "--yes")
+
+    def killed(self, until, **how):
+        """Kill an up at a moment, as the loss of the machine does."""
+        process = self.start("up", "--yes", **how)
+        wait_for("the moment of the kill", until, 20)
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def contents(self):
+        """Names of resources to their files: two files of one name are a duplicate."""
         found = {}
         for path in sorted(self.folder.glob("*.json")):
             name = path.name.partition(".")[0]
             assert name not in found, f"duplicate of {name}"
-            found[name] = json.loads(path.read_text())["text"]
+            found[name] = json.loads(path.read_text())
         return found
+
+    def files(self):
+        """Names of resources to the texts of their files."""
+        return {name: content["text"] for name, content in self.contents().items()}
 
     @property
     def state_file(self):
@@ -77,9 +117,12 @@ class EngineProcess:
     def resources(self):
         return self.latest().get("resources", [])
 
+    def resource(self, name):
+        return next(e for e in self.resources() if e["urn"].endswith(f"::{name}"))
+
     def end(self):
-        for process in self._started:
-            process.close()
+        while self._started:
+            self._started.pop().close()
 
 
 class SshServer:
@@ -164,27 +207,6 @@ class CommandStack(EngineProcess):
     def config(self):
         return {"folder": str(self.folder), "connection": self.connection}
 
-    def up(self, *arguments, **shape):
-        """Declare the resources, if any, and run; its output."""
-        if shape:
-            self.declare(**shape)
-        return self.done("up", "--yes", *arguments)
-
-    def done(self, command, *arguments):
-        code, output = self.run(command, *arguments)
-        assert code == 0, output
-        return output
-
-    def fails(self, **shape):
-        """The output of an up that has to fail."""
-        self.declare(**shape)
-        code, output = self.run("up", "--yes")
-        assert code == 1, output
-        return output
-
-    def resource(self, name):
-        return next(e for e in self.resources() if e["urn"].endswith(f"::{name}"))
-
     def lines(self, name):
         """The text that the commands wrote to a file of the test's folder."""
         path = self.folder / name
@@ -206,15 +228,6 @@ class DockerStack(EngineProcess):
 
     def config(self):
         return {"prefix": self.prefix, "base": BASE_IMAGE, "port": self.port}
-
-    def up(self, *arguments):
-        return self.done("up", "--yes", *arguments)
-
-    def done(self, command, *arguments):
-        """Run a command that has to succeed; its output."""
-        code, output = self.run(command, *arguments)
-        assert code == 0, output
-        return output
 
     def container(self, name):
         return self.client.containers.get(f"{self.prefix}-{name}")
@@ -278,15 +291,17 @@ def engine(tmp_path, environment, engines):
 
 
 @pytest.fixture
-def pulumi(engine, pulumi_cli):
-    """Runs a command of the pulumi CLI on the engine's stack, which has to succeed."""
-    engine.environment |= {
+def pulumi(request, pulumi_cli):
+    """Runs a command of the pulumi CLI on the test's stack, which has to succeed."""
+    (kind,) = {"engine", "stack", "commands"} & set(request.fixturenames)
+    shared = request.getfixturevalue(kind)
+    shared.environment |= {
         **quick.AS_THE_CLI,
         "PULUMI_PYTHON_CMD": sys.executable,
-        "PYTHONPATH": str(engine.project),
+        "PYTHONPATH": str(shared.project),
     }
-    engine.backend.parent.mkdir(exist_ok=True)
-    return partial(pulumi_cli.done, engine.project, engine.environment, "dev")
+    shared.backend.parent.mkdir(exist_ok=True)
+    return partial(pulumi_cli.done, shared.project, shared.environment, "dev")
 
 
 @pytest.fixture

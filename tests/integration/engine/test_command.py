@@ -23,11 +23,14 @@ def _noting(stack, name="notes", **props):
     return {key: f"echo {word} >> {path}; echo {word}-said" for key, word in props.items()}
 
 
-def test_a_command_is_created_updated_replaced_and_deleted(commands):
+def test_a_command_is_planned_created_updated_replaced_and_deleted(commands):
     def shape(*triggers, **words):
         return {"c": {**_noting(commands, **words), "triggers": list(triggers)}}
 
-    commands.up(**shape(1, create="made", delete="gone"))
+    commands.declare(**shape(1, create="made", delete="gone"))
+    assert "c create planned" in commands.done("preview")
+    assert commands.lines("notes") == []
+    commands.up()
     assert commands.lines("notes") == ["made"]
     assert commands.resource("c")["outputs"]["stdout"] == "made-said"
     assert commands.resource("c")["id"].startswith("c")
@@ -50,12 +53,6 @@ def test_a_command_is_created_updated_replaced_and_deleted(commands):
     commands.done("destroy", "--yes")
     assert commands.lines("notes")[5:] == ["left"]
     assert commands.resources() == []
-
-
-def test_a_preview_runs_nothing(commands):
-    commands.declare(c=_noting(commands, create="made"))
-    assert "c create planned" in commands.done("preview")
-    assert commands.lines("notes") == []
 
 
 def test_what_a_command_prints_is_shown_and_kept(commands):
@@ -147,9 +144,7 @@ def test_a_state_without_a_host_key_is_not_trusted_in_a_destroy(commands):  # F3
         )
     )
     commands.server.start()
-    code, output = commands.run("destroy", "--yes")
-    assert code == 1
-    assert "does not show the host key" in output
+    assert "does not show the host key" in commands.refused("destroy", "--yes")
     assert commands.lines("notes") == []
 
 

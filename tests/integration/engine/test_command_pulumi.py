@@ -1,13 +1,11 @@
 """The engine's command provider and the real plugin take over each other's stacks."""
 
-import sys
 from functools import partial
 
 import pytest
 
 from engine.state import Backend
 from engine.values import reveal
-from tests import quick
 
 pytestmark = [
     pytest.mark.integration,
@@ -16,17 +14,6 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 RECORDED = ("type", "inputs", "outputs", "additionalSecretOutputs", "propertyDependencies")
-
-
-@pytest.fixture
-def pulumi(commands, pulumi_cli):
-    commands.environment |= {
-        **quick.AS_THE_CLI,
-        "PULUMI_PYTHON_CMD": sys.executable,
-        "PYTHONPATH": str(commands.project),
-    }
-    commands.backend.parent.mkdir(exist_ok=True)
-    return partial(pulumi_cli.done, commands.project, commands.environment, "dev")
 
 
 def _shape(commands, trigger, word):

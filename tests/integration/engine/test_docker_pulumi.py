@@ -1,11 +1,6 @@
 """The engine's docker provider and the real plugin take over each other's stacks."""
 
-import sys
-from functools import partial
-
 import pytest
-
-from tests import quick
 
 pytestmark = [
     pytest.mark.integration,
@@ -13,17 +8,6 @@ pytestmark = [
     pytest.mark.usefixtures("real_plugins"),
     pytest.mark.timeout(300),
 ]
-
-
-@pytest.fixture
-def pulumi(stack, pulumi_cli):
-    stack.environment |= {
-        **quick.AS_THE_CLI,
-        "PULUMI_PYTHON_CMD": sys.executable,
-        "PYTHONPATH": str(stack.project),
-    }
-    stack.backend.parent.mkdir(exist_ok=True)
-    return partial(pulumi_cli.done, stack.project, stack.environment, "dev")
 
 
 def _unchanged(stack, pulumi):
@@ -49,8 +33,7 @@ def test_the_plugin_sees_no_change_after_the_engine(stack, pulumi):
     stack.up()
     _unchanged(stack, pulumi)
     _unchanged_by_writing(stack, pulumi)
-    stack.declare(restart="always", memory=64, interval="2s", tag="2")
-    stack.up()
+    stack.up(restart="always", memory=64, interval="2s", tag="2")
     _unchanged(stack, pulumi)
     stack.container("plain").kill()
     stack.done("refresh", "--yes")

@@ -13,28 +13,20 @@ pytestmark = pytest.mark.integration
 
 def test_destroy_finds_what_a_killed_up_was_creating(engine):  # F12
     engine.declare(a={"text": "1"})
-    process = engine.start("up", "--yes", delay=3)
-    wait_for("a file, whose create has not returned", engine.files, 20)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    code, output = engine.run("destroy", "--yes")
-    assert code == 0, output
-    assert "creating was interrupted" in output
+    engine.killed(engine.files, delay=3)  # the create of the file has not returned
+    assert "creating was interrupted" in engine.done("destroy", "--yes")
     assert engine.files() == {}
 
 
 def test_a_name_given_twice_is_not_taken_for_what_was_replaced(engine):  # F12
-    engine.declare(c={"kind": "exclusive-1"})
-    assert engine.run("up", "--yes")[0] == 0
+    engine.up(c={"kind": "exclusive-1"})
     engine.declare(c={"kind": "exclusive-2", "text": "3"})
-    process = engine.start("up", "--yes", delay=1)
     # The old file is deleted first; the new one gets its name, and its create has not returned.
     files = engine.folder.glob
-    wait_for("it", lambda: "exclusive-2" in "".join(p.read_text() for p in files("c.0.json")), 20)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    code, output = engine.run("up", "--yes")
-    assert code == 0, output
+    engine.killed(
+        lambda: "exclusive-2" in "".join(p.read_text() for p in files("c.0.json")), delay=1
+    )
+    engine.up()
     assert engine.files() == {"c": "3"}
 
 
@@ -49,8 +41,7 @@ def test_a_signal_ends_after_the_step_in_hand(engine, number):  # F11
     assert "canceled" in output
     assert set(engine.files()) == {"a"}
     assert any(entry["urn"].endswith("::a") for entry in engine.resources())
-    code, output = engine.run("up", "--yes")
-    assert code == 0, output
+    engine.up()
     assert set(engine.files()) == {"a", "b"}
 
 
@@ -87,8 +78,7 @@ def test_a_disk_that_is_full_at_a_checkpoint_loses_nothing(engine, tmp_path):  #
     try:
         engine.environment["PULUMI_BACKEND_URL"] = f"file://{small}"
         engine.backend = small / ".pulumi"
-        engine.declare(a={"text": "1"})
-        assert engine.run("up", "--yes")[0] == 0
+        engine.up(a={"text": "1"})
         before = engine.resources()
         backup = engine.state_file.with_suffix(".json.bak")
         size = 200_000
@@ -96,19 +86,17 @@ def test_a_disk_that_is_full_at_a_checkpoint_loses_nothing(engine, tmp_path):  #
         # It is made only once it is recorded that its create begins; then it is found again.
         for room, files, pending in ((size // 2, {"a"}, []), (size * 3 // 2, {"a", "b"}, ["b"])):
             _fill(small, room)
-            code, output = engine.run("up", "--yes")
-            assert code == 1
+            output = engine.fails()
             assert f"{engine.state_file} could not be written (No space left on device)" in output
-            assert "Traceback" not in output
             assert json.loads(backup.read_text())["checkpoint"]["latest"]["resources"] == before
             assert set(engine.files()) == files
             assert {e["urn"] for e in engine.resources()} == {e["urn"] for e in before}
             creating = [op["resource"] for op in engine.latest().get("pending_operations", [])]
             assert [entry["urn"].rpartition("::")[2] for entry in creating] == pending
             (small / "filler").unlink()
-        assert engine.run("up", "--yes")[0] == 0
+        engine.up()
         assert {name: len(text) for name, text in engine.files().items()} == {"a": 1, "b": size}
         assert "pending_operations" not in engine.latest()
-        assert engine.run("preview", "--refresh", "--expect-no-changes")[0] == 0
+        engine.done("preview", "--refresh", "--expect-no-changes")
     finally:
         os.system(f"umount {small}")

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from functools import partial
 
 import psutil
 import pytest
@@ -28,18 +27,10 @@ SHAPE = {
 CUT = {"a": {"text": "1"}, "b": {"text": "2", "after": "a"}}
 
 
-def _engine(engine, command, *arguments):
-    code, output = engine.run(command, *arguments)
-    assert code == 0, output
-    return output
-
-
 def test_the_cli_sees_no_change_after_the_engine(engine, pulumi, tmp_path):
-    engine.declare(**SHAPE)
-    _engine(engine, "up", "--yes")
+    engine.up(**SHAPE)
     pulumi("refresh", "--yes", "--expect-no-changes")
-    engine.declare(**SHAPE | {"a": {"text": "2", "kind": "other"}})
-    _engine(engine, "up", "--yes")
+    engine.up(**SHAPE | {"a": {"text": "2", "kind": "other"}})
     pulumi("preview", "--expect-no-changes")
     assert SECRETS["output"] in pulumi("stack output", "--json", "--show-secrets")
     # As a user edits a state by hand.
@@ -47,7 +38,7 @@ def test_the_cli_sees_no_change_after_the_engine(engine, pulumi, tmp_path):
     pulumi("stack export", f"--file={file}")
     assert finds(SECRETS, [(file.name, file.read_bytes())]) == []
     pulumi("stack import", f"--file={file}")
-    _engine(engine, "preview", "--expect-no-changes")
+    engine.done("preview", "--expect-no-changes")
     pulumi("destroy", "--yes")
     assert engine.files() == {}
 
@@ -55,7 +46,7 @@ def test_the_cli_sees_no_change_after_the_engine(engine, pulumi, tmp_path):
 def test_the_engine_sees_no_change_after_the_cli(engine, pulumi):
     engine.declare(**SHAPE)
     said = [pulumi("stack init"), pulumi("up", "--yes", "--diff")]
-    _engine(engine, "up", "--yes", "--refresh", "--expect-no-changes")
+    engine.up("--refresh", "--expect-no-changes")
     engine.declare(**SHAPE | {"a": {"text": "2", "token": SECRETS["input"]}})
     said += [
         pulumi("up", "--yes", "--diff"),
@@ -63,8 +54,8 @@ def test_the_engine_sees_no_change_after_the_cli(engine, pulumi):
         pulumi("stack output"),
     ]
     assert finds(SECRETS, enumerate(map(str.encode, said))) == []
-    _engine(engine, "preview", "--expect-no-changes")
-    _engine(engine, "destroy", "--yes")
+    engine.done("preview", "--expect-no-changes")
+    engine.done("destroy", "--yes")
     assert engine.files() == {}
     pulumi("stack rm", "--yes")
     assert engine.run("stack", "ls") == (0, "")
@@ -99,7 +90,7 @@ def test_make_runs_the_cli(engine, pulumi, pulumi_cli, tmp_path, monkeypatch):
     assert [(project, stack, organization) for project, stack, _, organization in found] == [
         ("files", "dev", "organization")
     ]
-    _engine(engine, "preview", "--expect-no-changes")
+    engine.done("preview", "--expect-no-changes")
     code, output = launch("destroy")
     assert code == 0, output
     assert engine.files() == {}
@@ -133,7 +124,7 @@ def cut_off(engine, pulumi, pulumi_cli):
 @pytest.fixture(params=["engine", "cli"])
 def settle(request, engine, pulumi):
     """Bring up the stack that was cut off, with either."""
-    return partial(_engine, engine) if request.param == "engine" else pulumi
+    return engine.done if request.param == "engine" else pulumi
 
 
 def test_either_goes_on_where_ctrl_c_ended_the_cli(engine, pulumi, cut_off, settle):
@@ -141,7 +132,7 @@ def test_either_goes_on_where_ctrl_c_ended_the_cli(engine, pulumi, cut_off, sett
     assert engine.files() == {"a": "1"}
     settle("up", "--yes")
     assert engine.files() == {"a": "1", "b": "2"}
-    _engine(engine, "preview", "--refresh", "--expect-no-changes")
+    engine.done("preview", "--refresh", "--expect-no-changes")
     pulumi("preview", "--expect-no-changes")
 
 
@@ -150,7 +141,7 @@ def test_the_engine_finds_what_a_killed_cli_had_made(engine, pulumi, cut_off):
     cut_off(signal.SIGKILL)
     (pending,) = engine.latest()["pending_operations"]
     assert pending["type"] == "creating"
-    output = _engine(engine, "up", "--yes")
+    output = engine.up()
     assert "was removed: that process is dead" in output
     assert engine.files() == {"a": "1", "b": "2"}
     pulumi("preview", "--expect-no-changes")
@@ -159,10 +150,7 @@ def test_the_engine_finds_what_a_killed_cli_had_made(engine, pulumi, cut_off):
 def test_the_cli_goes_on_where_a_kill_ended_the_engine(engine, pulumi, pulumi_cli):
     """It makes the unfinished resource again: docs/engine.md."""
     engine.declare(**CUT)
-    process = engine.start("up", "--yes", delay=3)
-    wait_for("a file, whose create has not returned", engine.files, 60)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    engine.killed(engine.files, delay=3)  # the create of the file has not returned
     assert [each["type"] for each in engine.latest()["pending_operations"]] == ["creating"]
     up = ("up", "--yes", "--skip-preview")
     code, said = pulumi_cli.run(engine.project, engine.environment, "dev", *up)
@@ -174,7 +162,7 @@ def test_the_cli_goes_on_where_a_kill_ended_the_engine(engine, pulumi, pulumi_cl
     made = sorted(path.name for path in engine.folder.glob("*.json"))
     assert made == ["a.0.json", "a.1.json", "b.0.json"]
     assert "pending_operations" not in engine.latest()
-    _engine(engine, "preview", "--refresh", "--expect-no-changes")
+    engine.done("preview", "--refresh", "--expect-no-changes")
 
 
 def test_a_cli_without_plugins_is_not_taken_for_one_that_runs_all_stacks(pulumi_cli, tmp_path):

@@ -4,26 +4,23 @@ Every run tries other sequences; a failure prints how to repeat its own.
 """
 
 import json
-import os
 import shutil
 import signal
 import tempfile
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tests import quick
+from tests.integration.engine.conftest import EngineProcess
 
 pytestmark = pytest.mark.integration
 
-PROGRAM = Path(__file__).parents[2] / "projects" / "files"
 EXAMPLES = 15
 STEPS = 8  # operations of an example, about 0.2 s each
-COMMAND_SECONDS = 60
 
 texts = st.sampled_from(["1", "2", "3"])
 kinds = st.sampled_from(["plain", "other", "exclusive-1", "exclusive-2"])
@@ -52,16 +49,14 @@ class Engine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="trainyard-engine-"))
-        self.project = self.root / "project"
-        shutil.copytree(PROGRAM, self.project, ignore=shutil.ignore_patterns("__pycache__"))
-        self.folder = self.root / "made"
-        self.folder.mkdir()
-        self.state_file = self.root / "backend/.pulumi/stacks/files/dev.json"
-        self.environment = {
+        environment = {
             "PULUMI_CONFIG_PASSPHRASE": "x",
             "PULUMI_BACKEND_URL": f"file://{self.root / 'backend'}",
             "COLUMNS": "200",
+            # Few also where the pulumi CLI is: it reads none of these.
+            quick.VARIABLE: str(quick.FEW),
         }
+        self.stack = EngineProcess(self.root, environment, self.server)
         self.drifted = False
         self.shape = {}
         self.declare({"a": {"text": "1"}})
@@ -85,13 +80,13 @@ class Engine(RuleBasedStateMachine):
     @rule(refresh=st.booleans(), moment=moments)
     def destroy(self, refresh, moment):
         if self.run("destroy", *["--refresh"] * refresh, moment=moment):
-            assert self.files() == {}
-            assert self.latest().get("resources", []) == []
+            assert self.stack.files() == {}
+            assert self.stack.resources() == []
 
     @rule(data=st.data(), gone=st.booleans())
     def tamper(self, data, gone):
         """Somebody changes or removes a file behind the engine's back."""
-        paths = sorted(self.folder.glob("*.json"))
+        paths = sorted(self.stack.folder.glob("*.json"))
         # A file that is not in the state, and may not exist, must not be changed yet.
         paths = [path for path in paths if path.name in self.ids()]
         if paths:
@@ -106,20 +101,20 @@ class Engine(RuleBasedStateMachine):
 
     @invariant()
     def every_real_thing_is_in_the_state(self):
-        pending = self.latest().get("pending_operations", [])
+        pending = self.stack.latest().get("pending_operations", [])
         creating = {
             operation["resource"]["urn"].rpartition("::")[2]
             for operation in pending
             if operation["type"] == "creating"
         }
         known = self.ids()
-        for path in self.folder.glob("*.json"):
+        for path in self.stack.folder.glob("*.json"):
             assert path.name in known or path.name.partition(".")[0] in creating, path.name
         deleting = {
             operation["resource"]["id"] for operation in pending if operation["type"] == "deleting"
         }
         if not self.drifted:
-            there = {path.name for path in self.folder.glob("*.json")}
+            there = {path.name for path in self.stack.folder.glob("*.json")}
             assert known - deleting <= there
 
     def operate(self, command, refresh, moment):
@@ -130,59 +125,42 @@ class Engine(RuleBasedStateMachine):
                 f"{name}-file" if "group" in spec else name: spec
                 for name, spec in self.shape.items()
             }
-            found = self.files()
+            found = self.stack.contents()
             assert set(found) == set(names)
             for name, spec in names.items():
                 assert found[name]["kind"] == spec.get("kind", "plain")
                 assert "text_of" in spec or found[name]["text"] == spec["text"]
-            assert "pending_operations" not in self.latest()
-            urns = [entry["urn"] for entry in self.latest()["resources"]]
+            assert "pending_operations" not in self.stack.latest()
+            urns = [entry["urn"] for entry in self.stack.resources()]
             assert len(urns) == len(set(urns))
             self.run("preview", "--refresh", "--expect-no-changes")
 
     def run(self, command, *arguments, moment=0):
         """True when the command came to its end, which it does unless it is killed."""
         arguments = [*arguments, *["--yes"] * (command != "preview")]
-        # Few also where the pulumi CLI is: it reads none of these.
-        environment = os.environ | self.environment | {quick.VARIABLE: str(quick.FEW)}
-        process = self.server.start([command, *arguments], self.project, environment, moment=moment)
-        output, _ = process.communicate(COMMAND_SECONDS)
-        process.close()
-        if moment and process.returncode == -signal.SIGKILL:
+        code, output = self.stack.run(command, *arguments, moment=moment)
+        self.stack.end()
+        if moment and code == -signal.SIGKILL:
             return False
-        assert process.returncode == 0, output
+        assert code == 0, output
         return True
 
     def declare(self, shape):
         self.shape = shape
-        config = {"folder": str(self.folder), "shape": shape}
-        text = yaml.safe_dump({"config": config}, sort_keys=False)
-        (self.project / "Pulumi.dev.yaml").write_text(text)
-
-    def latest(self):
-        return json.loads(self.state_file.read_text())["checkpoint"]["latest"]
+        self.stack.declare(**shape)
 
     def ids(self):
         """Names of the files that the state has; one pending replacement was deleted already."""
         return {
             entry["id"]
-            for entry in self.latest().get("resources", [])
+            for entry in self.stack.resources()
             if entry["type"].endswith("files:File") and not entry.get("pendingReplacement")
         }
-
-    def files(self):
-        """Names of resources to their files; two of one name are a duplicate."""
-        found = {}
-        for path in sorted(self.folder.glob("*.json")):
-            name = path.name.partition(".")[0]
-            assert name not in found, f"duplicate of {name}"
-            found[name] = json.loads(path.read_text())
-        return found
 
     def teardown(self):
         try:
             self.run("destroy")
-            assert list(self.folder.glob("*.json")) == []
+            assert list(self.stack.folder.glob("*.json")) == []
         finally:
             shutil.rmtree(self.root)
 

@@ -1,11 +1,14 @@
 import contextvars
+import errno
+import hashlib
 import io
 import json
 import os
 import pickle
 import re
 import shutil
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +16,7 @@ import pytest
 import yaml
 
 from engine import cli, crypto
+from trainyard.access.state_bucket import BucketPath
 
 BATCH = pickle._Pickler._batch_setitems
 PROGRAM = Path(__file__).parents[2] / "projects" / "files"
@@ -46,7 +50,17 @@ class StackUnderTest:
             code = contextvars.copy_context().run(cli.main, argv)
         return SimpleNamespace(code=code, out=out.getvalue(), err=err.getvalue())
 
-    def up(self, *arguments):
+    def fails(self, command, *arguments, **how):
+        """Run a command that has to fail, without a traceback."""
+        result = self.run(command, *arguments, **how)
+        assert result.code == 1, result.out + result.err
+        assert "Traceback" not in result.out + result.err
+        return result
+
+    def up(self, *arguments, **shape):
+        """Declare the resources, if any, and bring them up."""
+        if shape:
+            self.declare(**shape)
         result = self.run("up", *arguments)
         assert result.code == 0, result.out + result.err
         return result
@@ -69,18 +83,26 @@ class StackUnderTest:
         path = self.folder / "journal"
         return path.read_text().splitlines() if path.exists() else []
 
+    def latest(self):
+        return json.loads(self.state_file.read_text())["checkpoint"]["latest"]
+
     def resources(self):
+        return self.latest().get("resources", [])
+
+    @contextmanager
+    def edited(self):
+        """The deployment, to be changed as the pulumi CLI does: it drops checksum and seal."""
         document = json.loads(self.state_file.read_text())
-        return document["checkpoint"]["latest"].get("resources", [])
+        document.pop("sha256", None)
+        document.pop("seal", None)
+        yield document["checkpoint"]["latest"]
+        self.state_file.write_text(json.dumps(document))
 
     def change_entry(self, name, **fields):
-        """Change an entry of the state, as the pulumi CLI does."""
-        document = json.loads(self.state_file.read_text())
-        del document["sha256"], document["seal"]
-        for entry in document["checkpoint"]["latest"]["resources"]:
-            if entry["urn"].endswith(f"::{name}"):
-                entry.update(fields)
-        self.state_file.write_text(json.dumps(document))
+        with self.edited() as latest:
+            for entry in latest["resources"]:
+                if entry["urn"].endswith(f"::{name}"):
+                    entry.update(fields)
 
     def resource(self, name):
         return next(e for e in self.resources() if e["urn"].endswith(f"::{name}"))
@@ -98,3 +120,55 @@ def stack(tmp_path, monkeypatch):
     # The SDK wraps it again for each provider that it pickles, and never undoes that.
     monkeypatch.setattr(pickle._Pickler, "_batch_setitems", BATCH)
     return StackUnderTest(tmp_path)
+
+
+class Store:
+    """Answers as S3 does.
+
+    Attributes:
+        lost: answers to writes that are lost: boto3 sends the request again, and hears no.
+        careless: the header of a condition that it does not know, and so does not keep.
+    """
+
+    def __init__(self):
+        self.objects, self.lost, self.careless = {}, 0, ""
+
+    def call(self, path, name, **more):
+        key, tags = str(path.key), {k: _tag(v) for k, v in self.objects.items()}
+        missing = FileNotFoundError(errno.ENOENT, "none", str(path))
+        if name == "put_object":
+            conditions = {k: v for k, v in more.items() if k != self.careless.replace("-", "")}
+            wanted = conditions.get("IfMatch", tags.get(key))
+            if wanted != tags.get(key) or ("IfNoneMatch" in conditions and key in tags):
+                raise missing if key not in tags else FileExistsError(errno.EEXIST, "it is there")
+            self.objects[key] = more["Body"]
+            if self.lost and key.endswith(".json"):
+                self.lost -= 1
+                return self.call(path, name, **more)
+            return {"ETag": _tag(more["Body"])}
+        if name == "delete_object":
+            self.objects.pop(key, None)
+            return {}
+        if key not in tags:
+            raise missing
+        return {"ETag": tags[key], "Body": io.BytesIO(self.objects[key])}
+
+    def glob(self, path, pattern):
+        start = f"{path.key}/"
+        for key in sorted(self.objects):
+            if key.startswith(start) and fnmatchcase(key.removeprefix(start), pattern):
+                yield path / key.removeprefix(start)
+
+
+def _tag(content):
+    return f'"{hashlib.md5(content).hexdigest()}"'
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """The store of all buckets."""
+    found = Store()
+    # A bound method would not get the path.
+    monkeypatch.setattr(BucketPath, "_call", lambda *call, **more: found.call(*call, **more))  # noqa: PLW0108
+    monkeypatch.setattr(BucketPath, "glob", lambda *call: found.glob(*call))  # noqa: PLW0108
+    return found

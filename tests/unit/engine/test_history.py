@@ -27,13 +27,12 @@ def test_each_operation_is_noted_with_its_commit_and_run(stack, noted, monkeypat
     git(stack, "init", "--quiet")
     git(stack, "add", "-A")
     git(stack, "commit", "--quiet", "-m", "A cluster for the course")
-    stack.declare(a={"text": "1"})
-    stack.up()
+    stack.up(a={"text": "1"})
     monkeypatch.setenv("BUILD_URL", "https://ci.example/7")
     git(stack, "commit", "--quiet", "-am", "Another file")
     stack.run("preview")
     stack.declare(a={"text": "1"}, b={"text": "fail"})
-    assert stack.run("up").code == 1
+    stack.fails("up")
     stack.run("destroy")
     done = noted()
     assert [(each["kind"], each["result"]) for each in done] == [

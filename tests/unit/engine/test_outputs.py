@@ -9,8 +9,7 @@ TOKEN = "canary-token-in"
 
 
 def test_outputs(stack):
-    stack.declare(a={"text": "one"})
-    stack.up()
+    stack.up(a={"text": "one"})
     masked = json.loads(stack.run("output", "--json").out)
     assert masked == {"aPath": f"{stack.folder}/a.0.json", "aMade": "[secret]"}
     shown = json.loads(stack.run("output", "--json", "--show-secrets").out)
@@ -19,11 +18,8 @@ def test_outputs(stack):
 
 
 def test_an_output_that_does_not_exist_names_those_that_do(stack):  # F19
-    stack.declare(a={})
-    stack.up()
-    result = stack.run("output", "bPath")
-    assert result.code == 1
-    assert "no output 'bPath'; it has: aMade, aPath" in result.err
+    stack.up(a={})
+    assert "no output 'bPath'; it has: aMade, aPath" in stack.fails("output", "bPath").err
 
 
 def test_no_secret_is_written_or_shown_in_the_clear(stack):  # F35
@@ -45,8 +41,7 @@ def test_no_secret_is_written_or_shown_in_the_clear(stack):  # F35
 
 
 def test_a_message_of_the_program_cannot_carry_a_known_secret(stack):  # F35
-    stack.declare(a={"token": TOKEN})
-    stack.up()
+    stack.up(a={"token": TOKEN})
     with (stack.project / "__main__.py").open("a") as program:
         program.write(f"pulumi.log.info('look: {TOKEN}')\n")
     result = stack.up()

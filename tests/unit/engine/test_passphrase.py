@@ -22,7 +22,7 @@ def path(tmp_path, monkeypatch):
     return tmp_path / "config" / "trainyard" / "passphrase"
 
 
-def test_a_passphrase_is_made_once_and_for_this_user_only(path, capsys):  # F35
+def test_a_passphrase_is_made_once_and_for_this_user_only(path, monkeypatch, capsys):  # F35
     before = os.umask(0)
     try:
         assert passphrase.make() == path
@@ -38,6 +38,9 @@ def test_a_passphrase_is_made_once_and_for_this_user_only(path, capsys):  # F35
     )
     assert passphrase.passphrase() == made
     assert [each.name for each in path.parent.iterdir()] == ["passphrase"]
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(path.parent))
+    assert passphrase.default_file() == path.parent / ".config" / "trainyard" / "passphrase"
 
 
 def test_two_at_a_time_make_one(path, monkeypatch):  # F14

@@ -81,6 +81,8 @@ def test_a_settings_file_that_cannot_be_read_is_one_message(project):
     ],
 )
 def test_a_project_that_cannot_be_run_is_one_message(tmp_path, text, message):
+    with pytest.raises(EngineError, match=r"no Pulumi.yaml in"):
+        Project.find(tmp_path)
     (tmp_path / "Pulumi.yaml").write_text(text)
     with pytest.raises(EngineError, match=message):
         Project.find(tmp_path)

@@ -54,8 +54,7 @@ class Command:
 @pytest.fixture
 def made(stack, tmp_path):
     """A stack whose state can be written by somebody who does not know the passphrase."""
-    stack.declare(a={"text": "one", "token": "a-token"}, b={})
-    stack.up()
+    stack.up(a={"text": "one", "token": "a-token"}, b={})
     stack.declare(a={"text": "two", "token": "a-token"})
     stack.canary = tmp_path / "canary"
     return stack
@@ -100,10 +99,8 @@ def test_a_pickle_in_the_clear_is_never_run(made):  # F48
 def test_a_pickle_of_what_was_interrupted_is_never_run(made):  # F48
     bad = made.resource("a")
     bad["inputs"]["__provider"] = _command(made)
-    made.change_entry("a")
-    document = json.loads(made.state_file.read_text())
-    document["checkpoint"]["latest"]["pending_operations"] = [{"resource": bad, "type": "creating"}]
-    made.state_file.write_text(json.dumps(document))
+    with made.edited() as latest:
+        latest["pending_operations"] = [{"resource": bad, "type": "creating"}]
     _refused(made, "has a provider in the clear that is not a name")
 
 
@@ -130,9 +127,7 @@ def test_only_providers_of_the_program_are_taken_by_name(made, names, tmp_path, 
     (said,) = (each.said for each in look(made.project, "dev").seen if each.name == "a")
     assert refused in said
     for command in (("refresh",), ("preview", "--refresh"), ("destroy",)):
-        result = made.run(*command)
-        assert result.code == 1
-        assert refused in result.out
+        assert refused in made.fails(*command).out
     assert "a.0.json" in made.files()
     made.up()  # which takes the one that the program gives
     assert made.files()["a.0.json"] == "two"
@@ -185,7 +180,6 @@ def test_a_provider_that_no_later_operation_would_take_makes_nothing(made):  # F
     made.up()
     _inline(made, "serialize_as_secret_always = False")
     made.declare(a={})
-    result = made.run("up")
-    assert result.code == 1
+    result = made.fails("up")
     assert "leave serialize_as_secret_always as it is" in result.out + result.err
     assert [each for each in made.resources() if each["urn"].endswith("::a")] == []

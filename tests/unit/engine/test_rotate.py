@@ -16,8 +16,7 @@ NEW = "a new phrase"
 @pytest.fixture
 def secret(stack):
     """A stack with a secret in its state and one in its settings."""
-    stack.declare(a={"text": "1", "token": "canary-of-the-state"})
-    stack.up()
+    stack.up(a={"text": "1", "token": "canary-of-the-state"})
     crypter = Crypter.fresh(passphrase.passphrase())
     document = yaml.safe_load(stack.settings.read_text())
     document["config"]["files:password"] = {"secure": crypter.encrypt("canary-of-the-settings")}
@@ -42,7 +41,7 @@ def test_state_and_settings_open_with_the_new_passphrase_only(secret, new_file, 
     assert done.code == 0, done.err
     assert "1 settings are encrypted again" in done.out
     assert f"PULUMI_CONFIG_PASSPHRASE_FILE={new_file}" in done.out
-    assert secret.run("up").code == 1
+    secret.fails("up")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", NEW)
     secret.up("--expect-no-changes")
     text = secret.settings.read_text()
@@ -120,7 +119,7 @@ def test_what_cannot_be_is_one_message_and_changes_nothing(secret, new_file, mon
     )
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "wrong")
     assert "incorrect passphrase" in secret.run("secrets", "rotate").err
-    assert secret.run("secrets", "rotate", stack="none").code == 1
+    secret.fails("secrets", "rotate", stack="none")
     assert (secret.settings.read_text(), secret.state_file.read_text()) == before
     with pytest.raises(EngineError, match="could not be written"):
         config.replace(secret.settings / "none", "text")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from engine.errors import EngineError
-from engine.project import Project
 from engine.state import BACKUPS_KEPT, Backend, copying, temporary
 
 SHARED_SALT = "v1:3/77fFO6W/8=:v1:grbGViW6bVIMqDp+:Z7Fen2VyWAIOtqQiUiyadzlD/l938w=="
@@ -24,8 +23,7 @@ TOKEN = "canary-token-of-the-state"
 @pytest.fixture
 def made(stack):
     """A stack with a secret, to be changed; and the files that must stay if that fails."""
-    stack.declare(a={"text": "one", "token": TOKEN})
-    stack.up()
+    stack.up(a={"text": "one", "token": TOKEN})
     stack.declare(a={"text": "two", "token": TOKEN}, b={})
     stack.before = _everything(stack)
     return stack
@@ -39,8 +37,7 @@ def _everything(stack):
 
 
 def _nothing_happened(stack, command, message):
-    result = stack.run(*command)
-    assert result.code == 1
+    result = stack.fails(*command)
     assert message in result.err
     assert result.out == ""
     assert TOKEN not in result.err
@@ -66,8 +63,7 @@ def test_a_missing_passphrase_changes_nothing(made, monkeypatch, tmp_path):  # F
 def test_a_passphrase_that_is_not_the_settings_files_changes_nothing(stack):  # F18
     with stack.settings.open("a") as settings:
         settings.write(f"encryptionsalt: {SHARED_SALT}\n")  # made with another passphrase
-    result = stack.run("up")
-    assert result.code == 1
+    result = stack.fails("up")
     assert "incorrect passphrase" in result.err
     assert result.out == ""
     assert not stack.state_file.exists()
@@ -84,37 +80,29 @@ def test_a_passphrase_that_is_not_the_settings_files_changes_nothing(stack):  # 
     ],
 )
 def test_another_secrets_provider_changes_nothing(made, providers, message):  # F18
-    document = json.loads(made.state_file.read_text())
-    del document["sha256"], document["seal"]  # as after the pulumi CLI wrote it
-    document["checkpoint"]["latest"]["secrets_providers"] = providers
-    made.state_file.write_text(json.dumps(document))
+    with made.edited() as latest:
+        latest["secrets_providers"] = providers
     made.before = _everything(made)
     for command in COMMANDS:
         _nothing_happened(made, command, message)
 
 
 def test_a_secret_that_was_changed_changes_nothing(made):  # F15 F18
-    document = json.loads(made.state_file.read_text())
-    del document["sha256"], document["seal"]
     inputs = made.resource("a")["inputs"]
-    for entry in document["checkpoint"]["latest"]["resources"]:
-        if entry["urn"].endswith("::a"):
-            version, nonce, sealed = inputs["token"]["ciphertext"].split(":")
-            entry["inputs"]["token"]["ciphertext"] = f"{version}:{nonce}:{'A' * 8}{sealed[8:]}"
-    made.state_file.write_text(json.dumps(document))
+    version, nonce, sealed = inputs["token"]["ciphertext"].split(":")
+    inputs["token"]["ciphertext"] = f"{version}:{nonce}:{'A' * 8}{sealed[8:]}"
+    made.change_entry("a", inputs=inputs)
     made.before = _everything(made)
     for command in COMMANDS:
         _nothing_happened(made, command, "cannot be decrypted")
 
 
 def test_what_only_the_cli_knows_in_a_state_is_refused(stack):
-    stack.declare(a={})
-    stack.up()
+    stack.up(a={})
     document = json.loads(stack.state_file.read_text())
     del document["sha256"], document["seal"]  # as after `pulumi state taint`
     stack.state_file.write_text(json.dumps(document | {"version": 4, "features": ["taint"]}))
-    result = stack.run("up")
-    assert result.code == 1
+    result = stack.fails("up")
     assert "features ['taint'] of the state: run it with the pulumi CLI" in result.err
     assert "restore" not in result.err
 
@@ -135,8 +123,7 @@ def _damages(content):
 
 
 def test_a_damaged_state_is_noticed_and_the_backup_restores_it(stack):  # F15
-    stack.declare(a={"text": "one", "token": "some-secret"}, b={"text_of": "a"})
-    stack.up()
+    stack.up(a={"text": "one", "token": "some-secret"}, b={"text_of": "a"})
     good = stack.state_file.read_bytes()
     made = stack.journal()
     noticed = 0
@@ -162,75 +149,47 @@ def test_a_damaged_state_is_noticed_and_the_backup_restores_it(stack):  # F15
 
 
 def test_a_foreign_resource_in_the_state_is_noticed(stack):  # F15
-    stack.declare(a={})
-    stack.up()
-    document = json.loads(stack.state_file.read_text())
-    del document["sha256"], document["seal"]  # as after the pulumi CLI wrote it
-    text = json.dumps(document).replace("urn:pulumi:dev::", "urn:pulumi:prod::", 1)
-    stack.state_file.write_text(text)
-    result = stack.run("destroy")
-    assert result.code == 1
-    assert "is not of this stack" in result.err
+    stack.up(a={})
+    with stack.edited() as latest:
+        first = latest["resources"][0]
+        first["urn"] = first["urn"].replace("urn:pulumi:dev::", "urn:pulumi:prod::")
+    assert "is not of this stack" in stack.fails("destroy").err
     assert stack.files() == {"a.0.json": ""}
 
 
 @pytest.mark.parametrize("field", ["provider", "parent", "dependencies", "propertyDependencies"])
 def test_a_reference_that_leads_nowhere_is_noticed(stack, field):  # F15
-    stack.declare(a={}, b={"text_of": "a"})
-    stack.up()
-    document = json.loads(stack.state_file.read_text())
-    del document["sha256"], document["seal"]  # as after the pulumi CLI wrote it
-    entry = next(
-        e for e in document["checkpoint"]["latest"]["resources"] if e["urn"].endswith("::b")
-    )
+    stack.up(a={}, b={"text_of": "a"})
+    entry = stack.resource("b")
     assert field in entry
     nowhere = entry["urn"] + "-not"
     kept = {"provider": f"{nowhere}::id", "parent": nowhere, "dependencies": [nowhere]}
-    entry[field] = kept.get(field, {"text": [nowhere]})
-    stack.state_file.write_text(json.dumps(document))
-    result = stack.run("destroy")
-    assert result.code == 1
-    assert f"refers to {nowhere}, which does not come before it" in result.err
+    stack.change_entry("b", **{field: kept.get(field, {"text": [nowhere]})})
+    assert f"refers to {nowhere}, which does not come before it" in stack.fails("destroy").err
     assert len(stack.files()) == 2
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
 def test_a_compressed_state_is_refused(stack, suffix):
-    stack.declare(a={})
-    stack.up()
+    stack.up(a={})
     stack.state_file.rename(stack.state_file.with_suffix(f".json.{suffix}"))
-    result = stack.run("up")
-    assert result.code == 1
-    assert "compressed states" in result.err
+    assert "compressed states" in stack.fails("up").err
 
 
 def test_an_interrupted_create_is_kept_until_it_is_settled(stack):  # F12
-    stack.declare(a={"text": "one"}, b={"text": "one"})
-    stack.up()
-    document = json.loads(stack.state_file.read_text())
-    del document["sha256"], document["seal"]
-    latest = document["checkpoint"]["latest"]
+    stack.up(a={"text": "one"}, b={"text": "one"})
     made = {name: stack.resource(name) for name in ("a", "b")}
-    kept = [e for e in latest["resources"] if e["urn"] not in {m["urn"] for m in made.values()}]
-    latest["resources"] = kept
-    latest["pending_operations"] = [
-        {
-            "resource": {k: v for k, v in entry.items() if k not in ("id", "outputs")},
-            "type": "creating",
-        }
-        for entry in made.values()
-    ]
-    stack.state_file.write_text(json.dumps(document))
+    with stack.edited() as latest:
+        latest["resources"] = [e for e in latest["resources"] if e not in made.values()]
+        begun = [{k: e[k] for k in e.keys() - {"id", "outputs"}} for e in made.values()]
+        latest["pending_operations"] = [{"resource": e, "type": "creating"} for e in begun]
     (stack.folder / "b.0.json").write_text("not JSON: find fails on it")
-    failed = stack.run("up")
-    assert failed.code == 1
-    pending = json.loads(stack.state_file.read_text())["checkpoint"]["latest"]["pending_operations"]
+    stack.fails("up")
+    pending = stack.latest()["pending_operations"]
     assert [operation["resource"]["urn"] for operation in pending] == [made["b"]["urn"]]
     (stack.folder / "b.0.json").write_text('{"text": "one", "token": null, "kind": "plain"}')
     assert stack.summary("up") == {}
-    assert (
-        "pending_operations" not in json.loads(stack.state_file.read_text())["checkpoint"]["latest"]
-    )
+    assert "pending_operations" not in stack.latest()
     # Nothing is made twice; either of the two may come first.
     assert sorted(stack.journal()) == ["create a.0.json", "create b.0.json"]
 
@@ -250,9 +209,7 @@ def _lock(stack, **fields):
 def test_a_foreign_lock_is_respected_named_and_can_be_cancelled(stack):  # F13 F14
     stack.declare(a={})
     _lock(stack, hostname="elsewhere", pid=7)
-    result = stack.run("up")
-    assert result.code == 1
-    assert "locked by ada@elsewhere (pid 7) since 2999" in result.err
+    assert "locked by ada@elsewhere (pid 7) since 2999" in stack.fails("up").err
     assert stack.files() == {}
     assert stack.run("preview").code == 0  # takes no lock
     assert stack.run("cancel").code == 0
@@ -279,8 +236,7 @@ def test_a_write_that_fails_loses_nothing_wherever_it_is(stack, monkeypatch):  #
         real(descriptor)
 
     monkeypatch.setattr("os.fsync", fsync)
-    stack.declare(**BEFORE)
-    stack.up()
+    stack.up(**BEFORE)
     creates = len(stack.journal())
     kept = stack.root / "kept"
     for name in ("made", "backend"):
@@ -294,7 +250,6 @@ def test_a_write_that_fails_loses_nothing_wherever_it_is(stack, monkeypatch):  #
             break
         failures += 1
         assert "No space left on device" in result.out + result.err
-        assert "Traceback" not in result.out + result.err
         assert not list((stack.root / "backend/.pulumi").glob(".tmp-*"))
         assert not list((stack.root / "backend/.pulumi/locks").rglob("*.json"))
         failing = 0
@@ -335,8 +290,7 @@ def test_what_is_written_is_durable_before_anything_else_happens(stack, monkeypa
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(Path, "replace", note_replace)
     monkeypatch.setattr(Path, "mkdir", note_mkdir)
-    stack.declare(a={})
-    stack.up()
+    stack.up(a={})
     kinds = [kind for kind, _ in events]
     assert kinds.count("to") >= 6  # meta.yaml, the lock, state before and after, backup
     made = {path for kind, path in events if kind == "make"}
@@ -352,8 +306,7 @@ def test_what_is_written_is_durable_before_anything_else_happens(stack, monkeypa
 def test_all_that_is_written_is_for_this_user_only(stack):  # F35
     before = os.umask(0)
     try:
-        stack.declare(a={"token": "canary"})
-        stack.up()
+        stack.up(a={"token": "canary"})
         stack.up()
     finally:
         os.umask(before)
@@ -369,8 +322,7 @@ def test_a_link_in_the_place_of_a_file_is_not_written_through(stack):  # F38
     (backend / "stacks" / "files").mkdir(parents=True)
     for name in (".tmp-state-files~dev", ".tmp-lock-files~dev"):
         (backend / name).symlink_to(victim)
-    stack.declare(a={})
-    stack.up()
+    stack.up(a={})
     assert victim.read_text() == "mine"
     assert not list(backend.glob(".tmp-*"))
 
@@ -434,17 +386,14 @@ def test_a_copy_in_a_bucket_is_restored_by_a_command_that_there_is():
 
 
 def test_a_stack_that_the_cli_removed_can_be_made_anew(stack):
-    stack.declare(a={})
-    stack.up()
+    stack.up(a={})
     stack.run("destroy")
     stack.state_file.unlink()  # the CLI keeps the copies
-    stack.declare(a={})
-    stack.up()
+    stack.up(a={})
 
 
 def test_a_removed_stack_leaves_nothing(stack):
-    stack.declare(a={})
-    stack.up()
+    stack.up(a={})
     stack.run("destroy")
     # The CLI's leftovers next to its own files.
     history = stack.root / "backend" / ".pulumi" / "history"
@@ -479,17 +428,10 @@ def test_the_login_of_the_pulumi_cli_is_followed(tmp_path, monkeypatch):
     assert Backend("", Path()).folder == Path.home() / ".pulumi"
 
 
-def test_a_folder_without_a_project(tmp_path):
-    with pytest.raises(EngineError, match=r"no Pulumi.yaml in"):
-        Project.find(tmp_path)
-
-
 def test_what_the_state_was_before_an_operation_lies_beside_it(stack):  # F15
-    stack.declare(a={"text": "one"})
-    stack.up()
+    stack.up(a={"text": "one"})
     before = stack.state_file.read_bytes()
-    stack.declare(a={"text": "two"})
-    stack.up()
+    stack.up(a={"text": "two"})
     assert stack.state_file.with_suffix(".json.bak").read_bytes() == before
     assert stack.state_file.read_bytes() != before
 
@@ -497,8 +439,7 @@ def test_what_the_state_was_before_an_operation_lies_beside_it(stack):  # F15
 def test_a_project_names_its_backend_unless_the_environment_does(stack, monkeypatch, tmp_path):
     project = stack.project / "Pulumi.yaml"
     project.write_text(f"{project.read_text()}\nbackend: {{url: 'file://{tmp_path}/own'}}\n")
-    stack.declare(a={})
-    stack.up()
+    stack.up(a={})
     assert not (tmp_path / "own").exists()
     monkeypatch.delenv("PULUMI_BACKEND_URL")
     assert stack.summary("preview") == {"create": 2}

@@ -1,6 +1,5 @@
 """The engine treats a program as Pulumi does, shown on files in a folder."""
 
-import json
 import re
 import threading
 from types import SimpleNamespace
@@ -10,6 +9,9 @@ import pytest
 from engine import deletion, live, steps
 from engine.errors import EngineError
 from engine.providers import DynamicProvider, Live
+
+REPLACED = {"replace": 1, "delete-replaced": 1}
+MADE_FIRST = ["create a.1.json", "delete a.0.json"]
 
 
 def test_up_creates_and_a_second_up_changes_nothing(stack):  # F20
@@ -27,12 +29,11 @@ def test_preview_plans_and_touches_nothing(stack):
     assert stack.summary("preview") == {"create": 3}
     assert stack.files() == {}
     assert not stack.state_file.exists()
-    assert stack.run("preview", "--expect-no-changes").code == 1
+    stack.fails("preview", "--expect-no-changes")
 
 
 def test_preview_of_a_delete_deletes_nothing(stack):
-    stack.declare(a={}, b={"text_of": "a"})
-    stack.up()
+    stack.up(a={}, b={"text_of": "a"})
     stack.declare(a={})
     before = stack.state_file.read_bytes()
     assert stack.summary("preview") == {"delete": 1}
@@ -40,28 +41,27 @@ def test_preview_of_a_delete_deletes_nothing(stack):
     assert stack.state_file.read_bytes() == before
 
 
-def test_update_keeps_the_resource(stack):
-    stack.declare(a={"text": "one"})
-    stack.up()
-    stack.declare(a={"text": "two"})
-    assert stack.summary("up") == {"update": 1}
-    assert stack.files() == {"a.0.json": "two"}
-    assert stack.journal() == ["create a.0.json"]
-
-
-def test_replacement_creates_before_it_deletes(stack):
-    stack.declare(a={"kind": "plain"})
-    stack.up()
-    stack.declare(a={"kind": "other"})
-    assert stack.summary("up") == {"replace": 1, "delete-replaced": 1}
-    assert stack.journal() == ["create a.0.json", "create a.1.json", "delete a.0.json"]
+@pytest.mark.parametrize(
+    ("more", "before", "after", "steps", "journal"),
+    [
+        ({}, {"text": "one"}, {"text": "two"}, {"update": 1}, []),
+        ({}, {"kind": "plain"}, {"kind": "other"}, REPLACED, MADE_FIRST),
+        ({"replace_on_changes": ["text"]}, {"text": "1"}, {"text": "2"}, REPLACED, MADE_FIRST),
+        ({"ignore_changes": ["text"]}, {"text": "one"}, {"text": "two"}, {}, []),
+    ],
+)
+def test_what_a_change_does(stack, more, before, after, steps, journal):
+    stack.up(a=more | before)
+    stack.declare(a=more | after)
+    assert stack.summary("up") == steps
+    assert stack.journal() == ["create a.0.json", *journal]
+    text = (after if steps else before).get("text", "")
+    assert list(stack.files().values()) == [text]
 
 
 def test_delete_before_replace_takes_dependents_along(stack):
-    stack.declare(a={"kind": "exclusive-1"}, b={"kind_of": "a"})
-    stack.up()
-    stack.declare(a={"kind": "exclusive-2"}, b={"kind_of": "a"})
-    stack.up()
+    stack.up(a={"kind": "exclusive-1"}, b={"kind_of": "a"})
+    stack.up(a={"kind": "exclusive-2"}, b={"kind_of": "a"})
     assert stack.journal()[2:] == [
         "delete b.0.json",
         "delete a.0.json",
@@ -70,24 +70,8 @@ def test_delete_before_replace_takes_dependents_along(stack):
     ]
 
 
-def test_replace_on_changes_forces_a_replacement(stack):
-    stack.declare(a={"text": "one", "replace_on_changes": ["text"]})
-    stack.up()
-    stack.declare(a={"text": "two", "replace_on_changes": ["text"]})
-    assert stack.summary("up") == {"replace": 1, "delete-replaced": 1}
-
-
-def test_ignore_changes_keeps_the_old_input(stack):
-    stack.declare(a={"text": "one", "ignore_changes": ["text"]})
-    stack.up()
-    stack.declare(a={"text": "two", "ignore_changes": ["text"]})
-    assert stack.summary("up") == {}
-    assert stack.files() == {"a.0.json": "one"}
-
-
 def test_ignore_changes_wins_over_drift(stack):
-    stack.declare(a={"text": "one", "ignore_changes": ["text"]})
-    stack.up()
+    stack.up(a={"text": "one", "ignore_changes": ["text"]})
     (stack.folder / "a.0.json").write_text('{"text": "two", "token": null, "kind": "plain"}')
     stack.up("--refresh")
     assert stack.summary("up", "--expect-no-changes") == {}
@@ -95,16 +79,14 @@ def test_ignore_changes_wins_over_drift(stack):
 
 
 def test_what_is_no_longer_declared_goes_after_its_dependents(stack):
-    stack.declare(a={}, b={"text_of": "a"}, c={"after": "b"})
-    stack.up()
+    stack.up(a={}, b={"text_of": "a"}, c={"after": "b"})
     stack.declare()
     assert stack.summary("up") == {"delete": 4}  # and the default provider
     assert stack.journal()[3:] == ["delete c.0.json", "delete b.0.json", "delete a.0.json"]
 
 
 def test_destroy_leaves_nothing(stack):  # F20
-    stack.declare(a={}, b={"text_of": "a"}, g={"group": True})
-    stack.up()
+    stack.up(a={}, b={"text_of": "a"}, g={"group": True})
     stack.up("--refresh")
     assert stack.run("destroy").code == 0
     assert stack.files() == {}
@@ -114,14 +96,12 @@ def test_destroy_leaves_nothing(stack):  # F20
 
 
 def test_what_a_person_protected_is_neither_deleted_nor_replaced(stack):
-    stack.declare(a={"text": "one"})
-    stack.up()
+    stack.up(a={"text": "one"})
     stack.change_entry("a", protect=True, aliases=["urn:former"])  # pulumi state protect
     stack.declare(a={"text": "two"})
     assert stack.summary("up") == {"update": 1}
-    destroyed = stack.run("destroy")
-    assert destroyed.code == 1
-    assert "protected in the state; to end that: pulumi state unprotect" in destroyed.out
+    result = stack.fails("destroy")
+    assert "protected in the state; to end that: pulumi state unprotect" in result.out
     stack.declare(a={"kind": "other"})
     assert "replaces it, but it is protected" in stack.run("up").out
     assert stack.files() == {"a.0.json": "two"}
@@ -129,48 +109,37 @@ def test_what_a_person_protected_is_neither_deleted_nor_replaced(stack):
 
 
 def test_what_the_cli_made_but_did_not_bring_up_is_settled_by_the_next_up(stack):
-    stack.declare(a={"text": "one"})
-    stack.up()
+    stack.up(a={"text": "one"})
     stack.change_entry("a", initErrors=["it is not up"])
     assert stack.summary("up") == {"update": 1}
     assert "initErrors" not in stack.resource("a")
 
 
-def test_retain_on_delete_forgets_without_deleting(stack):
-    stack.declare(a={"retain_on_delete": True})
-    stack.up()
+def test_retain_on_delete_and_deleted_with_skip_the_provider(stack):
+    stack.up(a={}, b={"deleted_with": "a"}, c={"retain_on_delete": True})
     assert stack.run("destroy").code == 0
-    assert stack.files() == {"a.0.json": ""}
-
-
-def test_deleted_with_skips_the_provider(stack):
-    stack.declare(a={}, b={"deleted_with": "a"})
-    stack.up()
-    assert stack.run("destroy").code == 0
-    assert stack.files() == {"b.0.json": ""}
+    assert stack.files() == {"b.0.json": "", "c.0.json": ""}
+    assert stack.resources() == []
 
 
 def test_a_replaced_host_keeps_what_is_deleted_with_it(stack):
-    stack.declare(a={"kind": "plain"}, b={"deleted_with": "a"})
-    stack.up()
+    stack.up(a={"kind": "plain"}, b={"deleted_with": "a"})
     stack.declare(a={"kind": "other"}, b={"deleted_with": "a"})
     assert stack.summary("up") == {"replace": 1, "delete-replaced": 1}
     assert stack.resource("b")["deletedWith"] == stack.resource("a")["urn"]
 
 
 def test_refresh_sees_drift_and_up_mends_it(stack):  # F8
-    stack.declare(a={"text": "one"}, b={"text": "two"})
-    stack.up()
+    stack.up(a={"text": "one"}, b={"text": "two"})
     (stack.folder / "a.0.json").write_text('{"text": "tampered", "token": null, "kind": "plain"}')
     (stack.folder / "b.0.json").unlink()
-    assert stack.run("refresh", "--expect-no-changes").code == 1
+    stack.fails("refresh", "--expect-no-changes")
     assert stack.summary("up") == {"update": 1, "create": 1}
     assert stack.files() == {"a.0.json": "one", "b.0.json": "two"}
 
 
 def test_refresh_drops_what_others_depend_on(stack):  # F8
-    stack.declare(a={}, b={"text_of": "a"}, c={"after": "a"})
-    stack.up()
+    stack.up(a={}, b={"text_of": "a"}, c={"after": "a"})
     (stack.folder / "a.0.json").unlink()
     assert stack.run("refresh").code == 0
     assert stack.resource("b")["propertyDependencies"]["text"] == []
@@ -185,9 +154,7 @@ def test_refresh_drops_what_others_depend_on(stack):  # F8
 
 def test_a_failure_keeps_what_was_made_and_the_next_up_makes_the_rest(stack):  # F17
     stack.declare(a={"text": "one"}, b={"text": "fail", "after": "a"}, c={"text_of": "b"})
-    failed = stack.run("up")
-    assert failed.code == 1
-    assert "b: the disk said no" in failed.out
+    assert "b: the disk said no" in stack.fails("up").out
     assert stack.files() == {"a.0.json": "one"}
     stack.declare(a={"text": "one"}, b={"text": "ok", "after": "a"}, c={"text_of": "b"})
     assert stack.summary("up") == {"create": 2}
@@ -195,12 +162,10 @@ def test_a_failure_keeps_what_was_made_and_the_next_up_makes_the_rest(stack):  #
 
 
 def test_a_delete_that_fails_is_told_and_keeps_what_it_needs(stack):  # F9 F17
-    stack.declare(a={}, b={"text_of": "a"}, c={"after": "b"}, d={})
-    stack.up()
+    stack.up(a={}, b={"text_of": "a"}, c={"after": "b"}, d={})
     (stack.folder / "b.0.json").unlink()
     (stack.folder / "b.0.json").mkdir()  # a folder, which cannot be deleted as a file
-    failed = stack.run("destroy")
-    assert failed.code == 1
+    failed = stack.fails("destroy")
     assert re.search(r"error: .*::b: .*Is a directory", failed.out)
     assert "destroy of dev failed" in failed.out
     assert "depend on one another" not in failed.out
@@ -215,49 +180,40 @@ def test_a_delete_that_fails_is_told_and_keeps_what_it_needs(stack):  # F9 F17
 
 
 def test_an_error_without_a_text_is_told_by_its_name(stack, monkeypatch):
-    stack.declare(a={})
-    stack.up()
+    stack.up(a={})
 
     def fails(*_arguments):
         raise TimeoutError
 
     monkeypatch.setattr(DynamicProvider, "delete", fails)
-    failed = stack.run("destroy")
-    assert failed.code == 1
+    failed = stack.fails("destroy")
     assert re.search(r"error: .*::a: TimeoutError\(\)", failed.out)
 
 
 def test_a_replacement_whose_create_fails_keeps_its_place(stack):  # F17
-    stack.declare(a={"kind": "exclusive-1"}, b={"text_of": "a"})
-    stack.up()
+    stack.up(a={"kind": "exclusive-1"}, b={"text_of": "a"})
     stack.declare(a={"kind": "exclusive-2", "text": "fail"}, b={"text_of": "a"})
-    assert stack.run("up").code == 1
+    stack.fails("up")
     assert stack.resource("a")["pendingReplacement"] is True
     assert stack.resource("b")["dependencies"] == [stack.resource("a")["urn"]]
-    stack.declare(a={"kind": "exclusive-2"}, b={"text_of": "a"})
-    stack.up()
+    stack.up(a={"kind": "exclusive-2"}, b={"text_of": "a"})
     assert stack.files() == {"a.0.json": "", "b.0.json": f"{stack.folder}/a.0.json"}
     assert "pendingReplacement" not in stack.resource("a")
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_an_old_half_does_not_take_along_what_has_its_name_now(stack, interrupted):  # F12
-    stack.declare(a={"kind": "one"})
-    stack.up()
+    stack.up(a={"kind": "one"})
     (stack.folder / "a.0.json").unlink()
     (stack.folder / "a.0.json").mkdir()  # a folder, which cannot be deleted as a file
     stack.declare(a={"kind": "two"})
-    assert stack.run("up").code == 1
+    stack.fails("up")
     (stack.folder / "a.0.json").rmdir()
     if interrupted:  # killed when the file was gone, and the state did not know yet
-        document = json.loads(stack.state_file.read_text())
-        del document["sha256"], document["seal"]
-        latest = document["checkpoint"]["latest"]
-        (old,) = (entry for entry in latest["resources"] if entry.get("delete"))
-        latest["pending_operations"] = [{"resource": old, "type": "deleting"}]
-        stack.state_file.write_text(json.dumps(document))
-    stack.declare(a={"kind": "exclusive", "text": "new"})
-    printed = stack.up().out
+        with stack.edited() as latest:
+            (old,) = (entry for entry in latest["resources"] if entry.get("delete"))
+            latest["pending_operations"] = [{"resource": old, "type": "deleting"}]
+    printed = stack.up(a={"kind": "exclusive", "text": "new"}).out
     assert printed.count("delete-replaced done") == (1 if interrupted else 2)
     assert stack.files() == {"a.0.json": "new"}
     assert [entry["id"] for entry in stack.resources() if entry["urn"].endswith("::a")] == [
@@ -266,10 +222,9 @@ def test_an_old_half_does_not_take_along_what_has_its_name_now(stack, interrupte
 
 
 def test_what_a_replacement_has_deleted_already_is_only_forgotten(stack):  # F17
-    stack.declare(a={"kind": "exclusive-1"})
-    stack.up()
+    stack.up(a={"kind": "exclusive-1"})
     stack.declare(a={"kind": "exclusive-2", "text": "fail"})
-    assert stack.run("up").code == 1
+    stack.fails("up")
     deleted = stack.journal()
     stack.declare()
     stack.up()
@@ -287,69 +242,49 @@ def test_resources_that_depend_on_one_another_are_told_and_left():
     assert failures == ["these depend on one another: a, b"]
 
 
-def test_a_check_failure_names_resource_and_property(stack):
-    stack.declare(a={"text": "bad"})
-    result = stack.run("up")
-    assert result.code == 1
-    assert "a: text: must not be 'bad'" in result.out
-
-
-def test_an_unknown_option_is_refused_by_name(stack):
-    stack.declare(a={"import": "a.0.json"})
-    result = stack.run("up")
-    assert result.code == 1
-    assert "does not know the option import_ (of a): run it with the pulumi CLI" in result.out
-
-
-def test_an_unknown_package_is_refused_by_name(stack):
-    (stack.project / "__main__.py").write_text(
-        "import pulumi\nclass C(pulumi.CustomResource):\n"
-        "    def __init__(self):\n        super().__init__('cloud:index:Thing', 'x', {})\nC()\n"
-    )
-    result = stack.run("up")
-    assert result.code == 1
-    assert "resources of the package 'cloud'" in result.out
-
-
-def test_a_fault_in_the_program_shows_where(stack):
-    (stack.project / "__main__.py").write_text("x = 1\nx.nothing\n")
-    result = stack.run("up")
-    assert result.code == 1
-    assert "line 2" in result.out
-    assert "AttributeError" in result.out
-
-
-def test_registering_twice_is_an_error(stack):
-    (stack.project / "__main__.py").write_text(
-        "import pulumi\npulumi.ComponentResource('a:b:C', 'x')\n"
-        "pulumi.ComponentResource('a:b:C', 'x')\n"
-    )
-    result = stack.run("up")
-    assert result.code == 1
-    assert "registered twice" in result.out
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ({"text": "bad"}, ["a: text: must not be 'bad'"]),
+        (
+            {"import": "a.0.json"},
+            ["does not know the option import_ (of a): run it with the pulumi CLI"],
+        ),
+        (
+            "import pulumi\npulumi.CustomResource('cloud:index:Thing', 'x', {})\n",
+            ["resources of the package 'cloud'"],
+        ),
+        ("x = 1\nx.nothing\n", ["line 2", "AttributeError"]),
+        (
+            "import pulumi\nfor _ in range(2):\n    pulumi.ComponentResource('a:b:C', 'x')\n",
+            ["registered twice"],
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_program_is_told(stack, program, told):
+    if isinstance(program, str):
+        (stack.project / "__main__.py").write_text(program)
+    else:
+        stack.declare(a=program)
+    printed = stack.fails("up").out
+    assert [text for text in told if text not in printed] == []
 
 
 @pytest.mark.parametrize("command", ["output", "refresh", "destroy"])
 def test_a_stack_that_does_not_exist(stack, command):
-    stack.declare(a={})
-    stack.up()
-    result = stack.run(command, stack="nowhere")
-    assert result.code == 1
+    stack.up(a={})
+    result = stack.fails(command, stack="nowhere")
     assert "no stack named 'nowhere'" in result.err
     assert "there: dev" in result.err
 
 
 def test_up_of_a_stack_without_settings_makes_nothing(stack):
-    result = stack.run("up", stack="typo")
-    assert result.code == 1
-    assert "Pulumi.typo.yaml" in result.err
+    assert "Pulumi.typo.yaml" in stack.fails("up", stack="typo").err
 
 
 def test_nobody_to_ask_needs_yes(stack):
     stack.declare(a={})
-    result = stack.run("up", yes=False)
-    assert result.code == 1
-    assert "--yes is needed" in result.err
+    assert "--yes is needed" in stack.fails("up", yes=False).err
 
 
 @pytest.mark.parametrize(("answer", "made"), [("y", {"a.0.json": ""}), ("n", {})])
