@@ -3,20 +3,18 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
-import time
 import uuid
 from functools import partial
 from pathlib import Path
 
 import docker
-import psutil
 import pytest
 import yaml
 from docker.errors import DockerException, ImageNotFound
 
 from tests import quick
+from tests.fakes.sshd import Sshd
 from tests.waiting import wait_for
 
 PROGRAMS = Path(__file__).parents[2] / "projects"
@@ -125,74 +123,6 @@ class EngineProcess:
             self._started.pop().close()
 
 
-class SshServer:
-    """An SSH server on loopback with a key of its own; the user of the test may log in."""
-
-    def __init__(self, root):
-        self.folder = root
-        self.folder.mkdir()
-        self.host_key = self.key("host")
-        self.log = root / "log"
-        (root / "authorized").write_text(self.key("user"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        config = {
-            "ListenAddress": f"127.0.0.1:{self.port}",
-            "HostKey": root / "host",
-            "AuthorizedKeysFile": root / "authorized",
-            "PidFile": "none",
-            "UsePAM": "no",
-            "PermitRootLogin": "yes",
-            "PasswordAuthentication": "no",
-            "StrictModes": "no",  # of the folder's parents only
-            "Subsystem": "sftp internal-sftp",
-        }
-        (root / "config").write_text("".join(f"{key} {value}\n" for key, value in config.items()))
-        self._process = None
-
-    def key(self, name, *options):
-        """Make a key pair; its public half."""
-        path = self.folder / name
-        arguments = ["-q", "-t", "ed25519", "-N", "", *options, "-f", str(path)]
-        subprocess.run(["ssh-keygen", *arguments], check=True)
-        return path.with_suffix(".pub").read_text().strip()
-
-    def start(self):
-        if os.geteuid() == 0:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
-        with self.log.open("w") as log:
-            self._process = subprocess.Popen(
-                [server, "-D", "-e", "-f", str(self.folder / "config")], stderr=log
-            )
-        deadline = time.monotonic() + 10
-        while "listening" not in self.log.read_text():
-            assert self._process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.01)
-        return self
-
-    def connection(self, **more):
-        user = psutil.Process().username()
-        port = {"port": self.port, "host_key": self.host_key}
-        return {"host": "127.0.0.1", "user": user, **port, **more}
-
-    def cut(self):
-        """End the connections; their commands go on."""
-        for child in psutil.Process(self._process.pid).children():
-            for session in [child, *child.children()]:
-                if "sshd" in session.name():
-                    session.kill()
-
-    def end(self):
-        if self._process is not None:
-            self.cut()
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
 class CommandStack(EngineProcess):
     """A stack of the project `command`: commands and files on an SSH server of the test's own."""
 
@@ -201,7 +131,9 @@ class CommandStack(EngineProcess):
     def __init__(self, root, environment, engines, server):
         super().__init__(root, environment, engines)
         self.server = server
-        self.connection = server.connection(private_key=(server.folder / "user").read_text())
+        where = {"host": server.host, "port": server.port, "user": server.user}
+        keys = {"host_key": server.host_key, "private_key": server.key_file.read_text()}
+        self.connection = where | keys
         self.environment.pop("SSH_AUTH_SOCK", None)
 
     def config(self):
@@ -314,11 +246,13 @@ def stack(tmp_path, environment, engines, docker_client):
 
 @pytest.fixture
 def ssh_server(tmp_path):
-    if shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin") is None:
-        pytest.skip("sshd is not installed (apt-get install openssh-server)")
-    server = SshServer(tmp_path / "ssh")
-    yield server.start()
-    server.end()
+    (folder := tmp_path / "ssh").mkdir()
+    try:
+        server = Sshd(folder)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fakes.sshd import Sshd
+from tests.ssh_keys import new_key
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -113,14 +115,14 @@ def test_an_unknown_or_other_host_key_is_refused(commands, tmp_path):  # F38
     command = {"create": f"touch {canary}"}
     given = commands.connection.pop("host_key")
     assert "connection: hostKey of 127.0.0.1 is missing" in commands.fails(c=command)
-    commands.connection["host_key"] = commands.server.key("other")
+    commands.connection["host_key"] = Sshd.new_key(tmp_path / "other")
     begun = time.monotonic()
     output = commands.fails(c=command)
     assert "does not show the host key SHA256:" in output
     assert "attempt 1" not in output
     assert time.monotonic() - begun < 10
     # A key of a kind that the server does not have.
-    commands.connection["host_key"] = commands.server.key("rsa", "-t", "rsa")
+    commands.connection["host_key"] = Sshd.new_key(tmp_path / "rsa", kind="rsa")
     assert "does not show the host key SHA256:" in commands.fails(c=command)
     commands.connection["host_key"] = "ssh-ed25519"
     assert "is not a public key" in commands.fails(c=command)
@@ -130,27 +132,21 @@ def test_an_unknown_or_other_host_key_is_refused(commands, tmp_path):  # F38
     assert canary.exists()
 
 
-def test_a_state_without_a_host_key_is_not_trusted_in_a_destroy(commands):  # F38
+def test_a_state_without_a_host_key_is_not_trusted_in_a_destroy(commands, tmp_path):  # F38
     commands.up(c={"create": "true", **_noting(commands, delete="gone")})
     settings = commands.state_file.read_text()
     assert "hostKey" not in settings  # it is in the secret
-    commands.connection["host_key"] = commands.server.key("other")
-    commands.server.end()
-    commands.server.host_key = commands.server.key("host2")
-    config = commands.server.folder / "config"
-    config.write_text(
-        config.read_text().replace(
-            f"{commands.server.folder}/host\n", f"{commands.server.folder}/host2\n"
-        )
-    )
+    commands.connection["host_key"] = Sshd.new_key(tmp_path / "other")
+    commands.server.stop()
+    Sshd.new_key(commands.server._host_key_file)
     commands.server.start()
     assert "does not show the host key" in commands.refused("destroy", "--yes")
     assert commands.lines("notes") == []
 
 
-def test_an_encrypted_key_is_refused(commands):
-    commands.server.key("locked", "-N", "correct horse", "-m", "PKCS8", "-t", "rsa")
-    commands.connection["private_key"] = (commands.server.folder / "locked").read_text()
+def test_an_encrypted_key_is_refused(commands, tmp_path):
+    locked = new_key(tmp_path / "locked", "correct horse", "-m", "PKCS8", "-t", "rsa")
+    commands.connection["private_key"] = locked.read_text()
     output = commands.fails(c={"create": "true"})
     assert "cannot be used (Passphrase must be specified" in output
     assert "without a passphrase; or leave it out and ssh-add it" in output
@@ -175,7 +171,7 @@ def test_the_keys_of_an_agent_are_used(commands, ssh_agent):
     commands.environment["SSH_AUTH_SOCK"] = str(ssh_agent)
     assert "the SSH agent has none" in commands.fails(c=command)
     subprocess.run(
-        ["ssh-add", "-q", str(commands.server.folder / "user")],
+        ["ssh-add", "-q", str(commands.server.key_file)],
         env=commands.environment,
         check=True,
     )
@@ -184,9 +180,8 @@ def test_the_keys_of_an_agent_are_used(commands, ssh_agent):
     assert "no SSH agent answers. Set privateKey" in commands.fails(d=command)
 
 
-def test_a_key_that_may_not_log_in_is_told_at_once(commands):
-    commands.server.key("stranger")
-    commands.connection["private_key"] = (commands.server.folder / "stranger").read_text()
+def test_a_key_that_may_not_log_in_is_told_at_once(commands, tmp_path):
+    commands.connection["private_key"] = new_key(tmp_path / "stranger").read_text()
     output = commands.fails(c={"create": "true"})
     assert "does not let this key in" in output
     assert "attempt" not in output
@@ -208,7 +203,7 @@ def test_nothing_of_a_connection_reaches_a_shell(commands):  # F39
 
 
 def test_an_unreachable_host_is_given_up_after_the_limit(commands):
-    commands.server.end()
+    commands.server.stop()
     begun = time.monotonic()
     output = commands.fails(c={"create": "true", "connection": {"dial_error_limit": 2}})
     assert "attempt 1 of 3" in output
@@ -217,7 +212,7 @@ def test_an_unreachable_host_is_given_up_after_the_limit(commands):
 
 
 def test_a_host_that_comes_up_is_waited_for(commands):
-    commands.server.end()
+    commands.server.stop()
     commands.declare(c={"create": "true", "connection": {"dial_error_limit": 30}})
     process = commands.start("up", "--yes")
     for line in process.stdout:
