@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import socket
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -277,29 +275,3 @@ def test_what_a_name_in_a_bucket_answers(bucket, store, engine):
         state_bucket.find("s3:///team")
     with pytest.raises(ClientError):
         store.s3.head_object(Bucket=stores.BUCKET, Key="a/b.json")
-
-
-def test_an_id_is_drawn_once_for_a_bucket_at_its_address(bucket, store, engine):  # F46
-    url = engine.environment["PULUMI_BACKEND_URL"]
-    assert _backend(url).id() == ""
-    start = threading.Barrier(4)
-
-    def draw(_):
-        here = _backend(url)
-        start.wait(10)
-        return here.draw_id()
-
-    with ThreadPoolExecutor(4) as pool:
-        (drawn,) = set(pool.map(draw, range(4)))
-    assert drawn == _backend(url).id()
-    # The same bucket with the same content, at another store's address: it is another backend.
-    copy = _backend(url.replace("127.0.0.1", "localhost"))
-    assert copy.id() == ""
-    assert copy.draw_id() not in ("", drawn)
-    assert (copy.id() == drawn, _backend(url).id()) == (False, drawn)
-    store.s3.put_object(Bucket=stores.BUCKET, Key="team/.pulumi/trainyard.json", Body=b"[]")
-    with pytest.raises(backend.BackendError, match=r"trainyard.json cannot be read .*remove it"):
-        _backend(url).draw_id()
-    # Another team's bucket of that name, in another store.
-    store.s3.delete_object(Bucket=stores.BUCKET, Key="team/.pulumi/trainyard.json")
-    assert _backend(url).draw_id() not in ("", drawn)

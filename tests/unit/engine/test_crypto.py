@@ -45,15 +45,11 @@ def test_a_fresh_salt_is_like_the_cli_writes_it(crypter):
     assert len(base64.b64decode(sealed)) == 4 + 16  # and the tag
 
 
-@pytest.mark.parametrize("salt", ["", "v1:abc", "v1:a%b=:v1:c:d", "v1:a:v1:c:d", "{}"])
+@pytest.mark.parametrize("salt", ["", "v1:abc", "v1:a%b=:v1:c:d", "v1:a:v1:c:d", "{}", "a later"])
 def test_a_salt_that_is_not_pulumis_is_one_message(crypter, salt):  # F18
+    salt = crypter.salt.replace("v1:", "v2:", 1) if salt == "a later" else salt
     with pytest.raises(EngineError, match=r"the encryption salt .* is not Pulumi's; restore it"):
         Crypter("y", salt)
-
-
-def test_a_salt_of_a_later_version_is_refused(crypter):  # F18
-    with pytest.raises(EngineError, match="is not Pulumi's"):
-        Crypter("y", crypter.salt.replace("v1:", "v2:", 1))
 
 
 @pytest.mark.parametrize("phrase", ["", "Y", "y "])

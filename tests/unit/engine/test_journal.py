@@ -137,10 +137,3 @@ def test_references_to_what_is_gone_are_left_out(written):
         "propertyDependencies": {"text": [stack["urn"]]}
     }
     assert child["parent"] == "urn:a"  # written is a copy
-
-
-def test_a_preview_writes_nothing():
-    journal = Journal(State(resources=[_entry("a")]), None)
-    journal.drop(journal.old("urn:a"))
-    journal.flush()
-    assert journal.entries == []

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ import pytest
 from engine import files, lock
 from engine.errors import EngineError
 from engine.state import Backend
+from tests.waiting import wait_for
 
 # Says "held", and holds the stack until its standard input ends; or says why it does not.
 HOLDER = """
@@ -34,6 +34,7 @@ except EngineError as error:
 """
 NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 A_WHILE_AGO = "2001-01-01T00:00:00Z"
+GONE = "of a process that has ended"
 
 
 def _can_make_namespaces():
@@ -97,6 +98,12 @@ def processes(tmp_path):
     running.end()
 
 
+def _wait_for_end(process):
+    """Wait until only its parent, this process, still knows it."""
+    of = psutil.Process(process.pid)
+    wait_for("its end", lambda: of.status() == psutil.STATUS_ZOMBIE, 20)
+
+
 def _gone_pid():
     pid = os.fork()
     if pid == 0:
@@ -155,12 +162,7 @@ def test_the_lock_of_a_killed_engine_is_taken_over(processes, reaped):  # F13
     process, said = processes.holder()
     assert said == "held\n"
     process.send_signal(signal.SIGKILL)
-    if reaped:
-        process.wait()
-    else:
-        deadline = time.monotonic() + 20
-        while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline
+    process.wait() if reaped else _wait_for_end(process)
     [note] = processes.take()
     assert f"(pid {process.pid})" in note
     assert "was removed: that process is dead" in note
@@ -193,6 +195,8 @@ def network(processes, monkeypatch):
     [
         ({"processStart": 1}, True),  # the pid was reused
         ({}, False),
+        ({"pid": GONE}, True),
+        ({"pid": GONE, "bootId": "another"}, False),
         ({"processStart": 1, "bootId": "another"}, False),
         ({"processStart": 1, "pidNamespace": "pid:[1]"}, False),
         # From another machine that was restored from the same snapshot.
@@ -203,9 +207,11 @@ def network(processes, monkeypatch):
     ],
 )
 @pytest.mark.usefixtures("network")
-def test_on_a_network_file_system_an_flock_is_not_enough(  # F52
+def test_on_a_network_file_system_an_flock_is_not_enough(  # F13 F52
     processes, fields, dead
 ):
+    if fields.get("pid") == GONE:
+        fields = fields | {"pid": _gone_pid()}
     path = processes.write(**_marks(**fields))
     if dead:
         assert len(processes.take()) == 1
@@ -254,21 +260,9 @@ def test_on_a_network_file_system_a_process_that_is_hidden_may_live(processes, m
 
 
 @pytest.mark.usefixtures("network")
-def test_on_a_network_file_system_a_pid_that_is_gone_is_dead(processes):  # F13
-    path = processes.write(**_marks(), pid=_gone_pid())
-    assert len(processes.take()) == 1
-    processes.write(**_marks(bootId="another"), pid=_gone_pid())
-    with pytest.raises(EngineError, match="cancel -s dev"):
-        processes.take()
-    assert path.exists()
-
-
-@pytest.mark.usefixtures("network")
 def test_on_a_network_file_system_a_process_that_waits_to_be_reaped_is_dead(processes):  # F13
     process = processes.start("true")
-    deadline = time.monotonic() + 20
-    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
+    _wait_for_end(process)
     processes.write(pid=process.pid, **_marks(processStart=lock._status(process.pid)[1]))
     assert len(processes.take()) == 1
 
@@ -326,9 +320,7 @@ def test_a_live_cli_is_respected(processes, monkeypatch, tmp_path, before):  # F
     program = tmp_path / "pulumi"
     shutil.copy(shutil.which("sleep"), program)
     process = processes.start(*before, str(program), "60")
-    deadline = time.monotonic() + 20
-    while not (inside := _called_pulumi(process.pid)):
-        assert time.monotonic() < deadline
+    inside = wait_for("its start", lambda: _called_pulumi(process.pid), 20)
     path = processes.write(pid=inside)
     with pytest.raises(EngineError, match=f"pid {inside}"):
         processes.take()

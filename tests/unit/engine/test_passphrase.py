@@ -72,14 +72,6 @@ def test_a_full_disk_leaves_no_file(path, monkeypatch, fails):  # F16
     monkeypatch.undo()
 
 
-def test_what_a_kill_left_is_neither_taken_nor_in_the_way(path):
-    path.parent.mkdir(parents=True)
-    path.with_name(".passphrase.new").write_text("half")
-    passphrase.make()
-    assert len(passphrase.read(path)) >= 43
-    assert [each.name for each in path.parent.iterdir()] == ["passphrase"]
-
-
 def _private(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)

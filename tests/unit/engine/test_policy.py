@@ -1,6 +1,7 @@
 """A policy pack in the engine: refused steps are not begun."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -123,14 +124,12 @@ def test_a_pack_that_cannot_be_loaded(stack, pack, content, told):
         ({"no-such": "advisory"}, "no rule is named 'no-such'; there are ['no-rude', 'no-token']"),
         ({"no-rude": "fatal"}, "no-rude is 'fatal'; it must be one of"),
         ({"no-rude": {}}, "is not JSON of levels by rule"),
+        (None, "levels.json cannot be read"),
     ],
 )
 def test_levels_that_cannot_be_read(stack, pack, levels, content, told):
     stack.declare(a={})
-    assert told in _refused(stack, pack, *levels(content))
-
-
-def test_levels_that_are_not_there(stack, pack, tmp_path):
-    stack.declare(a={})
-    gone = ("--policy-pack-config", str(tmp_path / "none.json"))
-    assert "none.json cannot be read" in _refused(stack, pack, *gone)
+    given = levels(content)
+    if content is None:
+        Path(given[1]).unlink()
+    assert told in _refused(stack, pack, *given)

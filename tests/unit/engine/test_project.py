@@ -182,13 +182,6 @@ def test_a_secret_of_another_salt_is_one_message(project):  # F18
         _settings(project, f"config: {{a: {_secure('one')}}}", state_salt=other)
 
 
-def test_a_secret_of_another_passphrase_is_one_message(project, monkeypatch):  # F18
-    text = f"encryptionsalt: {SALT}\nconfig: {{a: {_secure('one')}}}"
-    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "wrong")
-    with pytest.raises(EngineError, match="incorrect passphrase"):
-        _settings(project, text)
-
-
 @pytest.mark.parametrize("provider", ["awskms://alias/x", "default", "passphrase"])
 def test_another_secrets_provider_of_the_settings_is_refused(project, provider):  # F18
     text = f"secretsprovider: {provider}\nconfig: {{a: b}}"

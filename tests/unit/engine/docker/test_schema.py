@@ -34,24 +34,9 @@ CHECK = {"tests": ["CMD", "true"], "startPeriod": "0s", "retries": 0}
 
 
 def test_defaults_of_a_container_are_those_that_the_plugin_records():
-    assert _checked(CONTAINER, **GIVEN) == {
-        "__defaults": [
-            "containerReadRefreshTimeoutMilliseconds",
-            "networkMode",
-            "removeVolumes",
-            "start",
-            "waitTimeout",
-        ],
-        "containerReadRefreshTimeoutMilliseconds": 15000,
-        "image": "debian",
-        "mustRun": True,
-        "name": "web",
-        "networkMode": "bridge",
-        "removeVolumes": True,
-        "restart": "no",
-        "start": True,
-        "waitTimeout": 60,
-    }
+    defaults = {"containerReadRefreshTimeoutMilliseconds": 15000, "networkMode": "bridge"}
+    defaults |= {"removeVolumes": True, "start": True, "waitTimeout": 60}
+    assert _checked(CONTAINER, **GIVEN) == GIVEN | defaults | {"__defaults": [*defaults]}
 
 
 def test_defaults_inside_objects():
@@ -64,15 +49,8 @@ def test_defaults_inside_objects():
         capabilities={"drops": ["ALL"]},
         devices=[{"hostPath": "/dev/null"}],
     )
-    assert checked["ports"] == [
-        {
-            "__defaults": ["protocol"],
-            "external": 8080,
-            "internal": 80,
-            "ip": "127.0.0.1",
-            "protocol": "tcp",
-        }
-    ]
+    port = {"external": 8080, "internal": 80, "ip": "127.0.0.1", "protocol": "tcp"}
+    assert checked["ports"] == [port | {"__defaults": ["protocol"]}]
     assert checked["healthcheck"]["__defaults"] == ["startInterval"]
     assert checked["healthcheck"]["startInterval"] == "0s"
     assert checked["labels"][0]["__defaults"] == []
@@ -80,26 +58,22 @@ def test_defaults_inside_objects():
     assert checked["devices"][0]["permissions"] == "rwm"
 
 
+BUILD = {"context": "ctx", "dockerfile": "Dockerfile", "remove": True}
+BUILD |= {"__defaults": ["dockerfile", "remove"]}
+
+
 @pytest.mark.parametrize(
     ("type_", "inputs", "defaults"),
     [
         (NETWORK, {"name": "n"}, {"ipamDriver": "default"}),
         (VOLUME, {"name": "v"}, {}),
-        (IMAGE, {"name": "i", "keepLocally": True}, {}),
+        (IMAGE, {"name": "i", "keepLocally": True, "build": {"context": "ctx"}}, {}),
     ],
 )
 def test_defaults_of_the_others(type_, inputs, defaults):
-    assert _checked(type_, **inputs) == inputs | defaults | {"__defaults": sorted(defaults)}
-
-
-def test_defaults_of_a_build():
-    build = _checked(IMAGE, name="i", keepLocally=True, build={"context": "ctx"})["build"]
-    assert build == {
-        "__defaults": ["dockerfile", "remove"],
-        "context": "ctx",
-        "dockerfile": "Dockerfile",
-        "remove": True,
-    }
+    expected = inputs | defaults | {"__defaults": sorted(defaults)}
+    expected |= {"build": BUILD} if "build" in inputs else {}
+    assert _checked(type_, **inputs) == expected
 
 
 def test_what_a_preview_does_not_know_is_let_through():
