@@ -1,49 +1,31 @@
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
 import uuid
 from functools import partial
-from pathlib import Path
 
 import docker
 import pytest
-import yaml
 from docker.errors import DockerException, ImageNotFound
 
 from tests import quick
 from tests.fakes.sshd import Sshd
+from tests.file_stack import FileStack
 from tests.waiting import wait_for
 
-PROGRAMS = Path(__file__).parents[2] / "projects"
 BASE_IMAGE = "debian:bookworm-slim"
 
 
-class EngineProcess:
-    """A stack of the project `files`, worked on by engines in processes of their own."""
-
-    program = "files"
+class EngineProcess(FileStack):
+    """A stack, by default of the project `files`, of engines in processes of their own."""
 
     def __init__(self, root, environment, server):
+        super().__init__(root)
         self._server = server
-        self.project = root / "project"
-        self.folder = root / "made"
-        self.folder.mkdir()
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(PROGRAMS / self.program, self.project, ignore=ignored)
-        self.backend = root / "backend" / ".pulumi"
         self.environment = os.environ | environment
         self._started = []
-
-    def config(self):
-        return {"folder": str(self.folder)}
-
-    def declare(self, **shape):
-        config = self.config() | {"shape": shape}
-        text = yaml.safe_dump({"config": config}, sort_keys=False)
-        (self.project / "Pulumi.dev.yaml").write_text(text)
 
     def start(self, command, *arguments, delay=0.0, hold="", moment=0):
         """Start the engine; a create waits while a file named by `hold` is there."""
@@ -103,20 +85,6 @@ class EngineProcess:
     def files(self):
         """Names of resources to the texts of their files."""
         return {name: content["text"] for name, content in self.contents().items()}
-
-    @property
-    def state_file(self):
-        name = yaml.safe_load((self.project / "Pulumi.yaml").read_text())["name"]
-        return self.backend / "stacks" / name / "dev.json"
-
-    def latest(self):
-        return json.loads(self.state_file.read_text())["checkpoint"]["latest"]
-
-    def resources(self):
-        return self.latest().get("resources", [])
-
-    def resource(self, name):
-        return next(e for e in self.resources() if e["urn"].endswith(f"::{name}"))
 
     def end(self):
         while self._started:

@@ -6,38 +6,21 @@ import json
 import os
 import pickle
 import re
-import shutil
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from fnmatch import fnmatchcase
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 from engine import cli, crypto
+from tests.file_stack import FileStack
 from trainyard.access.state_bucket import BucketPath
 
 BATCH = pickle._Pickler._batch_setitems
-PROGRAM = Path(__file__).parents[2] / "projects" / "files"
 
 
-class StackUnderTest:
+class StackUnderTest(FileStack):
     """A stack of the project `files`: its resources are files in a folder."""
-
-    def __init__(self, root):
-        self.root = root
-        self.project = root / "project"
-        self.folder = root / "made"
-        self.folder.mkdir()
-        shutil.copytree(PROGRAM, self.project, ignore=shutil.ignore_patterns("__pycache__"))
-        self.state_file = root / "backend" / ".pulumi" / "stacks" / "files" / "dev.json"
-        self.settings = self.project / "Pulumi.dev.yaml"
-        self.declare()
-
-    def declare(self, **shape):
-        config = {"folder": str(self.folder), "shape": shape}
-        self.settings.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
 
     def run(self, command, *arguments, stack="dev", yes=True):
         """Run one command in this process; its exit code and its output."""
@@ -83,12 +66,6 @@ class StackUnderTest:
         path = self.folder / "journal"
         return path.read_text().splitlines() if path.exists() else []
 
-    def latest(self):
-        return json.loads(self.state_file.read_text())["checkpoint"]["latest"]
-
-    def resources(self):
-        return self.latest().get("resources", [])
-
     @contextmanager
     def edited(self):
         """The deployment, to be changed as the pulumi CLI does: it drops checksum and seal."""
@@ -104,9 +81,6 @@ class StackUnderTest:
                 if entry["urn"].endswith(f"::{name}"):
                     entry.update(fields)
 
-    def resource(self, name):
-        return next(e for e in self.resources() if e["urn"].endswith(f"::{name}"))
-
 
 @pytest.fixture
 def stack(tmp_path, monkeypatch):
@@ -119,7 +93,9 @@ def stack(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     # The SDK wraps it again for each provider that it pickles, and never undoes that.
     monkeypatch.setattr(pickle._Pickler, "_batch_setitems", BATCH)
-    return StackUnderTest(tmp_path)
+    made = StackUnderTest(tmp_path)
+    made.declare()
+    return made
 
 
 class Store:
