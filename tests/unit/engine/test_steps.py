@@ -56,6 +56,7 @@ def test_what_a_change_does(stack, more, before, after, steps, journal):
     assert stack.summary("up") == steps
     assert stack.journal() == ["create a.0.json", *journal]
     text = (after if steps else before).get("text", "")
+    assert stack.resource("a")["inputs"]["text"] == text
     assert list(stack.files().values()) == [text]
 
 
