@@ -107,19 +107,22 @@ def test_the_cli_and_the_engine_share_a_bucket(engine, pulumi):
 
 
 @pytest.mark.timeout(120)
-def test_of_two_at_once_one_waits_or_is_refused(engine, bucket):
+def test_of_two_at_once_one_waits_or_is_refused(engine, bucket, tmp_path):
     engine.declare(a={"text": "1"})
-    first = engine.start("up", "--yes", delay=3)
+    (hold := tmp_path / "hold").touch()
+    first = engine.start("up", "--yes", hold=hold)
     wait_for("its lock", lambda: LOCK.format("engine") in names(bucket), 20)
     output = engine.fails()
     assert "the stack is locked by" in output
     assert "in https://git.example/team/cluster/actions/runs/7; wait for that process" in output
     assert "is alive and works on the stack" in engine.refused("cancel")
     engine.declare(a={"text": "2"})
-    output = engine.done(*UP[2:], "--yes")
-    assert "Waiting for up to 300 s" in output
-    first.communicate(timeout=60)
-    assert first.returncode == 0
+    second = engine.start(*UP[2:], "--yes")
+    assert any("Waiting for up to 300 s" in line for line in second.stdout)
+    hold.unlink()
+    for process in (first, second):
+        process.communicate(timeout=60)
+        assert process.returncode == 0
     assert engine.files() == {"a": "2"}
     # Of many that begin at once at least one proceeds, and no two together.
     many = [engine.start("up", "--yes", delay=0.2) for _ in range(6)]
