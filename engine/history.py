@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -64,11 +63,6 @@ def document(update: Update, root: Path) -> bytes:
         },
         indent=4,
     ).encode()
-
-
-def name(stack: str) -> str:
-    """A name for the file of an operation that ends now."""
-    return f"{stack}-{time.time_ns()}.history.json"
 
 
 def files(place: StatePath) -> list[StatePath]:

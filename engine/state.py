@@ -334,7 +334,7 @@ class Backend:
     def note(self, project: str, stack: str, document: bytes) -> None:
         """Keep what an operation did; `document` is what `history.document` returns."""
         place = history.folder(self.folder, project, stack)
-        self._write(project, stack, place / history.name(stack), document)
+        self._write(project, stack, place / f"{stack}-{time.time_ns()}.history.json", document)
         for old in history.files(place)[history.KEPT :]:
             with suppress(OSError):  # the next operation tries again
                 old.unlink()

@@ -179,7 +179,7 @@ def test_comments_of_other_entries_stay_where_one_changes(project, key, secret):
     assert [c for c in remaining(key) if c not in comments(project.settings.read_text())] == []
 
 
-def test_a_secret_is_encrypted_with_the_key_of_the_stack(project, monkeypatch):  # E5 F18
+def test_a_secret_is_encrypted_with_the_key_of_the_stack(project, monkeypatch):  # F18
     monkeypatch.setattr("sys.stdin", io.StringIO("canary\n"))
     config(project, "set", "--secret", "bucket")
     config(project, "set", "--secret", "--path", "head.token", "canary")
