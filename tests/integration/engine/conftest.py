@@ -132,6 +132,11 @@ class DockerStack(EngineProcess):
     def container(self, name):
         return self.client.containers.get(f"{self.prefix}-{name}")
 
+    def foreign(self, name, **options):
+        """Start a container that is not of the stack."""
+        options |= {"labels": {"trainyard-test": self.prefix}, "name": f"{self.prefix}-{name}"}
+        return self.client.containers.run(BASE_IMAGE, ["sleep", "inf"], detach=True, **options)
+
     def ids(self):
         """Names of the existing containers to their ids."""
         found = self.client.containers.list(all=True, ignore_removed=True)

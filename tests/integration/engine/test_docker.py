@@ -202,14 +202,7 @@ def test_an_image_that_cannot_be_had_is_named(stack):
 
 
 def test_a_port_that_is_taken_is_named_and_nothing_half_made_stays(stack):
-    taken = stack.client.containers.run(
-        "debian:bookworm-slim",
-        ["sleep", "infinity"],
-        detach=True,
-        ports={"80/tcp": ("127.0.0.1", stack.port)},
-        labels={"trainyard-test": stack.prefix},
-        name=f"{stack.prefix}-other",
-    )
+    taken = stack.foreign("other", ports={"80/tcp": ("127.0.0.1", stack.port)})
     assert f"127.0.0.1:{stack.port}" in stack.fails()
     assert "web" not in stack.ids()
     taken.remove(force=True)
@@ -218,14 +211,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_half_made_stays(stack):
 
 def test_a_network_in_use_names_its_users(stack):
     stack.up()
-    stack.client.containers.run(
-        "debian:bookworm-slim",
-        ["sleep", "infinity"],
-        detach=True,
-        network=f"{stack.prefix}-network",
-        labels={"trainyard-test": stack.prefix},
-        name=f"{stack.prefix}-guest",
-    )
+    stack.foreign("guest", network=f"{stack.prefix}-network")
     assert f"remove or disconnect {stack.prefix}-guest" in stack.refused("destroy", "--yes")
     stack.container("guest").remove(force=True)
     stack.done("destroy", "--yes")

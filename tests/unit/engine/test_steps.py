@@ -271,21 +271,23 @@ def test_what_is_wrong_in_a_program_is_told(stack, program, told):
     assert [text for text in told if text not in printed] == []
 
 
-@pytest.mark.parametrize("command", ["output", "refresh", "destroy"])
-def test_a_stack_that_does_not_exist(stack, command):
+@pytest.mark.parametrize(
+    ("command", "how", "told"),
+    [
+        *(
+            (command, {"stack": "nowhere"}, ["no stack named 'nowhere'", "there: dev"])
+            for command in ("output", "refresh", "destroy")
+        ),
+        ("up", {"stack": "typo"}, ["Pulumi.typo.yaml"]),
+        ("up", {"yes": False}, ["--yes is needed"]),
+    ],
+)
+def test_a_wrong_command_is_told(stack, command, how, told):
     stack.up(a={})
-    result = stack.fails(command, stack="nowhere")
-    assert "no stack named 'nowhere'" in result.err
-    assert "there: dev" in result.err
-
-
-def test_up_of_a_stack_without_settings_makes_nothing(stack):
-    assert "Pulumi.typo.yaml" in stack.fails("up", stack="typo").err
-
-
-def test_nobody_to_ask_needs_yes(stack):
-    stack.declare(a={})
-    assert "--yes is needed" in stack.fails("up", yes=False).err
+    before = stack.state_file.read_bytes()
+    said = stack.fails(command, **how).err
+    assert [text for text in told if text not in said] == []
+    assert stack.state_file.read_bytes() == before
 
 
 @pytest.mark.parametrize(("answer", "made"), [("y", {"a.0.json": ""}), ("n", {})])
