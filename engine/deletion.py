@@ -84,10 +84,7 @@ def _forget(context: Context, entry: Entry, keep_place: bool, *, changed: bool =
 
 def _leaves(waiting: list[Entry], running: Iterable[Entry]) -> list[Entry]:
     """The waiting entries that no other waiting or running entry depends on."""
-    needed: set[str] = set()
-    others = [*waiting, *running]
-    for entry in others:
-        needed |= _references(entry)
+    needed = {urn for entry in (*waiting, *running) for urn in _references(entry)}
     # Two halves of a replacement share their URN: an entry never waits for itself.
     return [entry for entry in waiting if entry["urn"] not in needed]
 

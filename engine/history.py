@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,24 +26,23 @@ HEAD, DIRTY, USER, RUN = "git.head", "git.dirty", "exec.user", "ci.build.url"
 GIT_SECONDS = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Update:
-    """One operation on a stack: times in seconds since 1970, number of steps by kind."""
-
-    kind: str
-    started: float
-    ended: float
-    succeeded: bool
-    changes: Mapping[str, int]
-
-
 def folder(base: StatePath, project: str, stack: str) -> StatePath:
     """The folder of a stack's operations, below the states of a backend."""
     return base / "history" / project / stack
 
 
-def document(update: Update, root: Path) -> bytes:
-    """The content of an operation's file, with the commit of the project's folder."""
+def document(
+    root: Path, *, kind: str, started: float, succeeded: bool, changes: Mapping[str, int]
+) -> bytes:
+    """The content of the file of an operation that ends now, with the commit of a folder.
+
+    Args:
+        root: the folder.
+        kind: up, refresh or destroy.
+        started: when it began, in seconds since 1970.
+        succeeded: whether everything was done.
+        changes: number of steps by kind.
+    """
     head = _git(root, "rev-parse", "HEAD")
     environment = {USER: user.name(), "exec.kind": "trainyard"}
     if head:
@@ -52,14 +51,14 @@ def document(update: Update, root: Path) -> bytes:
         environment[RUN] = run
     return json.dumps(
         {
-            "kind": KINDS[update.kind],
-            "startTime": int(update.started),
+            "kind": KINDS[kind],
+            "startTime": int(started),
             "message": _git(root, "log", "-1", "--format=%s"),
             "environment": environment,
             "config": {},
-            "result": "succeeded" if update.succeeded else "failed",
-            "endTime": int(update.ended),
-            "resourceChanges": {kind: count for kind, count in update.changes.items() if count},
+            "result": "succeeded" if succeeded else "failed",
+            "endTime": int(time.time()),
+            "resourceChanges": {step: count for step, count in changes.items() if count},
         },
         indent=4,
     ).encode()

@@ -20,13 +20,6 @@ from engine.state import STACK_TYPE
 from engine.steps import StoppedError, reconcile
 from engine.structs import from_struct, to_struct
 
-SEVERITIES = {
-    engine_pb2.DEBUG: "debug",
-    engine_pb2.INFO: "info",
-    engine_pb2.WARNING: "warning",
-    engine_pb2.ERROR: "error",
-}
-
 
 class Monitor:
     """Answers the calls of one program's SDK."""
@@ -104,6 +97,6 @@ class Monitor:
 
     def Log(self, request: engine_pb2.LogRequest) -> empty_pb2.Empty:  # noqa: N802
         """A message of the program or of a provider."""
-        level = SEVERITIES[request.severity]
+        level = engine_pb2.LogSeverity.Name(request.severity).lower()
         self._context.display.message(level, request.message, request.urn)
         return empty_pb2.Empty()

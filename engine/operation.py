@@ -154,14 +154,13 @@ class Operation:
         return done
 
     def _note(self, context: Context, started: float) -> None:
-        update = history.Update(
+        document = history.document(
+            self._project.root,
             kind=self._options.name,
             started=started,
-            ended=time.time(),
             succeeded=not context.failures and not context.stopping.is_set(),
             changes=self._display.counts,
         )
-        document = history.document(update, self._project.root)
         try:
             self._backend.note(self._project.name, self._stack, document)
         except EngineError as error:  # finished steps stay

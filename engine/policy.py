@@ -6,9 +6,8 @@ type and inputs of a resource and yields a sentence for each violation.
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
+import runpy
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,15 +71,8 @@ def rules(folder: Path) -> Iterable[Any]:
         EngineError: it cannot be loaded.
     """
     path = folder / "rules.py"
-    name = "policy_pack_rules"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise EngineError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
     try:
-        spec.loader.exec_module(module)
-        return tuple(module.RULES)
+        return tuple(runpy.run_path(str(path), run_name="policy_pack_rules")["RULES"])
     except Exception as error:
         raise EngineError(f"the policy pack {path} cannot be loaded: {error!r}") from None
 

@@ -105,7 +105,7 @@ def test_a_rule_that_raises_lets_nothing_pass(stack, pack):
     [
         ("def (", "cannot be loaded: SyntaxError"),
         ("import no_such_module", "cannot be loaded: ModuleNotFoundError"),
-        ("X = 1", "cannot be loaded: AttributeError"),
+        ("X = 1", "cannot be loaded: KeyError('RULES')"),
         (None, "cannot be loaded: FileNotFoundError"),
     ],
 )
