@@ -109,10 +109,7 @@ def cancel(folder: BucketPath) -> list[str]:
         holder = lock.parsed(_read(path))
         tag, verdict, who = _judge(path)
         if verdict is Verdict.ALIVE:
-            raise EngineError(
-                f"{who} is alive and works on the stack: its lock {path} stays; wait for that "
-                "process to end, or end it"
-            )
+            raise lock.still_held(who, path)
         if verdict is not Verdict.GONE:
             try:
                 _remove(path, tag)

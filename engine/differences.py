@@ -16,7 +16,7 @@ CONTEXT = 30  # characters before a difference that are shown with it
 def differences(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
     """The path, the old and the new value of each difference; None for a missing value.
 
-    A path is such as `manifest.spec.groups[1].maxReplicas`. Secrets are marked in both values.
+    A path looks like `manifest.spec.groups[1].maxReplicas`. Secrets are marked in both values.
     """
     if old == new:
         return

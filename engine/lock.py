@@ -110,10 +110,7 @@ def cancel(folder: Path) -> list[str]:
     for path in sorted(folder.glob("*.json")):
         verdict, who = _judge(path)
         if verdict is Verdict.ALIVE:
-            raise EngineError(
-                f"{who} is alive and works on the stack: its lock {path} stays; wait for that "
-                "process to end, or end it"
-            )
+            raise still_held(who, path)
         _remove(path)  # no two locks have the same name
         removed += [] if verdict is Verdict.GONE else [who]
     return removed
@@ -197,6 +194,14 @@ def refused(verdict: Verdict, who: str, stack: str) -> LockedError:
     return LockedError(
         f"the stack is locked by {who}; wait for it to end, or when you are sure that it is dead: "
         f"`python -m engine cancel -s {stack}`"
+    )
+
+
+def still_held(who: str, path: object) -> EngineError:
+    """The error for a lock that `cancel` leaves, as its process is alive."""
+    return EngineError(
+        f"{who} is alive and works on the stack: its lock {path} stays; wait for that process to "
+        "end, or end it"
     )
 
 
