@@ -31,18 +31,17 @@ def main() -> None:
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from trainyard import ray_train
+    from trainyard.runs import Run
 
     ray_train.connect()
-    storage, run = os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"]
-    ray_train.fit_through_outages(
-        TorchTrainer(
-            measure,
-            train_loop_config={"rounds": int(sys.argv[1]), "cases": sys.argv[2:]},
-            torch_config=TorchConfig(backend="gloo"),
-            scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
-            run_config=ray_train.run_config(storage, run, 0),
-        )
-    )
+    run = Run(os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"])
+    TorchTrainer(
+        measure,
+        train_loop_config={"rounds": int(sys.argv[1]), "cases": sys.argv[2:]},
+        torch_config=TorchConfig(backend="gloo"),
+        scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
+        run_config=ray_train.run_config(run, 0),
+    ).fit()
 
 
 def measure(config: dict[str, Any]) -> None:

@@ -84,20 +84,19 @@ def worker(_: dict[str, Any]) -> None:
 def under_ray_train() -> None:
     """Train in a worker of Ray Train."""
     from trainyard import ray_train
+    from trainyard.runs import Run
 
     ray_train.connect()
     from ray.train import ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    storage, run = os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"]
-    ray_train.fit_through_outages(
-        TorchTrainer(
-            worker,
-            torch_config=TorchConfig(backend="gloo"),
-            scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
-            run_config=ray_train.run_config(storage, run, 1),
-        )
-    )
+    run = Run(os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"])
+    TorchTrainer(
+        worker,
+        torch_config=TorchConfig(backend="gloo"),
+        scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
+        run_config=ray_train.run_config(run, 1),
+    ).fit()
 
 
 def from_url(url: str) -> None:

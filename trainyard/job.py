@@ -509,20 +509,22 @@ def fit(
     """
     the_run.start(config)
     bundles = options.workers(config)
-    result = ray_train.fit_through_outages(
-        TorchTrainer(
-            partial(_work, *_address(train_worker)),  # type: ignore[arg-type]  # typed as that of Train V1
-            train_loop_config=config | {"storage": the_run.storage, "run": the_run.name},
-            torch_config=torch_config(use_gpu="GPU" in bundles[0]),
-            scaling_config=ScalingConfig(
-                num_workers=len(bundles),
-                use_gpu="GPU" in bundles[0],
-                resources_per_worker=bundles[0],
-            ),
-            run_config=ray_train.run_config(the_run.storage, the_run.name, config["max_failures"]),
-            **trainer,
-        )
+    torch_trainer = TorchTrainer(
+        partial(_work, *_address(train_worker)),  # type: ignore[arg-type]  # typed as that of Train V1
+        train_loop_config=config | {"storage": the_run.storage, "run": the_run.name},
+        torch_config=torch_config(use_gpu="GPU" in bundles[0]),
+        scaling_config=ScalingConfig(
+            num_workers=len(bundles),
+            use_gpu="GPU" in bundles[0],
+            resources_per_worker=bundles[0],
+        ),
+        run_config=ray_train.run_config(the_run, config["max_failures"]),
+        **trainer,
     )
+    try:
+        result = torch_trainer.fit()
+    except TrainingFailedError as error:
+        raise ray_train.failure(error) from None
     if fault := str(result.return_value):  # type: ignore[attr-defined]  # as above
         raise JobError(fault)
 

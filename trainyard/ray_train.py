@@ -15,7 +15,6 @@ import ray
 from ray.train import (
     FailureConfig,
     LoggingConfig,
-    Result,
     RunConfig,
     TrainingFailedError,
 )
@@ -25,12 +24,13 @@ from ray.train.v2.api.callback import RayTrainCallback
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from trainyard import controller_log
+from trainyard.controller_files import LIST
 from trainyard.errors import JobError
 from trainyard.lost_workers import LostWorkers, job_error
 from trainyard.objects import StorageError, open_url
 
 if TYPE_CHECKING:
-    from ray.train.torch import TorchTrainer
+    from trainyard.runs import Run
 
 # The job's runtime environment takes precedence.
 SETTINGS = {
@@ -54,7 +54,6 @@ SETTINGS = {
 }
 HOOK = "worker_process_setup_hook"  # the user's runtime environment takes precedence
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # of Ray: the job's own runtime environment
-SNAPSHOT = "checkpoint_manager_snapshot.json"
 RESUME = (
     "the log above has more; submitted again under the same --name the run goes on from its last "
     "checkpoint"
@@ -81,53 +80,21 @@ def connect() -> None:
     ray.init(runtime_env=env, logging_level=logging.WARNING)
 
 
-def run_config(storage: str, name: str, max_failures: int) -> RunConfig:
-    """Return the configuration of a run with the checkpoints of trainyard/checkpoints.py.
-
-    Ray's own list of earlier checkpoints is removed: Ray stops at the first missing one, and the
-    existing and valid ones are read from the store.
+def run_config(run: Run, max_failures: int) -> RunConfig:
+    """Return Ray's configuration of a run with the checkpoints of trainyard/checkpoints.py.
 
     Args:
-        storage: s3://bucket[/prefix] or file:///folder.
-        name: the run's name.
+        run: to train.
         max_failures: how often lost workers are restarted.
-
-    Raises:
-        StorageError: the store stays unavailable.
     """
-    forget_checkpoints(storage, name)
     return RunConfig(  # type: ignore[call-arg]  # typed as that of Train V1
-        name=name,
-        storage_path=storage,
+        name=run.name,
+        storage_path=run.storage_path,
+        storage_filesystem=run.files,
         failure_config=FailureConfig(max_failures=max_failures),
         logging_config=LoggingConfig(log_level="WARNING"),
         callbacks=[LostWorkers(max_failures)],  # type: ignore[list-item]  # as above
     )
-
-
-def fit_through_outages(trainer: TorchTrainer) -> Result:
-    """Trains to the end, also through outages of the store.
-
-    Ray Train restarts lost workers; this function restarts its controller, which fails when the
-    store does not accept its list of checkpoints.
-
-    Raises:
-        JobError: the training failed.
-        StorageError: the store stays unavailable.
-    """
-    config: Any = trainer.run_config  # Train V2 fills in the defaults
-    starts_left = config.failure_config.max_failures
-    while True:
-        try:
-            return trainer.fit()
-        except TrainingFailedError as error:
-            fault = getattr(error, "controller_failure", None)
-            if fault is None or isinstance(fault, JobError) or starts_left < 1:
-                raise failure(error) from None
-            starts_left -= 1
-            print(f"warning: training starts again: {failure(error)}", flush=True)  # noqa: T201
-        if config.checkpoint_config.num_to_keep is None:  # otherwise Ray itself removes checkpoints
-            forget_checkpoints(config.storage_path, config.name)
 
 
 def _start_no_idle_actors() -> None:
@@ -154,7 +121,7 @@ def forget_checkpoints(storage: str, name: str) -> None:
     Raises:
         StorageError: the store stays unavailable.
     """
-    open_url(f"{storage}/{name}").delete(SNAPSHOT)
+    open_url(f"{storage}/{name}").delete(LIST)
 
 
 def failure(error: TrainingFailedError) -> JobError:

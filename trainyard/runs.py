@@ -9,10 +9,12 @@ import os
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
+from pathlib import PurePosixPath
 from typing import Any
 
 from trainyard import plain, tracking
+from trainyard.controller_files import ControllerFiles
 from trainyard.housekeeping import housekeeping
 from trainyard.objects import open_folder
 from trainyard.run_folder import COMMIT_VARIABLE, CONFIG, CURVES, METRICS, STARTS, RunFolder
@@ -27,6 +29,16 @@ class Run(RunFolder):
         """Opens the folder; nothing is created."""
         super().__init__(storage, name)
         self._tracking = tracking.of(self)
+
+    @cached_property
+    def files(self) -> ControllerFiles:
+        """The store for Ray Train, which goes on without it for a while."""
+        return ControllerFiles(self.place[0])
+
+    @property
+    def storage_path(self) -> str:
+        """The folder in `files` that has the run's folder."""
+        return str(PurePosixPath(self.place[1]).parent)
 
     def start(self, config: dict[str, Any]) -> None:
         """Records a start and its configuration."""

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import ray
 from ray import tune
@@ -66,7 +65,7 @@ class Search:
     @property
     def storage_path(self) -> str:
         """The folder in `files` that has the run's folder."""
-        return str(Path(self.folder).parent)
+        return self.run.storage_path
 
     def show(self, results: tune.ResultGrid) -> None:
         """Prints the table and the best trial, and writes the files for `train show` and `pull`.

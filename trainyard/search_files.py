@@ -11,12 +11,9 @@ while it writes them; and it unpickles the files that it finds there. With this 
 The trials' own processes get the plain file system: their checkpoints hold no pickles.
 """
 
-# ruff: noqa: ARG002 - the signatures are pyarrow's
-
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import pickletools
 import re
@@ -30,6 +27,7 @@ from trainyard import signed
 from trainyard.errors import JobError
 from trainyard.objects import Store
 from trainyard.run_folder import RunFolder
+from trainyard.store_handler import StoreHandler
 
 TUNER = "tuner.pkl"
 # By session: when the search was started or resumed.
@@ -173,63 +171,22 @@ class StoredSearch:
             ) from None
 
 
-class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # as above
+class _Handler(StoreHandler):
     """Names of states lead to the checked ones, all others to the store."""
 
     def __init__(self, plain: fs.FileSystem, path: str, search: StoredSearch) -> None:
-        self._plain = plain
+        super().__init__(plain)
         self._path = path.rstrip("/")
         self._search = search
         self._stored: dict[str, bytes] = {}  # digests of the files in the store
 
-    def get_type_name(self) -> str:
-        return f"signed {self._plain.type_name}"
-
-    def normalize_path(self, path: str) -> str:
-        return str(self._plain.normalize_path(path))
-
-    def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
-        return [self._info(path) for path in paths]
-
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        there = self._plain.get_file_info(selector)
-        found = [info for info in there if not self._is_hidden(info.path)]
+        """Return the visible files of a folder, and the states that are held."""
+        stored = super().get_file_info_selector(selector)
+        found = [info for info in stored if not self._is_hidden(info.path)]
         if selector.base_dir.rstrip("/") == self._path:
             found += [self._info(f"{self._path}/{name}") for name in self._search.held]
         return found
-
-    def open_input_stream(self, path: str) -> Any:
-        return self._reader(path, self._plain.open_input_stream)
-
-    def open_input_file(self, path: str) -> Any:
-        return self._reader(path, self._plain.open_input_file)
-
-    def open_output_stream(self, path: str, metadata: Any) -> Any:
-        return pyarrow.PythonFile(_Upload(lambda content: self._write(path, content)), mode="w")
-
-    def open_append_stream(self, path: str, metadata: Any) -> Any:
-        raise NotImplementedError(f"{path}: nothing in a store is appended to")
-
-    def create_dir(self, path: str, recursive: bool) -> None:
-        self._plain.create_dir(path, recursive=recursive)
-
-    def delete_dir(self, path: str) -> None:
-        self._plain.delete_dir(path)
-
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
-        self._plain.delete_dir_contents(path, missing_dir_ok=missing_dir_ok)
-
-    def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError("a store is not emptied")
-
-    def delete_file(self, path: str) -> None:
-        self._plain.delete_file(path)
-
-    def move(self, src: str, dest: str) -> None:
-        self._plain.move(src, dest)
-
-    def copy_file(self, src: str, dest: str) -> None:
-        self._plain.copy_file(src, dest)
 
     def _name(self, path: str) -> str:
         return path.rstrip("/").removeprefix(f"{self._path}/")
@@ -245,7 +202,7 @@ class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # as above
             return fs.FileInfo(path, fs.FileType.File, size=len(content))
         if self._is_hidden(path):
             return fs.FileInfo(path, fs.FileType.NotFound)
-        return self._plain.get_file_info(path)
+        return super()._info(path)
 
     def _reader(self, path: str, plain: Callable[[str], Any]) -> Any:
         name = self._name(path)
@@ -257,7 +214,7 @@ class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # as above
             with self._plain.open_input_stream(path) as stream:
                 whole_lines, newline, _ = stream.readall().rpartition(b"\n")
             return pyarrow.BufferReader(whole_lines + newline)
-        return plain(path)
+        return super()._reader(path, plain)
 
     def _write(self, path: str, content: bytes) -> None:
         name = self._name(path)
@@ -270,21 +227,6 @@ class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # as above
         if self._stored.get(name) != digest:  # Tune copies all files every time
             self._search.folder.write(name, content)
             self._stored[name] = digest
-
-
-class _Upload(io.BytesIO):
-    """Collects a small file, which is stored when it is closed."""
-
-    def __init__(self, store: Callable[[bytes], None]) -> None:
-        super().__init__()
-        self._store: Callable[[bytes], None] | None = store
-
-    def close(self) -> None:
-        store, self._store = self._store, None
-        content = b"" if self.closed else self.getvalue()
-        super().close()
-        if store is not None:
-            store(content)
 
 
 def whole(name: str, content: bytes) -> bool:

@@ -24,7 +24,6 @@ from ray.train.torch import TorchTrainer
 from trainyard.counted_gpus import torch_config
 from trainyard.job import recorded_run
 from trainyard.lost_workers import LostWorkers
-from trainyard.ray_train import fit_through_outages
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
 parser.add_argument("--initial-epochs", type=int, default=5, help="epochs of the head alone")
@@ -118,13 +117,14 @@ def main() -> None:
             ),
             run_config=RunConfig(
                 name=run.name,
-                storage_path=run.storage,
+                storage_path=run.storage_path,
+                storage_filesystem=run.files,  # the store may be away for a while
                 logging_config=LoggingConfig(log_level="WARNING"),
                 failure_config=FailureConfig(max_failures=2),
                 callbacks=[LostWorkers(max_failures=2)],
             ),
         )
-        fit_through_outages(trainer)
+        trainer.fit()
 
 
 if __name__ == "__main__":

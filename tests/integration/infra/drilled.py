@@ -48,14 +48,12 @@ def main() -> None:
     from ray.train import ScalingConfig
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-    ray_train.fit_through_outages(
-        DataParallelTrainer(  # type: ignore[arg-type]  # as good as a TorchTrainer there
-            train_worker,
-            train_loop_config=vars(args) | {"storage": run.storage, "run": run.name},
-            scaling_config=ScalingConfig(num_workers=args.workers, resources_per_worker={"CPU": 1}),
-            run_config=ray_train.run_config(run.storage, run.name, max_failures=3),
-        )
-    )
+    DataParallelTrainer(
+        train_worker,
+        train_loop_config=vars(args) | {"storage": run.storage, "run": run.name},
+        scaling_config=ScalingConfig(num_workers=args.workers, resources_per_worker={"CPU": 1}),
+        run_config=ray_train.run_config(run, max_failures=3),
+    ).fit()
 
 
 def connect() -> None:

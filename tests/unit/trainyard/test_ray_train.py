@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import logging
 import os
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
-from ray.train import CheckpointConfig, ControllerError, TrainingFailedError, WorkerGroupError
+from ray.train import (
+    Checkpoint,
+    CheckpointConfig,
+    ControllerError,
+    RunConfig,
+    TrainingFailedError,
+    WorkerGroupError,
+)
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
+from ray.train.v2._internal.execution.training_report import _TrainingReport
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from trainyard import controller_log, ray_train
+from trainyard import controller_log, objects, ray_train
+from trainyard.controller_files import LIST, ControllerFiles
 from trainyard.counted_gpus import torch_config
 from trainyard.errors import JobError
 from trainyard.objects import StorageError
+from trainyard.runs import Run
 
 
 @pytest.fixture
@@ -88,36 +101,54 @@ def test_nccl_is_for_gpus_that_are_there(
     assert torch_config(use_gpu=use_gpu).backend == backend
 
 
+class Away:
+    """A store that answers nothing."""
+
+    type_name = "s3"
+    region = "us-east-1"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise OSError("AWS Error NETWORK_CONNECTION")
+
+
+def test_the_controller_needs_no_store() -> None:  # F22
+    files = ControllerFiles(Away())
+    with pytest.raises(OSError, match="NETWORK"):
+        files.get_file_info("ray/first/metrics.jsonl")
+    config = RunConfig(name="first", storage_path="ray", storage_filesystem=files)
+    storage = pickle.loads(pickle.dumps(config.storage_context))
+    there = storage.storage_filesystem
+    assert objects.open_folder(there, "ray/first").where == "s3://ray/first"
+
+    async def report(manager: CheckpointManager) -> Any:
+        checkpoint = Checkpoint("ray/first/checkpoint_000001", there)
+        manager.after_report(_TrainingReport(checkpoint, {"loss": 1.0}, False), [{"loss": 1.0}])
+        return manager.latest_checkpoint_result
+
+    result = asyncio.run(report(CheckpointManager(CheckpointConfig(), storage)))
+    assert result.metrics == {"loss": 1.0}
+    again = CheckpointManager(CheckpointConfig(), storage)  # what Ray wrote, it reads again
+    assert again.latest_checkpoint_result.checkpoint.path == "ray/first/checkpoint_000001"
+
+
 def test_a_list_of_checkpoints_that_are_gone_does_not_stop_ray(tmp_path: Path) -> None:
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / ray_train.SNAPSHOT).write_text("{}")
-    (tmp_path / "first" / "metrics.jsonl").write_text("")
-    config = ray_train.run_config(tmp_path.as_uri(), "first", 2)
-    assert [path.name for path in (tmp_path / "first").iterdir()] == ["metrics.jsonl"]
+    run = Run(tmp_path.as_uri(), "first")
+    run.write(LIST, b"{}")
+    run.write("metrics.jsonl", b"")
+    config: Any = ray_train.run_config(run, 2)
     assert (config.name, config.failure_config.max_failures) == ("first", 2)
+    CheckpointManager(CheckpointConfig(), config.storage_context)  # it would fail at this list
+    with config.storage_filesystem.open_input_stream(f"{tmp_path}/first/metrics.jsonl") as stream:
+        assert stream.readall() == b""
+    ray_train.forget_checkpoints(run.storage, run.name)
+    assert [path.name for path in (tmp_path / "first").iterdir()] == ["metrics.jsonl"]
 
 
 def failed(rank: int, error: Exception) -> dict[int, Exception]:
     lines = f"Traceback (most recent call last):\n  ...\n{type(error).__module__}."
     return {rank: UserExceptionWithTraceback(error, f"{lines}{type(error).__name__}: {error}\n")}
-
-
-class Trainer:
-    """Fails in one way after the other, then is done; Ray's list of checkpoints is stale."""
-
-    def __init__(self, folder: Path, *errors: TrainingFailedError, restarts: int = 0) -> None:
-        self.errors = list(errors)
-        self.run_config: Any = ray_train.run_config(folder.as_uri(), "first", restarts)
-        self.run_config.checkpoint_config = CheckpointConfig()
-        self.snapshot = folder / "first" / ray_train.SNAPSHOT
-
-    def fit(self) -> str:
-        assert not self.snapshot.exists()
-        self.snapshot.parent.mkdir(exist_ok=True)
-        self.snapshot.touch()
-        if self.errors:
-            raise self.errors.pop(0)
-        return "done"
 
 
 @pytest.mark.parametrize(
@@ -138,45 +169,21 @@ class Trainer:
                 "its last checkpoint"
             ),
         ),
+        (
+            ControllerError(OSError("AWS Error NETWORK_CONNECTION")),
+            (
+                "Ray Train's controller failed: AWS Error NETWORK_CONNECTION; the log above has "
+                "more; submitted again under the same --name the run goes on from its last "
+                "checkpoint"
+            ),
+        ),
+        # A user can mend these.
+        (ControllerError(JobError("do this")), "do this"),
+        (WorkerGroupError("a", failed(0, JobError("do this"))), "do this"),
     ],
 )
-def test_a_failure_is_one_line(error: TrainingFailedError, message: str, tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path, error, restarts=9)  # of workers Ray has counted them
-    with pytest.raises(JobError) as caught:
-        ray_train.fit_through_outages(trainer)  # type: ignore[arg-type]
-    assert str(caught.value) == message
-
-
-OUTAGE = OSError("AWS Error NETWORK_CONNECTION")
-
-
-def test_a_controller_that_failed_is_started_again(  # F22
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trainer = Trainer(tmp_path, ControllerError(OUTAGE), ControllerError(OUTAGE), restarts=2)
-    assert ray_train.fit_through_outages(trainer) == "done"  # type: ignore[arg-type, comparison-overlap]
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2
-    for line in lines:
-        assert line.startswith("warning: training starts again: Ray Train's controller failed: ")
-        assert "AWS Error NETWORK_CONNECTION" in line
-
-
-def test_but_not_more_often_than_workers(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path, ControllerError(OUTAGE), ControllerError(OUTAGE), restarts=1)
-    with pytest.raises(JobError, match="Ray Train's controller failed: AWS Error NETWORK"):
-        ray_train.fit_through_outages(trainer)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [ControllerError(JobError("do this")), WorkerGroupError("a", failed(0, JobError("do this")))],
-)
-def test_an_error_that_a_user_can_fix_is_shown_alone_and_nothing_starts_again(
-    error: TrainingFailedError, tmp_path: Path
-) -> None:
-    with pytest.raises(JobError, match=r"^do this$"):
-        ray_train.fit_through_outages(Trainer(tmp_path, error, restarts=2))  # type: ignore[arg-type]
+def test_a_failure_is_one_line(error: TrainingFailedError, message: str) -> None:
+    assert str(ray_train.failure(error)) == message
 
 
 @pytest.mark.parametrize("datasets", [{}, {"train": None}])
