@@ -18,7 +18,9 @@ NEW = {
     "driver with a `TorchTrainer`. The driver\nneeds no Lightning: the imports move to the "
     "workers' function.",
     "train_fault_tolerant.py": "New: `FailureConfig`, `get_checkpoint`, and a callback "
-    "whose checkpoints are checked before a run resumes from\nthem.",
+    "whose checkpoints are checked before a run resumes from\nthem. `storage_filesystem` keeps the "
+    "list of checkpoints, which Ray's controller would store, in memory: only the\nworker has to "
+    "reach the store, and it waits for one that is away.",
     "train_tune.py": "New: a `Tuner` with an `ASHAScheduler`. Tune no longer accepts a "
     "`TorchTrainer`: a trial is one process, without the\nparts that join workers.",
 }

@@ -19,23 +19,26 @@ from ray.train.torch import TorchTrainer
 
 from trainyard.counted_gpus import torch_config
 from trainyard.job import recorded_run
+from trainyard.options import at_least, between
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-parser.add_argument("--initial-epochs", type=int, default=5, help="epochs of the head alone")
-parser.add_argument("--total-epochs", type=int, default=20, help="epochs in all")
-parser.add_argument("--patience", type=int, default=5, help="epochs without a smaller loss")
-parser.add_argument("--batch-size", type=int, default=32, help="images of a batch")
-parser.add_argument("--lr", type=float, default=1e-4, help="learning rate of the head")
-parser.add_argument("--fine-tune-lr", type=float, default=1e-6, help="first of the base; doubles")
-parser.add_argument("--scratch-lr", type=float, default=1e-3, help="of all, if no weights")
-parser.add_argument("--dropout-probability", type=float, default=0.5, help="before the head")
+parser.add_argument("--initial-epochs", type=at_least(0), default=5, help="epochs of the head only")
+parser.add_argument("--total-epochs", type=at_least(1), default=20, help="epochs in all")
+parser.add_argument("--patience", type=at_least(1), default=5, help="epochs without a smaller loss")
+parser.add_argument("--batch-size", type=at_least(1), default=32, help="images of a batch")
+parser.add_argument("--lr", type=at_least(0.0), default=1e-4, help="learning rate of the head")
+parser.add_argument("--fine-tune-lr", type=at_least(0.0), default=1e-6, help="of the base; doubles")
+parser.add_argument("--scratch-lr", type=at_least(0.0), default=1e-3, help="of all, if no weights")
+parser.add_argument(
+    "--dropout-probability", type=between(0.0, 1.0), default=0.5, help="before the head"
+)
 parser.add_argument("--weights", default="imagenet", help="imagenet, none, or a file on each node")
-parser.add_argument("--image-side", type=int, default=224, help="pixels")
-parser.add_argument("--loader-processes", type=int, default=2, help="processes that read images")
-parser.add_argument("--seed", type=int, default=1, help="of order, augmentation and dropout")
-parser.add_argument("--num-workers", type=int, default=1, help="processes that train together")
-parser.add_argument("--gpus-per-worker", type=float, default=1.0, help="may be a part of one")
-parser.add_argument("--cpus-per-worker", type=float, default=8.0, help="CPUs of each worker")
+parser.add_argument("--image-side", type=at_least(32), default=224, help="pixels")
+parser.add_argument("--loader-processes", type=at_least(0), default=2, help="processes that read")
+parser.add_argument("--seed", type=at_least(0), default=1, help="fixes order, crops and dropout")
+parser.add_argument("--num-workers", type=at_least(1), default=1, help="processes that train")
+parser.add_argument("--gpus-per-worker", type=at_least(0.0), default=1.0, help="may be part of one")
+parser.add_argument("--cpus-per-worker", type=at_least(0.0), default=8.0, help="CPUs of a worker")
 
 
 def train_func(config: dict[str, Any]) -> None:

@@ -30,24 +30,25 @@ from ray import tune
 from ray.tune import FailureConfig, RunConfig, TuneConfig, Tuner
 from ray.tune.search import BasicVariantGenerator
 
+from trainyard.options import at_least
 from trainyard.search import recorded_search
 from trainyard.search_state import ASHAScheduler  # Ray's, for resumed searches too
 from trainyard.trials import Goal
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-parser.add_argument("--initial-epochs", type=int, default=5, help="epochs of the head alone")
-parser.add_argument("--total-epochs", type=int, default=20, help="epochs in all")
-parser.add_argument("--patience", type=int, default=5, help="epochs without a smaller loss")
-parser.add_argument("--lr", type=float, default=1e-4, help="learning rate of the head")
-parser.add_argument("--fine-tune-lr", type=float, default=1e-6, help="first of the base; doubles")
-parser.add_argument("--scratch-lr", type=float, default=1e-3, help="of all, if no weights")
+parser.add_argument("--initial-epochs", type=at_least(0), default=5, help="epochs of the head only")
+parser.add_argument("--total-epochs", type=at_least(1), default=20, help="epochs in all")
+parser.add_argument("--patience", type=at_least(1), default=5, help="epochs without a smaller loss")
+parser.add_argument("--lr", type=at_least(0.0), default=1e-4, help="learning rate of the head")
+parser.add_argument("--fine-tune-lr", type=at_least(0.0), default=1e-6, help="of the base; doubles")
+parser.add_argument("--scratch-lr", type=at_least(0.0), default=1e-3, help="of all, if no weights")
 parser.add_argument("--weights", default="imagenet", help="imagenet, none, or a file on each node")
-parser.add_argument("--image-side", type=int, default=224, help="pixels")
-parser.add_argument("--loader-processes", type=int, default=2, help="processes that read images")
-parser.add_argument("--seed", type=int, default=1, help="of order, augmentation and dropout")
-parser.add_argument("--num-samples", type=int, default=16, help="trials")
-parser.add_argument("--gpus-per-trial", type=float, default=0.5, help="may be a part of one")
-parser.add_argument("--cpus-per-trial", type=float, default=4.0, help="CPUs of each trial")
+parser.add_argument("--image-side", type=at_least(32), default=224, help="pixels")
+parser.add_argument("--loader-processes", type=at_least(0), default=2, help="processes that read")
+parser.add_argument("--seed", type=at_least(0), default=1, help="fixes order, crops and dropout")
+parser.add_argument("--num-samples", type=at_least(1), default=16, help="trials")
+parser.add_argument("--gpus-per-trial", type=at_least(0.0), default=0.5, help="may be part of one")
+parser.add_argument("--cpus-per-trial", type=at_least(0.0), default=4.0, help="CPUs of each trial")
 # Columns of the table, and the layout of their values.
 GOAL = Goal({"batch_size": "d", "dropout_probability": ".4f"})
 

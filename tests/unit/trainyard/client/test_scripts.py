@@ -91,12 +91,26 @@ def test_alexnet_tells_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--epochs", "0"], ["--data", "mnist"], ["--data", "folder:here"], ["--what"]]
+    ("job", "arguments"),
+    [
+        ("alexnet", ["--epochs", "0"]),
+        ("alexnet", ["--data", "mnist"]),
+        ("alexnet", ["--data", "folder:here"]),
+        ("alexnet", ["--what"]),
+        ("food11/train_lightning", ["--batch-size", "0"]),
+        ("food11/train_ray", ["--gpus-per-worker", "-1"]),
+        ("food11/train_fault_tolerant", ["--dropout-probability", "1.5"]),
+        ("food11/train_tune", ["--lr", "nan"]),
+    ],
 )
-def test_bad_job_arguments_end_before_anything_is_sent(arguments: list[str]) -> None:
+def test_bad_job_arguments_end_before_anything_is_sent(
+    job: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
-        scripts.demand(scripts.find("alexnet"), arguments)
+        scripts.demand(scripts.find(job), arguments)
     assert caught.value.code == 2
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+    assert arguments[0] in line
 
 
 def test_asking_jobs_loads_neither_torch_nor_ray() -> None:
