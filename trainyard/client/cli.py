@@ -153,12 +153,13 @@ def submit(
 
     imported = submission.prepare()
     script = scripts.find(job, working_dir)
-    scripts.demand(script, arguments or [])  # bad arguments, or --help, need no stack
+    demand = scripts.demand(script, arguments or [])  # bad ones, or --help, need no stack
     run_name = history.valid_name(name or submission.default_run_name(script))
     watched = sys.stdout.isatty() and not no_wait
     request = submission.Request(
         script=script,
         arguments=arguments or [],
+        demand=demand,
         run_name=run_name,
         runtime_env=submission.runtime_env(
             runtimes.find(runtime_env) if runtime_env else None, script, run_name, progress=watched

@@ -58,7 +58,12 @@ def request(
     env |= submission.runtime_env(None, script, run, progress=True)
     env["env_vars"] = earlier.get("env_vars", {}) | env["env_vars"]
     return submission.Request(
-        script=script, arguments=arguments, run_name=run, runtime_env=env, entrypoint=entrypoint
+        script=script,
+        arguments=arguments,
+        demand=scripts.demand(script, arguments),
+        run_name=run,
+        runtime_env=env,
+        entrypoint=entrypoint,
     )
 
 

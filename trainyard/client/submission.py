@@ -48,6 +48,8 @@ class Request:
     """The user's request.
 
     Attributes:
+        arguments: of the script, which `scripts.demand` has checked.
+        demand: one bundle per worker; none where the script does not say.
         submission_id: id for the job; None for a new one from Ray.
         entrypoint: the entrypoint's own bundle, which may be empty.
         owner: user that the run must be of, as far as the cluster knows; "" for any.
@@ -58,6 +60,7 @@ class Request:
 
     script: scripts.Script
     arguments: Sequence[str]
+    demand: Sequence[Bundle] = ()
     run_name: str
     runtime_env: dict[str, Any]
     submission_id: str | None = None
@@ -161,8 +164,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     Raises:
         ClientError: a check failed, or the server refused the job.
     """
-    demand = scripts.demand(request.script, request.arguments)
-    bundles = [request.entrypoint, *demand] if request.entrypoint else demand
+    bundles = [request.entrypoint, *request.demand] if request.entrypoint else request.demand
     if not force:
         feasibility.check_fits(bundles, outputs)
     env, name = request.runtime_env, request.run_name

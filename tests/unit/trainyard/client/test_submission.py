@@ -143,9 +143,11 @@ def taking(monkeypatch, client):
 
 @pytest.fixture
 def request_(script):
+    arguments = ["--data", "folder:/a b"]
     return submission.Request(
         script=script,
-        arguments=["--data", "folder:/a b"],
+        arguments=arguments,
+        demand=scripts.demand(script, arguments),
         run_name="r",
         runtime_env=submission.runtime_env(None, script, "r", progress=False),
         entrypoint={"CPU": 1.0, "TPU": 1.0},
