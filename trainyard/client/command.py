@@ -55,7 +55,8 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
 
     def notice(job: Job) -> None:
         wait = why_it_waits(server, job, outputs)
-        say(f"job {job_id} is {job.status}: {wait.reason if wait else first_line(job.message)}")
+        first_line = job.message.strip().partition("\n")[0]
+        say(f"job {job_id} is {job.status}: {wait.reason if wait else first_line}")
 
     writer = LogWriter()
     try:
@@ -84,8 +85,3 @@ def why_it_waits(
     from trainyard.client.state import ClusterState
 
     return waiting.explain(job, server.jobs(), outputs, ClusterState(outputs))
-
-
-def first_line(text: str) -> str:
-    """The first line of a text."""
-    return text.strip().partition("\n")[0]

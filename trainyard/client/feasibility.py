@@ -78,7 +78,7 @@ def shortfall(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str | None:
     room = {name: sum(node.get(name, 0) for node in free) for name in total}
     return (
         f"asks for {len(asked)} bundles at the same time ({describe(total)} in all: "
-        f"{'; '.join(describe(bundle) for bundle in _distinct(asked))}); each fits a node but not "
+        f"{'; '.join(describe(bundle) for bundle in distinct(asked))}); each fits a node but not "
         f"all fit together; the {len(nodes)} nodes have {describe(room)} in all"
     )
 
@@ -240,5 +240,6 @@ def _units(amount: float) -> int:
     return round(amount / UNIT)
 
 
-def _distinct(bundles: Sequence[Bundle]) -> list[Bundle]:
+def distinct(bundles: Sequence[Bundle]) -> list[Bundle]:
+    """Return each bundle once."""
     return [bundle for i, bundle in enumerate(bundles) if bundle not in bundles[:i]]

@@ -7,7 +7,6 @@ this package, but never a file or folder of this machine, which is read, execute
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 from trainyard.client import scripts, submission
@@ -90,12 +89,3 @@ def _script(job: Job, own: scripts.Script | None) -> tuple[scripts.Script, list[
             f"{' '.join(own.command)!r}: give --script and --working-dir as it was submitted"
         )
     return own, words[len(own.command) :]
-
-
-def own_script(path: Path, working_dir: Path | None) -> scripts.Script:
-    """Return a script that the user names.
-
-    Raises:
-        ClientError: it does not exist.
-    """
-    return scripts.find(str(path.resolve()), None if working_dir is None else str(working_dir))

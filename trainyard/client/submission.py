@@ -18,11 +18,12 @@ from urllib.parse import urlsplit
 
 from trainyard import run_folder
 from trainyard.access import repository, user
-from trainyard.client import conda, feasibility, package, parallel, preflight, runtimes, scripts
+from trainyard.client import feasibility, package, parallel, preflight, runtimes, scripts
 from trainyard.client.console import say
 from trainyard.client.dashboard import Dashboard, DashboardError, UnreachableError
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.feasibility import Bundle
+from trainyard.client.job_server import Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import NEVER_UPLOADED, Packed
 from trainyard.client.pull.meter import Meter
@@ -39,6 +40,8 @@ NAME_LENGTH = 30  # of a script's name in a run's, before the time and a point's
 # Ray writes it into the name of a log file, and keeps a job that it then cannot start as PENDING.
 SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 TRIES = 3
+# As Ray looks for conda. It never calls mamba; Miniforge's conda uses mamba's solver.
+CONDA_PROBE = 'test -n "$RAY_CONDA_HOME$CONDA_EXE" || command -v conda'
 # Names of Ray's options by the names in a bundle.
 ENTRYPOINT = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
@@ -169,7 +172,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
         feasibility.check_fits(bundles, outputs)
     env, name = request.runtime_env, request.run_name
     server, packed = preflight.run(env, name, outputs, request.owner)
-    conda.check(env, server, outputs, send)
+    check_conda(env, server, outputs)
     say(f"Job submission server address: {outputs.dashboard_url}")
     submission_id = send(
         outputs,
@@ -182,6 +185,29 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
         **entrypoint_options(request.entrypoint),
     )
     return server, submission_id
+
+
+def check_conda(runtime_env: Mapping[str, Any], server: JobServer, outputs: StackOutputs) -> None:
+    """Refuses a runtime environment with conda for a cluster without conda.
+
+    A small job asks the head. Ray would find out on the node, minutes later, and say so in a
+    traceback.
+
+    Raises:
+        ClientError: saying what to install.
+    """
+    if "conda" not in runtime_env:
+        return
+    say("the runtime environment needs conda: asking the head for it, which takes some seconds")
+    from trainyard.client import jobs  # noqa: PLC0415 - slow
+
+    job_id = send(outputs, entrypoint=CONDA_PROBE, metadata={"job": "conda"})
+    if jobs.follow(server, job_id, lambda _: None).status is not Status.SUCCEEDED:
+        raise ClientError(
+            f"the head of stack {outputs.stack!r} has no conda, which the runtime environment "
+            "asks for: install Miniforge on every node, with conda on the PATH of Ray or its "
+            "folder in RAY_CONDA_HOME, then `make up`; or list the packages under `pip`"
+        )
 
 
 def entrypoint_options(bundle: Bundle) -> dict[str, Any]:

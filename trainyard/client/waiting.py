@@ -137,10 +137,9 @@ def _ends(job: Job) -> str:
 
 def _counted(bundles: Sequence[Bundle]) -> str:
     """Bundles in words, equal ones counted: `2 times GPU 1, CPU 4`."""
-    distinct = [bundle for i, bundle in enumerate(bundles) if bundle not in bundles[:i]]
     return "; ".join(
         f"{count} times {text}" if (count := list(bundles).count(bundle)) > 1 else text
-        for bundle in distinct
+        for bundle in feasibility.distinct(bundles)
         for text in [feasibility.describe(bundle)]
     )
 

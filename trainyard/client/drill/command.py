@@ -13,7 +13,7 @@ import typer
 
 from trainyard.client.command import Json, Outputs, Stack, reach_jobs
 from trainyard.client.console import print_json, print_table
-from trainyard.client.drill.fault import Fault
+from trainyard.client.drill import Fault
 
 SECONDS = {Fault.STORE_LOSS: 10.0, Fault.PREEMPT: 20.0}
 app = typer.Typer()
@@ -48,10 +48,11 @@ def drill(
 ) -> None:
     """Provoke a fault while a run trains; exit with 0 if it ends like an undisturbed run."""
     server, stack_outputs = reach_jobs(context, stack, outputs)
-    from trainyard.client import repeat
+    from trainyard.client import scripts
     from trainyard.client.drill import procedure
 
-    own = None if script is None else repeat.own_script(script, working_dir)
+    folder = None if working_dir is None else str(working_dir)
+    own = None if script is None else scripts.find(str(script.resolve()), folder)
     asked = procedure.Drill(
         fault=fault, whole_node=node, seconds=seconds or SECONDS.get(fault, 0), script=own
     )

@@ -16,13 +16,12 @@ from pathlib import Path
 from shlex import join
 
 from trainyard.client import jobs, package, submission
-from trainyard.client.drill import agent, store
-from trainyard.client.drill.fault import Fault
+from trainyard.client.drill import Fault, agent, store
 from trainyard.client.drill.watch import Watch
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import JobServer
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.state import ClusterState
+from trainyard.client.state import Actor, ClusterState
 
 STARTED_S = 120  # a job of a busy cluster
 POLL_S = 0.1
@@ -56,9 +55,7 @@ def lose_worker(
     outputs: StackOutputs, state: ClusterState, watch: Watch, *, whole_node: bool
 ) -> InjectedFault:
     """Kills one of the run's workers, or the raylet of its node, with all that runs there."""
-    worker = next(iter(watch.workers.values()))
-    addresses = {node.id: node.address for node in state.nodes()}
-    where = f"node {addresses.get(worker.node, worker.node)}"
+    worker, where = _victim(state, watch)
     if whole_node:
         at, pid = _kill(outputs, "node", worker.node)
         return InjectedFault(f"killed {where} (raylet, process {pid})", at)
@@ -70,12 +67,17 @@ def preempt(
     outputs: StackOutputs, state: ClusterState, watch: Watch, seconds: float
 ) -> InjectedFault:
     """Gives notice to the node of one of the run's workers, and kills it after some seconds."""
-    worker = next(iter(watch.workers.values()))
-    addresses = {node.id: node.address for node in state.nodes()}
-    where = f"node {addresses.get(worker.node, worker.node)}"
+    worker, where = _victim(state, watch)
     at, pid = _kill(outputs, "preempt", worker.node, f"{seconds:g}")
     what = f"gave {where} notice of {seconds:g} s, then it is killed (raylet, process {pid})"
     return InjectedFault(what, at)
+
+
+def _victim(state: ClusterState, watch: Watch) -> tuple[Actor, str]:
+    """Return a worker of the run, and its node in words."""
+    worker = next(iter(watch.workers.values()))
+    addresses = {node.id: node.address for node in state.nodes()}
+    return worker, f"node {addresses.get(worker.node, worker.node)}"
 
 
 def lose_head(outputs: StackOutputs) -> InjectedFault:

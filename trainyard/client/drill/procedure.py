@@ -11,8 +11,7 @@ from trainyard import run_folder
 from trainyard.client import history, jobs, repeat, scripts, submission
 from trainyard.client.console import warn
 from trainyard.client.dashboard import DashboardError
-from trainyard.client.drill import faults, report
-from trainyard.client.drill.fault import Fault
+from trainyard.client.drill import Fault, faults, report
 from trainyard.client.drill.report import Report
 from trainyard.client.drill.watch import POLL_S, Watch
 from trainyard.client.errors import ClientError

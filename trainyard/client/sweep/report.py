@@ -8,12 +8,15 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from trainyard.client.console import print_table, say
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep.point import Outcome, Point
 from trainyard.client.sweep.records import PICTURE, TABLE, Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ERROR = "error"
 NOT_ENDED = "not ended yet: run the same command again"
@@ -25,7 +28,7 @@ Ended = tuple[Point, Outcome]
 
 def prepare() -> None:
     """Imports the library for the picture, half a second's work, while the points run."""
-    threading.Thread(target=_pyplot, name="pyplot", daemon=True).start()
+    threading.Thread(target=_figure, name="matplotlib", daemon=True).start()
 
 
 def with_others(ended: Sequence[Ended], records: Mapping[str, Record]) -> list[Ended]:
@@ -117,26 +120,22 @@ def _short(value: Any) -> Any:
     return f"{value:.5g}" if isinstance(value, float) else value
 
 
-def _pyplot() -> Any:
-    import matplotlib as mpl  # noqa: PLC0415 - slow
+def _figure() -> type[Figure]:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - slow
 
-    mpl.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415
-
-    return pyplot
+    return Figure
 
 
 def _picture(bars: Sequence[tuple[str, float]], by: str) -> bytes:
-    plt = _pyplot()
     height = 1 + ROW_INCHES * max(len(bars), LEAST_ROWS)
-    figure, axes = plt.subplots(figsize=(WIDTH_INCHES, height), layout="constrained")
+    figure = _figure()(figsize=(WIDTH_INCHES, height), layout="constrained")
+    axes = figure.subplots()
     names, values = zip(*reversed(bars), strict=True)
     axes.barh(range(len(names)), values)
     axes.set_yticks(range(len(names)), names)
     axes.set_xlabel(by)
     written = io.BytesIO()
     figure.savefig(written, format="png", dpi=120)
-    plt.close(figure)
     return written.getvalue()
 
 

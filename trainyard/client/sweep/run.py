@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainyard.access.terminal import clean
-from trainyard.client import conda, feasibility, jobs, parallel, preflight, submission
+from trainyard.client import feasibility, jobs, parallel, preflight, submission
 from trainyard.client.console import LogWriter, say, warn
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import ACTIVE, Job, JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep import collect, report, upload
-from trainyard.client.sweep.log import Prefixed
 from trainyard.client.sweep.point import Outcome, Point
 from trainyard.client.sweep.queueing import LetGoError, Queue
 from trainyard.client.sweep.records import Record, Records
@@ -21,6 +22,23 @@ from trainyard.client.sweep.upload import Upload
 
 COLLECTED_AT_ONCE = 8
 RESEND_S = 2.0
+
+
+class Prefixed(io.StringIO):
+    """A stream that puts a prefix before each line; several threads may have one each."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def write(self, text: str) -> int:
+        """Writes whole lines at a time."""
+        sys.stdout.write("".join(f"{self._prefix} {line}\n" for line in text.splitlines()))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes the standard output."""
+        sys.stdout.flush()
 
 
 @dataclass
@@ -59,7 +77,7 @@ class Sweep:
             for file in {point.runtime_env for point in todo}:
                 env = self.sent.environment(self.records.name, file)
                 preflight.run(env, "", self.outputs)  # one of its own jobs may still run
-                conda.check(env, server, self.outputs, submission.send)
+                submission.check_conda(env, server, self.outputs)
         if self.as_tasks:
             self._run_tasks(server, todo, flying)
         else:

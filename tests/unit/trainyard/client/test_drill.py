@@ -21,10 +21,9 @@ import pytest
 from trainyard import progress, runs
 from trainyard.client import history, repeat, submission
 from trainyard.client.dashboard import UnreachableError
-from trainyard.client.drill import agent, faults, procedure
+from trainyard.client.drill import Fault, agent, faults, procedure
 from trainyard.client.drill import report as drill_report
 from trainyard.client.drill import store as drill_store
-from trainyard.client.drill.fault import Fault
 from trainyard.client.drill.watch import Watch
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
@@ -330,14 +329,14 @@ def test_a_script_of_ones_own_is_sent_again_from_its_folder(folder, tmp_path):
     path = tmp_path / folder / "mine.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("print(1)")
-    script = repeat.own_script(path, tmp_path)
+    script = repeat.scripts.find(str(path), str(tmp_path))
     sent = job(entrypoint=" ".join([*script.command, "4"]), metadata={"script": str(path)})
     request = repeat.request(sent, {}, "second", script)
     assert request.script == script
     assert request.arguments == ["4"]
     path.unlink()
     with pytest.raises(ClientError, match="is not a file"):
-        repeat.own_script(path, tmp_path)
+        repeat.scripts.find(str(path), str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -366,7 +365,7 @@ def test_no_cluster_chooses_what_of_this_machine_is_executed_and_sent(  # F35, F
 
 def test_a_named_script_is_sent_only_as_it_was_submitted(tmp_path):
     (tmp_path / "mine.py").touch()
-    script = repeat.own_script(tmp_path / "mine.py", None)
+    script = repeat.scripts.find(str(tmp_path / "mine.py"))
     for entrypoint in (f"python {tmp_path.name}/mine.py", "python other.py", "python -m mine"):
         with pytest.raises(ClientError, match="give --script and --working-dir as it was"):
             repeat.request(job(entrypoint=entrypoint), {}, "second", script)

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+from contextlib import nullcontext
 
 import pytest
 from ray import job_submission
@@ -16,6 +17,7 @@ from trainyard import run_folder
 from trainyard.client import package, preflight, scripts, submission
 from trainyard.client.dashboard import Dashboard
 from trainyard.client.errors import ClientError, UnreachedError
+from trainyard.client.job_server import Job, Status
 from trainyard.client.package import NEVER_UPLOADED
 
 
@@ -225,3 +227,27 @@ def test_a_script_that_its_upload_leaves_out_is_refused(file, line, tmp_path):  
     (tmp_path / file).write_text(f"{line}\n")
     with pytest.raises(ClientError, match=r"own\.py is left out of the upload of .*let it in"):
         submission.runtime_env(None, script, "r", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("env", "status", "asked"),
+    [
+        ({"pip": ["numpy"]}, Status.FAILED, []),
+        ({"conda": "aims-ray"}, Status.SUCCEEDED, [submission.CONDA_PROBE]),
+        ({"conda": {"dependencies": ["numpy"]}}, Status.FAILED, [submission.CONDA_PROBE]),
+    ],
+)
+def test_a_head_without_conda_is_told_what_to_install(  # B25
+    env, status, asked, stack, monkeypatch
+):
+    sent = []
+    monkeypatch.setattr(submission, "send", lambda _, **job: sent.append(job["entrypoint"]))
+    monkeypatch.setattr("trainyard.client.jobs.follow", lambda *_: Job(status=status))
+    refused = (
+        pytest.raises(ClientError, match=r"'dev' has no conda.*install Miniforge.*`pip`")
+        if asked and status is Status.FAILED
+        else nullcontext()
+    )
+    with refused:
+        submission.check_conda(env, None, stack)
+    assert sent == asked

@@ -57,6 +57,14 @@ def make(records, monkeypatch):
     return made
 
 
+def test_each_line_of_a_point_has_its_prefix(capsys):
+    writer = run.LogWriter(run.Prefixed("[3]"))
+    for piece in ("one\ntw", "o\nrest"):
+        writer.write(piece)
+    writer.close()
+    assert capsys.readouterr().out == "[3] one\n[3] two\n[3] rest\n"
+
+
 def test_a_job_server_that_is_lost_for_a_moment_loses_no_point(make, records):
     sender = Sender(UnreachedError("lost"), UnreachedError("lost"), None)
     job_id = make(sender=sender)._send(point(0, "x=1"))
@@ -83,7 +91,7 @@ def test_points_are_added_while_the_tasks_before_them_run(make, records, monkeyp
 
     for check in ("check_versions", "check_bucket", "check_runtime_env"):
         monkeypatch.setattr(preflight, check, lambda *_: None)
-    monkeypatch.setattr(run.conda, "check", lambda *_: None)
+    monkeypatch.setattr(run.submission, "check_conda", lambda *_: None)
     monkeypatch.setattr(Sweep, "_run_tasks", run_tasks)
     sweep = make(point(0, "x=1"), point(1, "x=2"), as_tasks=True)
     monkeypatch.setattr(jobs, "connect", lambda _: SimpleNamespace(jobs=lambda: [job]))
