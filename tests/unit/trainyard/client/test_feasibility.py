@@ -107,41 +107,35 @@ def test_what_fits_only_one_by_one_is_refused(stack):  # F29
     assert "have GPU 1, CPU 6 in all" in why
 
 
-def test_the_entrypoint_counts_beside_the_workers(stack):
-    workers = [{"CPU": 1.0}] * 6
-    assert shortfall(workers, stack.nodes) is None
-    assert shortfall([{"CPU": 1.0}, *workers], stack.nodes) is not None
-
-
 def test_no_nodes_at_all():
     assert "declares no node" in str(shortfall([{"CPU": 1}], []))
 
 
-def test_amounts_that_are_no_exact_floats_fit():
-    assert shortfall([{"CPU": 0.1}] * 3, [node("a", 0.3)]) is None
+A_AND_B = [node("a", 10), node("b", 10)]
 
 
-def test_the_large_bundle_may_go_where_the_small_ones_leave_room():
-    nodes = [node("a", 8), node("b", 4)]
-    assert shortfall([{"CPU": 4.0}, *[{"CPU": 1.0}] * 8], nodes) is None
+@pytest.mark.parametrize(
+    ("bundles", "nodes", "fits"),
+    [
+        ([{"CPU": 0.1}] * 3, [node("a", 0.3)], True),  # no exact floats
+        # The large one goes where the small ones leave room.
+        ([{"CPU": 4.0}, *[{"CPU": 1.0}] * 8], [node("a", 8), node("b", 4)], True),
+        ([{"CPU": float(cpus)} for cpus in (5, 4, 4, 3, 2, 2)], A_AND_B, True),  # F29
+        ([{"CPU": float(cpus)} for cpus in (7, 7, 3, 2)], A_AND_B, True),
+        ([{"CPU": float(cpus)} for cpus in (6, 6, 3, 3, 2)], A_AND_B, False),
+        *(([{"GPU": amount}], [node("a", 1)], True) for amount in (1e-7, 4.9e-5)),  # not counted
+        *(([{"GPU": x, "CPU": 1.0}] * 2, [node("a", 1)], False) for x in (1e-7, 4.9e-5)),
+        ([{"CPU": 1.0}] * 6, [node("a", 2), node("b", 4)], True),
+        ([{"CPU": 1.0}] * 7, [node("a", 2), node("b", 4)], False),  # with an entrypoint's
+    ],
+)
+def test_what_fits_together(bundles, nodes, fits):
+    assert (shortfall(bundles, nodes) is None) == fits
 
 
 def test_thousands_of_bundles_are_answered_at_once():
     nodes = [node(f"n{i}", 64) for i in range(64)]
     assert shortfall([{"CPU": 1.0}] * 4097, nodes) is not None
-
-
-def test_mixed_bundles_that_fill_their_nodes_fit():  # F29
-    nodes = [node("a", 10), node("b", 10)]
-    assert shortfall([{"CPU": float(cpus)} for cpus in (5, 4, 4, 3, 2, 2)], nodes) is None
-    assert shortfall([{"CPU": float(cpus)} for cpus in (7, 7, 3, 2)], nodes) is None
-    assert shortfall([{"CPU": float(cpus)} for cpus in (6, 6, 3, 3, 2)], nodes) is not None
-
-
-@pytest.mark.parametrize("amount", [1e-7, 4.9e-5])
-def test_less_than_ray_counts_is_nothing(amount):
-    assert shortfall([{"GPU": amount}], [node("a", 1)]) is None
-    assert shortfall([{"GPU": amount, "CPU": 1.0}] * 2, [node("a", 1)]) is not None
 
 
 def test_what_takes_too_long_to_find_out_is_not_refused():

@@ -80,20 +80,19 @@ class Server:
     ("wanted", "found"), [("a1", "a1"), ("alpha", "a2"), ("gamma", "c"), ("b2", "b2")]
 )
 def test_a_job_is_found_by_id_or_run(wanted, found):
-    server = Server([], [])
-    assert jobs.resolve(server, wanted).submission_id == found
+    assert jobs.resolve(Server([], []), wanted).submission_id == found
 
 
-def test_an_ambiguous_run_names_its_jobs():
-    server = Server([], [])
-    with pytest.raises(ClientError, match=r"several jobs: give one of b2 \(.*, b1 \("):
-        jobs.resolve(server, "beta")
-
-
-def test_an_unknown_job_says_how_to_list():
-    server = Server([], [])
-    with pytest.raises(ClientError, match=r"called 'nope': `train list` shows"):
-        jobs.resolve(server, "nope")
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("beta", r"several jobs: give one of b2 \(.*, b1 \("),
+        ("nope", r"called 'nope': `train list` shows"),
+    ],
+)
+def test_what_is_not_one_job_says_how_to_name_one(wanted, said):
+    with pytest.raises(ClientError, match=said):
+        jobs.resolve(Server([], []), wanted)
 
 
 def test_the_log_of_an_ended_job_is_written_once():

@@ -55,7 +55,7 @@ def test_every_package_is_looked_at(stack, tmp_path):  # F35
         "excludes": [],
     }
     preflight.check_runtime_env(env, stack)
-    (tmp_path / "module" / "notes").write_text("canary-secret-0123456789")
+    (tmp_path / "module" / "notes").write_text("the key is canary-secret-0123456789.")
     with pytest.raises(ClientError, match=r"notes in the upload of .*module holds a secret"):
         preflight.check_runtime_env(env, stack)
     with pytest.raises(ClientError, match="is not a folder"):
