@@ -120,7 +120,7 @@ def test_the_controller_needs_no_store() -> None:  # F22
     files = ControllerFiles(Away())
     with pytest.raises(OSError, match="NETWORK"):
         files.get_file_info("ray/first/metrics.jsonl")
-    config = RunConfig(name="first", storage_path="ray", storage_filesystem=files)
+    config: Any = RunConfig(name="first", storage_path="ray", storage_filesystem=files)
     storage = pickle.loads(pickle.dumps(config.storage_context))
     there = storage.storage_filesystem
     assert objects.open_folder(there, "ray/first").where == "s3://ray/first"
