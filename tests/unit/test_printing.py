@@ -34,7 +34,7 @@ CLEANS = {
     "trainyard/client/pull/meter.py",  # a bar in place, of a cleaned name
     "trainyard/client/dev/log.py",  # through a LogWriter
     "trainyard/client/drill/command.py",  # what the client says, to standard error
-    "trainyard/client/sweep/log.py",  # LogWriter writes to it
+    "trainyard/client/sweep/run.py",  # LogWriter writes to it
     "engine/display.py",
     "infra/build_images.py",  # what Docker says
     "infra/drift/__main__.py",  # argparse's usage
