@@ -4,7 +4,6 @@ The rules are Prometheus's, which shows them even without Alertmanager. Alertman
 password: others reach it only through the gateway, which does.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -13,7 +12,7 @@ import yaml
 from cluster import gateway
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Source, Stack
 from cluster.inputs import join
-from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
+from cluster.service import HealthCheck, Port, Probe, Service, Volume
 
 SERVICE = "alertmanager"
 # renovate: datasource=docker depName=prom/alertmanager
@@ -26,21 +25,6 @@ REPEAT = "4h"  # while nothing changes
 LOST = "ray_node_manager_unexpected_worker_failure_total"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AlertingArgs:
-    """Arguments of Alertmanager.
-
-    Attributes:
-        runtime: where it runs.
-        port: TCP port.
-        webhook: URL that alerts are posted to; a secret.
-    """
-
-    runtime: Runtime
-    port: int
-    webhook: str
-
-
 class Alerting(pulumi.ComponentResource):
     """Alertmanager.
 
@@ -50,11 +34,9 @@ class Alerting(pulumi.ComponentResource):
 
     url: pulumi.Output[str]
 
-    def __init__(
-        self, name: str, args: AlertingArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Alerting", name, None, opts)
-        runtime = args.runtime
+        runtime, port = stack.runtime, stack.port(PORT)
         runtime.place(
             Service(
                 name=SERVICE,
@@ -62,19 +44,23 @@ class Alerting(pulumi.ComponentResource):
                 arguments=[
                     f"--config.file={runtime.file(SERVICE, CONFIG_FILE)}",
                     f"--storage.path={runtime.volume(SERVICE, DATA)}",
-                    join("--web.listen-address=", runtime.listen_address(SERVICE), f":{args.port}"),
+                    join("--web.listen-address=", runtime.listen_address(SERVICE), f":{port}"),
                     # Empty: it looks for no other Alertmanagers, and opens no port for them.
                     "--cluster.listen-address=",
                 ],
-                secrets={CONFIG_FILE: pulumi.Output.secret(configuration(args.webhook))},
+                secrets={
+                    CONFIG_FILE: pulumi.Output.secret(
+                        configuration(stack.settings.of_services[WEBHOOK])
+                    )
+                },
                 volumes=[DATA],
-                ports=[Port(number=args.port, setting=PORT, published=True)],
-                health=[HealthCheck(port=args.port, path="/-/ready")],
+                ports=[Port(number=port, setting=PORT, published=True)],
+                health=[HealthCheck(port=port, path="/-/ready")],
                 probe=Probe.WGET,
             ),
             pulumi.ResourceOptions(parent=self),
         )
-        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, args.port))
+        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
         self.register_outputs({"url": self.url})
 
 
@@ -179,15 +165,7 @@ def address(stack: Stack) -> pulumi.Input[str]:
 
 def declare(stack: Stack) -> None:
     """Declare the Alertmanager of a stack."""
-    alerting = Alerting(
-        "alerting",
-        AlertingArgs(
-            runtime=stack.runtime,
-            port=stack.port(PORT),
-            webhook=stack.settings.of_services[WEBHOOK],
-        ),
-    )
-    stack.outputs[ENDPOINT.url] = alerting.url
+    stack.outputs[ENDPOINT.url] = Alerting("alerting", stack).url
 
 
 ENDPOINT = Endpoint(

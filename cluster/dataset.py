@@ -3,8 +3,6 @@
 Without an archive it draws a small stand-in: as many classes, which can be learned, but no food.
 """
 
-from dataclasses import dataclass
-
 import pulumi
 
 from cluster.descriptor import Descriptor, Limit, Source, Stack
@@ -20,31 +18,6 @@ FOLDER = "Food-11"  # within the volume; holds training, validation and evaluati
 ARCHIVE_FILE = "archive"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DatasetArgs:
-    """Arguments of the data set.
-
-    Attributes:
-        runtime: where the program runs.
-        generate: whether a stand-in is drawn, in place of an archive.
-        url: address of the archive; "" if it is a file, or without an archive.
-        archive: absolute path of the archive on the host, "" without one or if it is a URL.
-        sha256: hexadecimal digest that the archive must have, "" to take it as it is.
-    """
-
-    runtime: Runtime
-    generate: bool
-    url: str
-    archive: str
-    sha256: str
-
-    def __post_init__(self) -> None:
-        if [self.generate, bool(self.url), bool(self.archive)].count(True) != 1:
-            raise ValueError(
-                f"give one of URL ({self.url!r}), archive ({self.archive!r}) and generated images"
-            )
-
-
 class Dataset(pulumi.ComponentResource):
     """The data set.
 
@@ -54,15 +27,13 @@ class Dataset(pulumi.ComponentResource):
 
     folder: pulumi.Output[str]
 
-    def __init__(
-        self, name: str, args: DatasetArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Dataset", name, None, opts)
-        runtime = args.runtime
+        runtime, given = stack.runtime, stack.settings.dataset
         source = ["--generate"]
-        if args.url:
-            source = ["--url", args.url]
-        elif args.archive:
+        if given.url:
+            source = ["--url", given.url]
+        elif given.archive:
             source = ["--archive", runtime.file(SERVICE, ARCHIVE_FILE)]
         runtime.place(
             Service(
@@ -71,9 +42,9 @@ class Dataset(pulumi.ComponentResource):
                 arguments=[
                     *("--folder", runtime.volume(SERVICE, VOLUME)),
                     *source,
-                    *(["--sha256", args.sha256] if args.sha256 else []),
+                    *(["--sha256", given.sha256] if given.sha256 else []),
                 ],
-                host_files={ARCHIVE_FILE: args.archive} if args.archive else {},
+                host_files={ARCHIVE_FILE: given.archive} if given.archive else {},
                 volumes=[VOLUME],
                 once=True,
             ),
@@ -90,17 +61,7 @@ def folder(runtime: Runtime, service: str) -> str:
 
 def declare(stack: Stack) -> None:
     """Declare the data set of a stack, and let the Ray nodes read it."""
-    source = stack.settings.dataset
-    Dataset(
-        "dataset",
-        DatasetArgs(
-            runtime=stack.runtime,
-            generate=source.generate,
-            url=source.url,
-            archive=source.archive,
-            sha256=source.sha256,
-        ),
-    )
+    Dataset("dataset", stack)
     stack.additions.append(
         NodeAddition(
             environment=lambda runtime, service: {FOOD11_FOLDER: folder(runtime, service)},

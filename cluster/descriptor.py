@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pulumi
 
 from cluster.autoscaling import RayNodeProvider
-from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster.ray_node import NodeAddition, NodeResources
 from cluster.secret import TOKEN_BYTES, Secret
 from cluster.service import Runtime
 from cluster.storage import Storage
@@ -279,11 +279,6 @@ class Stack:
     def head(self) -> NodeResources:
         """Resources that the head offers to jobs."""
         return self.settings.head
-
-    @property
-    def ray_ports(self) -> RayPorts:
-        """The ports of its Ray cluster."""
-        return RayPorts.of(self.settings.ports)
 
     @property
     def on_workers(self) -> list[NodeAddition]:

@@ -5,7 +5,6 @@ container, so the generated password always applies.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -40,29 +39,6 @@ DATASOURCE = "Prometheus"  # name of the data source that these dashboards ask f
 RESCAN_SECONDS = 30  # the head may write its dashboards after Grafana has started
 
 
-@dataclass(frozen=True, kw_only=True)
-class GrafanaArgs:
-    """Arguments of Grafana.
-
-    Attributes:
-        runtime: where it runs.
-        port: TCP port.
-        prometheus: URL of Prometheus, for other services.
-        public_url: URL of Grafana, for browsers.
-        ray_dashboard_url: URL of the Ray dashboard, for browsers.
-        of_store: whether Prometheus has figures of the object store.
-        anonymous: whether users may look without a login, as a Viewer.
-    """
-
-    runtime: Runtime
-    port: int
-    prometheus: pulumi.Input[str]
-    public_url: str
-    ray_dashboard_url: str
-    of_store: bool
-    anonymous: bool
-
-
 class Grafana(pulumi.ComponentResource):
     """Grafana.
 
@@ -76,48 +52,54 @@ class Grafana(pulumi.ComponentResource):
     password: pulumi.Output[str]
     for_nodes: NodeAddition
 
-    def __init__(
-        self, name: str, args: GrafanaArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Grafana", name, None, opts)
+        runtime, port = stack.runtime, stack.port(PORT)
+        public = f"http://{runtime.public(SERVICE, port)}"
+        ray = f"http://{runtime.public(ray_head.SERVICE, stack.port('dashboardPort'))}"
         child = pulumi.ResourceOptions(parent=self)
         password = Secret(f"{name}-{ADMIN}", PASSWORD_BYTES, child).value
-        own = dashboard.dashboard(args.ray_dashboard_url, of_store=args.of_store)
-        args.runtime.place(
+        own = dashboard.dashboard(ray, of_store=bool(stack.storage.metrics))
+        runtime.place(
             Service(
                 name=SERVICE,
                 program="grafana",
                 arguments=[],
-                environment=dict(environment(args)),
+                environment=environment(stack, public),
                 files={
                     DATASOURCES_FILE: lift(
-                        lambda url: yaml.safe_dump(datasources(url)), args.prometheus
+                        lambda url: yaml.safe_dump(datasources(url)), stack.prometheus or ""
                     ),
-                    PROVIDERS_FILE: yaml.safe_dump(providers(args.runtime)),
+                    PROVIDERS_FILE: yaml.safe_dump(providers(runtime)),
                     DASHBOARD_FILE: json.dumps(own, indent=1),
                 },
                 secrets={PASSWORD_FILE: pulumi.Output.secret(password)},
                 volumes=[DASHBOARDS_READ_ONLY],
-                ports=[Port(number=args.port, setting=PORT, published=True)],
-                health=[HealthCheck(port=args.port, path="/api/health")],
+                ports=[Port(number=port, setting=PORT, published=True)],
+                health=[HealthCheck(port=port, path="/api/health")],
                 probe=Probe.WGET,
             ),
             child,
         )
-        inside = join("http://", args.runtime.address(SERVICE, args.port))
-        self.for_nodes = for_head(inside, args.public_url)
-        self.url = pulumi.Output.from_input(args.public_url)
+        inside = join("http://", runtime.address(SERVICE, port))
+        self.for_nodes = for_head(inside, public)
+        self.url = pulumi.Output.from_input(public)
         self.password = pulumi.Output.secret(password)
         self.register_outputs({"url": self.url, "password": self.password})
 
 
-def environment(args: GrafanaArgs) -> dict[str, pulumi.Input[str]]:
-    """Return Grafana's settings: its variables are named GF_<section>_<key>."""
-    runtime = args.runtime
+def environment(stack: Stack, public: str) -> dict[str, pulumi.Input[str]]:
+    """Return Grafana's settings: its variables are named GF_<section>_<key>.
+
+    Args:
+        stack: the stack.
+        public: URL of Grafana, for browsers.
+    """
+    runtime, port = stack.runtime, stack.port(PORT)
     return {
         "GF_SERVER_HTTP_ADDR": runtime.listen_address(SERVICE),
-        "GF_SERVER_HTTP_PORT": str(args.port),
-        "GF_SERVER_ROOT_URL": f"{args.public_url}/",
+        "GF_SERVER_HTTP_PORT": str(port),
+        "GF_SERVER_ROOT_URL": f"{public}/",
         "GF_PATHS_PROVISIONING": runtime.file(SERVICE, PROVISIONING),
         "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": runtime.file(SERVICE, DASHBOARD_FILE),
         "GF_SECURITY_ADMIN_USER": ADMIN,
@@ -127,8 +109,8 @@ def environment(args: GrafanaArgs) -> dict[str, pulumi.Input[str]]:
         "GF_SECURITY_ALLOW_EMBEDDING": "true",
         "GF_SECURITY_COOKIE_SAMESITE": "lax",
         # Cookies ignore ports: a login at one stack would end the login at another.
-        "GF_AUTH_LOGIN_COOKIE_NAME": f"grafana_session_{args.port}",
-        "GF_AUTH_ANONYMOUS_ENABLED": str(args.anonymous).lower(),
+        "GF_AUTH_LOGIN_COOKIE_NAME": f"grafana_session_{port}",
+        "GF_AUTH_ANONYMOUS_ENABLED": str(stack.settings.of_services[ANONYMOUS]).lower(),
         "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
         "GF_AUTH_ANONYMOUS_HIDE_VERSION": "true",
         "GF_USERS_ALLOW_SIGN_UP": "false",
@@ -215,20 +197,7 @@ def declare(stack: Stack) -> None:
     """Declare Grafana in a stack with Prometheus."""
     if stack.prometheus is None:
         return
-    runtime, port = stack.runtime, stack.port(PORT)
-    grafana = Grafana(
-        "grafana",
-        GrafanaArgs(
-            runtime=runtime,
-            port=port,
-            prometheus=stack.prometheus,
-            public_url=f"http://{runtime.public(SERVICE, port)}",
-            ray_dashboard_url="http://"
-            f"{runtime.public(ray_head.SERVICE, stack.port('dashboardPort'))}",
-            of_store=bool(stack.storage.metrics),
-            anonymous=stack.settings.of_services[ANONYMOUS],
-        ),
-    )
+    grafana = Grafana("grafana", stack)
     stack.additions.append(grafana.for_nodes)
     stack.outputs |= {ENDPOINT.url: grafana.url, ENDPOINT.login: grafana.password}
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from cluster import idle_watch, ray_head, replicate
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Source, Stack
 from cluster.inputs import join
 from cluster.replica import source_of
-from cluster.service import HealthCheck, Port, Runtime, Service, Volume
-from cluster.storage import Storage
+from cluster.service import HealthCheck, Port, Service, Volume
 from trainyard.access import outputs
 
 SERVICE = "idle-end"
@@ -28,35 +26,6 @@ STATE = Volume(name="state")
 STATE_FILE = "state.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdleEndArgs:
-    """Arguments of the watch.
-
-    Attributes:
-        runtime: where it runs.
-        port: TCP port.
-        minutes: how long a cluster may be idle.
-        bounds: of use, up to which a job counts as doing nothing.
-        token: of clients that may ask.
-        expires_at: when the machines end in any case, in ISO 8601.
-        dashboard_port: of Ray.
-        ray_token: bearer token of every Ray endpoint.
-        nodes: how many Ray nodes the stack always has.
-        storage: where jobs keep their results.
-    """
-
-    runtime: Runtime
-    port: int
-    minutes: int
-    bounds: idle_watch.Bounds
-    token: pulumi.Input[str]
-    expires_at: pulumi.Input[str]
-    dashboard_port: int
-    ray_token: pulumi.Input[str]
-    nodes: int
-    storage: Storage
-
-
 class IdleEnd(pulumi.ComponentResource):
     """The service that watches.
 
@@ -66,24 +35,24 @@ class IdleEnd(pulumi.ComponentResource):
 
     url: pulumi.Output[str]
 
-    def __init__(
-        self, name: str, args: IdleEndArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:IdleEnd", name, None, opts)
-        runtime = args.runtime
+        runtime, port, settings = stack.runtime, stack.port(PORT), stack.settings.of_services
         known = pulumi.Output.all(
             listen=runtime.listen_address(SERVICE),
-            port=args.port,
-            token=args.token,
-            idleSeconds=args.minutes * 60,
-            cpuPercent=args.bounds.cpu_percent,
-            gpuPercent=args.bounds.gpu_percent,
-            deadline=pulumi.Output.from_input(args.expires_at).apply(_seconds),
+            port=port,
+            token=stack.idle_token,
+            idleSeconds=settings[MINUTES] * 60,
+            cpuPercent=settings[CPU_PERCENT],
+            gpuPercent=settings[GPU_PERCENT],
+            deadline=pulumi.Output.from_input(stack.expires_at).apply(_seconds),
             file=f"{runtime.volume(SERVICE, STATE)}/{STATE_FILE}",
-            dashboard=join("http://", runtime.address(ray_head.SERVICE, args.dashboard_port)),
-            rayToken=args.ray_token,
-            nodes=args.nodes,
-            source=source_of(args.storage),
+            dashboard=join(
+                "http://", runtime.address(ray_head.SERVICE, stack.port("dashboardPort"))
+            ),
+            rayToken=stack.token,
+            nodes=stack.nodes,
+            source=source_of(stack.storage),
         )
         runtime.place(
             Service(
@@ -99,13 +68,13 @@ class IdleEnd(pulumi.ComponentResource):
                 },
                 secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
                 volumes=[STATE],
-                ports=[Port(number=args.port, setting=PORT)],
-                health=[HealthCheck(port=args.port, path="/health")],
+                ports=[Port(number=port, setting=PORT)],
+                health=[HealthCheck(port=port, path="/health")],
                 stop_seconds=0,
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=list(args.storage.needs)),
+            pulumi.ResourceOptions(parent=self, depends_on=list(stack.storage.needs)),
         )
-        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, args.port))
+        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
         self.register_outputs({"url": self.url})
 
 
@@ -115,23 +84,7 @@ def _seconds(at: str) -> float:
 
 def declare(stack: Stack) -> None:
     """Declare the watch of a stack."""
-    watch = IdleEnd(
-        SERVICE,
-        IdleEndArgs(
-            runtime=stack.runtime,
-            port=stack.port(PORT),
-            minutes=stack.settings.of_services[MINUTES],
-            bounds=idle_watch.Bounds(
-                *(stack.settings.of_services[key] for key in (CPU_PERCENT, GPU_PERCENT))
-            ),
-            token=stack.idle_token,
-            expires_at=stack.expires_at,
-            dashboard_port=stack.port("dashboardPort"),
-            ray_token=stack.token,
-            nodes=stack.nodes,
-            storage=stack.storage,
-        ),
-    )
+    watch = IdleEnd(SERVICE, stack)
     stack.outputs |= {ENDPOINT.url: watch.url, ENDPOINT.login: stack.idle_token}
 
 

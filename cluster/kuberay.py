@@ -126,9 +126,9 @@ def ray_cluster(spec: RayClusterSpec) -> dict[str, Any]:
         "headGroupSpec": {
             "rayStartParams": {
                 **_start_parameters(spec.head),
-                "port": str(spec.ports.gcs),
-                "dashboard-port": str(spec.ports.dashboard),
-                "ray-client-server-port": str(spec.ports.client),
+                "port": str(spec.ports["gcsPort"]),
+                "dashboard-port": str(spec.ports["dashboardPort"]),
+                "ray-client-server-port": str(spec.ports["rayClientPort"]),
             },
             "template": kuberay_pods.head_template(spec),
         },
@@ -232,7 +232,7 @@ def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
             # Ray's own 5 s are too long: an idle worker's pod ends with its Ray, and the operator
             # makes another one before the autoscaler has said that it wants one less.
             {"name": "AUTOSCALER_UPDATE_INTERVAL_S", "value": str(autoscaling.UPDATE_SECONDS)},
-            {"name": "AUTOSCALER_METRIC_PORT", "value": str(spec.ports.autoscaler_metrics)},
+            {"name": "AUTOSCALER_METRIC_PORT", "value": str(spec.ports["autoscalerMetricsPort"])},
             # Ray counts a pod that no node has room for as room for the next jobs, for an hour.
             {"name": autoscaling.PENDING, "value": str(autoscaling.PENDING_SECONDS)},
             {"name": autoscaling.STARTING, "value": str(spec.pod_seconds)},
@@ -245,7 +245,7 @@ def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
         # Only it may call the API: a job on the head must not be able to change the cluster.
         "volumeMounts": [kuberay_pods.API_ACCESS_MOUNT],
     }
-    if tells_port(grows=True, gcs=spec.ports.gcs):
-        address = f"127.0.0.1:{spec.ports.gcs}"
+    if tells_port(grows=True, gcs=spec.ports["gcsPort"]):
+        address = f"127.0.0.1:{spec.ports['gcsPort']}"
         found["args"] = [f"$KUBERAY_GEN_AUTOSCALER_START_CMD --gcs-address={address}"]
     return found

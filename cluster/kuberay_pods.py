@@ -46,11 +46,11 @@ def head_template(spec: RayClusterSpec) -> dict[str, Any]:
         **_container("ray-head", spec.image, resources, spec.head_environment),
         # The head's service gets these ports, by these names.
         "ports": [
-            {"name": "client", "containerPort": spec.ports.client},
-            {"name": "dashboard", "containerPort": spec.ports.dashboard},
-            {"name": "gcs-server", "containerPort": spec.ports.gcs},
+            {"name": "client", "containerPort": spec.ports["rayClientPort"]},
+            {"name": "dashboard", "containerPort": spec.ports["dashboardPort"]},
+            {"name": "gcs-server", "containerPort": spec.ports["gcsPort"]},
             {"name": "metrics", "containerPort": METRICS_PORT},
-            {"name": "serve", "containerPort": spec.ports.serve},
+            {"name": "serve", "containerPort": spec.ports["servePort"]},
         ],
     }
     template = _template(spec, container, node, [*spec.mounts, *spec.head_mounts])

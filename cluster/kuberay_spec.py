@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cluster.ray_node import NodeResources, RayPorts
+from cluster.ray_node import NodeResources
 
 NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 NAME_LIMIT = 53  # characters: KubeRay appends up to ten of its own, and 63 is the limit of a name
@@ -82,7 +82,7 @@ class RayClusterSpec:
         token_secret: name of a Secret with Ray's token under `auth_token`.
         head: what the head offers to jobs.
         groups: the workers.
-        ports: of the head.
+        ports: of the head, by setting.
         head_environment: variables of the head.
         worker_environment: variables of workers.
         mounts: volumes of all pods.
@@ -107,7 +107,7 @@ class RayClusterSpec:
     token_secret: str
     head: NodeResources
     groups: Sequence[WorkerGroup]
-    ports: RayPorts
+    ports: Mapping[str, int]
     head_environment: Mapping[str, Any]
     worker_environment: Mapping[str, Any]
     pull_secrets: Sequence[str] = ()

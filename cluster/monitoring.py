@@ -4,7 +4,7 @@ Its interfaces for changing or ending it are off by default. It asks for no pass
 it only through the gateway, which does.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import pulumi
@@ -15,7 +15,6 @@ from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source,
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
-from cluster.storage import Storage
 
 SERVICE = "prometheus"
 # renovate: datasource=docker depName=prom/prometheus
@@ -29,29 +28,6 @@ RETENTION = "15d"
 SCRAPE_INTERVAL = "10s"  # Ray's nodes report every 10 s by default
 
 
-@dataclass(frozen=True, kw_only=True)
-class MonitoringArgs:
-    """Arguments of monitoring.
-
-    Attributes:
-        runtime: where it runs.
-        port: TCP port of Prometheus.
-        dashboard_port: TCP port of the Ray head's dashboard.
-        ray_token: bearer token of every Ray endpoint.
-        storage: the object store to scrape, if it has figures.
-        alertmanager: host:port of Alertmanager, "" without one.
-        nodes: how many Ray nodes the cluster has.
-    """
-
-    runtime: Runtime
-    port: int
-    dashboard_port: int
-    ray_token: pulumi.Input[str]
-    storage: Storage
-    alertmanager: pulumi.Input[str]
-    nodes: int
-
-
 class Monitoring(pulumi.ComponentResource):
     """Prometheus.
 
@@ -63,16 +39,12 @@ class Monitoring(pulumi.ComponentResource):
     url: pulumi.Output[str]
     internal_url: pulumi.Input[str]
 
-    def __init__(
-        self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Monitoring", name, None, opts)
-        runtime = args.runtime
-        secrets: dict[str, pulumi.Input[str]] = {
-            RAY_TOKEN_FILE: pulumi.Output.secret(args.ray_token)
-        }
-        if args.storage.metrics:
-            secrets[STORE_TOKEN_FILE] = pulumi.Output.secret(args.storage.metrics_token)
+        runtime, storage, port = stack.runtime, stack.storage, stack.port(PORT)
+        secrets: dict[str, pulumi.Input[str]] = {RAY_TOKEN_FILE: pulumi.Output.secret(stack.token)}
+        if storage.metrics:
+            secrets[STORE_TOKEN_FILE] = pulumi.Output.secret(storage.metrics_token)
         runtime.place(
             Service(
                 name=SERVICE,
@@ -81,42 +53,44 @@ class Monitoring(pulumi.ComponentResource):
                     f"--config.file={runtime.file(SERVICE, 'prometheus.yml')}",
                     f"--storage.tsdb.path={runtime.volume(SERVICE, DATA)}",
                     f"--storage.tsdb.retention.time={RETENTION}",
-                    join("--web.listen-address=", runtime.listen_address(SERVICE), f":{args.port}"),
+                    join("--web.listen-address=", runtime.listen_address(SERVICE), f":{port}"),
                 ],
                 files={
                     "prometheus.yml": lift(
-                        lambda *known: yaml.safe_dump(configuration(args, *known)),
-                        runtime.address(ray_head.SERVICE, args.dashboard_port),
-                        args.storage.internal,
-                        args.alertmanager,
+                        lambda *known: yaml.safe_dump(
+                            configuration(runtime, storage.metrics, *known)
+                        ),
+                        runtime.address(ray_head.SERVICE, stack.port("dashboardPort")),
+                        storage.internal,
+                        alerting.address(stack),
                     ),
-                    RULES_FILE: alerting.rules(args.nodes),
+                    RULES_FILE: alerting.rules(stack.nodes),
                 },
                 secrets=secrets,
                 volumes=[DATA],
-                ports=[Port(number=args.port, setting=PORT, published=True)],
-                health=[HealthCheck(port=args.port, path="/-/ready")],
+                ports=[Port(number=port, setting=PORT, published=True)],
+                health=[HealthCheck(port=port, path="/-/ready")],
                 probe=Probe.WGET,
             ),
             pulumi.ResourceOptions(parent=self),
         )
-        self.internal_url = join("http://", runtime.address(SERVICE, args.port))
-        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, args.port))
+        self.internal_url = join("http://", runtime.address(SERVICE, port))
+        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
         self.register_outputs({"url": self.url})
 
 
 def configuration(
-    args: MonitoringArgs, dashboard: str, store: str, alertmanager: str
+    runtime: Runtime, metrics: Mapping[str, str], dashboard: str, store: str, alertmanager: str
 ) -> dict[str, Any]:
     """Return Prometheus' configuration; tokens are named by file, never written into it.
 
     Args:
-        args: of the component.
+        runtime: where Prometheus runs.
+        metrics: paths of the object store's figures, by the name of their job.
         dashboard: host:port of the Ray dashboard.
         store: host:port of the object store, "" without one.
         alertmanager: host:port of Alertmanager, "" without one.
     """
-    runtime = args.runtime
     jobs: list[dict[str, Any]] = [
         {
             "job_name": "ray",
@@ -140,7 +114,7 @@ def configuration(
             "static_configs": [{"targets": [store]}],
             "authorization": {"credentials_file": runtime.file(SERVICE, STORE_TOKEN_FILE)},
         }
-        for name, path in args.storage.metrics.items()
+        for name, path in metrics.items()
     ]
     found: dict[str, Any] = {
         "global": {"scrape_interval": SCRAPE_INTERVAL, "evaluation_interval": SCRAPE_INTERVAL},
@@ -155,18 +129,7 @@ def configuration(
 
 def declare(stack: Stack) -> None:
     """Declare Prometheus in a stack."""
-    monitoring = Monitoring(
-        "monitoring",
-        MonitoringArgs(
-            runtime=stack.runtime,
-            port=stack.port(PORT),
-            dashboard_port=stack.port("dashboardPort"),
-            ray_token=stack.token,
-            storage=stack.storage,
-            alertmanager=alerting.address(stack),
-            nodes=stack.nodes,
-        ),
-    )
+    monitoring = Monitoring("monitoring", stack)
     stack.prometheus = url = monitoring.internal_url
     stack.additions.append(
         NodeAddition(environment=lambda *_: {"RAY_PROMETHEUS_HOST": url}, head_only=True)

@@ -1,7 +1,5 @@
 """A Jupyter server without a GPU: where a user writes jobs and submits them to the cluster."""
 
-from dataclasses import dataclass
-
 import pulumi
 
 from cluster import ray_head
@@ -9,30 +7,13 @@ from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting
 from cluster.inputs import join
 from cluster.ray_node import TOKEN_FILE
 from cluster.secret import Secret
-from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+from cluster.service import HealthCheck, Port, Service, Volume
 
 SERVICE = "jupyter"
 PORT = "notebookPort"
 WORKSPACE = Volume(name="workspace", keep=True)
 JUPYTER_TOKEN_FILE = "jupyter-token"  # noqa: S105 (a file's name)
 TOKEN_BYTES = 24
-
-
-@dataclass(frozen=True, kw_only=True)
-class NotebookArgs:
-    """Arguments of the notebook.
-
-    Attributes:
-        runtime: where it runs.
-        port: TCP port of the Jupyter server.
-        dashboard_port: TCP port of the Ray head's dashboard.
-        ray_token: bearer token of every Ray endpoint.
-    """
-
-    runtime: Runtime
-    port: int
-    dashboard_port: int
-    ray_token: pulumi.Input[str]
 
 
 class Notebook(pulumi.ComponentResource):
@@ -44,14 +25,12 @@ class Notebook(pulumi.ComponentResource):
 
     url: pulumi.Output[str]
 
-    def __init__(
-        self, name: str, args: NotebookArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Notebook", name, None, opts)
-        runtime = args.runtime
+        runtime, port = stack.runtime, stack.port(PORT)
         child = pulumi.ResourceOptions(parent=self)
         token = Secret(f"{name}-token", TOKEN_BYTES, child)
-        dashboard = runtime.address(ray_head.SERVICE, args.dashboard_port)
+        dashboard = runtime.address(ray_head.SERVICE, stack.port("dashboardPort"))
         runtime.place(
             Service(
                 name=SERVICE,
@@ -59,7 +38,7 @@ class Notebook(pulumi.ComponentResource):
                 arguments=[
                     "lab",
                     join("--ip=", runtime.listen_address(SERVICE)),
-                    f"--port={args.port}",
+                    f"--port={port}",
                 ],
                 environment={
                     "RAY_API_SERVER_ADDRESS": join("http://", dashboard),
@@ -67,33 +46,24 @@ class Notebook(pulumi.ComponentResource):
                     "RAY_AUTH_TOKEN_PATH": runtime.file(SERVICE, TOKEN_FILE),
                 },
                 secrets={
-                    TOKEN_FILE: pulumi.Output.secret(args.ray_token),
+                    TOKEN_FILE: pulumi.Output.secret(stack.token),
                     JUPYTER_TOKEN_FILE: token.value,
                 },
                 volumes=[WORKSPACE],
-                ports=[Port(number=args.port, setting=PORT, published=True)],
-                health=[HealthCheck(port=args.port, path="/api")],
+                ports=[Port(number=port, setting=PORT, published=True)],
+                health=[HealthCheck(port=port, path="/api")],
             ),
             child,
         )
         self.url = pulumi.Output.concat(
-            "http://", runtime.public(SERVICE, args.port), "/lab?token=", token.value
+            "http://", runtime.public(SERVICE, port), "/lab?token=", token.value
         )
         self.register_outputs({"url": self.url})
 
 
 def declare(stack: Stack) -> None:
     """Declare the notebook of a stack."""
-    notebook = Notebook(
-        "notebook",
-        NotebookArgs(
-            runtime=stack.runtime,
-            port=stack.port(PORT),
-            dashboard_port=stack.port("dashboardPort"),
-            ray_token=stack.token,
-        ),
-    )
-    stack.outputs[ENDPOINT.url] = notebook.url
+    stack.outputs[ENDPOINT.url] = Notebook("notebook", stack).url
 
 
 ENDPOINT = Endpoint(title="notebook", url="notebookUrl", secret=True)

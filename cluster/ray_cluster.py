@@ -33,7 +33,11 @@ class RayCluster(pulumi.ComponentResource):
         if not stack.workers and not stack.head.cpus:
             raise ValueError("a cluster without workers needs a head with at least 1 CPU")
         super().__init__("trainyard:cluster:RayCluster", name, None, opts)
-        runtime, ports, child = stack.runtime, stack.ray_ports, pulumi.ResourceOptions(parent=self)
+        runtime, ports, child = (
+            stack.runtime,
+            stack.settings.ports,
+            pulumi.ResourceOptions(parent=self),
+        )
         runtime.place(ray_head.head(stack), child)
         # No dependency on the head: its address is known, `ray start` waits for it, and head and
         # workers that start side by side are ready much sooner than one after the other.
@@ -42,7 +46,7 @@ class RayCluster(pulumi.ComponentResource):
                 runtime.place(ray_worker.worker(stack, index), child)
         self.dashboard_url, self.serve_url = (
             pulumi.Output.concat("http://", runtime.public(ray_head.SERVICE, port))
-            for port in (ports.dashboard, ports.serve)
+            for port in (ports["dashboardPort"], ports["servePort"])
         )
         self.nodes = pulumi.Output.from_input(
             [

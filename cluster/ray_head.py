@@ -7,7 +7,7 @@ import pulumi
 from cluster import autoscaling, ray_leave, ray_node, ray_start, ray_worker
 from cluster.descriptor import Stack
 from cluster.inputs import join
-from cluster.ray_node import NodeAddition, RayPorts
+from cluster.ray_node import NodeAddition
 from cluster.service import HealthCheck, Leave, Port, Runtime, Service
 
 SERVICE = ray_node.HEAD
@@ -19,7 +19,7 @@ HEALTH_CHECKS = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout
 
 def head(stack: Stack) -> Service:
     """Return the head of a stack, whose other services have added to its nodes."""
-    runtime, ports, node = stack.runtime, stack.ray_ports, stack.head
+    runtime, ports, node = stack.runtime, stack.settings.ports, stack.head
     autoscaler: Mapping[str, pulumi.Input[str]] = {}
     secrets = ray_node.secret_files(
         stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
@@ -30,7 +30,7 @@ def head(stack: Stack) -> Service:
         secrets |= provider.secrets
     own = runtime.node_address(0)
     known = isinstance(own, pulumi.Output) or own
-    gcs = join(own, f":{ports.gcs}") if known else runtime.address(SERVICE, ports.gcs)
+    gcs = join(own, f":{ports['gcsPort']}") if known else runtime.address(SERVICE, ports["gcsPort"])
     config = runtime.file(SERVICE, autoscaling.CONFIG_FILE)
     return Service(
         name=SERVICE,
@@ -58,43 +58,43 @@ def head(stack: Stack) -> Service:
         memory_mib=ray_node.head_memory_limit_mib(node),
         stop_seconds=ray_node.STOP_SECONDS,
         ports=[
-            Port(number=ports.dashboard, setting="dashboardPort", published=True),
-            Port(number=ports.gcs, setting="gcsPort"),
-            Port(number=ports.client, setting="rayClientPort"),
+            Port(number=ports["dashboardPort"], setting="dashboardPort", published=True),
+            Port(number=ports["gcsPort"], setting="gcsPort"),
+            Port(number=ports["rayClientPort"], setting="rayClientPort"),
             # Nothing listens there before something is served, so health leaves it out.
-            Port(number=ports.serve, setting="servePort", published=True),
-            Port(number=ports.agent, setting="agentPort"),
-            Port(number=ports.autoscaler_metrics, setting="autoscalerMetricsPort"),
-            Port(number=ports.dashboard_metrics, setting="dashboardMetricsPort"),
+            Port(number=ports["servePort"], setting="servePort", published=True),
+            Port(number=ports["agentPort"], setting="agentPort"),
+            Port(number=ports["autoscalerMetricsPort"], setting="autoscalerMetricsPort"),
+            Port(number=ports["dashboardMetricsPort"], setting="dashboardMetricsPort"),
         ],
         # A job needs both: the dashboard takes it, the head's agent starts its supervisor.
         health=[
-            HealthCheck(port=ports.dashboard, path="/api/gcs_healthz"),
-            HealthCheck(port=ports.agent, path="/api/local_raylet_healthz"),
+            HealthCheck(port=ports["dashboardPort"], path="/api/gcs_healthz"),
+            HealthCheck(port=ports["agentPort"], path="/api/local_raylet_healthz"),
         ],
     )
 
 
-def head_flags(runtime: Runtime, ports: RayPorts) -> list[pulumi.Input[str]]:
+def head_flags(runtime: Runtime, ports: Mapping[str, int]) -> list[pulumi.Input[str]]:
     """Return the words after `ray` that start a head, without the flags that all nodes share."""
     return [
         "start",
         "--head",
-        f"--port={ports.gcs}",
+        f"--port={ports['gcsPort']}",
         join("--dashboard-host=", runtime.listen_address(SERVICE)),
-        f"--dashboard-port={ports.dashboard}",
+        f"--dashboard-port={ports['dashboardPort']}",
         # Ray cannot be told not to open it once its packages are installed.
-        f"--ray-client-server-port={ports.client}",
+        f"--ray-client-server-port={ports['rayClientPort']}",
     ]
 
 
 def head_environment(
-    service: str, runtime: Runtime, ports: RayPorts, additions: Sequence[NodeAddition]
+    service: str, runtime: Runtime, ports: Mapping[str, int], additions: Sequence[NodeAddition]
 ) -> dict[str, pulumi.Input[str]]:
     """Return the variables that only a head has."""
     variables: dict[str, pulumi.Input[str]] = {
-        "AUTOSCALER_METRIC_PORT": str(ports.autoscaler_metrics),
-        "DASHBOARD_METRIC_PORT": str(ports.dashboard_metrics),
+        "AUTOSCALER_METRIC_PORT": str(ports["autoscalerMetricsPort"]),
+        "DASHBOARD_METRIC_PORT": str(ports["dashboardMetricsPort"]),
         **HEALTH_CHECKS,
     }
     for addition in additions:

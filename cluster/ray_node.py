@@ -90,42 +90,6 @@ class NodeResources:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RayPorts:
-    """The fixed TCP ports of a Ray cluster; all others are chosen by the kernel.
-
-    Attributes:
-        dashboard: dashboard and job server of the head.
-        gcs: global control service of the head.
-        client: Ray client server of the head.
-        serve: Ray Serve's proxy on the head, once something is served.
-        agent: agent of the head; those of the workers listen on the ports after it.
-        autoscaler_metrics: metrics of the head's autoscaler monitor.
-        dashboard_metrics: metrics of the dashboard.
-    """
-
-    dashboard: int
-    gcs: int
-    client: int
-    serve: int
-    agent: int
-    autoscaler_metrics: int
-    dashboard_metrics: int
-
-    @classmethod
-    def of(cls, ports: Mapping[str, int]) -> "RayPorts":
-        """Return the ports from numbers by setting."""
-        return cls(
-            dashboard=ports["dashboardPort"],
-            gcs=ports["gcsPort"],
-            client=ports["rayClientPort"],
-            serve=ports["servePort"],
-            agent=ports["agentPort"],
-            autoscaler_metrics=ports["autoscalerMetricsPort"],
-            dashboard_metrics=ports["dashboardMetricsPort"],
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class NodeAddition:
     """A service's addition to Ray nodes, by which jobs find it.
 
@@ -147,7 +111,7 @@ def common_flags(
     index: int,
     runtime: Runtime,
     resources: pulumi.Input[NodeResources],
-    ports: RayPorts,
+    ports: Mapping[str, int],
 ) -> list[pulumi.Input[str]]:
     """Return the flags of `ray start` that head (index 0) and workers (from 1) share."""
     flags = machine_flags(service, index, runtime, resources, ports)
@@ -169,7 +133,7 @@ def machine_flags(
     index: int,
     runtime: Runtime,
     resources: pulumi.Input[NodeResources],
-    ports: RayPorts,
+    ports: Mapping[str, int],
 ) -> list[pulumi.Input[str]]:
     """Return the shared flags, except those for reaching and supervising a node."""
     return [
@@ -193,9 +157,9 @@ RESOURCE_FLAGS: tuple[Callable[[NodeResources], str], ...] = (
 )
 
 
-def agent_port(ports: RayPorts, index: int) -> int:
+def agent_port(ports: Mapping[str, int], index: int) -> int:
     """Return the port of a node's agent."""
-    return ports.agent + index
+    return ports["agentPort"] + index
 
 
 def shared_memory_mib(resources: NodeResources) -> int:
@@ -222,7 +186,7 @@ def volumes(additions: Sequence[NodeAddition]) -> list[Volume]:
 def environment(
     service: str,
     runtime: Runtime,
-    ports: RayPorts,
+    ports: Mapping[str, int],
     storage: Storage,
     additions: Sequence[NodeAddition],
 ) -> dict[str, pulumi.Input[str]]:
@@ -241,7 +205,7 @@ def environment(
         **PROCESS_GROUPS,
         STORAGE_URL: storage.url,
         SERVE_HOST: runtime.listen_address(HEAD),
-        SERVE_PORT: str(ports.serve),
+        SERVE_PORT: str(ports["servePort"]),
         SERVE_TOKEN_VARIABLE: runtime.file(service, SERVE_TOKEN_FILE),
         **stored.environment(storage, runtime.file(service, CREDENTIALS_FILE)),
     }

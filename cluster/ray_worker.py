@@ -11,7 +11,7 @@ from cluster.service import HealthCheck, Leave, Port, Service
 
 def worker(stack: Stack, index: int) -> Service:
     """Return worker `index` of a stack, whose other services have added to its nodes."""
-    runtime, ports, additions = stack.runtime, stack.ray_ports, stack.on_workers
+    runtime, ports, additions = stack.runtime, stack.settings.ports, stack.on_workers
     resources, name = stack.workers[index], service(index)
     elastic = index in stack.elastic
     # On an elastic machine it is started like any other: its resources are an Output.
@@ -23,10 +23,10 @@ def worker(stack: Stack, index: int) -> Service:
         known |= ray_start.JOINS_ONCE if elastic else {}
     node = index + 1  # after the head
     agent_port = ray_node.agent_port(ports, node)
-    head = runtime.address(ray_node.HEAD, ports.gcs)
+    head = runtime.address(ray_node.HEAD, ports["gcsPort"])
     address, own = runtime.node_address(0), runtime.node_address(node)
     if isinstance(address, pulumi.Output) or address:
-        head = join(address, f":{ports.gcs}")
+        head = join(address, f":{ports['gcsPort']}")
     return Service(
         name=name,
         program="ray",

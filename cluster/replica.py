@@ -5,7 +5,6 @@ Machines that end themselves take their object store with them; the copy stays.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pulumi
 from cluster import replicate
 from cluster.descriptor import Descriptor, Limit, PortSetting, Setting, Source, Stack
 from cluster.inputs import join
-from cluster.service import HealthCheck, Port, Runtime, Service
+from cluster.service import HealthCheck, Port, Service
 from cluster.storage import REGION, Storage
 
 SERVICE = "replica"
@@ -33,36 +32,17 @@ SETTINGS_FILE = "replica.json"  # a secret: it has keys
 STOP_SECONDS = 60
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicaArgs:
-    """Arguments of the replica.
-
-    Attributes:
-        runtime: where the service runs.
-        port: TCP port of its health.
-        storage: the results to copy.
-        settings: texts of the stack's settings that the descriptor names.
-    """
-
-    runtime: Runtime
-    port: int
-    storage: Storage
-    settings: Mapping[str, Any]
-
-
 class Replica(pulumi.ComponentResource):
     """The service that copies the results."""
 
-    def __init__(
-        self, name: str, args: ReplicaArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Replica", name, None, opts)
-        runtime, storage = args.runtime, args.storage
+        runtime, storage, port = stack.runtime, stack.storage, stack.port(PORT)
         known = pulumi.Output.all(
             listen=runtime.listen_address(SERVICE),
-            port=args.port,
+            port=port,
             source=source_of(storage),
-            target=_target(args.settings),
+            target=_target(stack.settings.of_services),
         )
         runtime.place(
             Service(
@@ -74,8 +54,8 @@ class Replica(pulumi.ComponentResource):
                 ],
                 files={MODULE_FILE: Path(replicate.__file__).read_text()},
                 secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
-                ports=[Port(number=args.port, setting=PORT)],
-                health=[HealthCheck(port=args.port, path="/health")],
+                ports=[Port(number=port, setting=PORT)],
+                health=[HealthCheck(port=port, path="/health")],
                 stop_seconds=STOP_SECONDS,
             ),
             # It ends before the store does: its last pass reads it.
@@ -111,13 +91,7 @@ def _target(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def declare(stack: Stack) -> None:
     """Declare the replica of a stack."""
-    args = ReplicaArgs(
-        runtime=stack.runtime,
-        port=stack.port(PORT),
-        storage=stack.storage,
-        settings=stack.settings.of_services,
-    )
-    Replica(SERVICE, args)
+    Replica(SERVICE, stack)
 
 
 def _key(setting: str, description: str) -> Setting:

@@ -4,8 +4,6 @@ Its users are in a separate database that is removed with the server: MLflow tak
 password only for a user that does not exist yet, so the generated one always applies.
 """
 
-from dataclasses import dataclass
-
 import pulumi
 
 from cluster import storage as stored
@@ -13,8 +11,7 @@ from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
 from cluster.secret import Secret
-from cluster.service import HealthCheck, Port, Runtime, Service, Volume
-from cluster.storage import Storage
+from cluster.service import HealthCheck, Port, Service, Volume
 from trainyard.access.variables import TRACKING_CREDENTIALS_FILE
 
 SERVICE = "mlflow"
@@ -34,21 +31,6 @@ ARTIFACTS = "mlflow"  # folder of the bucket
 AUTH_CACHE_SECONDS = 300
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrackingArgs:
-    """Arguments of the tracking server.
-
-    Attributes:
-        runtime: where it runs.
-        port: TCP port.
-        storage: where artifacts are kept.
-    """
-
-    runtime: Runtime
-    port: int
-    storage: Storage
-
-
 class Tracking(pulumi.ComponentResource):
     """The tracking server.
 
@@ -62,17 +44,15 @@ class Tracking(pulumi.ComponentResource):
     password: pulumi.Output[str]
     for_nodes: NodeAddition
 
-    def __init__(
-        self, name: str, args: TrackingArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Tracking", name, None, opts)
-        runtime, storage = args.runtime, args.storage
+        runtime, storage, port = stack.runtime, stack.storage, stack.port(PORT)
         child = pulumi.ResourceOptions(parent=self)
         drawn = Secret(f"{name}-{USER}", PASSWORD_BYTES, child)
         self.password = pulumi.Output.secret(drawn.value)
         session_key = Secret(f"{name}-session-key", SESSION_KEY_BYTES, child)
-        inside = runtime.address(SERVICE, args.port)
-        outside = runtime.public(SERVICE, args.port)
+        inside = runtime.address(SERVICE, port)
+        outside = runtime.public(SERVICE, port)
         credentials = runtime.file(SERVICE, CREDENTIALS_FILE)
         secrets: dict[str, pulumi.Input[str]] = {
             AUTH_FILE: self.password.apply(
@@ -93,7 +73,7 @@ class Tracking(pulumi.ComponentResource):
                     "server",
                     "--app-name=basic-auth",
                     join("--host=", runtime.listen_address(SERVICE)),
-                    f"--port={args.port}",
+                    f"--port={port}",
                     # SQLite has one writer at a time; a second process is 270 MB more.
                     "--workers=1",
                     f"--backend-store-uri=sqlite:///{runtime.volume(SERVICE, DATA)}/mlflow.db",
@@ -114,8 +94,8 @@ class Tracking(pulumi.ComponentResource):
                 },
                 secrets=secrets,
                 volumes=[DATA, USERS],
-                ports=[Port(number=args.port, setting=PORT, published=True)],
-                health=[HealthCheck(port=args.port, path="/health")],
+                ports=[Port(number=port, setting=PORT, published=True)],
+                health=[HealthCheck(port=port, path="/health")],
             ),
             child,
         )
@@ -174,8 +154,7 @@ def for_nodes(url: pulumi.Input[str], password: pulumi.Input[str]) -> NodeAdditi
 
 def declare(stack: Stack) -> None:
     """Declare the server of a stack."""
-    args = TrackingArgs(runtime=stack.runtime, port=stack.port(PORT), storage=stack.storage)
-    tracking = Tracking("tracking", args)
+    tracking = Tracking("tracking", stack)
     stack.additions.append(tracking.for_nodes)
     stack.outputs |= {ENDPOINT.url: tracking.url, ENDPOINT.login: tracking.password}
 

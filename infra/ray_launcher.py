@@ -65,7 +65,7 @@ class RayLauncher(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("trainyard:hosts:RayLauncher", name, None, opts)
-        ports = stack.ray_ports
+        ports = stack.settings.ports
         files = ray_node.secret_files(
             stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
         )
@@ -83,7 +83,7 @@ class RayLauncher(pulumi.ComponentResource):
         )
         self.dashboard_url, self.serve_url = (
             pulumi.Output.concat("http://", launched.runtime.public(ray_head.SERVICE, port))
-            for port in (ports.dashboard, ports.serve)
+            for port in (ports["dashboardPort"], ports["servePort"])
         )
         names = [ray_head.SERVICE, *workers(len(launched.machines))]
         self.nodes = pulumi.Output.from_input(
@@ -143,7 +143,7 @@ def cluster_file(
 
 def _start(index: int, launched: Launched, stack: Stack) -> pulumi.Output[str]:
     """Return the command that starts Ray on the head (index 0) or on each of the others (1)."""
-    runtime, ports = launched.runtime, stack.ray_ports
+    runtime, ports = launched.runtime, stack.settings.ports
     machine = launched.machines[index]
     environment = ray_node.environment(NODE, runtime, ports, stack.storage, stack.on_workers)
     # Workers are all started alike: they get the environment of the first.
@@ -159,7 +159,7 @@ def _start(index: int, launched: Launched, stack: Stack) -> pulumi.Output[str]:
         ]
     else:
         head = launched.machines[0].address
-        flags = ["start", join("--address=", head, f":{ports.gcs}"), *flags]
+        flags = ["start", join("--address=", head, f":{ports['gcsPort']}"), *flags]
     values = list(environment.values())
     return pulumi.Output.all(*values, *flags).apply(
         lambda known: _command(

@@ -64,7 +64,7 @@ class KubeRayCluster(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
-        runtime, ports = pods.runtime, stack.ray_ports
+        runtime, ports = pods.runtime, stack.settings.ports
         files = {ray_start.FILE: ray_start.text()}
         secrets = ray_node.secret_files(
             stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
@@ -73,7 +73,7 @@ class KubeRayCluster(pulumi.ComponentResource):
         manifest = kuberay.ray_cluster(spec)
         self.dashboard_url, self.serve_url = (
             pulumi.Output.from_input(f"http://{runtime.public(ray_node.HEAD, port)}")
-            for port in (ports.dashboard, ports.serve)
+            for port in (ports["dashboardPort"], ports["servePort"])
         )
         guard = runtime.guard(
             manifest, spec.token_secret, self.dashboard_url, pulumi.ResourceOptions(parent=self)
@@ -128,7 +128,7 @@ def specification(
         pulumi.RunError: KubeRay cannot do what the settings ask for.
     """
     runtime, defaults = pods.runtime, pods.runtime.args.defaults
-    ports = stack.ray_ports
+    ports = stack.settings.ports
     source = manifests.files_source(defaults, CLUSTER, [*files], [*secrets])
     start = ray_start.environment(runtime.file(ray_node.HEAD, ray_start.FILE))
     common = ray_node.environment(ray_node.HEAD, runtime, ports, stack.storage, stack.on_workers)

@@ -10,7 +10,6 @@ import pulumi
 
 from cluster import autoscaling, services
 from cluster.descriptor import Source, Stack
-from cluster.ray_node import RayPorts
 from infra import kubernetes_settings
 from infra.config import Settings
 from infra.target import services_for
@@ -54,7 +53,7 @@ def declare(settings: Settings, stack: str) -> Stack:
             uid=preflight.check(
                 cluster,
                 grows=autoscaling.grows(settings.workers),
-                gcs=RayPorts.of(settings.ports).gcs,
+                gcs=settings.ports["gcsPort"],
             ),
             defaults=manifests.ObjectDefaults(
                 prefix=stack,

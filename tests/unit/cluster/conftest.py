@@ -1,6 +1,6 @@
 """Components under Pulumi's mocks, on a runtime that only records its services."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +9,11 @@ import pulumi
 import pytest
 
 from cluster.descriptor import Stack
-from cluster.ray_node import NodeResources, RayPorts
+from cluster.ray_node import NodeResources
 from cluster.service import Service, Volume
+from cluster.storage import Storage
 
-SETTINGS_OF_PORTS = {
+PORTS = {
     "dashboardPort": 8265,
     "gcsPort": 6379,
     "rayClientPort": 10001,
@@ -20,13 +21,30 @@ SETTINGS_OF_PORTS = {
     "agentPort": 27365,
     "autoscalerMetricsPort": 27217,
     "dashboardMetricsPort": 27227,
+    "alertmanagerPort": 9093,
+    "grafanaPort": 3000,
+    "prometheusPort": 9090,
+    "replicaPort": 8766,
+    "trackingPort": 5000,
 }
-PORTS = RayPorts.of(SETTINGS_OF_PORTS)
+HEAD = NodeResources(cpus=0, gpus=0, memory_mib=1024, object_store_mib=128)
 
 
-def stack(runtime: Any, *, head: NodeResources, **changes: Any) -> Stack:
-    """Return a stack without services but Ray."""
-    settings: Any = SimpleNamespace(head=head, ports=SETTINGS_OF_PORTS)
+def stack(
+    runtime: Any,
+    storage: Storage | None = None,
+    of_services: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Stack:
+    """Return a stack without services but Ray.
+
+    Args:
+        runtime: where they run.
+        storage: where jobs keep their results; a folder by default.
+        of_services: values of the settings that services have.
+        **changes: other arguments of the stack.
+    """
+    settings: Any = SimpleNamespace(head=HEAD, ports=PORTS, of_services=of_services)
     values: dict[str, Any] = {
         "services": [],
         "python": "3.11",
@@ -35,7 +53,9 @@ def stack(runtime: Any, *, head: NodeResources, **changes: Any) -> Stack:
         "token": "canary",
         "serve_token": "canary-serve",
     }
-    return Stack(runtime=runtime, settings=settings, **values | changes)
+    made = Stack(runtime=runtime, settings=settings, **values | changes)
+    made.storage = storage or made.storage
+    return made
 
 
 @dataclass

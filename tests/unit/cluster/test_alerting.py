@@ -1,6 +1,5 @@
 """When an alert fires, and Alertmanager's configuration."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,18 +8,26 @@ import pytest
 import yaml
 
 from cluster import alerting
-from cluster.alerting import Alerting, AlertingArgs
-from tests import promtools
+from cluster.alerting import Alerting
+from tests import promtools, ran
+from tests.unit.cluster.conftest import stack
 
 HOOK = "https://chat.example/hooks/canary"
-WELL = {f'ray_node_cpu_utilization{{instance="{node}"}}': "5x120" for node in "abc"}
+
+
+def _of(figure: str, node: str = "b") -> str:
+    return f'ray_node_{figure}{{instance="{node}"}}'
+
+
+WELL = {_of("cpu_utilization", node): "5x120" for node in "abc"}
+LOST = _of("manager_unexpected_worker_failure_total")
 
 
 def test_the_webhook_is_a_secret(runtime: Any, deploy: Callable[..., Any]) -> None:  # F35
-    args = AlertingArgs(runtime=runtime, port=9093, webhook=HOOK)
+    made = stack(runtime, of_services={alerting.WEBHOOK: HOOK})
 
     def program() -> Any:
-        declared = Alerting("alerting", args)
+        declared = Alerting("alerting", made)
         return [declared.url, dict(runtime.placed["alertmanager"].secrets)]
 
     url, secrets = deploy(program)
@@ -36,13 +43,7 @@ def test_the_webhook_is_a_secret(runtime: Any, deploy: Callable[..., Any]) -> No
 def test_alertmanager_accepts_its_configuration(tmp_path: Path) -> None:
     config = tmp_path / "alertmanager.yml"
     config.write_text(alerting.configuration(HOOK))
-    done = subprocess.run(
-        [promtools.find("amtool"), "check-config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran.output([promtools.find("amtool"), "check-config", config])
 
 
 @promtools.needs("promtool")
@@ -52,44 +53,14 @@ def test_alertmanager_accepts_its_configuration(tmp_path: Path) -> None:
         (WELL, 60, []),
         ({}, 5, ["RayHeadDown"]),
         # A node's figures end with it.
-        ({**WELL, 'ray_node_cpu_utilization{instance="c"}': "5x9 stale"}, 10, []),
-        ({**WELL, 'ray_node_cpu_utilization{instance="c"}': "5x9 stale"}, 11, ["RayNodeDown"]),
-        (
-            {
-                **WELL,
-                'ray_node_manager_unexpected_worker_failure_total{instance="a"}': "_x4 1x60",
-            },
-            6,
-            ["RayWorkerProcessLost"],
-        ),
-        (
-            {
-                **WELL,
-                'ray_node_manager_unexpected_worker_failure_total{instance="a"}': "0x4 1x60",
-            },
-            20,
-            [],
-        ),
-        (
-            {
-                **WELL,
-                'ray_node_disk_free{instance="b"}': "9x60",
-                'ray_node_disk_usage{instance="b"}': "91x60",
-            },
-            6,
-            ["DiskAlmostFull"],
-        ),
-        (
-            {
-                **WELL,
-                'ray_node_mem_used{instance="b"}': "96x60",
-                'ray_node_mem_total{instance="b"}': "100x60",
-            },
-            6,
-            ["MemoryAlmostFull"],
-        ),
-        ({**WELL, 'ray_node_gpus_utilization{instance="a"}': "1x130"}, 119, ["GpusIdle"]),
-        ({**WELL, 'ray_node_gpus_utilization{instance="a"}': "80 1x130"}, 59, []),
+        ({**WELL, _of("cpu_utilization", "c"): "5x9 stale"}, 10, []),
+        ({**WELL, _of("cpu_utilization", "c"): "5x9 stale"}, 11, ["RayNodeDown"]),
+        ({**WELL, LOST: "_x4 1x60"}, 6, ["RayWorkerProcessLost"]),
+        ({**WELL, LOST: "0x4 1x60"}, 20, []),
+        ({**WELL, _of("disk_free"): "9x60", _of("disk_usage"): "91x60"}, 6, ["DiskAlmostFull"]),
+        ({**WELL, _of("mem_used"): "96x60", _of("mem_total"): "100x60"}, 6, ["MemoryAlmostFull"]),
+        ({**WELL, _of("gpus_utilization"): "1x130"}, 119, ["GpusIdle"]),
+        ({**WELL, _of("gpus_utilization"): "80 1x130"}, 59, []),
     ],
 )
 def test_an_alert_fires_when_it_should(
@@ -115,11 +86,4 @@ def test_an_alert_fires_when_it_should(
         ],
     }
     (tmp_path / "test.yml").write_text(yaml.safe_dump(test))
-    done = subprocess.run(
-        [promtools.find("promtool"), "test", "rules", "test.yml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran.output([promtools.find("promtool"), "test", "rules", "test.yml"], cwd=tmp_path)

@@ -24,13 +24,12 @@ from cluster.store_kind import StoreKind
 from tests.unit.cluster.conftest import stack
 
 Deploy = Callable[[Callable[[], Any]], Any]
-HEAD = NodeResources(cpus=0, gpus=0, memory_mib=1024, object_store_mib=128)
 ROOT = {"endpoint": "127.0.0.1:9", "rootUser": "root", "rootPassword": "valid"}
 WORKER = NodeResources(cpus=2, gpus=1, memory_mib=2048, object_store_mib=256)
 
 
 def _cluster(runtime: Any, **changes: Any) -> RayCluster:
-    return RayCluster("ray", stack(runtime, head=HEAD, **{"workers": [WORKER, WORKER]} | changes))
+    return RayCluster("ray", stack(runtime, **{"workers": [WORKER, WORKER]} | changes))
 
 
 def test_a_cluster_is_a_head_and_its_workers(runtime: Any, deploy: Deploy, recorded: Any) -> None:

@@ -7,7 +7,6 @@ import socket
 import struct
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +18,7 @@ import pytest
 from cluster import gateway
 from cluster.gateway import Gateway, GatewayArgs, Route
 from tests.ports import free_ports
+from tests.waiting import wait_for
 
 Deploy = Callable[[Callable[[], Any]], Any]
 DASHBOARD = Route(service="ray-head", port=8265, setting="dashboardPort")
@@ -261,7 +261,8 @@ def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., 
                 ["haproxy", "-f", str(file)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
         )
-        _wait_for(lambda: processes[-1].poll() is not None or _healthy(health))
+        ended = processes[-1].poll
+        wait_for("HAProxy", lambda: ended() is not None or _healthy(health), DEADLINE_SECONDS)
         assert processes[-1].poll() is None, (tmp_path / "log").read_text()
         return ports
 
@@ -270,14 +271,6 @@ def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., 
         process.kill()
         process.wait()
     log.close()
-
-
-def _wait_for(check: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not check():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {DEADLINE_SECONDS} s")
-        time.sleep(0.02)
 
 
 def _healthy(port: int) -> bool:
@@ -375,14 +368,7 @@ def test_one_address_has_so_many_connections_and_no_more(
             _get(first, "secret")
         assert _get(first, "secret", source="127.0.0.2")[0] == 200
         held.pop().close()
-        _wait_for(lambda: _lets_in(second))
-
-
-def _lets_in(port: int) -> bool:
-    try:
-        return _get(port, "secret")[0] == 200
-    except ConnectionError:
-        return False
+        wait_for("room", lambda: _get(second, "secret")[0] == 200, DEADLINE_SECONDS)
 
 
 def test_no_route_takes_the_others_connections(runtime: Any) -> None:
@@ -415,6 +401,6 @@ def test_a_service_is_found_again_at_its_new_address(  # F31
     (port,) = start(f"service.test:{inner}")
     assert _said(port) == ""  # it starts without it, and does not wait
     names.addresses["service.test"] = "127.0.0.1"
-    _wait_for(lambda: _said(port) == "127.0.0.1")
+    wait_for("it", lambda: _said(port) == "127.0.0.1", DEADLINE_SECONDS)
     names.addresses["service.test"] = "127.0.0.3"
-    _wait_for(lambda: _said(port) == "127.0.0.3")
+    wait_for("it elsewhere", lambda: _said(port) == "127.0.0.3", DEADLINE_SECONDS)

@@ -8,30 +8,23 @@ import pytest
 import yaml
 
 from cluster import grafana, monitoring, ray_head
-from cluster.grafana import Grafana, GrafanaArgs
-from cluster.ray_node import NodeAddition, NodeResources
-from tests.unit.cluster.conftest import stack
+from cluster.descriptor import Stack
+from cluster.grafana import Grafana
+from cluster.ray_node import NodeAddition
+from tests.unit.cluster.conftest import HEAD, stack
 
 Deploy = Callable[[Callable[[], Any]], Any]
 
 
-def _args(runtime: Any, **changes: Any) -> GrafanaArgs:
-    values: dict[str, Any] = {
-        "runtime": runtime,
-        "port": 3000,
-        "prometheus": "http://prometheus.internal:9090",
-        "public_url": "http://host.example:3000",
-        "ray_dashboard_url": "http://host.example:8265",
-        "of_store": True,
-        "anonymous": False,
-    }
-    return GrafanaArgs(**(values | changes))
+def _stack(runtime: Any, *, anonymous: bool = False) -> Stack:
+    url, shown = "http://prometheus.internal:9090", {grafana.ANONYMOUS: anonymous}
+    return stack(runtime, of_services=shown, prometheus=url)
 
 
 @pytest.fixture
 def placed(runtime: Any, deploy: Deploy) -> Any:
     """Grafana as it is placed on the runtime."""
-    deploy(lambda: Grafana("grafana", _args(runtime)).url)
+    deploy(lambda: Grafana("grafana", _stack(runtime)).url)
     return runtime.placed["grafana"]
 
 
@@ -41,7 +34,7 @@ def test_the_password_is_generated_and_read_from_a_file(  # F35 F37
     declared: list[Grafana] = []
 
     def program() -> Any:
-        declared.append(Grafana("grafana", _args(runtime)))
+        declared.append(Grafana("grafana", _stack(runtime)))
         secrets = runtime.placed["grafana"].secrets
         return {"password": declared[0].password, "file": secrets["admin-password"]}
 
@@ -58,8 +51,10 @@ def test_the_password_is_generated_and_read_from_a_file(  # F35 F37
 
 
 def test_strangers_see_nothing_unless_asked_for_and_then_only_look(runtime: Any) -> None:  # F37
-    off = grafana.environment(_args(runtime))
-    on = grafana.environment(_args(runtime, anonymous=True))
+    off, on = (
+        grafana.environment(_stack(runtime, anonymous=anonymous), "http://host.example:3000")
+        for anonymous in (False, True)
+    )
     assert off["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
     assert on["GF_AUTH_ANONYMOUS_ENABLED"] == "true"
     assert {key for key in on if on[key] != off[key]} == {"GF_AUTH_ANONYMOUS_ENABLED"}
@@ -141,11 +136,10 @@ def test_users_reach_it_and_its_health_is_checked(placed: Any) -> None:
 @pytest.fixture
 def head(runtime: Any, deploy: Deploy) -> Callable[..., Any]:
     """Place a head with or without Grafana."""
-    node = NodeResources(cpus=0, gpus=0, memory_mib=1024, object_store_mib=128)
 
     def place(*additions: NodeAddition) -> Any:
         found: list[Any] = []
-        made = stack(runtime, head=node, workers=[node], additions=[*additions])
+        made = stack(runtime, workers=[HEAD], additions=[*additions])
         deploy(lambda: found.append(ray_head.head(made)))
         return found[0]
 

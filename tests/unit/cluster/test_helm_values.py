@@ -12,37 +12,13 @@ from tests.unit.cluster.test_kuberay import FIXED, FULL, GPU, SPEC
 
 # Of chart ray-cluster 1.7.0, what its templates read; None stands for whatever Kubernetes takes.
 IMAGE = {"repository": None, "tag": None, "pullPolicy": None}
-POD = dict.fromkeys(
-    [
-        "affinity",
-        "annotations",
-        "args",
-        "command",
-        "containerEnv",
-        "dnsConfig",
-        "envFrom",
-        "initContainers",
-        "labels",
-        "lifecycle",
-        "nodeSelector",
-        "podSecurityContext",
-        "ports",
-        "priority",
-        "priorityClassName",
-        "rayStartParams",
-        "resourceClaims",
-        "resources",
-        "restartPolicy",
-        "runtimeClassName",
-        "securityContext",
-        "serviceAccountName",
-        "sidecarContainers",
-        "tolerations",
-        "topologySpreadConstraints",
-        "volumeMounts",
-        "volumes",
-    ]
-)
+FIELDS = """
+affinity annotations args command containerEnv dnsConfig envFrom initContainers labels lifecycle
+nodeSelector podSecurityContext ports priority priorityClassName rayStartParams resourceClaims
+resources restartPolicy runtimeClassName securityContext serviceAccountName sidecarContainers
+tolerations topologySpreadConstraints volumeMounts volumes
+"""
+POD = dict.fromkeys(FIELDS.split())
 POD |= {"image": IMAGE}
 HEAD = POD | dict.fromkeys(("rayVersion", "enableInTreeAutoscaling", "headService"))
 HEAD |= {"autoscalerOptions": None}

@@ -15,20 +15,7 @@ from typing import Any
 import pytest
 
 from cluster import idle_watch, replicate
-from cluster.idle_watch import (
-    HEAD_SECONDS,
-    REVIVED_SECONDS,
-    Bounds,
-    Joining,
-    Ray,
-    Rules,
-    State,
-    Watch,
-    Work,
-    decide,
-    keep,
-    verdict,
-)
+from cluster.idle_watch import Bounds, Ray, Rules, State, Watch, Work, decide, keep, verdict
 from cluster.replicate import Folder
 
 RULES = Rules(idle_seconds=600, deadline=100_000)
@@ -56,11 +43,11 @@ def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
     # The others' machines first: they ask the head's.
     assert verdict(ended, 1616, RULES)["end"] is True
     assert verdict(ended, 1616, RULES)["end_head"] is False
-    assert verdict(ended, 1615 + HEAD_SECONDS, RULES)["end_head"] is True
+    assert verdict(ended, 1615 + idle_watch.HEAD_SECONDS, RULES)["end_head"] is True
     # Some have ended by then: the decision stands.
     assert looks(ended, (1700, BUSY)).ending == 1615
     # Their timers' key was revoked, say, and somebody works there the next morning.
-    later = 1616 + REVIVED_SECONDS
+    later = 1616 + idle_watch.REVIVED_SECONDS
     assert looks(ended, (later, ())).ending == 1615
     assert looks(ended, (later, BUSY)).ends_at(RULES) == 0
 
@@ -225,10 +212,10 @@ def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard
         dashboard.says["/api/v0/nodes"] = {"data": {"result": {"result": [{}] * count}}}
 
     ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
-    joining = Joining(ray, 2, time.time() + 60)
+    joining = idle_watch.Joining(ray, 2, time.time() + 60)
     alive(1)  # the second machine still installs
     assert joining() == ["1 of 2 nodes have joined"]
-    assert Joining(ray, 2, time.time())() == []  # and did for too long
+    assert idle_watch.Joining(ray, 2, time.time())() == []  # and did for too long
     alive(2)
     assert joining() == []
     alive(1)  # a node that dies keeps no machine

@@ -180,10 +180,10 @@ def test_the_autoscaler_looks_before_the_operator_has_made_an_ended_pod_anew() -
 
 def test_the_autoscaler_is_told_of_ports_that_are_not_kuberays() -> None:
     options = _cluster(FULL)["autoscalerOptions"]
-    port = {"name": "AUTOSCALER_METRIC_PORT", "value": str(FULL.ports.autoscaler_metrics)}
+    port = {"name": "AUTOSCALER_METRIC_PORT", "value": str(FULL.ports["autoscalerMetricsPort"])}
     assert port in options["env"]
     assert "args" not in options  # which KubeRay 1.6 does not know
-    other = _cluster(replace(FULL, ports=replace(PORTS, gcs=6400)))["autoscalerOptions"]
+    other = _cluster(replace(FULL, ports=PORTS | {"gcsPort": 6400}))["autoscalerOptions"]
     command = "$KUBERAY_GEN_AUTOSCALER_START_CMD --gcs-address=127.0.0.1:"
     assert other["args"] == [f"{command}6400"]
 
@@ -258,7 +258,7 @@ def test_the_same_settings_give_the_same_text() -> None:
 
 
 def test_the_service_of_the_head_has_the_ports_of_the_stack() -> None:
-    spec = replace(SPEC, ports=replace(PORTS, dashboard=9265))
+    spec = replace(SPEC, ports=PORTS | {"dashboardPort": 9265})
     ports = {each["name"]: each["containerPort"] for each in _containers(spec)[0]["ports"]}
     assert ports["dashboard"] == 9265
     assert _cluster(spec)["headGroupSpec"]["rayStartParams"]["dashboard-port"] == "9265"

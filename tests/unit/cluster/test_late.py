@@ -1,7 +1,8 @@
 """Imports of providers at their first call, in threads of one process."""
 
-import subprocess
 import sys
+
+from tests import ran
 
 # A switch of threads after each few steps shows a rare error within three starts.
 PROGRAM = """
@@ -25,7 +26,4 @@ assert found == ["", "", ""], found
 
 def test_providers_that_are_first_called_at_once_import_what_they_need() -> None:
     for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
+        ran.output([sys.executable, "-c", PROGRAM])

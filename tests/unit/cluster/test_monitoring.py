@@ -1,7 +1,6 @@
 """Prometheus' targets, and its tokens for them."""
 
 import dataclasses
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ import pytest
 import yaml
 
 from cluster import alerting, minio_store, monitoring, versitygw_store
-from cluster.monitoring import Monitoring, MonitoringArgs
+from cluster.monitoring import Monitoring
 from cluster.storage import Storage
-from tests import promtools
+from tests import promtools, ran
+from tests.unit.cluster.conftest import stack
 
 Deploy = Callable[[Callable[[], Any]], Any]
 FOLDER = Storage(url="file:///srv/results")
@@ -27,21 +27,9 @@ STORE = Storage(
 )
 
 
-def _args(runtime: Any, storage: Storage) -> MonitoringArgs:
-    return MonitoringArgs(
-        runtime=runtime,
-        port=9090,
-        dashboard_port=8265,
-        ray_token="canary",
-        storage=storage,
-        alertmanager="alertmanager:9093",
-        nodes=3,
-    )
-
-
 def test_prometheus_reads_its_tokens_from_files(runtime: Any, deploy: Deploy) -> None:  # F35
     def program() -> Any:
-        declared = Monitoring("monitoring", _args(runtime, STORE))
+        declared = Monitoring("monitoring", stack(runtime, STORE))
         files = runtime.placed["prometheus"].secrets
         return {"url": declared.url, "internal": declared.internal_url, "files": files}
 
@@ -76,7 +64,7 @@ def test_without_figures_of_a_store_prometheus_scrapes_ray_only(
     runtime: Any, deploy: Deploy, metrics: dict[str, str]
 ) -> None:
     storage = dataclasses.replace(STORE, metrics=metrics, metrics_token="")
-    deploy(lambda: Monitoring("monitoring", _args(runtime, storage)).url)
+    deploy(lambda: Monitoring("monitoring", stack(runtime, storage)).url)
     placed = runtime.placed["prometheus"]
     jobs = yaml.safe_load(placed.files["prometheus.yml"])["scrape_configs"]
     assert [job["job_name"] for job in jobs] == ["ray"]
@@ -84,7 +72,7 @@ def test_without_figures_of_a_store_prometheus_scrapes_ray_only(
 
 
 def test_what_could_change_or_end_prometheus_stays_off(runtime: Any, deploy: Deploy) -> None:  # F37
-    deploy(lambda: Monitoring("monitoring", _args(runtime, STORE)).url)
+    deploy(lambda: Monitoring("monitoring", stack(runtime, STORE)).url)
     flags = [argument.partition("=")[0] for argument in runtime.placed["prometheus"].arguments]
     assert flags == [
         "--config.file",
@@ -106,15 +94,9 @@ def test_prometheus_accepts_its_configuration(
     config.write_text(
         yaml.safe_dump(
             monitoring.configuration(
-                _args(runtime, storage), "head:8265", str(storage.internal), "alertmanager:9093"
+                runtime, storage.metrics, "head:8265", str(storage.internal), "alertmanager:9093"
             )
         )
     )
     (tmp_path / monitoring.RULES_FILE).write_text(alerting.rules(3))
-    done = subprocess.run(
-        [promtools.find("promtool"), "check", "config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran.output([promtools.find("promtool"), "check", "config", config])

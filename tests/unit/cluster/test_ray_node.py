@@ -5,20 +5,12 @@ from typing import Any
 import pytest
 
 from cluster import ray_node, tracking
-from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster.ray_node import NodeAddition, NodeResources
 from cluster.storage import Storage
+from tests.unit.cluster.conftest import PORTS
 
 NODE = NodeResources(
     cpus=2, gpus=0.5, memory_mib=1024, object_store_mib=100, resources={"tpu": 4, "a": 1}
-)
-PORTS = RayPorts(
-    dashboard=8265,
-    gcs=6379,
-    client=10001,
-    serve=8000,
-    agent=27365,
-    autoscaler_metrics=1,
-    dashboard_metrics=2,
 )
 STORE = Storage(
     url="s3://ray",

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,29 +44,43 @@ os._exit(0)
 LARGEST_COPY = 2**20  # bytes
 
 
+Start = Callable[..., subprocess.Popen[str]]
+
+
 @pytest.fixture
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    quick, waits = re.subn(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", ray_start.text())
-    assert waits == 4
-    (tmp_path / ray_start.FILE).write_text(quick)
-    raylet = tmp_path / ray_start.RAYLET
-    shutil.copy(shutil.which("sleep") or "sleep", raylet)
-    process = subprocess.Popen(
-        [sys.executable, "-c", START, raylet, request.param],
-        env=os.environ | ray_start.environment(str(tmp_path / ray_start.FILE)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    yield process
-    with contextlib.suppress(ProcessLookupError):  # it has ended, and all that it started
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a node; `word` says whether it collects its raylet, `more` is added to the hook."""
+    processes = []
+
+    def run(word: str, more: str = "", **variables: str) -> subprocess.Popen[str]:
+        fixed = ray_start.text()
+        quick, waits = re.subn(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", fixed)
+        assert waits == 4
+        (tmp_path / ray_start.FILE).write_text(quick + more)
+        raylet = tmp_path / ray_start.RAYLET
+        shutil.copy(shutil.which("sleep") or "sleep", raylet)
+        hook = ray_start.environment(str(tmp_path / ray_start.FILE))
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, raylet, word],
+            env=os.environ | hook | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        processes.append(process)
+        return process
+
+    yield run
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and all that it started
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
-@pytest.mark.parametrize("node", ["collects", "is busy"], indirect=True)
-def test_a_node_ends_with_its_raylet(node: subprocess.Popen[str]) -> None:  # F25
+@pytest.mark.parametrize("word", ["collects", "is busy"])
+def test_a_node_ends_with_its_raylet(start: Start, word: str) -> None:  # F25
+    node = start(word)
     assert node.stdout is not None
     pid, left = node.stdout.readline().split(maxsplit=1)
     assert left.strip() == "[]"  # jobs have neither variable
@@ -84,23 +99,9 @@ def _session(_words):
 """
 
 
-def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path: Path) -> None:
+def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path: Path, start: Start) -> None:
     session = tmp_path / "session"
-    quick = re.sub(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", ray_start.text())
-    (tmp_path / ray_start.FILE).write_text(quick + COMES.format(session=str(session)))
-    raylet = tmp_path / ray_start.RAYLET
-    shutil.copy(shutil.which("sleep") or "sleep", raylet)
-    hook = ray_start.environment(str(tmp_path / ray_start.FILE)) | ray_start.JOINS_ONCE
-
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", START, raylet, "collects"],
-            env=os.environ | hook,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    comes = partial(start, "collects", COMES.format(session=str(session)), **ray_start.JOINS_ONCE)
 
     def join(name: str) -> None:
         """As Ray does for a node: a folder of the head's session, and a link to it."""
@@ -108,29 +109,22 @@ def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path: Path) -> N
         (tmp_path / ray_start.LATEST).unlink(missing_ok=True)
         (tmp_path / ray_start.LATEST).symlink_to(name)
 
-    started = []
-    try:
-        session.write_text("session_1")
-        join("session_1")
-        started.append(first := start())
-        assert first.stdout is not None
-        pid = int(first.stdout.readline().split()[0])
-        joined = tmp_path / ray_start.JOINED
-        wait_for("a note", lambda: joined.exists() and joined.read_text() == "session_1", 20)
-        os.kill(pid, signal.SIGTERM)  # drained, or crashed
-        assert first.wait(30) == 1
-        started.append(second := start())
-        assert second.stderr is not None
-        assert "The head has let this node go" in second.stderr.readline()
-        assert second.poll() is None
-        session.write_text("session_2")  # the head was restarted
-        assert second.stdout is not None
-        assert second.stdout.readline().strip().endswith("[]")
-    finally:
-        for process in started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    session.write_text("session_1")
+    join("session_1")
+    first = comes()
+    assert first.stdout is not None
+    pid = int(first.stdout.readline().split()[0])
+    joined = tmp_path / ray_start.JOINED
+    wait_for("a note", lambda: joined.exists() and joined.read_text() == "session_1", 20)
+    os.kill(pid, signal.SIGTERM)  # drained, or crashed
+    assert first.wait(30) == 1
+    second = comes()
+    assert second.stderr is not None
+    assert "The head has let this node go" in second.stderr.readline()
+    assert second.poll() is None
+    session.write_text("session_2")  # the head was restarted
+    assert second.stdout is not None
+    assert second.stdout.readline().strip().endswith("[]")
 
 
 def test_a_head_that_does_not_answer_has_no_session() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pulumi
 import pytest
 
-from cluster.replica import Replica, ReplicaArgs
+from cluster.replica import Replica
 from cluster.storage import Storage
+from tests.unit.cluster.conftest import stack
 
 Deploy = Callable[[Callable[[], Any]], Any]
 TARGET = {
@@ -22,10 +23,8 @@ STORE = {"internal": "store.internal:9000", "bucket": "ray", "access_key": "c", 
 
 
 def placed(runtime: Any, deploy: Deploy, storage: Storage, to: dict[str, str]) -> dict[str, Any]:
-    args = ReplicaArgs(runtime=runtime, port=8766, storage=storage, settings=to)
-
     def program() -> Any:
-        Replica("replica", args)
+        Replica("replica", stack(runtime, storage, to))
         return [runtime.placed["replica"].secrets["replica.json"]]
 
     (told,) = deploy(program)
@@ -73,8 +72,7 @@ def test_it_ends_before_the_store(
     def program() -> Any:
         made.append(pulumi.ComponentResource("test:store:Store", "store"))
         storage = Storage(url="s3://ray", **STORE, needs=made)
-        args = ReplicaArgs(runtime=runtime, port=8766, storage=storage, settings=TARGET)
-        Replica("replica", args)
+        Replica("replica", stack(runtime, storage, TARGET))
         return []
 
     deploy(program)

@@ -12,13 +12,7 @@ from minio.error import MinioAdminException, S3Error
 from urllib3.exceptions import ProtocolError
 
 from cluster import minio_calls, s3_calls, versitygw_calls
-from trainyard.access.ssh import (
-    HostKeyError,
-    LoginRefusedError,
-    NoKeyError,
-    SshError,
-    UnreachableError,
-)
+from trainyard.access import ssh
 
 PROPS = {
     "endpoint": "127.0.0.1:9",
@@ -57,15 +51,15 @@ def _here(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, made: 
 @pytest.mark.parametrize(
     ("error", "gone"),
     [
-        (UnreachableError, True),
-        (HostKeyError, True),
-        (LoginRefusedError, False),
-        (NoKeyError, False),
+        (ssh.UnreachableError, True),
+        (ssh.HostKeyError, True),
+        (ssh.LoginRefusedError, False),
+        (ssh.NoKeyError, False),
     ],
 )
 def test_a_machine_that_is_gone_has_nothing(
     look: Callable[..., bool],
-    error: type[SshError],
+    error: type[ssh.SshError],
     gone: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from cluster import tracking
 from cluster.storage import Storage
-from cluster.tracking import Tracking, TrackingArgs
+from cluster.tracking import Tracking
+from tests.unit.cluster.conftest import stack
 
 Deploy = Callable[[Callable[[], Any]], Any]
 STORE = Storage(
@@ -26,10 +27,8 @@ def place(runtime: Any, deploy: Deploy) -> Callable[[Storage], tuple[Any, Any]]:
     """Place a server; the service with its secrets known, and the component's outputs."""
 
     def place(storage: Storage) -> tuple[Any, Any]:
-        args = TrackingArgs(runtime=runtime, port=5000, storage=storage)
-
         def program() -> Any:
-            made = Tracking("tracking", args)
+            made = Tracking("tracking", stack(runtime, storage))
             service = runtime.placed["mlflow"]
             (of_jobs,) = made.for_nodes.secrets.values()
             return [dict(service.secrets), made.url, made.password, of_jobs]
