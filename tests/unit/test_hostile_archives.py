@@ -47,110 +47,65 @@ def no_large_file() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def add(tar: tarfile.TarFile, name: str, content: bytes = b"", **fields: object) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size = len(content)
+def entry(
+    name: str, content: bytes = b"", form: int = tarfile.PAX_FORMAT, **fields: object
+) -> bytes:
+    """An entry of a tar, with its content; `fields` are those of its header."""
+    header = tarfile.TarInfo(name)
+    header.size = len(content)
     for key, value in fields.items():
-        setattr(entry, key, value)
-    tar.addfile(entry, io.BytesIO(content))
+        setattr(header, key, value)
+    return header.tobuf(form) + content + bytes(-len(content) % tarfile.BLOCKSIZE)
 
 
-def link_beyond_path_max(tar: tarfile.TarFile, outside: Path) -> None:
+def link(name: str, target: object) -> bytes:
+    return entry(name, type=tarfile.SYMTYPE, linkname=str(target))
+
+
+def link_beyond_path_max(outside: Path) -> bytes:
     """Leads outside where a path of links is too long to be resolved (CVE-2025-4517)."""
-    steps, path = "abcdefghijklmnop", ""
+    steps, path, made = "abcdefghijklmnop", "", b""
     for step in steps:
-        add(tar, f"{path}{LONG}", type=tarfile.DIRTYPE, mode=0o755)
-        add(tar, f"{path}{step}", type=tarfile.SYMTYPE, linkname=LONG)
+        made += entry(f"{path}{LONG}", type=tarfile.DIRTYPE, mode=0o755)
+        made += link(f"{path}{step}", LONG)
         path += f"{LONG}/"
     long = "/".join(steps) + "/" + "l" * 254
-    add(tar, long, type=tarfile.SYMTYPE, linkname="../" * len(steps))
     # Most readers unpack two levels below the folder of this test.
-    add(tar, "x", type=tarfile.SYMTYPE, linkname=f"{long}/../../{outside.name}")
-    add(tar, f"x/training/{CANARY}", CONTENT)
+    made += link(long, "../" * len(steps)) + link("x", f"{long}/../../{outside.name}")
+    return made + entry(f"x/training/{CANARY}", CONTENT)
 
 
-def symbolic_link(tar: tarfile.TarFile, outside: Path) -> None:
-    add(tar, "x", type=tarfile.SYMTYPE, linkname=str(outside))
-    add(tar, f"x/training/{CANARY}", CONTENT)
-
-
-def hard_link(tar: tarfile.TarFile, outside: Path) -> None:
-    add(tar, f"training/{CANARY}", type=tarfile.LNKTYPE, linkname=str(outside / "secret.jpg"))
-
-
-def absolute(tar: tarfile.TarFile, outside: Path) -> None:
-    add(tar, f"{outside}/training/{CANARY}", CONTENT)
-
-
-def climbing(tar: tarfile.TarFile, _: Path) -> None:
-    add(tar, f"training/../../../training/{CANARY}", CONTENT)
-
-
-def device(tar: tarfile.TarFile, _: Path) -> None:
-    add(tar, f"training/{CANARY}", type=tarfile.CHRTYPE, devmajor=1, devminor=3)
-
-
-def pipe(tar: tarfile.TarFile, _: Path) -> None:
-    add(tar, f"training/{CANARY}", type=tarfile.FIFOTYPE)
-
-
-def no_text(tar: tarfile.TarFile, _: Path) -> None:
-    add(tar, "x", pax_headers={"path": f"training/0_\0{CANARY}"})
-
-
-def large_header(tar: tarfile.TarFile, _: Path) -> None:
-    add(tar, "x", CONTENT, pax_headers={"path": f"training/{'x' * 300_000}{CANARY}"})
-
-
-def many_headers(tar: tarfile.TarFile, _: Path) -> None:
-    """Python reads each within the one before."""
-    header = tarfile.TarInfo.create_pax_global_header({"comment": ""})
-    tar.fileobj.write(header * 2000)
-    add(tar, f"training/{CANARY}", CONTENT)
-
-
-def bomb(tar: tarfile.TarFile, _: Path) -> None:
-    add(tar, f"training/{CANARY}", CONTENT + bytes(BOMB_BYTES))
-
-
-def declared(tar: tarfile.TarFile, _: Path) -> None:
-    entry = tarfile.TarInfo(f"training/{CANARY}")
-    entry.size = 2**40  # and nothing follows
-    tar.fileobj.write(entry.tobuf(tarfile.GNU_FORMAT))
-
-
-def backwards(tar: tarfile.TarFile, _: Path) -> None:
-    """Makes Python before 3.13.6 read it for ever (CVE-2025-8194)."""
-    entry = tarfile.TarInfo(f"training/{CANARY}")
-    entry.size = -1024
-    tar.fileobj.write(entry.tobuf(tarfile.GNU_FORMAT))
-
-
-def backwards_by_an_extended_header(tar: tarfile.TarFile, _: Path) -> None:
-    add(tar, f"training/{CANARY}", pax_headers={"size": "-1024"})
-
-
-def whole(_: tarfile.TarFile, __: Path) -> None:
-    """Ends as it should."""
-
-
-KINDS = {
-    each.__name__: (each, lambda content: content)
-    for each in (
-        *(link_beyond_path_max, symbolic_link, hard_link, absolute, climbing, device, pipe),
-        *(
-            no_text,
-            large_header,
-            many_headers,
-            declared,
-            backwards,
-            backwards_by_an_extended_header,
-        ),
-    )
-} | {
-    "bomb": (bomb, gzip.compress),
-    "compressed, cut off": (whole, lambda content: gzip.compress(content)[:-100]),
-    "cut off": (whole, lambda content: content[: -tarfile.RECORDSIZE]),
+IMAGE = f"training/{CANARY}"
+GNU = tarfile.GNU_FORMAT
+ENDS: dict[str, Callable[[Path], bytes]] = {
+    "a link beyond PATH_MAX": link_beyond_path_max,
+    "a symbolic link": lambda outside: link("x", outside) + entry(f"x/{IMAGE}", CONTENT),
+    "a hard link": lambda outside: entry(
+        IMAGE, type=tarfile.LNKTYPE, linkname=f"{outside}/secret.jpg"
+    ),
+    "an absolute name": lambda outside: entry(f"{outside}/{IMAGE}", CONTENT),
+    "a climbing name": lambda _: entry(f"training/../../../{IMAGE}", CONTENT),
+    "a device": lambda _: entry(IMAGE, type=tarfile.CHRTYPE, devmajor=1, devminor=3),
+    "a pipe": lambda _: entry(IMAGE, type=tarfile.FIFOTYPE),
+    "a name that is no text": lambda _: entry("x", pax_headers={"path": f"training/0_\0{CANARY}"}),
+    "a large header": lambda _: entry(
+        "x", CONTENT, pax_headers={"path": f"training/{'x' * 300_000}{CANARY}"}
+    ),
+    # Python reads each within the one before.
+    "many headers": lambda _: (
+        tarfile.TarInfo.create_pax_global_header({"comment": ""}) * 2000 + entry(IMAGE, CONTENT)
+    ),
+    "more than follows": lambda _: entry(IMAGE, form=GNU, size=2**40),
+    # Makes Python before 3.13.6 read it for ever (CVE-2025-8194).
+    "a negative size": lambda _: entry(IMAGE, form=GNU, size=-1024),
+    "a negative size of PAX": lambda _: entry(IMAGE, pax_headers={"size": "-1024"}),
+    "a bomb": lambda _: entry(IMAGE, CONTENT + bytes(BOMB_BYTES)),
+}
+# What is done to the whole.
+FINISHES: dict[str, Callable[[bytes], bytes]] = {
+    "a bomb": gzip.compress,
+    "compressed, cut off": lambda content: gzip.compress(content)[:-100],
+    "cut off": lambda content: content[: -2 * tarfile.RECORDSIZE],
 }
 
 
@@ -162,17 +117,17 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=ENDS | FINISHES)
 def hostile(request: pytest.FixtureRequest, outside: Path) -> bytes:
     """An archive with all classes of the data set, and a hostile end."""
-    write, finish = KINDS[request.param]
     made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
+    with tarfile.open(fileobj=made, mode="w"):
         for split in ("training", "validation", "evaluation"):
             for number in range(11):
-                add(tar, f"{split}/{number}_first.jpg", CONTENT)
-        write(tar, outside)
-    return finish(made.getvalue())
+                made.write(entry(f"{split}/{number}_first.jpg", CONTENT))
+        if end := ENDS.get(request.param):
+            made.write(end(outside))
+    return FINISHES.get(request.param, bytes)(made.getvalue())
 
 
 @pytest.fixture

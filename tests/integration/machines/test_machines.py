@@ -162,14 +162,6 @@ def test_the_gateway_keeps_its_hardware_address(machines):
         assert address.read_text() == before
 
 
-def test_a_machine_has_the_way_out_that_this_one_has(machines):
-    machines.boot("i-1", "", "", user_data(), LOGIN)
-    machines.wait("i-1")
-    pip = "python3 -m venv /tmp/v && /tmp/v/bin/pip download -q --no-deps -d /tmp/d idna"
-    machines.exec("i-1", pip, user="ubuntu")
-    assert list(machines.path("i-1", "/tmp/d").iterdir())
-
-
 def test_each_user_has_the_uv_cache_of_this_machine_and_does_not_change_it(machines):
     users = "users: [default, {name: other}]\n"
     machines.boot("i-1", "", "", user_data() + users, LOGIN)
@@ -180,23 +172,6 @@ def test_each_user_has_the_uv_cache_of_this_machine_and_does_not_change_it(machi
         assert owners.stdout.split() == [user, user]
     assert not (uv_cache.folder() / "mine").exists()
     assert (uv_cache.folder() / "CACHEDIR.TAG").owner() == "root"
-
-
-def test_a_machine_that_is_cut_off_does_not_answer_until_it_is_healed(machines):
-    ip, _ = machines.boot("i-1", "", "", user_data(), LOGIN)
-    listens(ip)
-    machines.cut("i-1")
-    with pytest.raises(OSError):  # noqa: PT011 - no route or no answer, as the kernel pleases
-        socket.create_connection((ip, 22), timeout=1)
-    machines.heal("i-1")
-    listens(ip)
-
-
-def test_a_machine_without_python_and_with_a_small_disk(machines):
-    ip, _ = machines.boot("i-1", "", "", user_data(), LOGIN, without=("python3*",), disk_mib=64)
-    assert ssh(ip, "command -v python3 || echo none").strip() == "none"
-    full = ssh(ip, "dd if=/dev/zero of=fill bs=1M count=128 2>&1 || true")
-    assert "No space left on device" in full
 
 
 def test_a_docker_engine_runs_containers_in_a_machine(machines):

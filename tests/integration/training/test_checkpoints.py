@@ -167,46 +167,6 @@ def test_what_a_wait_does_not_mend_is_said_at_once(
         store(run, tmp_path, 1)
 
 
-@pytest.mark.parametrize("damage", ["delete", "truncate", "corrupt", "no manifest"])
-def test_a_damaged_newest_falls_back_to_the_one_before(  # F23
-    damage: str,
-    store_server: BareStore,
-    run: objects.Store,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    earlier, newest = store(run, tmp_path, 1), store(run, tmp_path, 2)
-    prefix = run.where.removeprefix(f"s3://{BUCKET}/") + f"/{newest}"
-    at = {"Bucket": BUCKET, "Key": f"{prefix}/checkpoint.pt"}
-    if damage == "delete":
-        store_server.s3.delete_object(**at)
-    elif damage == "no manifest":
-        store_server.s3.delete_object(Bucket=BUCKET, Key=f"{prefix}/manifest.json")
-    else:
-        content = store_server.s3.get_object(**at)["Body"].read()
-        other = content[:-1] if damage == "truncate" else b"X" + content[1:]
-        store_server.s3.put_object(**at, Body=other)
-    assert choose(run, tmp_path) == earlier
-    assert f"warning: checkpoint {newest} is skipped: " in capfd.readouterr().out
-
-
-def test_the_newest_two_stay_in_a_bucket(run: objects.Store, tmp_path: Path) -> None:  # F23
-    for number in range(1, 5):
-        store(run, tmp_path, number)
-        checkpoint_files.prune(run, frozenset())
-    assert {name[11:17] for name in run.sizes()} == {"000003", "000004"}
-
-
-def test_two_hundred_small_files_are_two_objects(run: objects.Store, tmp_path: Path) -> None:
-    folder = tmp_path / "files1"
-    folder.mkdir()
-    for number in range(200):
-        (folder / f"part{number}").write_bytes(os.urandom(1000))
-    checkpoint_files.store(run, "checkpoint_000001-abcd", folder, {})
-    assert sorted(name.partition("/")[2] for name in run.sizes()) == ["manifest.json", "packed.tar"]
-    assert choose(run, tmp_path)
-
-
 @pytest.fixture
 def small_store(store_program: Path, tmp_path: Path) -> Iterator[BareStore]:
     """A server whose disk holds four checkpoint_files."""

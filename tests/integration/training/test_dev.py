@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests import ran
 from tests.integration.training.conftest import REPOSITORY, SESSIONS
 from tests.waiting import wait_for
 
@@ -175,16 +176,8 @@ def test_a_notebook_runs_with_our_package_and_leaves_no_results(
     cluster: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "job.py").write_text(WITH_PACKAGE)
-    result = subprocess.run(
-        [sys.executable, "-c", CELL, str(tmp_path / "job.py")],
-        env=cluster.env,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    said = result.stdout
+    command = [sys.executable, "-c", CELL, tmp_path / "job.py"]
+    said = ran.output(command, env=cluster.env, timeout=100)
     assert said.count("arguments") == 1  # nothing ran before the command
     assert "arguments ['--epochs', '1']" in said
     assert f"worker has {REPOSITORY}/trainyard/run_folder.py" in said

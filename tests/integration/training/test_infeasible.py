@@ -53,22 +53,6 @@ def script(tmp_path: Path) -> str:
     return str(tmp_path / "job.py")
 
 
-@pytest.fixture
-def stopping(cluster: Any) -> Iterator[None]:
-    """Stops every job that a test leaves behind."""
-    yield
-    for job_id, job in cluster.jobs().items():
-        if job["status"] in {"PENDING", "RUNNING"}:
-            _post(cluster, f"/api/jobs/{job_id}/stop")
-
-
-def _post(cluster: Any, path: str, **content: Any) -> None:
-    """Asks Ray itself: the client is not tested here and would cost seconds."""
-    bearer = {"Authorization": f"Bearer {cluster.outputs['rayToken']}"}
-    url = cluster.outputs["dashboardUrl"] + path
-    requests.post(url, headers=bearer, timeout=30, **content).raise_for_status()
-
-
 def _usage(cluster: Any) -> dict[str, list[float]]:
     status = cluster.api("/api/cluster_status")["data"]["clusterStatus"]
     usage: dict[str, list[float]] = status["loadMetricsReport"]["usage"] if status else {}
@@ -166,7 +150,7 @@ def test_workers_that_wait_for_another_job_name_it(
     holders = ["first", "second"]
     for name in holders:
         job = {"entrypoint": "sleep 600", "entrypoint_num_gpus": 1, "metadata": {"run": name}}
-        _post(cluster, "/api/jobs/", json=job)
+        cluster.post("/api/jobs/", json=job)
     wait_for("holders", lambda: _usage(cluster)["GPU"][0] == 2)
     path = str(tmp_path / "late.py")
     result = cluster.train("submit", path, "--name", "late", "--no-wait", "--outputs", str(gpus))

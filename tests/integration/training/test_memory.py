@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import ran
 from trainyard.ray_train import SETTINGS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -46,17 +46,9 @@ print(json.dumps(seen))
 
 
 def test_a_worker_does_not_grow_from_step_to_step() -> None:  # E7
-    done = subprocess.run(
-        [sys.executable, "-c", LOOP],
-        env=os.environ | SETTINGS,
-        cwd=Path(__file__).resolve().parents[3],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", LOOP]
+    seen = json.loads(ran.output(command, env=os.environ | SETTINGS, cwd=root, timeout=280))
     assert len(seen) == STEPS
     # The first step makes lasting objects: gradients, and the libraries' caches.
     assert seen[-1] - seen[1] < GROWTH_MB, seen

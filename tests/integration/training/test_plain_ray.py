@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import ran
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 
@@ -42,14 +43,6 @@ def test_chips_are_counted(cluster: Any, tmp_path: Path) -> None:
         few = ["data.limit=32", "train.epochs=1", "accelerator=tpu"]
         for job, devices in (("train_model", 1), ("train_lightning", 2)):  # B20 B21
             command = [sys.executable, "-m", f"trainyard.jobs.{job}", "-m", "hydra/launcher=ray"]
-            done = subprocess.run(
-                [*command, *few, f"devices={devices}"],
-                cwd=tmp_path,
-                env=env,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            assert "this node counts TPUs" in done.stdout
-            assert "valid_acc" in done.stdout
+            out = ran.output([*command, *few, f"devices={devices}"], cwd=tmp_path, env=env)
+            assert "this node counts TPUs" in out
+            assert "valid_acc" in out

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.training.mlflow_server import PASSWORD, Server
-from tests.ports import free_ports
+from tests.integration.training.mlflow_server import Server
 from trainyard import checkpoints, objects, tracking
 from trainyard.runs import Run
 
@@ -166,21 +165,3 @@ def test_a_server_that_never_answers_delays_nothing_for_long(
         assert time.monotonic() - begun < 20
         run.end()
     assert "".join(capfd.readouterr()).count("warning: ") == 1
-
-
-def test_a_server_that_is_down_stops_no_training(
-    open_run: Callable[[str], Run],
-    mlflow: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv(tracking.URI_VARIABLE, f"http://127.0.0.1:{free_ports(1)[0]}")
-    run = open_run("down")
-    run.start(CONFIG)
-    run.write_metrics(EPOCHS)
-    run.end()
-    out = "".join(capfd.readouterr())
-    assert "warning: MLflow at 127.0.0.1:" in out
-    assert PASSWORD not in out
-    assert run.metrics() == EPOCHS

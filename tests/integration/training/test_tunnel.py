@@ -125,12 +125,16 @@ def access(host: Sshd, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def stack(host: Sshd, dashboard: str, ssh: dict[str, Any] | None = None, **changes: str) -> Any:
+def values(host: Sshd, dashboard: str, **ssh: Any) -> dict[str, Any]:
     """The outputs of a stack on that host; only addresses matter."""
-    values: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
-    values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": [], "kubernetes": {}}
-    values |= {"ssh": access(host) | (ssh or {})} | changes
-    return outputs.parse(json.dumps(values), None, "test")
+    known: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
+    known |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": [], "kubernetes": {}}
+    return known | {"ssh": access(host, **ssh)}
+
+
+def stack(host: Sshd, dashboard: str, ssh: dict[str, Any] | None = None, **changes: str) -> Any:
+    """The same, as the client reads them."""
+    return outputs.parse(json.dumps(values(host, dashboard, **ssh or {}) | changes), None, "test")
 
 
 def url(found: outputs.StackOutputs, output: str) -> str:
@@ -485,24 +489,21 @@ def command(tmp_path: Path, found: dict[str, Any]) -> Iterator[subprocess.Popen[
 
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: Path) -> None:
-    values: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
-    with service() as dashboard:
-        values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": [], "kubernetes": {}}
-        with command(tmp_path, values | {"ssh": access(host)}) as process:
-            lines = [process.stdout.readline().strip() for _ in range(3)]
-            assert lines[0].split("\t") == ["service", "here", "there"]
-            name, here, there = lines[1].split("\t")
-            assert (name, there) == ("Ray dashboard", dashboard)
-            assert lines[2] == f"through {host.user}@127.0.0.1:{host.port}; Ctrl-C ends it"
-            assert get(here).startswith(b"/ at")
-            host.cut()
-            assert "lost the connection" in process.stdout.readline()
-            assert "is back" in process.stdout.readline()
-            assert get(here).startswith(b"/ at")
-            process.send_signal(way)
-            rest = process.stdout.read().strip()
-            code = process.wait(DEADLINE_S)
-            assert not listens(here)
+    with service() as dashboard, command(tmp_path, values(host, dashboard)) as process:
+        lines = [process.stdout.readline().strip() for _ in range(3)]
+        assert lines[0].split("\t") == ["service", "here", "there"]
+        name, here, there = lines[1].split("\t")
+        assert (name, there) == ("Ray dashboard", dashboard)
+        assert lines[2] == f"through {host.user}@127.0.0.1:{host.port}; Ctrl-C ends it"
+        assert get(here).startswith(b"/ at")
+        host.cut()
+        assert "lost the connection" in process.stdout.readline()
+        assert "is back" in process.stdout.readline()
+        assert get(here).startswith(b"/ at")
+        process.send_signal(way)
+        rest = process.stdout.read().strip()
+        code = process.wait(DEADLINE_S)
+        assert not listens(here)
     if way is signal.SIGINT:
         assert (code, rest) == (130, "tunnel closed")
     else:
@@ -511,10 +512,7 @@ def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: P
 
 
 def test_the_command_says_why_it_gives_up(host: Sshd, tmp_path: Path) -> None:
-    values: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
-    values |= {"stack": "lambda", "dashboardUrl": "http://127.0.0.1:1", "nodes": []}
-    values["kubernetes"] = {}
-    with command(tmp_path, values | {"ssh": access(host)}) as process:
+    with command(tmp_path, values(host, "http://127.0.0.1:1")) as process:
         for _ in range(3):
             process.stdout.readline()
         host.stop()

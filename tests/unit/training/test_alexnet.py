@@ -50,20 +50,6 @@ def test_a_finished_run_that_is_asked_for_less_has_no_test_accuracy(
     assert "ACC" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--seed", "2"], "seed was 1, now 2"),
-        (["--data", "cifar10", "--epochs", "9"], "data was 'digits', now 'cifar10'"),
-        (["--max-images", "5"], "max_images was None, now 5"),
-    ],
-)
-def test_a_name_of_another_run_is_refused(arguments: list[str], message: str, run: Run) -> None:
-    with pytest.raises(SystemExit, match=rf"error: run 'first' was started .*{message}.*--name"):
-        alexnet.main(arguments)
-    assert len(run.metrics()) == 1
-
-
 def test_the_lines_of_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:  # A33 A34 A35
     alexnet.print_epoch(
         {

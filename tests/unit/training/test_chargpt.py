@@ -123,16 +123,6 @@ def test_a_run_that_is_done_shows_its_sample(run: Run, capsys: pytest.CaptureFix
     assert f"A sample, as in {run.url}/sample.txt:\nROMEO:\nThé end.\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [("text", "python"), ("size", "full"), ("seed", "2"), ("steps_per_epoch", "5")],
-)
-def test_a_name_of_another_run_is_refused(run: Run, argument: str, value: str) -> None:
-    option = f"--{argument.replace('_', '-')}"
-    with pytest.raises(SystemExit, match=rf"run 'plays' was started .*{argument} was .*--name"):
-        chargpt.main([option, value, "--epochs", "2"])
-
-
 def test_a_search_without_its_text_is_one_message_and_begins_no_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

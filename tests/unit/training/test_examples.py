@@ -1,9 +1,11 @@
-"""The two examples' drivers and data, as far as they need no Ray."""
+"""Runs of all jobs that are done or that others began; the two examples' data. No Ray."""
 
 from __future__ import annotations
 
 import io
 import struct
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,13 @@ from trainyard.data import fashion_mnist, streaming, synthetic_images
 from trainyard.data.node_folder import FOLDER_VARIABLE
 from trainyard.data.splits import DataError
 from trainyard.data.synthetic_images import Recipe
-from trainyard.jobs import pytorch_distributed_training, pytorch_training_e2e
+from trainyard.jobs import (
+    alexnet,
+    chargpt,
+    pytorch_distributed_training,
+    pytorch_training_e2e,
+)
+from trainyard.jobs.food11 import train_fault_tolerant
 from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from trainyard.runs import Run
 
@@ -43,45 +51,61 @@ def test_the_options_are_those_of_the_originals() -> None:  # E6 E12
 
 
 @pytest.fixture
-def run(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run of the job, which is done."""
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     monkeypatch.setenv(RUN_VARIABLE, "first")
     monkeypatch.setattr("trainyard.ray_train.connect", lambda: pytest.fail("was trained"))
+    monkeypatch.setattr(sys, "argv", [f"{job.__name__}.py"])
     run = Run(tmp_path.as_uri(), "first")
-    run.start(
-        {"job": request.param, "data": "digits", "data_size_gb": 0.5, "epochs": 2, "num_epochs": 2}
-        | {"seed": 1, "smoke_test": False}
-    )
-    run.write_metrics([{"epoch": 0}, {"epoch": 1}])
+    config = options.parse(job.parser, [])
+    epochs = {name: 2 for name in ("epochs", "num_epochs", "total_epochs") if name in config}
+    name = job.__name__.removeprefix("trainyard.jobs.").replace(".", "/")
+    run.start(config | epochs | {"job": name, "epochs": 2})
+    run.write_metrics([{"epoch": 0}, {"epoch": 1, "minutes": 0.5, "test_acc": 0.5}])
     return run
 
 
-@pytest.mark.parametrize(
-    ("run", "job"), [(job.JOB, job) for job in JOBS], indirect=["run"], ids=[j.JOB for j in JOBS]
-)
+@pytest.mark.parametrize("job", [*JOBS, chargpt, train_fault_tolerant])
 def test_a_finished_run_says_so_and_ends(
     run: Run, job: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job.main([])
+    with suppress(SystemExit):
+        job.main()
     assert "run first has finished: 2 epochs are done" in capsys.readouterr().out
+    assert len(run.metrics()) == 2
 
 
 @pytest.mark.parametrize(
-    ("run", "job", "arguments", "message"),
+    ("job", "arguments", "message"),
     [
-        (JOBS[0].JOB, JOBS[0], ["--seed", "2"], "seed was 1, now 2"),
-        (JOBS[0].JOB, JOBS[0], ["--data", "auto"], "data was 'digits', now 'auto'"),
-        (JOBS[1].JOB, JOBS[1], ["--data-size-gb", "1"], r"data_size_gb was 0\.5, now 1\.0"),
-        (JOBS[1].JOB, JOBS[1], ["--smoke-test"], "smoke_test was False, now True"),
-        ("alexnet", JOBS[1], [], "job was 'alexnet', now 'pytorch_training_e2e'"),
+        (JOBS[0], "--seed 2", "seed was 1, now 2"),
+        (JOBS[0], "--data digits", "data was 'auto', now 'digits'"),
+        (JOBS[1], "--data-size-gb 2", r"data_size_gb was 1\.0, now 2\.0"),
+        (JOBS[1], "--smoke-test", "smoke_test was False, now True"),
+        (alexnet, "--seed 2", "seed was 1, now 2"),
+        (alexnet, "--data cifar10 --epochs 9", "data was 'digits', now 'cifar10'"),
+        (alexnet, "--max-images 5", "max_images was None, now 5"),
+        (chargpt, "--text python --epochs 3", "text was 'shakespeare', now 'python'"),
+        (chargpt, "--size full --epochs 3", "size was 'small', now 'full'"),
+        (chargpt, "--seed 2 --epochs 3", "seed was 1, now 2"),
+        (chargpt, "--steps-per-epoch 5 --epochs 3", "steps_per_epoch was 250, now 5"),
     ],
-    indirect=["run"],
 )
-def test_a_name_of_another_run_is_refused(
-    run: Run, job: Any, arguments: list[str], message: str
+def test_a_name_of_another_run_is_refused(run: Run, job: Any, arguments: str, message: str) -> None:
+    with pytest.raises(SystemExit, match=rf"error: run 'first' was started .*{message}.*--name"):
+        job.main(arguments.split())
+    assert len(run.metrics()) == 2
+
+
+def test_the_name_of_another_job_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SystemExit, match=rf"run 'first' was started .*{message}.*--name"):
-        job.main(arguments)
+    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
+    monkeypatch.setenv(RUN_VARIABLE, "first")
+    Run(tmp_path.as_uri(), "first").start({"job": "alexnet", "epochs": 2})
+    with pytest.raises(SystemExit, match="job was 'alexnet', now 'pytorch_training_e2e'"):
+        pytorch_training_e2e.main([])
 
 
 @pytest.mark.parametrize("more", [["--use-gpu"], ["--num-workers", "2"]])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import runpy
 import shutil
-import sys
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +27,6 @@ from trainyard.jobs.food11 import train_fault_tolerant, train_lightning, train_r
 from trainyard.models.mobilenet import PREFIX, Classifier, WeightsError
 from trainyard.objects import StorageError
 from trainyard.progress import Epoch
-from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from trainyard.runs import Run
 
 GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
 LIBRARY = Path(__file__).resolve().parents[3] / "trainyard"
@@ -424,20 +421,3 @@ def test_a_training_that_had_stopped_early_stays_so(scratch: Path, weights: Path
     again = Fit(scratch, weights, patience=1)
     again.stopping.min_delta = -10.0
     assert len(again.run(scratch / f"{epochs - 1}.ckpt")) == epochs
-
-
-def test_a_run_that_has_finished_says_so_and_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
-    monkeypatch.setenv(RUN_VARIABLE, "done")
-    monkeypatch.setattr("trainyard.ray_train.connect", lambda: pytest.fail("was trained"))
-    run = Run(tmp_path.as_uri(), "done")
-    figures = vars(train_fault_tolerant.parser.parse_args([])) | {"total_epochs": 2}
-    run.start(figures | {"job": "food11/train_fault_tolerant", "epochs": 2})
-    run.write_metrics([{"epoch": 0}, {"epoch": 1, "test_acc": 0.5}])
-    monkeypatch.setattr(sys, "argv", ["train_fault_tolerant.py"])
-    with pytest.raises(SystemExit) as ended:
-        train_fault_tolerant.main()
-    assert not ended.value.code
-    assert "run done has finished: 2 epochs are done" in capsys.readouterr().out

@@ -330,17 +330,6 @@ def test_a_manifest_that_names_a_file_outside_writes_nothing_there(  # F40
     assert not (tmp_path / "a" / "stolen").exists()
 
 
-def test_a_pack_cannot_write_outside(run: Any, tmp_path: Path) -> None:  # F40
-    there = tmp_path / "run" / "checkpoint_000001-abcd"
-    there.mkdir()
-    with tarfile.open(there / "packed.tar", "w") as archive:
-        archive.add(__file__, "../outside")
-    checkpoint_files.write_manifest(there, {})
-    with pytest.raises(checkpoint_files.CheckpointError, match=r"packed\.tar cannot be unpacked"):
-        checkpoint_files.fetch(run, there.name, tmp_path / "a" / "b")
-    assert not (tmp_path / "a" / "outside").exists()
-
-
 def test_the_newest_two_stay(run: Any, tmp_path: Path) -> None:
     for number in range(1, 5):
         store(run, tmp_path, number)

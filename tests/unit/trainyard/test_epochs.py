@@ -52,6 +52,18 @@ def test_totals_are_those_of_all_images_whatever_the_batches() -> None:
     assert loss == pytest.approx(expected, rel=1e-5)
 
 
+def test_totals_of_all_workers_count_every_image_once(  # A3
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, data = toy()
+    parts = [
+        epochs.evaluate(model, DataLoader(epochs.share(data, rank, 2), 3), CPU) for rank in (0, 1)
+    ]
+    whole = epochs.evaluate(model, DataLoader(data, 10), CPU)
+    monkeypatch.setattr(distributed, "all_reduce", lambda sums: sums.add_(parts[1].sums))
+    assert parts[0].of_all_workers() == pytest.approx(whole.means())
+
+
 def test_totals_keep_no_gradients() -> None:
     model, data = toy()
     images, labels = data[:]

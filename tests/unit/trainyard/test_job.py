@@ -244,42 +244,32 @@ def test_figures_are_made_plain(  # F61
     assert "warning" not in capsys.readouterr().out  # only in the first epoch of a start
 
 
+NO_LATER_START = r"^no later start could load the state of 'rates': "
+
+
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("odd", "parts", "said"),
     [
-        (object(), r"^odd of an epoch's record is a builtins\.object: report numbers"),
-        ({"a": [1j]}, r"^odd\.a\[0\] of an epoch's record is a builtins\.complex"),
-        (torch.zeros(2000), "^odd of an epoch's record has 2000 values"),
+        (object(), {}, r"^odd of an epoch's record is a builtins\.object: report numbers"),
+        ({"a": [1j]}, {}, r"^odd\.a\[0\] of an epoch's record is a builtins\.complex"),
+        (torch.zeros(2000), {}, "^odd of an epoch's record has 2000 values"),
+        *(
+            (0, {name: {"a": 1}}, f"parts {name} of the checkpoint have reserved names")
+            for name in job.OWN
+        ),
+        *(
+            (0, {"good": {"a": 1}, "rates": {"b": [value]}}, NO_LATER_START)
+            for value in (np.float64(1), np.zeros(2), Path("x"))
+        ),
     ],
 )
-def test_what_cannot_be_a_figure_is_refused_by_name_in_the_first_epoch(  # F61
-    value: Any, said: str, stored: Stored, tmp_path: Path
+def test_what_no_later_start_could_have_is_refused_by_name_in_the_first_epoch(  # F61
+    odd: Any, parts: dict[str, Any], said: str, stored: Stored, tmp_path: Path
 ) -> None:
     made = session(tmp_path)
     made.restore()
     with pytest.raises(job.JobError, match=said):
-        made.report({"epoch": 0, "odd": value}, {})
-    assert stored.reports == []
-
-
-@pytest.mark.parametrize("name", job.OWN)
-def test_a_part_that_is_named_like_one_of_the_runs_own_is_refused(  # F61
-    name: str, stored: Stored, tmp_path: Path
-) -> None:
-    made = session(tmp_path)
-    made.restore()
-    with pytest.raises(job.JobError, match=f"parts {name} of the checkpoint have reserved names"):
-        made.report({"epoch": 0}, {}, **{name: Part({"a": 1})})
-
-
-@pytest.mark.parametrize("value", [np.float64(1), np.zeros(2), Path("x")])
-def test_a_part_that_no_later_start_could_load_is_refused_by_name(  # F61
-    value: Any, stored: Stored, tmp_path: Path
-) -> None:
-    made = session(tmp_path)
-    made.restore()
-    with pytest.raises(job.JobError, match=r"^no later start could load the state of 'rates': "):
-        made.report({"epoch": 0}, {}, good=Part({"a": 1}), rates=Part({"b": [value]}))
+        made.report({"epoch": 0, "odd": odd}, {}, **{k: Part(v) for k, v in parts.items()})
     assert stored.reports == []
 
 
@@ -381,6 +371,17 @@ def test_what_a_user_can_mend_does_not_start_the_workers_again(
     config = {"storage": tmp_path.as_uri(), "run": "first"}
     assert job._work(__name__, "fail", config) == "no images"
     assert job._work(__name__, "end", config) == ""
+
+
+def test_what_a_worker_returns_is_the_jobs_one_error(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TorchTrainer", "torch_config"):
+        monkeypatch.setattr(job, name, lambda *_, **__: None)
+    ended = SimpleNamespace(return_value="no images")
+    monkeypatch.setattr("trainyard.ray_train.fit_through_outages", lambda _: ended)
+    with pytest.raises(SystemExit, match=r"^error: no images$"):
+        job.run(fail, "mine", parser, given=[])
 
 
 def test_workers_find_their_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

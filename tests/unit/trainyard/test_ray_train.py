@@ -57,6 +57,10 @@ def test_the_driver_and_the_workers_get_the_settings(started: list[dict[str, Any
     expected = ray_train.SETTINGS | {"RAY_ADDRESS": "127.0.0.1:1"}
     assert call["runtime_env"]["env_vars"] == expected
     assert all(os.environ[name] == value for name, value in ray_train.SETTINGS.items())
+    assert call["logging_level"] == logging.WARNING  # Ray does not tell that it is connected
+    # Each process shortens what the controller logs.
+    module, _, name = call["runtime_env"]["worker_process_setup_hook"].rpartition(".")
+    assert getattr(importlib.import_module(module), name) is controller_log.shorten
 
 
 def test_a_setting_of_the_job_stays_and_is_not_sent_twice(started: list[dict[str, Any]]) -> None:
@@ -65,18 +69,6 @@ def test_a_setting_of_the_job_stays_and_is_not_sent_twice(started: list[dict[str
     ray_train.connect()
     assert os.environ[name] == "900"
     assert name not in started[0]["runtime_env"]["env_vars"]  # Ray refuses to merge what differs
-
-
-def test_ray_does_not_tell_that_it_is_connected(started: list[dict[str, Any]]) -> None:
-    ray_train.connect()
-    assert started[0]["logging_level"] == logging.WARNING
-
-
-def test_each_process_shortens_what_the_controller_logs(started: list[dict[str, Any]]) -> None:
-    ray_train.connect()
-    hook = started[0]["runtime_env"]["worker_process_setup_hook"]
-    module, _, name = hook.rpartition(".")
-    assert getattr(importlib.import_module(module), name) is controller_log.shorten
 
 
 def test_a_setup_hook_of_the_user_stays(started: list[dict[str, Any]]) -> None:

@@ -167,44 +167,40 @@ def _asha() -> search_state.ASHAScheduler:
     return asha
 
 
-@pytest.mark.parametrize(("accuracy", "decision"), [(0.4, "STOP"), (0.6, "CONTINUE")])
-def test_asha_compares_with_what_was_reached_before_the_search_was_cut_off(  # D52, F32
-    store: Path, accuracy: float, decision: str
-) -> None:
+def _decided(store: Path, accuracy: float) -> str:
+    """ASHA's decision about a new trial, after one that had 0.5 before the search was cut off."""
     done, new = TRIALS
-    lines = [json.dumps(result) + "\n" for result in _results(4, accuracy=0.5)]
-    (store / TRIALS[done] / "result.json").write_text("".join(lines) + '{"training_it')
     asha = _asha()
     asha.on_trial_add(None, _trial(store, done, _results(4, 0.5)[-1]))
     trial = _trial(store, new, {})
     asha.on_trial_add(None, trial)
-    assert asha.on_trial_result(None, trial, _results(1, accuracy)[0]) == decision
+    return str(asha.on_trial_result(None, trial, _results(1, accuracy)[0]))
+
+
+@pytest.mark.parametrize(("accuracy", "decision"), [(0.4, "STOP"), (0.6, "CONTINUE")])
+def test_asha_compares_with_what_was_reached_before_the_search_was_cut_off(  # D52, F32
+    store: Path, accuracy: float, decision: str
+) -> None:
+    lines = [json.dumps(result) + "\n" for result in _results(4, accuracy=0.5)]
+    done = store / TRIALS["00f8a_00000"] / "result.json"
+    done.write_text("".join(lines) + '{"training_it')
+    assert _decided(store, accuracy) == decision
 
 
 def test_asha_takes_a_trial_as_new_whose_results_were_not_stored(store: Path) -> None:
-    done, new = TRIALS
-    (store / TRIALS[done] / "result.json").unlink()
-    asha = _asha()
-    asha.on_trial_add(None, _trial(store, done, _results(4, 0.5)[-1]))
-    asha.on_trial_add(None, _trial(store, new, {}))
-    assert asha.on_trial_result(None, _trial(store, new, {}), _results(1, 0.4)[0]) == "CONTINUE"
+    (store / TRIALS["00f8a_00000"] / "result.json").unlink()
+    assert _decided(store, 0.4) == "CONTINUE"
 
 
 @pytest.mark.parametrize(
     "line", ['{"training_iteration": "x", "val_accuracy": 0.4}', "[1]", "{", '{"val_accuracy": {}}']
 )
-def test_asha_does_without_results_that_cannot_be_read(
-    store: Path, line: str, capsys: Any
-) -> None:  # F32
+def test_asha_does_without_results_that_cannot_be_read(store: Path, line: str) -> None:  # F32
     """Tune takes a scheduler's error for a search without a state, and restarts it."""
-    done, new = TRIALS
     results = [json.dumps(result) for result in _results(1, accuracy=0.5)]
-    (store / TRIALS[done] / "result.json").write_text("\n".join([*results, line, ""]))
-    asha = _asha()
-    asha.on_trial_add(None, _trial(store, done, _results(4, 0.5)[-1]))
-    asha.on_trial_add(None, _trial(store, new, {}))
-    assert asha.on_trial_result(None, _trial(store, new, {}), _results(1, 0.4)[0]) == "STOP"
-    capsys.readouterr()
+    done = store / TRIALS["00f8a_00000"] / "result.json"
+    done.write_text("\n".join([*results, line, ""]))
+    assert _decided(store, 0.4) == "STOP"
 
 
 def test_asha_does_without_the_store(

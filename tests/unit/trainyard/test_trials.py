@@ -88,9 +88,8 @@ def test_a_trial_that_diverged_is_not_the_best(  # F61
 
 
 def test_without_any_epoch_there_is_no_best(tmp_path: Path) -> None:
-    fault = trials.finish(
-        Run(tmp_path.as_uri(), "search"), Found([_result(0, [], error=True)]), ACCURACY
-    )
+    run = Run(tmp_path.as_uri(), "search")
+    fault = trials.finish(run, Found([_result(0, [], error=True)]), ACCURACY)
     assert fault == "all 1 trials failed: the log above says why"
 
 
@@ -99,12 +98,8 @@ def test_a_trial_that_failed_before_it_reported_has_a_row(  # F32
 ) -> None:
     failed = _result(0, [], error=True)
     failed.config = None  # as in Tune after the search was resumed
-    assert (
-        trials.finish(
-            Run(tmp_path.as_uri(), "search"), Found([failed, _result(1, [0.4])]), ACCURACY
-        )
-        == ""
-    )
+    run = Run(tmp_path.as_uri(), "search")
+    assert trials.finish(run, Found([failed, _result(1, [0.4])]), ACCURACY) == ""
     assert "\n00000           -                    -       0          - | failed\n" in (
         capsys.readouterr().out
     )
