@@ -59,9 +59,9 @@ class FolderMark:
     by: str = ""
 
     @classmethod
-    def of(cls, props: Mapping[str, Any] | None) -> "FolderMark | None":
-        """Return the mark in a resource's properties; None if they have none."""
-        return cls(**{key: str(props.get(key, "")) for key in FIELDS}) if props else None
+    def of(cls, props: Mapping[str, Any]) -> "FolderMark":
+        """Return the mark of a resource's property."""
+        return cls(**{key: str(props.get(key, "")) for key in FIELDS})
 
     def __str__(self) -> str:
         named = f"stack {self.stack} of project {self.project}" if self.stack else "another stack"
@@ -102,12 +102,12 @@ def refused(folder: Path) -> str:
     return ""
 
 
-def foreign(folder: Path, mark: FolderMark | None, *, private: bool = True) -> str:
+def foreign(folder: Path, mark: FolderMark, *, private: bool = True) -> str:
     """Return why a folder is not this stack's, "" if it is.
 
     Args:
         folder: absolute path.
-        mark: tells this stack from others; None for a state without marks, whose folder has none.
+        mark: tells this stack from others.
         private: whether it must have mode 0700, and must not be a link.
     """
     if reason := _unsafe(folder, private=private):
@@ -185,13 +185,13 @@ def take(
         _write(folder, mark)
 
 
-def give_back(folder: Path, mark: FolderMark | None) -> None:
+def give_back(folder: Path, mark: FolderMark) -> None:
     """Let any stack of this user take a folder with its content."""
     if not foreign(folder, mark, private=False):
-        _write(folder, replace(mark, id="") if mark else FolderMark(id=""))
+        _write(folder, replace(mark, id=""))
 
 
-def remove(folder: Path, mark: FolderMark | None, *, private: bool = True) -> str:
+def remove(folder: Path, mark: FolderMark, *, private: bool = True) -> str:
     """Remove a folder that bears the stack's mark.
 
     Returns:
@@ -235,7 +235,7 @@ def read(folder: Path) -> FolderMark | None:
         found = json.loads(text) if text.strip() else {}
     except ValueError:
         return None
-    return FolderMark.of({"id": ""} | found) if isinstance(found, dict) else None
+    return FolderMark.of(found) if isinstance(found, dict) else None
 
 
 def write_private(path: Path, content: str, *, durable: bool = False) -> None:
@@ -278,8 +278,8 @@ def _unsafe(folder: Path, *, private: bool) -> str:
     return ""
 
 
-def _of_another(folder: Path, mark: FolderMark | None) -> str:
+def _of_another(folder: Path, mark: FolderMark) -> str:
     found = read(folder)
     if found is None or not found.id:
-        return f"bears no mark of this stack ({FILE})" if mark else ""
-    return "" if mark and found.id == mark.id else f"belongs to {found}"
+        return f"bears no mark of this stack ({FILE})"
+    return "" if found.id == mark.id else f"belongs to {found}"

@@ -26,22 +26,22 @@ class ProcessesError(Exception):
     """Processes of another stack are there, or some survive SIGKILL."""
 
 
-def environment(url: str, mark: FolderMark | None) -> dict[str, str]:
+def environment(url: str, mark: FolderMark) -> dict[str, str]:
     """Return the variables by which a supervisord and its processes are known.
 
     Args:
         url: of its socket.
         mark: tells the stack's folders and processes from others.
     """
-    return {URL: url} | ({STACK: mark.label} if mark else {})
+    return {URL: url, STACK: mark.label}
 
 
-def supervised(url: str, mark: FolderMark | None, name: str | None = None) -> list[psutil.Process]:
+def supervised(url: str, mark: FolderMark, name: str | None = None) -> list[psutil.Process]:
     """Return a supervisord's processes, for all programs also itself, with all descendants.
 
     Args:
         url: of its socket, which may be gone.
-        mark: tells this stack from others; None for a state without marks.
+        mark: tells this stack from others.
         name: of the program, None for all of them.
     """
 
@@ -55,14 +55,8 @@ def supervised(url: str, mark: FolderMark | None, name: str | None = None) -> li
     return _with_descendants(belongs)
 
 
-def unsupervised(mark: FolderMark | None) -> list[psutil.Process]:
-    """Return the stack's processes that no supervisord started, with all descendants.
-
-    Args:
-        mark: tells this stack from others; without one, nothing is known.
-    """
-    if mark is None:
-        return []
+def unsupervised(mark: FolderMark) -> list[psutil.Process]:
+    """Return the stack's processes that no supervisord started, with all descendants."""
     return _with_descendants(
         lambda found: STACK in found and _is_of(found, mark) and URL not in found
     )
@@ -118,10 +112,10 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
-def _is_of(found: Mapping[str, str], mark: FolderMark | None) -> bool:
-    """Return whether the stack started a process; one from before there were marks has no label."""
+def _is_of(found: Mapping[str, str], mark: FolderMark) -> bool:
+    """Return whether the stack started a process; one that overwrote its label may be its own."""
     label = found.get(STACK)
-    return label is None or (mark is not None and label.partition(" ")[0] == mark.id)
+    return label is None or label.partition(" ")[0] == mark.id
 
 
 def _with_descendants(belongs: Callable[[Mapping[str, str]], bool]) -> list[psutil.Process]:

@@ -64,7 +64,7 @@ class Data:
 
     def create(self, props: Props) -> tuple[str, Props]:
         """Make the folder, or take over the one of an earlier stack."""
-        self._take(props, known=False)
+        folders.take(Path(props["folder"]), _mark(props), "dataDir", private=False)
         return props["folder"], props
 
     def read(self, id_: str, props: Props) -> Props | None:
@@ -72,7 +72,7 @@ class Data:
         return None if folders.foreign(Path(id_), _mark(props), private=False) else props
 
     def update(self, olds: Props, news: Props) -> Props:
-        """Note whether the folder is kept; a state without marks knows its folder.
+        """Note whether the folder is kept.
 
         Raises:
             ProgramError: another object store would replace the running one.
@@ -85,7 +85,7 @@ class Data:
                 f"objectStore to {before} to keep using them; or end the stack (they stay there), "
                 f"and bring it up again: {after} starts empty"
             )
-        self._take(news, known="mark" not in olds)
+        self.create(news)
         return news
 
     def delete(self, _id: str, props: Props) -> str:
@@ -97,18 +97,11 @@ class Data:
             folders.give_back(folder, mark)
             return f"kept: {folder} (setting keepData; remove it when you no longer need it)"
         # A folder to be kept holds only folders here: nothing to keep.
-        if mark is None and folder.exists():
-            return f"left: {folder} bears no mark of a stack ({folders.FILE})"
         return folders.remove(folder, mark, private=False)
 
     def find(self, _props: Props) -> tuple[str, Props] | None:
         """Return None: a create takes over an existing folder."""
         return None
-
-    def _take(self, props: Props, *, known: bool) -> None:
-        if mark := _mark(props):
-            folder = Path(props["folder"])
-            folders.take(folder, mark, "dataDir", private=False, known=known)
 
 
 class Daemon:
@@ -292,8 +285,8 @@ def _daemon(props: Props) -> Supervisor:
     )
 
 
-def _mark(props: Props) -> FolderMark | None:
-    return FolderMark.of(props.get("mark"))
+def _mark(props: Props) -> FolderMark:
+    return FolderMark.of(props["mark"])
 
 
 def _ask_to_leave(props: Props, seconds: float, *arguments: str) -> str:

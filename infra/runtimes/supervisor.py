@@ -174,13 +174,13 @@ class Supervisor:
     Attributes:
         folder: absolute path; its length bounds the sockets of the programs below it.
         identifier: what supervisord calls itself.
-        mark: of the stack, which the folder bears; None for a state without marks.
+        mark: of the stack, which the folder bears.
         data: folder of data that outlives the stack, locked as well; None for none.
     """
 
     folder: Path
+    mark: FolderMark
     identifier: str = "trainyard"
-    mark: FolderMark | None = None
     data: Path | None = None
 
     @property
@@ -200,9 +200,8 @@ class Supervisor:
             ProcessesError: processes are.
         """
         known = self._known()
-        if self.mark is not None:
-            folders.refuse(self.folder, self.mark, SETTING, known=known)
-            owned_processes.refuse_foreign(self.url, self.mark)
+        folders.refuse(self.folder, self.mark, SETTING, known=known)
+        owned_processes.refuse_foreign(self.url, self.mark)
         return known
 
     def start(self, *, known: bool = False) -> None:
@@ -215,8 +214,6 @@ class Supervisor:
             FolderError: the folder is not the stack's.
             SupervisorError: supervisord does not come up.
         """
-        if self.mark is None:
-            raise SupervisorError(f"{self.folder} has no stack to start a supervisord for")
         folders.take(self.folder, self.mark, SETTING, known=known)
         if self.alive():
             return
@@ -289,10 +286,8 @@ class Supervisor:
         if pid is not None:
             _wait_or_kill(pid, patience)
         self.sweep()
-        if self.mark is not None and known and self.folder.exists():
+        if known and self.folder.exists():
             folders.take(self.folder, self.mark, SETTING, known=True)
-        if self.mark is None and not (self.folder / "supervisord.conf").exists():
-            return ""
         return folders.remove(self.folder, self.mark)
 
     def state(self, name: str) -> dict[str, Any] | None:
@@ -377,9 +372,8 @@ class Supervisor:
 
     def _known(self) -> bool:
         """Whether the folder is the stack's though it bears no mark: its processes run from it."""
-        if self.mark is None or folders.read(self.folder) is not None:
-            return False
-        return bool(owned_processes.supervised(self.url, self.mark))
+        found = folders.read(self.folder)
+        return found is None and bool(owned_processes.supervised(self.url, self.mark))
 
     def _forget(self, rpc: Any, name: str) -> None:
         # Noted before it is stopped: orphans that overwrote their environment leave no trace.

@@ -113,12 +113,6 @@ def test_a_folder_with_files_is_taken_with_the_users_consent_only(tmp_path: Path
     assert folders.foreign(folder, THEIRS) == ""
 
 
-def test_a_state_without_marks_knows_its_folder(tmp_path: Path) -> None:
-    folder = _full(tmp_path / "data")
-    folders.take(folder, OURS, "dataDir", private=False, known=True)
-    assert folders.read(folder) == OURS
-
-
 def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:  # F46
     folder = tmp_path / "s"
     folders.take(folder, THEIRS, "stateDir")
@@ -129,9 +123,7 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:  
     assert "belongs to stack dev of project trainyard, made by bob@there (id 4567abcd)" in message
     assert "choose another name for this stack, or another stateDir" in message
     assert folders.foreign(folder, OURS)
-    assert folders.foreign(folder, None)
     assert "made by bob@there" in folders.remove(folder, OURS)
-    assert "made by bob@there" in folders.remove(folder, None)
     folders.give_back(folder, OURS)
     assert folders.read(folder) == THEIRS
     assert (folder / "thesis").exists()

@@ -63,7 +63,6 @@ def test_a_process_is_known_by_its_environment_alone(start: Start, url: str) -> 
     editor = start(f"{url.removeprefix('unix://')}", "-c", f"{url}/web/run")
     assert _pids(owned_processes.supervised(url, OURS)) == {web, itself, unmarked}
     assert _pids(owned_processes.supervised(url, OURS, "web")) == {web, unmarked}
-    assert _pids(owned_processes.supervised(url, None)) == {unmarked}
     owned_processes.end(lambda: owned_processes.supervised(url, OURS), Path("/x"))
     assert [psutil.pid_exists(pid) for pid in (other, elsewhere, editor)] == [True] * 3
     assert owned_processes.supervised(url, OURS) == []
@@ -90,7 +89,6 @@ def test_what_a_launcher_started_is_known_by_the_label_and_no_supervisord(
     start(**{STACK: THEIRS.label})
     start(**owned_processes.environment(url, OURS))
     assert _pids(owned_processes.unsupervised(OURS)) == {node}
-    assert owned_processes.unsupervised(None) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root sees and starts processes of others")
