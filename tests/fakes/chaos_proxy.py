@@ -7,7 +7,6 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 
 BLOCK_BYTES = 64 * 1024
 # Closing with this sends a reset, like a machine that has lost the connection.
@@ -38,12 +37,7 @@ class ChaosProxy:
     def __enter__(self) -> ChaosProxy:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.resume()
         self.down()
 

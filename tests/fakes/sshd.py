@@ -9,7 +9,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
@@ -79,12 +78,7 @@ class Sshd:
                 break
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:

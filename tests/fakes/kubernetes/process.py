@@ -3,7 +3,6 @@
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 ROOT = Path(__file__).parents[3]
 STOP_SECONDS = 30.0
@@ -26,12 +25,7 @@ class Process:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:
