@@ -34,9 +34,8 @@ ONE = [path for path in TRAINING if Path(path).name < "test_g"]
 TWO = [path for path in TRAINING if path not in ONE]
 ONE += [f"{INFRA}/lambda_cloud", f"{INFRA}/test_autoscaling.py"]
 TWO += [f"{INFRA}/hosts"]
-THREE = ["tests/integration/machines", f"{INFRA}/test_node_groups.py", f"{INFRA}/test_pages.py"]
-THREE += [f"{INFRA}/test_{name}.py" for name in ("drain", "drift", "drill")]
-THREE += [f"{INFRA}/test_{name}.py" for name in ("process", "replica", "tracking")]
+THREE = ["tests/integration/machines", f"{INFRA}/test_pages.py"]
+THREE += [f"{INFRA}/test_{name}.py" for name in ("drill", "process", "replica", "tracking")]
 ELSEWHERE = [*PROMISES, *ONE, *TWO, *THREE, *PODS, *RENTED]
 PARTS = {
     "test-unit-one": UNIT,
@@ -59,14 +58,13 @@ SKIPPED = "test-rest-skipped"
 TURNS = (
     [
         *(f"tests/integration/training/test_{name}.py" for name in ("food11", "infeasible")),
-        *(f"{INFRA}/test_{name}.py" for name in ("drain", "process", "pulumi_cli", "rotate")),
-        *(f"{INFRA}/docker/test_drill.py", f"{INFRA}/hosts/test_launcher.py", *PODS),
+        *(f"{INFRA}/test_{name}.py" for name in ("process", "pulumi_cli", "rotate")),
+        *PODS,
     ],
     [
         *(f"tests/integration/training/test_{name}.py" for name in ("alexnet", "examples")),
         *(f"{INFRA}/docker/test_{name}.py" for name in ("bad_input", "gateway", "lab")),
-        *(f"{INFRA}/test_{name}.py" for name in ("drift", "node_groups", "pages")),
-        *(f"{INFRA}/hosts/test_stack.py", *RENTED),
+        *(f"{INFRA}/test_pages.py", f"{INFRA}/hosts/test_stack.py", *RENTED),
     ],
     [
         *(f"tests/integration/training/test_{name}.py" for name in ("faults", "plain_ray")),

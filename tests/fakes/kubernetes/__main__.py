@@ -1,7 +1,7 @@
 """`python -m tests.fakes.kubernetes` makes the parts of clusters: then no test waits for them.
 
 `python -m tests.fakes.kubernetes up` brings one up, prints where its kubeconfig is, and ends it
-with Ctrl-C. `up kuberay gpu_node` adds KubeRay's operator and a fake GPU node.
+with Ctrl-C. `up kuberay` adds KubeRay's operator.
 """
 
 import contextlib
@@ -9,10 +9,9 @@ import signal
 import sys
 
 from tests import go_tools
-from tests.fakes.kubernetes import Node, NoKubernetesError, gpu_node, kuberay
+from tests.fakes.kubernetes import Node, NoKubernetesError, kuberay
 
-BESIDE = {"kuberay": kuberay.operator, "gpu_node": gpu_node.process}
-USAGE = f"up [{'] ['.join(BESIDE)}]"
+USAGE = "up [kuberay]"
 
 
 def main(arguments: list[str]) -> int:
@@ -22,8 +21,8 @@ def main(arguments: list[str]) -> int:
         if not arguments:
             go_tools.obtain("hk")
             go_tools.obtain(kuberay.PROGRAM)
-        elif arguments[0] == "up" and set(arguments[1:]) <= BESIDE.keys():
-            _up(arguments[1:])
+        elif arguments in (["up"], ["up", "kuberay"]):
+            _up(with_kuberay="kuberay" in arguments)
         else:
             sys.stderr.write(f"error: {' '.join(arguments)}: it is nothing, or {USAGE}\n")
             return 2
@@ -33,11 +32,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _up(beside: list[str]) -> None:
+def _up(*, with_kuberay: bool) -> None:
     with contextlib.ExitStack() as stack:
         node = stack.enter_context(Node())
-        for name in beside:
-            stack.enter_context(BESIDE[name](node))
+        if with_kuberay:
+            stack.enter_context(kuberay.operator(node))
         sys.stdout.write(
             f"export KUBECONFIG={node.kubeconfig} PATH={node.programs}:$PATH\nCtrl-C ends it\n"
         )

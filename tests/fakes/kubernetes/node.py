@@ -118,10 +118,6 @@ class Node:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}")
         return done.stdout
 
-    def log(self, name: str) -> str:
-        """Return the output of a program: kubelet, containerd, or another of `programs.py`."""
-        return (self.folder / "log" / name).read_text(errors="replace")
-
     def close(self) -> None:
         """End the node, with everything in it; a second time does nothing."""
         atexit.unregister(self.close)

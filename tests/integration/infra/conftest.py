@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,13 +15,14 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 
 from cluster import object_store, services
 from engine import crypto
 from engine.state import Backend, State
 from engine.values import mask
 from infra import tools
-from tests import checkout, pages, quick, stores, waiting, webhook
+from tests import checkout, pages, quick, status, stores, waiting, webhook
 from tests.cli import Cli
 from tests.fakes.machines import Machines, NoMachinesError
 from tests.ports import free_ports
@@ -119,6 +119,16 @@ class Stack:
         self.said.append(text)
         assert (code == 0) == check, text
         return text
+
+    def change(self, *removed: str, **changes: Any) -> None:
+        """Remove some settings, and change others."""
+        for name in removed:
+            del self.settings[name]
+        self.settings.update(changes)
+        path = self.project / "Pulumi.test.yaml"
+        written = yaml.safe_load(path.read_text())
+        written["config"] = {f"trainyard:{key}": value for key, value in self.settings.items()}
+        path.write_text(json.dumps(written))
 
     def terminal(self, name: str) -> pages.Terminal:
         """For pages that use this name; the project has to be a copy of the checkout."""
@@ -286,6 +296,12 @@ def _up(**changes: Any) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
+def bring_up() -> Callable[..., Any]:
+    """Have a stack with these settings for as long as a block runs; nothing of it is left."""
+    return _up
+
+
+@pytest.fixture(scope="session")
 def stack(build_store: Callable[[str], Path]) -> Iterator[Stack]:
     """A stack as `make up` has it on this machine, that tests of the session share.
 
@@ -320,19 +336,16 @@ def stack_with_minio(
 ) -> Iterator[Stack]:
     """The stack of the tests that `make test` leaves to `make test-rest`.
 
-    Its store is MinIO, the only one with figures for Prometheus; its worker is of a group.
+    Its store is MinIO, the only one with figures for Prometheus.
     """
     build_store("minio")
-    group = {"name": "tpu", "cpus": 1, "resources": {"TPU": 4}}
     replica = {
         "replicateTo": f"s3://{stores.BUCKET}/copy",
         "replicateEndpoint": second_store.endpoint,
         "replicateAccessKey": second_store.root.access,
         "replicateSecretKey": second_store.root.secret,
     }
-    with _up(
-        objectStore="minio", alertWebhookUrl=alerts.url, nodeGroups=[group], **replica
-    ) as stack:
+    with _up(objectStore="minio", alertWebhookUrl=alerts.url, **replica) as stack:
         yield stack
 
 
@@ -356,19 +369,12 @@ def guests(store_program: Path) -> Iterator[Machines]:
 @pytest.fixture(scope="session")
 def settled() -> Callable[..., list[dict[str, Any]]]:
     """Wait until the cluster of some outputs has so many living nodes; they are returned."""
-
-    def nodes(dashboard: str, token: str) -> list[dict[str, Any]]:
-        request = urllib.request.Request(
-            f"{dashboard}/api/v0/nodes?filter_keys=state&filter_predicates=%3D&filter_values=ALIVE",
-            headers={"Authorization": f"Bearer {token}"},
-        )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]["result"]
-        return found
+    path = "/api/v0/nodes?filter_keys=state&filter_predicates=%3D&filter_values=ALIVE"
 
     def wait(outputs: StackOutputs, count: int) -> list[dict[str, Any]]:
         def check() -> Any:
-            found = nodes(outputs.dashboard_url, outputs.ray_token)
+            answer = status.ask(f"{outputs.dashboard_url}{path}", outputs.ray_token)
+            found = answer["data"]["result"]["result"]
             return found if len(found) == count else None
 
         found: list[dict[str, Any]] = _wait_for(check, 90)

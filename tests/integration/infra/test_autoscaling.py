@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 import textwrap
 import time
 import xmlrpc.client
@@ -84,16 +82,10 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(
-    declare: Callable[..., Any], store_program: Path, tmp_path_factory: pytest.TempPathFactory
+    bring_up: Callable[..., Any], store_program: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
-    stack = declare(base, nodeGroups=GROUPS)
-    try:
-        stack.engine("up", "--yes")
+    with bring_up(nodeGroups=GROUPS) as stack:
         yield Cluster(stack, tmp_path_factory.mktemp("jobs"))
-    finally:
-        stack.kill()
-        shutil.rmtree(base, ignore_errors=True)
 
 
 TASKS = """

@@ -4,19 +4,15 @@ Grafana itself does not run: its variables are filled in here as it does.
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
-import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -310,15 +306,6 @@ def test_prometheus_understands_every_query(
     assert _faults(boards[name], prometheus, everything=everything) == []
 
 
-@pytest.mark.parametrize("query", ["sum(", "rate(up)", 'up{instance=~"("}', "up{job=$nobody}"])
-def test_a_query_that_errors_is_found(prometheus: Prometheus, query: str) -> None:
-    target = {"expr": query, "legendFormat": ""}
-    folded = {"title": "row", "panels": [{"title": "broken", "targets": [target]}]}
-    board = {"templating": {"list": []}, "panels": [folded]}
-    (fault,) = _faults(board, prometheus, everything=True)
-    assert fault.startswith("broken: ")
-
-
 def _wait_for_all(wait_for: Callable[..., Any], missing: Callable[[], set[Any]]) -> None:
     """Wait until nothing is missing; name what still is."""
     found: set[Any] = set()
@@ -414,94 +401,3 @@ def test_what_the_ray_dashboard_frames_is_there(boards: dict[str, dict[str, Any]
     linked = {link["url"] for link in boards[OWN]["links"] if link["url"].startswith("/")}
     assert linked
     assert linked <= {f"/d/{uid}" for uid in panels}
-
-
-class Healthy(BaseHTTPRequestHandler):
-    """Answers like Grafana's health check."""
-
-    def do_GET(self) -> None:
-        body = json.dumps({"database": "ok"}).encode()
-        self.send_response(200 if self.path == "/api/health" else 404)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (as the base names it)
-        pass
-
-
-class Volumes:
-    """As much of a runtime as the head's environment needs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def volume(self, _service: str, volume: Any) -> str:
-        return str(self.folder / volume.name)
-
-
-@pytest.fixture
-def grafana_url() -> Iterator[str]:
-    """A web server in Grafana's place."""
-    server = HTTPServer(("127.0.0.1", 0), Healthy)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_head_with_grafana_writes_its_dashboards_and_frames_them(  # D12 D24
-    grafana_url: str,
-    short_folder: Path,
-    free_port: Callable[[], int],
-    wait_for: Callable[..., Any],
-) -> None:
-    (short_folder / "token").write_text("0123456789abcdef" * 4)
-    told = grafana.for_head(grafana_url, "http://grafana.example:3000")
-    ports: set[int] = set()
-    while len(ports) < 6:
-        ports.add(free_port())
-    gcs, port, client, agent, autoscaler, metrics = ports
-    environment = {
-        **os.environ,
-        **told.environment(Volumes(short_folder), "ray-head"),  # type: ignore[arg-type]
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(short_folder / "token"),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "AUTOSCALER_METRIC_PORT": str(autoscaler),
-        "DASHBOARD_METRIC_PORT": str(metrics),
-    }
-    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block"]
-    command += [f"--temp-dir={short_folder}/ray", "--node-ip-address=127.0.0.9", "--num-cpus=0"]
-    command += [f"--port={gcs}", f"--dashboard-port={port}", f"--ray-client-server-port={client}"]
-    command += [f"--dashboard-agent-listen-port={agent}", f"--object-store-memory={80 * 1024**2}"]
-    command += ["--min-worker-port=0", "--max-worker-port=0"]
-    with (short_folder / "log").open("wb") as log:
-        head = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-
-    def ask() -> dict[str, Any] | None:
-        assert head.poll() is None, (short_folder / "log").read_text()
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/api/grafana_health")
-        token = (short_folder / "token").read_text()
-        request.add_header("Authorization", f"Bearer {token}")
-        try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
-                data: dict[str, Any] = json.load(answer)["data"]
-        except OSError:
-            return None
-        return data if data.get("dashboardUids") else None
-
-    try:
-        said = wait_for(ask, 60)
-    finally:
-        head.kill()  # what it has started goes with the folder
-        head.wait()
-    assert said["grafanaHost"] == "http://grafana.example:3000"
-    assert said["dashboardDatasource"] == grafana.DATASOURCE
-    written = {
-        file.name: json.loads(file.read_text())["uid"]
-        for file in (short_folder / "dashboards").iterdir()
-    }
-    assert set(written) == RAY_FILES
-    assert set(said["dashboardUids"].values()) == set(written.values())

@@ -1,6 +1,5 @@
 """The process runtime on a real supervisord."""
 
-import contextlib
 import os
 import shutil
 import socket
@@ -8,7 +7,6 @@ import stat
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -91,19 +89,6 @@ def _pid(props: dict[str, Any]) -> int:
     return int(state["pid"])
 
 
-def test_a_created_program_answers_and_a_deleted_one_is_gone(program: Any) -> None:
-    props = program()
-    made = ProgramProvider().create(props)
-    pid = _pid(props)
-    assert urllib.request.urlopen(props["health"][0], timeout=5).status == 200
-    assert ProgramProvider().read(made.id, props).id == "web"
-    ProgramProvider().delete(made.id, props)
-    assert not psutil.pid_exists(pid)
-    assert ProgramProvider().read(made.id, props).id == ""
-    assert not (Path(props["folder"]) / "web").exists()
-    ProgramProvider().delete(made.id, props)
-
-
 def test_what_a_program_leaves_in_its_temporary_folder_goes_with_it(program: Any) -> None:
     leave = "import sys, tempfile; print(tempfile.mkdtemp(), file=open(sys.argv.pop(), 'w'))"
     serve = "import runpy; runpy.run_module('http.server', run_name='__main__')"
@@ -184,20 +169,6 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
     assert _pid(head) != pid
     # Its runs keep their progress.
     assert said.read_text().splitlines() == ["users", "users", "drain 7", "left"]
-
-
-def test_a_program_that_dies_is_restarted(program: Any, wait_for: Any) -> None:
-    props = program()
-    ProgramProvider().create(props)
-    first = kill(lambda: _pid(props))
-    wait_for(lambda: _pid(props) not in (0, first))
-
-    def answers() -> bool:
-        with contextlib.suppress(OSError):
-            return bool(urllib.request.urlopen(props["health"][0], timeout=5).status == 200)
-        return False
-
-    wait_for(answers)
 
 
 def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
@@ -475,17 +446,6 @@ def test_a_held_port_is_an_error_that_names_its_holder(program: Any) -> None:  #
     ProgramProvider().create(props)
 
 
-def test_the_supervisor_tells_all_held_ports_before_anything_starts(short_folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
-        ports = {"gcsPort": [a.getsockname()[1]], "dashboardPort": [b.getsockname()[1]]}
-        props = {"folder": str(short_folder / "s"), "identifier": "test", "ports": ports}
-        props["mark"] = MARK
-        with pytest.raises(PortsInUseError) as raised:
-            DaemonProvider().create(props)
-    assert len(str(raised.value).splitlines()) == 2
-    assert not (short_folder / "s").exists()
-
-
 def test_the_same_create_twice_adopts_what_runs(program: Any) -> None:
     props = program()
     ProgramProvider().create(props)
@@ -527,15 +487,6 @@ def test_what_an_interrupted_create_left_is_found(program: Any, daemon: dict[str
     assert DaemonProvider().find(daemon) is not None
 
 
-def test_programs_start_side_by_side(program: Any) -> None:
-    everyone = [program(f"web-{number}") for number in range(6)]
-    with ThreadPoolExecutor(len(everyone)) as pool:
-        list(pool.map(ProgramProvider().create, everyone))
-        assert all(ProgramProvider().read(p["name"], p).id for p in everyone)
-        list(pool.map(lambda p: ProgramProvider().delete(p["name"], p), everyone))
-    assert not [p for p in everyone if (Path(p["folder"]) / p["name"]).exists()]
-
-
 def test_children_that_left_their_group_are_ended_too(program: Any, started_below: Any) -> None:
     props = program()
     props["command"] = ["sh", "-c", f"setsid sleep 1000 & exec {' '.join(props['command'])}"]
@@ -560,28 +511,6 @@ def test_secret_files_are_private_and_everything_ends_with_supervisord(
     DaemonProvider().delete("x", daemon)
     assert started_below(folder) == []
     assert not folder.exists()
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_data_is_kept_as_the_setting_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], keep: bool
-) -> None:
-    props = {"folder": str(tmp_path / "data"), "keep": keep, "mark": MARK}
-    provider = DataProvider()
-    made = provider.create(props)
-    (tmp_path / "data" / "checkpoint").write_text("x")
-    assert provider.create(props).id == made.id
-    provider.delete(made.id, props)
-    assert (tmp_path / "data" / "checkpoint").exists() is keep
-    assert (f"kept: {tmp_path}/data" in capsys.readouterr().err) is keep
-
-
-def test_empty_data_is_not_kept(tmp_path: Path) -> None:
-    props = {"folder": str(tmp_path / "data"), "keep": True, "mark": MARK}
-    DataProvider().create(props)
-    (tmp_path / "data" / "minio").mkdir()
-    DataProvider().delete("x", props)
-    assert not (tmp_path / "data").exists()
 
 
 def test_a_program_on_demand_is_declared_and_others_start_it(

@@ -44,10 +44,7 @@ def test_drift_is_seen_by_refresh_and_mended_by_up(stack: Any) -> None:  # F20
 def test_a_killed_up_is_finished_by_the_next_one(  # F12
     stack: Any, started_below: Callable[[Path], list[psutil.Process]], wait_for: Callable[..., Any]
 ) -> None:
-    declared = stack.project / "Pulumi.test.yaml"
-    document = json.loads(declared.read_text())
-    document["config"]["trainyard:worker"] = {"cpus": 1, "resources": {"tag": 1}}
-    declared.write_text(json.dumps(document))
+    stack.change(worker={"cpus": 1, "resources": {"tag": 1}})
     (state,) = stack.project.parent.glob("backend/.pulumi/stacks/*/test.json")
     process = subprocess.Popen(
         [stack.python, *quick.module("engine"), "-C", stack.project, "up", "--yes", "-s", "test"],

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
-import tempfile
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +21,7 @@ from trainyard.access import settings_file
 from trainyard.client import outputs as contract
 from trainyard.client.job_server import JobServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 RUN = "rotated"
 SEARCH = "/api/2.0/mlflow/experiments/search?max_results=9"
@@ -32,16 +30,10 @@ LIST, STORE, (*RAY, FORCED) = COMMANDS.of("make")
 
 
 @pytest.fixture(scope="module")
-def stack(declare: Callable[..., Any], store_program: Path) -> Iterator[Any]:
-    base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
-    stack = declare(base, copied=True, tracking="mlflow")
-    try:
+def stack(bring_up: Callable[..., Any], store_program: Path) -> Iterator[Any]:
+    with bring_up(copied=True, tracking="mlflow") as stack:
         stack.terminal("dev")  # `make` reads its states
-        stack.engine("up", "--yes")
         yield stack
-    finally:
-        stack.kill()
-        shutil.rmtree(base, ignore_errors=True)
 
 
 def _make(stack: Any, *arguments: str, code: int = 0) -> str:
@@ -116,7 +108,7 @@ def test_secrets_are_rotated_under_a_run(  # F43
     steps = tmp_path / "steps"
     given = ("--workers", "1", "--steps", str(steps))
     job = submit(drained, RUN, *given)
-    wait_for(lambda: lines() > 2, 240)
+    _drains_and_refuses(stack, known, job, lines, wait_for)
 
     # The run goes on while its store restarts.
     before, root = stack.outputs(), _root(stack)
@@ -166,6 +158,31 @@ def test_secrets_are_rotated_under_a_run(  # F43
     for output in ("rayToken", "serveToken", "secretKey", "trackingPassword"):
         assert before[output] not in said
         assert after[output] not in said
+
+
+def _drains_and_refuses(
+    stack: Any,
+    known: Callable[[], Any],
+    job: Any,
+    lines: Callable[[], int],
+    wait_for: Callable[..., Any],
+) -> None:
+    """Other changes drain workers, after which a run goes on, and refuse to restart the head."""
+    wait_for(lambda: lines() > 2, 240)
+    stack.change(head={"cpus": 1})
+    refused = stack.engine("up", "--yes", check=False)
+    named = f"its jobs would be lost: {job.submission_id} ({RUN}). Wait for their end"
+    assert named in refused.stdout + refused.stderr
+    stack.change("head", worker={"cpus": 1, "resources": {"new": 1}})
+    said = stack.engine("up", "--yes").stderr
+    assert f"ray-worker-0 is drained, for at most 60 s: {job.submission_id} ({RUN})\n" in said
+    reached = lines()
+    wait_for(lambda: lines() > reached + 4, 120)
+    log = JobServer(known()).log(job.submission_id)
+    left = re.findall(r"Notice: .* epoch (\d+) is stored up to batch (\d+)", log)
+    taken_up = re.findall(r"Restored from checkpoint \S+: (\d+) epochs and (\d+) batches", log)
+    assert left
+    assert [(str(int(epoch) - 1), batch) for epoch, batch in left if batch != "0"] == taken_up
 
 
 def _answers(outputs: Mapping[str, Any]) -> bool:

@@ -1,6 +1,5 @@
 """A whole stack: its exports, the rights of users and jobs, and the faults it survives."""
 
-import base64
 import json
 import os
 import re
@@ -34,6 +33,7 @@ from tests import pages, status, stores
 from tests.integration.infra import drilled, hostile_job, scan
 from tests.outputs import names_of_outputs
 from tests.ports import free_ports
+from tests.secret_hunt import forms
 from trainyard import checkpoint_files, objects
 from trainyard.client import outputs as contract
 from trainyard.client.store import open_store
@@ -100,14 +100,11 @@ def _request(
 
 def _alive(outputs: dict[str, Any]) -> set[str]:
     """Ids of the nodes: a restarted node has another one."""
-    request = urllib.request.Request(f"{outputs['dashboardUrl']}/nodes?view=summary")
-    request.add_header("Authorization", f"Bearer {outputs['rayToken']}")
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            nodes = json.load(answer)["data"]["summary"]
+        nodes = status.ask(f"{outputs['dashboardUrl']}/nodes?view=summary", outputs["rayToken"])
     except OSError:
         return set()
-    raylets = [node["raylet"] for node in nodes]
+    raylets = [node["raylet"] for node in nodes["data"]["summary"]]
     return {raylet["nodeId"] for raylet in raylets if raylet.get("state") == "ALIVE"}
 
 
@@ -514,23 +511,13 @@ def _secrets(stack: Any, outputs: dict[str, Any]) -> set[str]:
     return found
 
 
-def _forms(text: str) -> Iterator[bytes]:
-    """The ways in which a text may be written somewhere."""
-    raw = text.encode()
-    yield from (raw, urllib.parse.quote(text, safe="").encode(), raw.hex().encode())
-    for before in range(3):  # bytes before it in the encoded text
-        encoded = base64.b64encode(bytes(before) + raw)
-        own = encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
-        yield from (own, own.translate(bytes.maketrans(b"+/", b"-_")))
-
-
 def test_no_secret_lies_about(stack: Any, outputs: dict[str, Any]) -> None:  # F35
     secrets = _secrets(stack, outputs)
     assert {outputs["rayToken"], outputs["secretKey"]} - {""} <= secrets
     files = stack.folder / "versitygw" / "files"
     if outputs["bucket"]:
         assert {(files / "root-user").read_text(), (files / "root-password").read_text()} <= secrets
-    hunted = re.compile(b"|".join({re.escape(form) for text in secrets for form in _forms(text)}))
+    hunted = re.compile(b"|".join({re.escape(form) for text in secrets for form in forms(text)}))
     allowed = 0
     for top in (stack.folder, stack.data, stack.project.parent / "backend", stack.project):
         for path in top.rglob("*"):
@@ -564,10 +551,8 @@ def test_no_secret_lies_about(stack: Any, outputs: dict[str, Any]) -> None:  # F
             assert stack.environment["PULUMI_CONFIG_PASSPHRASE"].encode() not in environment, (
                 process
             )
-    request = urllib.request.Request(f"{outputs['dashboardUrl']}/api/jobs/")
-    request.add_header("Authorization", f"Bearer {outputs['rayToken']}")
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        assert not hunted.search(answer.read())
+    told = status.ask(f"{outputs['dashboardUrl']}/api/jobs/", outputs["rayToken"])
+    assert not hunted.search(json.dumps(told).encode())
 
 
 # All listeners of a stack of processes: service, program, address, and the setting of the port, ""
@@ -740,19 +725,6 @@ def test_the_stacks_keys_open_its_bucket_only(  # F36
         assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] in (403, 404)
 
 
-def test_prometheus_scrapes_every_node(prometheus: str, wait_for: Callable[..., Any]) -> None:
-    url = f"{prometheus}/api/v1/targets?state=active"
-
-    def scraped() -> bool:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            targets = json.load(answer)["data"]["activeTargets"]
-        up = [target["scrapePool"] for target in targets if target["health"] == "up"]
-        # Two nodes, the dashboard, the autoscaler.
-        return up.count("ray") >= 4
-
-    wait_for(scraped, 60)
-
-
 @pytest.mark.parametrize("path", ["/-/quit", "/-/reload", "/api/v1/admin/tsdb/snapshot"])
 def test_prometheus_takes_no_orders(prometheus: str, path: str) -> None:  # F37
     request = urllib.request.Request(prometheus + path, method="POST")
@@ -825,17 +797,9 @@ def test_a_node_that_hangs_is_given_up_in_time(  # F26
 def test_a_head_that_was_killed_comes_back_and_takes_nothing_else_along(  # F27
     stack: Any, outputs: dict[str, Any], started_below: Any, wait_for: Callable[..., Any]
 ) -> None:
-    def ask(path: str, body: dict[str, Any] | None = None) -> Any:
-        request = urllib.request.Request(
-            outputs["dashboardUrl"] + path,
-            headers={"Authorization": f"Bearer {outputs['rayToken']}"},
-            data=None if body is None else json.dumps(body).encode(),
-        )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.load(answer)
-
-    job = ask("/api/jobs/", {"entrypoint": "sleep 3600"})["submission_id"]
-    wait_for(lambda: ask(f"/api/jobs/{job}")["status"] == "RUNNING", 120)
+    url, token = f"{outputs['dashboardUrl']}/api/jobs/", outputs["rayToken"]
+    job = status.ask(url, token, {"entrypoint": "sleep 3600"})["submission_id"]
+    wait_for(lambda: status.ask(url + job, token)["status"] == "RUNNING", 120)
     others = [url for key in ("objectStoreEndpoint", "prometheusUrl") if (url := outputs[key])]
     head = _node(stack, "ray-head", started_below, "gcs_server").parent()
     assert head is not None
@@ -850,7 +814,7 @@ def test_a_head_that_was_killed_comes_back_and_takes_nothing_else_along(  # F27
 
     wait_for(back, 150)
     # A head forgets its jobs; it must not call one RUNNING that does not run.
-    left = {each["submission_id"]: each["status"] for each in ask("/api/jobs/")}
+    left = {each["submission_id"]: each["status"] for each in status.ask(url, token)}
     assert left.get(job) in (None, "FAILED", "STOPPED")
 
 
@@ -926,13 +890,3 @@ def test_bad_settings_stop_the_stack_with_one_message(declare_stack: Callable[..
     assert "2 faults" in said
     assert "Traceback" not in said
     assert not other.folder.exists()
-
-
-def test_a_store_that_cannot_be_had_is_an_error(declare_stack: Callable[..., Any]) -> None:
-    other = declare_stack(objectStore="minio")
-    other.environment["PATH"] = "/nowhere"
-    other.environment["XDG_CACHE_HOME"] = str(other.project / "cache")
-    done = other.engine("up", "--yes", check=False)
-    assert done.returncode != 0
-    assert "install Go 1.25 or later" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr

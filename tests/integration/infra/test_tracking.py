@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tempfile
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -42,18 +41,11 @@ print("images:", len(list(Path(os.environ["FOOD11_DATA_DIR"]).glob("*/*/*.jpg"))
 
 
 @pytest.fixture(scope="module")
-def tracked(declare: Callable[..., Any], store_program: Path) -> Iterator[Any]:
-    """A stack with a tracking server and generated images; it must leave nothing behind."""
-    base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
-    stack = declare(base, tracking="mlflow", dataset={"generate": True}, startTimeoutSeconds=500)
-    try:
-        stack.engine("up", "--yes")
+def tracked(bring_up: Callable[..., Any], store_program: Path) -> Iterator[Any]:
+    """A stack with a tracking server and generated images."""
+    settings = {"tracking": "mlflow", "dataset": {"generate": True}, "startTimeoutSeconds": 500}
+    with bring_up(**settings) as stack:
         yield stack
-        stack.engine("destroy", "--yes")
-        assert not stack.folder.exists()
-    finally:
-        stack.kill()
-        shutil.rmtree(base, ignore_errors=True)
 
 
 def _ask(

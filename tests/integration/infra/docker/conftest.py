@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from infra.hosts import docker_engine
 from tests.cli import Cli
@@ -83,11 +82,7 @@ class Lab:
 
     def change(self, **changes: Any) -> None:
         """Change settings."""
-        path = self.stack.project / "Pulumi.test.yaml"
-        written = yaml.safe_load(path.read_text())
-        self.stack.settings.update(_settings(changes))
-        written["config"] = {f"trainyard:{k}": v for k, v in self.stack.settings.items()}
-        path.write_text(yaml.safe_dump(written))
+        self.stack.change(**_settings(changes))
 
     @property
     def identity(self) -> str:

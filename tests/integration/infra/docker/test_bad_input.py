@@ -104,21 +104,6 @@ def test_an_engine_that_is_closed_to_the_user(
     assert "sudo usermod -aG docker $USER" in error
 
 
-def test_all_images_that_cannot_be_had_are_told_with_their_settings(  # F31
-    make_small_lab: Callable[..., Any], images_of_others: Registry
-) -> None:
-    images_of_others.answers = {"unknown": 404, "gone": 410}
-    unknown, gone = (images_of_others.name("a/b", tag) for tag in ("unknown", "gone"))
-    lab = make_small_lab(images={"prometheus": unknown}, buildArgs={"BASE_IMAGE": gone})
-    text = _refused(lab)
-    assert len(_errors(text)) == 1
-    for setting, image in (("images.prometheus", unknown), ("buildArgs.BASE_IMAGE", gone)):
-        assert f"{setting} = '{image}': this image is not on this machine and cannot be" in text
-        assert f"config set --path {setting} IMAGE" in text
-        assert ("HEAD", f"/v2/a/b/manifests/{image.rpartition(':')[2]}") in images_of_others.asked
-    assert lab.nothing_is_there()
-
-
 def test_an_image_with_a_digest_is_this_one_or_none(  # F40
     images_of_others: Registry,
 ) -> None:
@@ -143,18 +128,6 @@ def test_an_image_with_a_digest_is_this_one_or_none(  # F40
     assert "verification failed" in str(docker_engine.fetch(client, reference))
     with pytest.raises(ImageNotFound):
         client.api.inspect_image(reference)
-
-
-def test_an_image_that_cannot_be_built(make_small_lab: Callable[..., Any]) -> None:
-    lab = make_small_lab(buildArgs={"GO_IMAGE": BASE})
-    text = _refused(lab)
-    (error,) = _errors(text)
-    assert "image trainyard/versitygw:" in error
-    assert "VERSITYGW_VERSION" in text.partition(error)[2]  # the last lines of the build
-    assert "go: not found" in text
-    assert "versitygw" not in lab.containers()
-    ended = lab.client.api.containers(all=True, filters={"status": "exited"})
-    assert not [each for each in ended if "go mod download" in each["Command"]]
 
 
 def test_a_container_that_does_not_come_up_and_then_does(  # F31
@@ -190,27 +163,3 @@ def test_a_container_that_does_not_come_up_and_then_does(  # F31
     lab.stack.engine("destroy", "--yes")
     assert lab.containers() == {}
     assert lab.networks() == []
-
-
-def test_names_and_ports_that_other_containers_have(make_small_lab: Callable[..., Any]) -> None:
-    lab = make_small_lab()
-    port = lab.stack.settings["prometheusPort"]
-    lab.client.networks.create(lab.identity, labels={"trainyard.stack": "gone"})
-    other = lab.client.containers.run(
-        BASE,
-        ["sleep", "infinity"],
-        name=f"{lab.prefix}versitygw",
-        ports={"80/tcp": ("127.0.0.1", port)},
-        init=True,
-        detach=True,
-    )
-    text = _refused(lab)
-    assert len(_errors(text)) == 1
-    assert f"a container {other.name} is there already (not made by Trainyard)" in text
-    assert f"docker rm -f {other.name}" in text
-    assert f"a network {lab.identity} is there already (made by stack gone of " in text
-    assert f"docker network rm {lab.identity}" in text
-    assert text.count("config set containerPrefix test-") == 2
-    assert f"port {port} (prometheusPort) is published by container {other.name} " in text
-    assert set(lab.containers()) == {"versitygw"}
-    assert lab.volumes() == []

@@ -232,13 +232,6 @@ def _ports(lab: Any) -> dict[str, int]:
     return ports | {"health of the gateway": HEALTH_PORT}
 
 
-def test_no_other_port_answers(open_lab: Any, outside: Outside) -> None:  # F33
-    for source in (outside.friend, outside.stranger):
-        ports = {key: port for key, port in _ports(open_lab).items() if key not in USERS_PORTS}
-        answers = outside.ask([(source, port, "/", {}) for port in ports.values()])
-        assert dict(zip(ports, answers, strict=True)) == dict.fromkeys(ports, "refused")
-
-
 def test_what_listens_is_the_gateway_and_loopback(open_lab: Any, outside: Outside) -> None:  # F33
     ports = _ports(open_lab)
     listening = {
@@ -296,13 +289,6 @@ def test_this_machine_has_its_loopback_still(open_lab: Any, outputs: dict[str, A
         request = urllib.request.Request(f"http://{LOOPBACK}:{port}/")
         with urllib.request.urlopen(request, timeout=10) as answer:
             assert answer.status == 200
-
-
-def test_without_allowed_networks_nothing_answers(lab: Any, outside: Outside) -> None:  # F33
-    ports = _ports(lab)
-    for source in (outside.friend, outside.stranger):
-        answers = outside.ask([(source, port, "/", {}) for port in ports.values()])
-        assert dict(zip(ports, answers, strict=True)) == dict.fromkeys(ports, "refused")
 
 
 def test_containers_refuse_what_was_rotated(open_lab: Any, outside: Outside) -> None:  # F43

@@ -15,7 +15,9 @@ import psutil
 import pytest
 from docker.errors import APIError
 
+from cluster import grafana
 from infra import container_limits
+from tests import status
 from tests.integration.infra import drained, drilled, hostile_job
 from tests.integration.infra.docker import hunt
 from tests.killing import kill
@@ -56,18 +58,10 @@ def outputs(lab: Any) -> dict[str, Any]:
     return result
 
 
-def _get(url: str, token: str = "") -> Any:
-    request = urllib.request.Request(url)
-    if token:
-        request.add_header("Authorization", f"Bearer {token}")
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)
-
-
 def _alive(outputs: dict[str, Any]) -> set[str]:
     """IDs of the nodes that Ray says are alive."""
     try:
-        found = _get(f"{outputs['dashboardUrl']}/api/v0/nodes", outputs["rayToken"])
+        found = status.ask(f"{outputs['dashboardUrl']}/api/v0/nodes", outputs["rayToken"])
     except OSError:
         return set()
     nodes = found["data"]["result"]["result"]
@@ -304,9 +298,9 @@ def test_the_notebook_reaches_the_cluster(lab: Any, outputs: dict[str, Any]) -> 
     port = lab.stack.settings["dashboardPort"]
     assert said.decode().strip() == f"http://ray-head:{port}"
     address, _, token = outputs["notebookUrl"].partition("/lab?token=")  # D21
-    assert _get(f"{address}/api/status?token={token}")["started"]
+    assert status.ask(f"{address}/api/status?token={token}")["started"]
     with pytest.raises(urllib.error.HTTPError) as refused:
-        _get(f"{address}/api/status")
+        status.ask(f"{address}/api/status")
     assert refused.value.code == 403
 
 
@@ -314,17 +308,24 @@ def test_prometheus_sees_every_node_and_the_store(  # D12
     lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
 ) -> None:
     def healthy() -> bool:
-        found = _get(f"{outputs['prometheusUrl']}/api/v1/targets")["data"]["activeTargets"]
+        found = status.ask(f"{outputs['prometheusUrl']}/api/v1/targets")["data"]["activeTargets"]
         up = [target["labels"]["job"] for target in found if target["health"] == "up"]
         return up.count("object-store") == 1 and up.count("ray") >= 3 and len(up) == len(found)
 
     wait_for(healthy, 90)
 
 
-def test_rays_dashboards_reach_grafana(lab: Any, outputs: dict[str, Any]) -> None:  # D12
-    listed = json.dumps(_get(f"{outputs['grafanaUrl']}/files"))
-    assert "default_grafana_dashboard.json" in listed
-    assert "trainyard.json" in listed
+def test_rays_dashboards_reach_grafana_and_are_framed(  # D12 D24
+    lab: Any, outputs: dict[str, Any]
+) -> None:
+    files = status.ask(f"{outputs['grafanaUrl']}/files")
+    listed = {Path(path).name: text for path, text in files.items()}
+    assert {"default_grafana_dashboard.json", "trainyard.json"} <= listed.keys()
+    written = [json.loads(listed[each]) for each in listed if each.endswith("_dashboard.json")]
+    told = status.ask(f"{outputs['dashboardUrl']}/api/grafana_health", outputs["rayToken"])["data"]
+    assert told["grafanaHost"] == outputs["grafanaUrl"]
+    assert told["dashboardDatasource"] == grafana.DATASOURCE
+    assert set(told["dashboardUids"].values()) == {each["uid"] for each in written}
 
 
 @pytest.mark.parametrize(

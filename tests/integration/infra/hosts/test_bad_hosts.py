@@ -1,6 +1,5 @@
 """All faults of hosts are reported in one message, before anything is made."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,8 @@ import asyncssh
 import pytest
 
 from tests.fakes.machines import Machines
+from trainyard.access import ssh_run
+from trainyard.access.ssh import Connection, SshError
 
 pytestmark = pytest.mark.integration
 
@@ -60,37 +61,24 @@ def test_all_faults_of_all_hosts_at_once(
     )
 
 
-def test_a_full_disk_is_seen_before(
-    host: Callable[..., Any], declare_on_hosts: Callable[..., Any]
+def test_a_full_disk_is_seen_before_and_a_file_that_does_not_fit_leaves_nothing(
+    host: Callable[..., Any],
+    declare_on_hosts: Callable[..., Any],
+    guests: Machines,
+    key_file: Path,
+    tmp_path: Path,
 ) -> None:
-    small = host("bad-c", disk_mib=600)
+    small = host("bad-c", disk_mib=32)
     stack = declare_on_hosts([small], workers=1)
     fails(stack, "MiB free in /home", "make room there")
-
-
-def test_a_gpu_that_is_not_there(
-    host: Callable[..., Any], declare_on_hosts: Callable[..., Any]
-) -> None:
-    stack = declare_on_hosts([{**host("bad-d"), "gpus": 2}], workers=1)
-    fails(stack, "has 0 GPUs, and its setting gpus says 2")
-
-
-def test_key_files_that_cannot_be_used(
-    declare_on_hosts: Callable[..., Any], tmp_path: Path
-) -> None:  # F38
-    known = {"address": "127.0.0.1", "user": "ubuntu", "hostKey": "ssh-ed25519 AAAA"}
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    locked, open_, link = (tmp_path / name for name in ("locked", "open", "link"))
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "canary", "-f", str(locked)], check=True
+    large, target = tmp_path / "large", f"/home/{small['user']}/large"
+    large.write_bytes(bytes(64 * 1024 * 1024))
+    connection = Connection(
+        host=small["address"],
+        user="ubuntu",
+        host_key=small["hostKey"],
+        private_key=ssh_run.read_key(key_file),
     )
-    open_.write_bytes(key.export_private_key())
-    open_.chmod(0o644)
-    link.symlink_to(locked)
-    for path, text in (
-        (locked, "has a passphrase and no SSH agent runs"),
-        (open_, "0644"),
-        (link, "link"),
-        (tmp_path / "none", "No such file"),
-    ):
-        fails(declare_on_hosts([known], sshKeyFile=str(path), workers=1), text, str(path))
+    with pytest.raises(SshError, match=f"does not take {target}"):
+        ssh_run.copy(connection, large, target, mode=0o600)
+    assert not guests.path("bad-c", target).exists()

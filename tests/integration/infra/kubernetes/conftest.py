@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cluster import services
 from tests.fakes.kubernetes import Node, NoKubernetesError
-from tests.fakes.kubernetes import gpu_node as gpu_nodes
 from tests.fakes.kubernetes import kuberay as operators
-from tests.fakes.kubernetes.gpu_node import PRODUCT
 from tests.fakes.kubernetes.process import Process
 
 IMAGES = ("dataset", "grafana", "jupyter", "mlflow", "prometheus", "ray", "versitygw")
 # A worker of the group that grows: two of them, and the head, fit into 8 GiB.
 SIZE = {"cpus": 1, "memoryMib": 2048, "min": 0, "idleMinutes": 0.2}
 GROUP = {"name": "cpu", "max": 2, "gpus": 0, **SIZE}
+PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 GPU_GROUP = {"name": "h100", "max": 1, "gpus": 1, **SIZE, "nodeSelector": PRODUCT}
 
 
@@ -51,13 +49,6 @@ def kuberay(pytestconfig: pytest.Config, kubernetes: Node) -> Iterator[Process]:
         pytest.skip(str(error))
     with operator:
         yield operator
-
-
-@pytest.fixture(scope="package")
-def gpu_node(kubernetes: Node) -> Iterator[None]:
-    """A node with GPUs that does not exist: pods on it do nothing."""
-    with gpu_nodes.process(kubernetes):
-        yield
 
 
 @pytest.fixture
@@ -112,14 +103,6 @@ class Lab:
             if "deletionTimestamp" not in pod["metadata"]
         }
 
-    def change(self, **changes: Any) -> None:
-        """Change settings."""
-        path = self.stack.project / "Pulumi.test.yaml"
-        written = yaml.safe_load(path.read_text())
-        self.stack.settings.update(changes)
-        written["config"] = {f"trainyard:{k}": v for k, v in self.stack.settings.items()}
-        path.write_text(yaml.safe_dump(written))
-
 
 @pytest.fixture(scope="package")
 def make_lab(
@@ -151,12 +134,9 @@ def make_lab(
         }
         stack = declare(base, **{**settings, **changes})
         stack.environment["PATH"] = f"{kubernetes.programs}:{stack.environment['PATH']}"
-        lab = Lab(stack=stack, node=kubernetes, namespace=namespace)
-        for name in services.PORTS:
-            # Each pod has its own, and ports that are free here may be Ray's in a pod.
-            stack.settings.pop(name, None)
-        lab.change()
-        return lab
+        # Each pod has its own, and ports that are free here may be Ray's in a pod.
+        stack.change(*(services.PORTS.keys() & stack.settings))
+        return Lab(stack=stack, node=kubernetes, namespace=namespace)
 
     yield make
     for folder in folders:

@@ -31,23 +31,11 @@ def _fails(lab: Lab, *arguments: str) -> str:
     return said
 
 
-def test_a_context_that_is_not_there(namespace: str, make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(namespace, kubernetes={"context": "elsewhere"})
-    said = _fails(lab, "preview")
-    assert "elsewhere" in said
-    assert "admin" in said  # the existing contexts
-
-
 def test_rights_that_are_missing_are_listed(namespace: str, make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(namespace, kubernetes={"context": "nobody"})
     said = _fails(lab, "preview")
     assert "rayclusters" in said
     assert "statefulsets" in said
-
-
-def test_a_namespace_that_is_not_there(kubernetes: Node, make_lab: Callable[..., Lab]) -> None:
-    said = _fails(make_lab("nowhere"), "preview")
-    assert "create namespace nowhere" in said
 
 
 def test_a_quota_that_is_full(namespace: str, make_lab: Callable[..., Lab]) -> None:
@@ -58,16 +46,7 @@ def test_a_quota_that_is_full(namespace: str, make_lab: Callable[..., Lab]) -> N
     lab.stack.engine("destroy", "--yes")
 
 
-def test_an_image_that_is_not_there(namespace: str, make_lab: Callable[..., Lab]) -> None:
-    images = {name: f"trainyard-test/{name}:latest" for name in IMAGES}
-    images["prometheus"] = "trainyard-test/none:1"
-    lab = make_lab(namespace, images=images, startTimeoutSeconds=SOON)
-    said = _fails(lab, "up", "--yes")
-    assert "trainyard-test/none:1" in said
-    lab.stack.engine("destroy", "--yes")
-
-
-def test_an_admission_that_refuses_pods_of_ray(
+def test_an_admission_that_refuses_pods_of_ray_and_an_image_that_is_not_there(
     kubernetes: Node, namespace: str, make_lab: Callable[..., Lab]
 ) -> None:
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
@@ -100,9 +79,12 @@ def test_an_admission_that_refuses_pods_of_ray(
     for manifest in (policy, binding):
         kubernetes.kubectl("apply", "-f", "-", text=json.dumps(manifest))
     try:
-        lab = make_lab(namespace, startTimeoutSeconds=SOON)
+        images = {name: f"trainyard-test/{name}:latest" for name in IMAGES}
+        images["prometheus"] = "trainyard-test/none:1"
+        lab = make_lab(namespace, images=images, startTimeoutSeconds=SOON)
         said = _fails(lab, "up", "--yes")
         assert REFUSED in said
+        assert "has no image trainyard-test/none:1" in said
         lab.stack.engine("destroy", "--yes")
     finally:
         for kind in (f"{POLICY}binding", POLICY):

@@ -1,6 +1,5 @@
 """The node is what it claims to be, and leaves nothing."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -11,34 +10,11 @@ import pytest
 
 from tests.fakes.kubernetes import Node, NoKubernetesError, programs
 from tests.fakes.kubernetes.node import FOLDERS, LINKS, _alone, _hierarchies, _sweep, hierarchies
-from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[4]
 # kubelet would change these for the whole machine.
 SETTINGS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward")
-SERVE = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=8000)"
-ASK = (
-    "from urllib.request import urlopen; print(urlopen('http://web/owned', timeout=5).read());"
-    "print(urlopen('http://web-0.pods:8000/owned', timeout=5).read())"
-)
-POD = {
-    "securityContext": {"runAsUser": 1000, "fsGroup": 1000},
-    "terminationGracePeriodSeconds": 0,
-    "containers": [
-        {
-            "name": "web",
-            "image": "trainyard-test/mlflow",
-            "imagePullPolicy": "Never",
-            "workingDir": "/data",
-            "command": ["sh", "-c", f'touch owned && exec python3 -c "{SERVE}"'],
-            "readinessProbe": {"httpGet": {"port": 8000}, "periodSeconds": 1},
-            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-            # More than this machine has.
-            "resources": {"requests": {"cpu": "20"}},
-        }
-    ],
-}
 
 
 def _kernel():
@@ -50,54 +26,6 @@ def _left(number):
     name = f"tymk{number}"
     groups = [group / name for _, _, group in _hierarchies()]
     return [path for path in (FOLDERS / name, LINKS / name, *groups) if path.exists()]
-
-
-def test_pods_find_services_and_own_their_volumes(kubernetes, namespace):
-    claim = {
-        "metadata": {"name": "data"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }
-    labels = {"app": "web"}
-    manifests = [
-        {
-            "apiVersion": "apps/v1",
-            "kind": "StatefulSet",
-            "metadata": {"name": "web"},
-            "spec": {
-                "serviceName": "pods",
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": POD},
-                "volumeClaimTemplates": [claim],
-            },
-        }
-    ]
-    for name, more in (("web", {}), ("pods", {"clusterIP": "None"})):
-        ports = [{"port": 80, "targetPort": 8000}]
-        manifests.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": name},
-                "spec": {"selector": labels, "ports": ports, **more},
-            }
-        )
-    for manifest in manifests:
-        kubernetes.kubectl(
-            "apply", f"--namespace={namespace}", "-f", "-", text=json.dumps(manifest)
-        )
-    kubernetes.kubectl("rollout", "status", "statefulset/web", f"--namespace={namespace}")
-    ask = ("exec", f"--namespace={namespace}", "web-0", "--", "python3", "-c", ASK)
-    # A name is known a moment after the pod: the first answer may hold the other one alone.
-    wait_for("names", lambda: kubernetes.kubectl(*ask, check=False).count("b''") == 2)
-
-
-def test_who_has_no_rights_is_refused(kubernetes):
-    refused = kubernetes.kubectl("auth", "can-i", "list", "pods", "--context=nobody", check=False)
-    assert refused.strip() == "no"
-    assert kubernetes.kubeconfig.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_killed_test_run_leaves_no_process_and_the_next_one_removes_the_rest(kubernetes):

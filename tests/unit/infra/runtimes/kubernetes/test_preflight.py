@@ -142,16 +142,6 @@ def test_a_kubeconfig_that_cannot_be_read_is_one_message(tmp_path):
         _check(missing)
 
 
-def test_a_login_program_that_is_missing_is_one_message(fake, cluster):
-    def refuse(request):
-        raise FileNotFoundError(2, "No such file or directory", "aws")
-
-    fake.answer = refuse
-    api.open_api.cache_clear()
-    with pytest.raises(KubernetesError, match=r"does not work \(.*'aws'\): the program that it"):
-        _check(cluster)
-
-
 def test_a_context_without_a_user_is_one_message(fake, cluster):
     path = Path(cluster.kubeconfig)
     config = yaml.safe_load(path.read_text())
@@ -169,11 +159,21 @@ def test_what_waits_and_tunnels_need_is_asked_for(ready, cluster):
     assert "list, get pods; get pods/log; create pods/portforward; list events" in str(error.value)
 
 
-def test_a_cluster_that_does_not_answer_is_one_message(fake, cluster):
-    def refuse(request):
-        raise httpx2.ConnectError("connection refused")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (httpx2.ConnectError("connection refused"), r"does not answer \(connection refused\)"),
+        (
+            FileNotFoundError(2, "No such file or directory", "aws"),
+            r"does not work \(.*'aws'\): the program that it",
+        ),
+    ],
+)
+def test_a_cluster_or_a_login_program_that_does_not_answer(fake, cluster, error, said):
+    def refuse(_):
+        raise error
 
     fake.answer = refuse
     api.open_api.cache_clear()
-    with pytest.raises(KubernetesError, match=r"does not answer \(connection refused\)"):
+    with pytest.raises(KubernetesError, match=said):
         _check(cluster)
