@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from trainyard import archive
 from trainyard.errors import JobError
 from trainyard.housekeeping import housekeeping
-from trainyard.objects import Digest, Source, StorageError, Store
+from trainyard.objects import Digest, StorageError, Store, StoreReader
 
 MANIFEST = "manifest.json"
 PACKED = "packed.tar"
@@ -112,7 +112,7 @@ def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, 
     return state
 
 
-def valid(run: Source) -> list[tuple[str, dict[str, Any]]]:
+def valid(run: StoreReader) -> list[tuple[str, dict[str, Any]]]:
     """Return a run's checkpoints whose names and sizes are valid; `fetch` checks contents too.
 
     Args:
@@ -258,7 +258,7 @@ def check_loads(folder: Path, manifest: dict[str, Any]) -> None:
             load(path, mapped=True)
 
 
-def fetch(run: Source, name: str, target: Path) -> dict[str, Any]:
+def fetch(run: StoreReader, name: str, target: Path) -> dict[str, Any]:
     """Downloads a checkpoint and checks every byte.
 
     Args:
@@ -308,7 +308,7 @@ def fetch(run: Source, name: str, target: Path) -> dict[str, Any]:
     return manifest
 
 
-def candidates(run: Source) -> dict[str, dict[str, int]]:
+def candidates(run: StoreReader) -> dict[str, dict[str, int]]:
     """Bytes of each file of each folder that is or may become a checkpoint, the newest first."""
     found: dict[str, dict[str, int]] = {}
     for path, size in run.sizes().items():
@@ -324,7 +324,9 @@ def order(name: str) -> tuple[int, str]:
     return (int(found[1]) if found else -1, name)
 
 
-def manifest_of(run: Source, name: str, sizes: dict[str, int]) -> tuple[dict[str, Any] | None, str]:
+def manifest_of(
+    run: StoreReader, name: str, sizes: dict[str, int]
+) -> tuple[dict[str, Any] | None, str]:
     """A checkpoint's manifest, or None and why the folder is not a checkpoint."""
     if MANIFEST not in sizes:
         return None, f"it has no {MANIFEST}: it was never stored to its end"

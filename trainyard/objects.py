@@ -91,7 +91,7 @@ class Readable(Protocol):
         """Reads on, at most so many bytes; b"" at the end."""
 
 
-class Source(Protocol):
+class StoreReader(Protocol):
     """A readable part of a store. Names are relative to it and may have slashes."""
 
     where: str

@@ -27,7 +27,7 @@ PARTS_AT_ONCE = 4  # 32 MiB of memory
 
 
 class RunSource:
-    """A run in the store; implements `trainyard.objects.Source`.
+    """A run in the store; implements `trainyard.objects.StoreReader`.
 
     A store that has answered and goes away is asked again for TRAINYARD_STORE_PATIENCE_S.
 
