@@ -172,7 +172,8 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
         feasibility.check_fits(bundles, outputs)
     env, name = request.runtime_env, request.run_name
     server, packed = preflight.run(env, name, outputs, request.owner)
-    check_conda(env, server, outputs)
+    if "conda" in env:
+        check_conda(server, outputs)
     say(f"Job submission server address: {outputs.dashboard_url}")
     submission_id = send(
         outputs,
@@ -187,8 +188,8 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     return server, submission_id
 
 
-def check_conda(runtime_env: Mapping[str, Any], server: JobServer, outputs: StackOutputs) -> None:
-    """Refuses a runtime environment with conda for a cluster without conda.
+def check_conda(server: JobServer, outputs: StackOutputs) -> None:
+    """Refuses a cluster without conda, for a runtime environment that needs it.
 
     A small job asks the head. Ray would find out on the node, minutes later, and say so in a
     traceback.
@@ -196,8 +197,6 @@ def check_conda(runtime_env: Mapping[str, Any], server: JobServer, outputs: Stac
     Raises:
         ClientError: saying what to install.
     """
-    if "conda" not in runtime_env:
-        return
     say("the runtime environment needs conda: asking the head for it, which takes some seconds")
     from trainyard.client import jobs  # noqa: PLC0415 - slow
 

@@ -77,7 +77,8 @@ class Sweep:
             for file in {point.runtime_env for point in todo}:
                 env = self.sent.environment(self.records.name, file)
                 preflight.run(env, "", self.outputs)  # one of its own jobs may still run
-                submission.check_conda(env, server, self.outputs)
+                if "conda" in env:
+                    submission.check_conda(server, self.outputs)
         if self.as_tasks:
             self._run_tasks(server, todo, flying)
         else:

@@ -229,25 +229,25 @@ def test_a_script_that_its_upload_leaves_out_is_refused(file, line, tmp_path):  
         submission.runtime_env(None, script, "r", progress=False)
 
 
-@pytest.mark.parametrize(
-    ("env", "status", "asked"),
-    [
-        ({"pip": ["numpy"]}, Status.FAILED, []),
-        ({"conda": "aims-ray"}, Status.SUCCEEDED, [submission.CONDA_PROBE]),
-        ({"conda": {"dependencies": ["numpy"]}}, Status.FAILED, [submission.CONDA_PROBE]),
-    ],
-)
+@pytest.mark.parametrize("needed", [True, False])
+@pytest.mark.parametrize("status", [Status.FAILED, Status.SUCCEEDED])
 def test_a_head_without_conda_is_told_what_to_install(  # B25
-    env, status, asked, stack, monkeypatch
+    needed, status, request_, stack, monkeypatch
 ):
-    sent = []
-    monkeypatch.setattr(submission, "send", lambda _, **job: sent.append(job["entrypoint"]))
-    monkeypatch.setattr("trainyard.client.jobs.follow", lambda *_: Job(status=status))
+    client = taking(monkeypatch, Client())
+    asked = []
+    monkeypatch.setattr(preflight, "run", lambda *_: (None, package.packages({})))
+    monkeypatch.setattr(
+        "trainyard.client.jobs.follow",
+        lambda *_: asked.append(client.sent["entrypoint"]) or Job(status=status),
+    )
+    if needed:
+        request_.runtime_env["conda"] = "aims-ray"
     refused = (
         pytest.raises(ClientError, match=r"'dev' has no conda.*install Miniforge.*`pip`")
-        if asked and status is Status.FAILED
+        if needed and status is Status.FAILED
         else nullcontext()
     )
     with refused:
-        submission.check_conda(env, None, stack)
-    assert sent == asked
+        submission.submit(request_, stack, force=False)
+    assert asked == [submission.CONDA_PROBE] * needed
