@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import pulumi
 
+from cluster import autoscaling
 from cluster.autoscaling import RayNodeProvider
 from cluster.ray_node import NodeAddition, NodeResources
 from cluster.secret import TOKEN_BYTES, Secret
@@ -238,7 +239,7 @@ class Stack:
         node_provider: starts and stops workers of groups that grow; None if none does.
         requests_folder: folder on the head's machine with the files that name the requested
             machines of an elastic group; "" without such a group.
-        on_demand: how many workers run only when they are needed.
+        on_demand: how many elastic workers run only when they are needed.
         elastic: indexes of workers whose machines are launched and ended on request.
         not_launched: indexes of those among them whose machines do not exist now.
         expires_at: when rented machines end themselves, in ISO 8601; "" for never.
@@ -290,7 +291,7 @@ class Stack:
         """How many Ray nodes the stack always has; a missing one is an alert."""
         ray = [each for each in self.services if each.program == "ray"]
         declared = sum(len(each.services(len(self.workers))) for each in ray)
-        return declared - self.on_demand
+        return declared - self.on_demand - autoscaling.on_demand(self.workers)
 
     def port(self, key: str) -> int:
         """Return the number of a port by its setting."""

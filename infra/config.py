@@ -51,7 +51,7 @@ from infra.model import (
     setting,
     whole,
 )
-from infra.node_settings import MAX_WORKERS, Group, Node, NodeGroup
+from infra.node_settings import MAX_WORKERS, Group, Node
 from infra.runtimes import folders
 from trainyard.access import typed
 
@@ -84,7 +84,7 @@ class Settings(Model):
         "auto",
         "`docker` (containers), `process` (supervised processes), `auto` (one of these two) or "
         "`kubernetes`",
-        see="configuration.md#runtime",
+        see="#runtime",
         alias="runtime",
     )
     kubernetes: Kubernetes | None = setting(
@@ -95,16 +95,16 @@ class Settings(Model):
     accelerator: Annotated[str, one_of(("none", "nvidia", "amd")), IMAGES] = setting(
         "none",
         "`none`, `nvidia` or `amd`: GPUs for workers (docker, kubernetes)",
-        see="configuration.md#accelerators",
+        see="#accelerators",
     )
     worker_count: Annotated[int, whole(1, MAX_WORKERS)] = setting(
         2, "Ray workers, 1 to 64; other machines have one each", alias="workers"
     )
     head_node: Node = setting(
-        Node(), "Resources of the Ray head for jobs", see="configuration.md#nodes", alias="head"
+        Node(), "Resources of the Ray head for jobs", see="#nodes", alias="head"
     )
     worker_node: Node = setting(
-        Node(), "Resources of each worker for jobs", see="configuration.md#nodes", alias="worker"
+        Node(), "Resources of each worker for jobs", see="#nodes", alias="worker"
     )
     node_groups: Annotated[
         Items[Group],
@@ -112,12 +112,12 @@ class Settings(Model):
     ] = setting(
         (),
         "Groups of workers that differ or grow, instead of `workers` and `worker`",
-        see="configuration.md#node-groups",
+        see="#node-groups",
     )
     asked_store: Annotated[str, one_of(OBJECT_STORES)] = setting(
         tools.AUTO,
         "`auto`, `versitygw`, `minio` or `directory` (process)",
-        see="configuration.md#storage",
+        see="#storage",
         alias="objectStore",
     )
     store_from: Annotated[
@@ -132,7 +132,7 @@ class Settings(Model):
         "",
         "Another stack of this project, whose object store jobs use instead of one of their own "
         "(process)",
-        see="configuration.md#the-store-of-another-stack",
+        see="#the-store-of-another-stack",
     )
     bucket: Annotated[
         str,
@@ -180,7 +180,7 @@ class Settings(Model):
         60,
         "Longest wait until runs have left a worker that a change restarts, 0 to 3600 (process, "
         "docker)",
-        see="configuration.md#changes-while-jobs-run",
+        see="#changes-while-jobs-run",
     )
     container_prefix: Annotated[
         str,
@@ -192,43 +192,32 @@ class Settings(Model):
         CONTAINERS,
     ] = setting("", "Prefix of container names: 23 letters, digits and `. _ -` at most (docker)")
     named_images: Annotated[container_settings.Images, IMAGES] = setting(
-        {},
-        "Images to use by program (docker, kubernetes)",
-        see="configuration.md#images",
-        alias="images",
+        {}, "Images to use by program (docker, kubernetes)", see="#images", alias="images"
     )
     build_args: Annotated[container_settings.BuildArgs, CONTAINERS] = setting(
-        {},
-        "Build arguments of images; images show them, so no secrets (docker)",
-        see="configuration.md#images",
+        {}, "Build arguments of images; images show them, so no secrets (docker)", see="#images"
     )
     image_python: Annotated[str, one_of(versions.IMAGE_PYTHONS), IMAGES] = setting(
         versions.IMAGE_PYTHON,
         "Python of the images, set by their base: `3.11`, `3.12` or `3.13` (docker, kubernetes)",
-        see="configuration.md#images",
+        see="#images",
     )
     require_digests: Annotated[bool, IMAGES] = setting(
-        False,
-        "Whether every image needs a digest (docker, kubernetes)",
-        see="configuration.md#images",
+        False, "Whether every image needs a digest (docker, kubernetes)", see="#images"
     )
     container_limits: Annotated[Limits, IMAGES] = setting(
-        {},
-        "Limits of memory and processes by service (docker, kubernetes)",
-        see="configuration.md#limits",
+        {}, "Limits of memory and processes by service (docker, kubernetes)", see="#limits"
     )
     connections_per_address: Annotated[int, whole(10, 10_000), CONTAINERS] = setting(
         100, "Most open connections of an address to the gateway, 10 to 10000 (docker)"
     )
     dataset: Dataset | None = setting(
-        None,
-        "Source of the Food-11 images (this machine, kubernetes)",
-        see="configuration.md#data-set",
+        None, "Source of the Food-11 images (this machine, kubernetes)", see="#data-set"
     )
     allowed_cidrs: Annotated[container_settings.Cidrs, CONTAINERS] = setting(
         (),
         "IPv4 networks that may connect (docker), or log in by SSH (lambdaCloud, required)",
-        see="configuration.md#who-may-connect",
+        see="#who-may-connect",
     )
     publish_address: Annotated[container_settings.PublishAddress, CONTAINERS] = setting(
         "", "This machine's IPv4 address for `allowedCidrs`; set both or neither (docker)"
@@ -266,26 +255,33 @@ class Settings(Model):
     def needs(self) -> Mapping[str, list[str]]:
         """Settings that only containers have, and only processes, by runtime."""
         found: dict[str, list[str]] = {"docker": [], "process": []}
-        for key, only in self._limited():
+        for key, only in self.limited.items():
             if only.runtimes and not (key == "allowedCidrs" and self.renting):
                 found[only.runtimes[0]].append(key)  # there it is a setting of the firewall
         if self.asked_store == tools.DIRECTORY:
             found["process"].append("objectStore")
         if self.asked_runtime == "auto":
-            if any(group.growth for group in self.node_kinds):
+            if self.growing:
                 found["process"].append(node_settings.GROUPS)
             if self.dataset and "volume" in self.dataset.model_fields_set:
                 found["docker"].append("dataset.volume")
         return found
 
-    def _limited(self) -> Iterator[tuple[str, Only]]:
-        """Yield the settings with a mark that are set and not at fault, each with its mark."""
-        for name, declared in type(self).model_fields.items():
-            for mark in declared.metadata:
-                if isinstance(mark, Only) and self.__dict__.get(name, declared.default) != (
-                    declared.default
-                ):
-                    yield declared.alias or name, mark
+    @cached_property
+    def limited(self) -> Mapping[str, Only]:
+        """Marks of the settings that are set and not at fault, by setting."""
+        return {
+            declared.alias or name: mark
+            for name, declared in type(self).model_fields.items()
+            if self.__dict__.get(name, declared.default) != declared.default
+            for mark in declared.metadata
+            if isinstance(mark, Only)
+        }
+
+    @property
+    def in_pods(self) -> bool:
+        """Whether services are pods."""
+        return self.asked_runtime == kubernetes_settings.KEY
 
     @cached_property
     def runtime(self) -> str:
@@ -333,51 +329,42 @@ class Settings(Model):
     @property
     def renting(self) -> str:
         """The setting that asks for rented machines, "" for none."""
-        names = (each.setting for each in sources.SOURCES if each.cloud)
+        names = [each.setting for each in sources.SOURCES if each.cloud]
         return next((name for name in names if name in self.fleets), "")
 
     @cached_property
     def on_hosts(self) -> int:
         """How many other machines the stack is on at most, 0 for this one."""
-        return self.fleet.most(self.node_kinds) if self.fleet else 0
+        return self.fleet.most(self.groups) if self.fleet else 0
 
     @cached_property
-    def node_kinds(self) -> tuple[NodeGroup, ...]:
+    def worker(self) -> Group:
+        """Workers that are of no group of the settings."""
+        return Group.model_construct(name="", count=self.worker_count, **dict(self.worker_node))
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
         """Groups of workers; one without a name where no groups are set."""
-        if self.node_groups:
-            sizes = self.fleet.group_sizes if self.fleet else None
-            return node_settings.groups(self.node_groups, sizes)
-        return (NodeGroup(name="", count=self.worker_count, fields=self.worker),)
+        sizes = self.fleet.group_sizes if self.fleet else None
+        return tuple(group.sized(sizes) for group in self.node_groups) or (self.worker,)
 
     @property
-    def worker(self) -> Mapping[str, Any]:
-        """Fields that are set for workers."""
-        return self.worker_node.set_fields()
-
-    @property
-    def groups(self) -> Mapping[str, Mapping[str, Any]]:
-        """Fields that are set for each group of nodes, by its name."""
-        return {group.name: group.fields for group in self.node_kinds if group.name}
-
-    @property
-    def growing(self) -> tuple[NodeGroup, ...]:
+    def growing(self) -> tuple[Group, ...]:
         """The groups that grow."""
-        return tuple(group for group in self.node_kinds if group.growth)
+        return tuple(group for group in self.groups if group.growth)
 
     @cached_property
     def head(self) -> NodeResources:
-        """Resources of the head."""
-        return node_settings.head(self.head_node.set_fields())
+        """Resources of the head: the settings, and little else."""
+        return self.head_node.over(node_settings.HEAD)
 
     @cached_property
     def workers(self) -> tuple[NodeResources, ...]:
         """Resources of the workers here; each host has one, known once the host is."""
         devices = 0 if self.accelerator == "none" else 1
-        if self.runtime == kubernetes_settings.KEY:
-            return kubernetes_settings.workers(self.node_kinds, devices)
-        if self.on_hosts:
-            return ()
-        return node_settings.workers(self.node_kinds, self._host, devices)
+        if self.in_pods:
+            return kubernetes_settings.workers(self.groups, devices)
+        return () if self.on_hosts else node_settings.workers(self.groups, self._host, devices)
 
     @property
     def ssh_key_file(self) -> Path | None:
@@ -424,10 +411,9 @@ class Settings(Model):
             names = [f"{' and '.join(keys)} for {each} only" for each, keys in self.needs.items()]
             bound = f"no runtime can do it all: {', '.join(names)}"
             yield Fault("runtime", bound, "remove the settings of one of them")
-        marks = dict(self._limited())
         for runtime, keys in self.needs.items() if chosen != "auto" else ():
             for key in keys:
-                if chosen not in (runtime, *marks.get(key, PROCESSES).runtimes):
+                if chosen not in (runtime, *self.limited.get(key, PROCESSES).runtimes):
                     bound = f"is for runtime {runtime} only, and runtime = {chosen!r}"
                     yield Fault(key, bound, f"remove {key}, or set runtime to {runtime}", NAMES)
 
@@ -435,10 +421,11 @@ class Settings(Model):
         key = node_settings.GROUPS
         if not self.node_groups:
             return
-        for name, unset in (("workers", self.worker_count == 2), ("worker", not self.worker)):
-            if not unset:
-                bound = f"is for workers that are alike, and {key} is set"
-                yield Fault(name, bound, f"remove {name}, or {key}")
+        alike = f"is for workers that are alike, and {key} is set"
+        if self.worker_count != 2:
+            yield Fault("workers", alike, f"remove workers, or {key}")
+        if self.worker_node.model_fields_set:
+            yield Fault("worker", alike, f"remove worker, or {key}")
         sizes = self.fleet.group_sizes if self.fleet else None
         yield from node_settings.faults(self.node_groups, sizes)
         if self.asked_runtime == "docker" and self.growing:
@@ -466,23 +453,26 @@ class Settings(Model):
             bound = "does nothing with grafana = 'false'"
             yield Fault(grafana.ANONYMOUS, bound, "set it to false, or grafana to true")
 
-    def _accelerator_faults(self) -> Iterator[Fault]:
-        if self.accelerator != "none" and self.asked_runtime != kubernetes_settings.KEY:
-            yield from node_settings.accelerator_faults(
-                self.accelerator, self.head_node, self.node_kinds
-            )
+    def _gpu_faults(self) -> Iterator[Fault]:
+        asked, nodes = self.accelerator, (self.head_node, self.groups)
+        if asked == "none" and self.in_pods:
+            yield from kubernetes_settings.gpu_faults(*nodes)
+        elif asked != "none" and not self.in_pods:
+            yield from node_settings.accelerator_faults(asked, *nodes)
 
     def _digest_faults(self) -> Iterator[Fault]:
         if self.require_digests:
             yield from container_settings.digest_faults(self.images, self.build_args, self.programs)
+            for group in self.node_groups if self.in_pods else ():
+                key, image = f"{group.key}.image", group.image
+                yield from container_settings.digest_fault(key, image, f"write {image}")
 
     def _machine_faults(self) -> Iterator[Fault]:
         if not self.on_hosts:
-            for key, only in self._limited():
-                if only.machines:
-                    asking = " nor ".join(source.setting for source in sources.SOURCES)
-                    bound = f"is for other machines only, and neither {asking} is set"
-                    yield Fault(key, bound, f"remove {key}, or set one of them")
+            asking = " nor ".join(source.setting for source in sources.SOURCES)
+            bound = f"is for other machines only, and neither {asking} is set"
+            for key in (key for key, only in self.limited.items() if only.machines):
+                yield Fault(key, bound, f"remove {key}, or set one of them")
         elif self.owner and not self.renting:
             yield Fault("owner", "is a tag of rented machines", "remove owner")
 
@@ -490,7 +480,7 @@ class Settings(Model):
         if not self.fleet:
             return
         named, machines = self.growing or self.node_groups, self.on_hosts
-        yield from self.fleet.group_faults(self.node_kinds if named else ())
+        yield from self.fleet.group_faults(self.groups if named else ())
         if not named and self.worker_count not in (2, machines):
             bound = f"each of the {machines} hosts has one worker"
             yield Fault("workers", bound, "remove workers")
@@ -515,25 +505,16 @@ class Settings(Model):
             yield Fault(key, bound, "remove one of them")
 
     def _kubernetes_faults(self) -> Iterator[Fault]:
-        if self.runtime != kubernetes_settings.KEY:
-            yield from kubernetes_settings.elsewhere_faults(self.kubernetes, self.asked_runtime)
-            yield from kubernetes_settings.pod_faults(self.node_groups, self.runtime)
-            return
-        yield from kubernetes_settings.faults(self.kubernetes, self._stack)
-        yield from kubernetes_settings.dataset_faults(self.dataset, self.kubernetes)
-        yield from kubernetes_settings.limit_faults(self.container_limits)
+        where, chosen, limits = self.kubernetes, self.asked_runtime, self.container_limits
+        if self.in_pods:
+            yield from kubernetes_settings.faults(where, self._stack, self.dataset, limits)
+        else:
+            yield from kubernetes_settings.elsewhere_faults(where, self.node_groups, chosen)
 
     def _pod_image_faults(self) -> Iterator[Fault]:
-        if self.asked_runtime == kubernetes_settings.KEY:
-            if self.require_digests:
-                yield from kubernetes_settings.digest_faults(self.node_groups)
-            yield from kubernetes_settings.image_faults(
-                self.images, self.programs, self.object_store
-            )
-
-    def _pod_gpu_faults(self) -> Iterator[Fault]:
-        if self.asked_runtime == kubernetes_settings.KEY and self.accelerator == "none":
-            yield from kubernetes_settings.gpu_faults(self.head_node, self.node_kinds)
+        if self.in_pods:
+            store = tools.in_container(self.object_store)
+            yield from kubernetes_settings.image_faults(self.images, self.programs, store)
 
     def _folder_faults(self) -> Iterator[Fault]:
         state, data = self.state_dir, self.data_dir
@@ -599,18 +580,18 @@ class Settings(Model):
                 yield Fault(key, f"must differ from {used[port]}", action)
             used.setdefault(port, key)
         first = self.ports["agentPort"]
-        count = self.on_hosts or sum(group.count for group in self.node_kinds)
+        count = self.on_hosts or sum(group.count for group in self.groups)
         last = first + min(max(count, 1), MAX_WORKERS)
         if last > LAST_PORT:
-            bound = (
-                f"one port for the head and each worker, up to {last}, must not pass {LAST_PORT}"
+            bound = f"one port for the head and each worker, up to {last}, must not pass "
+            yield Fault(
+                "agentPort", f"{bound}{LAST_PORT}", f"set agentPort to {LAST_PORT - last + first}"
             )
-            yield Fault("agentPort", bound, f"set agentPort to {LAST_PORT - last + first}")
         for port, key in used.items():
             if first <= port <= last:
                 bound = f"the agents' ports {first} to {last} must not hold {key} = {port}"
                 yield Fault("agentPort", bound, f"set agentPort or {key} to another port")
-        if self.asked_runtime == kubernetes_settings.KEY:
+        if self.in_pods:
             yield from kubernetes_settings.port_faults(self.ports)
 
 
@@ -660,23 +641,20 @@ def read(host: LocalHost) -> Settings:
     prefix, stack = f"{config.name}:", pulumi.get_stack()
     given = {**get_config_env(), **CONFIG.get()}
     raw = {key.removeprefix(prefix): str(v) for key, v in given.items() if key.startswith(prefix)}
-    for cloud in sources.CLOUDS:
-        # Only the providers that call the API read it.
-        key = cloud.api_key
-        if raw.get(key) and not is_config_secret(prefix + key):
-            text = (
-                f"{key} is in Pulumi.{stack}.yaml in the clear: anyone who has the file "
-                f"has the account. Make a new key at {cloud.title}, and store it with "
-                f"`python -m engine config set --secret {key}`"
-            )
+    accounts = {cloud.api_key: cloud.title for cloud in sources.CLOUDS}
+    for key, declared in TREE.declared().items():
+        if declared.repr or not raw.get(key) or is_config_secret(prefix + key):
+            continue
+        advice = "can use it. Store"
+        if key in accounts:  # only the providers that call the API read it
+            advice = f"has the account. Make a new key at {accounts[key]}, and store"
+        text = (
+            f"{key} is in Pulumi.{stack}.yaml in the clear: anyone who has the file {advice} it "
+            f"with `python -m engine config set --secret {key}`"
+        )
+        if key in accounts:
             raise pulumi.RunError(typed.commands(text, stack))
-    for key, own in OF_SERVICES.items():
-        if own.secret and raw.get(key) and not is_config_secret(prefix + key):
-            text = (
-                f"{key} is in Pulumi.{stack}.yaml in the clear: anyone who has the file "
-                f"can use it. Store it with `python -m engine config set --secret {key}`"
-            )
-            pulumi.log.warn(typed.commands(text, stack))
+        pulumi.log.warn(typed.commands(text, stack))
     return parse(raw, host, stack)
 
 
@@ -692,17 +670,18 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         pulumi.RunError: the settings have faults; the message lists all of them.
     """
     declared = TREE.declared()
-    given = {key: model.parsed(declared[key], raw[key]) for key in raw if key in declared}
-    found = [
-        model.unknown(key, key, sorted(declared)) for key in sorted(raw.keys() - declared.keys())
-    ]
+    given = {
+        key: model.parsed(declared[key], text) if key in declared else text
+        for key, text in raw.items()
+    }
+    found: list[Fault] = []
     wrong: set[str] = set()
     try:
         settings = _made(given, host, stack)
     except ValidationError as error:
-        found += model.faults_of(error, TREE, given)
-        wrong = {str(each["loc"][0]) for each in error.errors(include_url=False)}
-        right = {key: each for key, each in given.items() if key not in wrong}
+        found += model.faults_of(error)
+        wrong = {re.split(r"[.\[]", fault.key)[0] for fault in found}
+        right = {key: given[key] for key in declared.keys() & given.keys() - wrong}
         settings = _made(right, host, stack)
     for name, each in TREE.model_fields.items():
         if (each.alias or name) in wrong:

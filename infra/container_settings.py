@@ -7,7 +7,8 @@ they are used.
 import ipaddress
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator
@@ -23,9 +24,9 @@ from infra.model import (
     Known,
     Meaning,
     Model,
-    Says,
     matching,
     refuse,
+    satisfying,
 )
 
 # The grammar of image references: [host[:port]/]path[/path…][:tag][@digest].
@@ -76,8 +77,8 @@ def digest_faults(
 
 
 def digest_fault(key: str, reference: str, action: str) -> Iterator[Fault]:
-    """Yield an image whose reference may mean another one tomorrow."""
-    if "@" not in reference:
+    """Yield an image whose reference may mean another one tomorrow; "" is none."""
+    if reference and "@" not in reference:
         bound = "must have a digest with requireDigests = true: a tag may move"
         yield Fault(key, bound, f"{action}@sha256:…", reference)
 
@@ -93,30 +94,26 @@ def _argument(name: str) -> str:
     return name
 
 
-def _argument_value(text: Any) -> Any:
+def _one_line(text: Any, why: str, action: str) -> str:
     if not isinstance(text, str) or not text.isprintable():
         raise refuse("must be a text of one line", "write it in quotes")
     if CREDENTIALS.search(text):
-        raise refuse(
-            f"must hold no user name or password: {READABLE}", "name a mirror that needs none"
-        )
+        raise refuse(f"must hold no user name or password: {why}", action)
     return text
 
 
-def _url(text: Any) -> Any:
-    if not isinstance(text, str) or not text.isprintable():
-        raise refuse("must be a text of one line", "write it in quotes")
+_argument_value = partial(_one_line, why=READABLE, action="name a mirror that needs none")
+
+
+def _url(given: Any) -> str:
+    action = "download it, and name the file as dataset.archive"
+    text = _one_line(given, "settings must not hold secrets", action)
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in text
         usable = usable and parts.port != 0  # reading a port that is not a number raises
     except ValueError:
         usable = False
-    if CREDENTIALS.search(text):
-        raise refuse(
-            "must hold no user name or password: settings must not hold secrets",
-            "download it, and name the file as dataset.archive",
-        )
     if not usable:
         raise refuse(
             "must be an http or https address",
@@ -149,13 +146,10 @@ def _cidr(text: Any) -> Any:
     return text
 
 
-def _own_address(text: str) -> str:
-    if text:
-        address = ipaddress.IPv4Address(text)
-        reserved = address.is_unspecified or address.is_multicast or address.is_reserved
-        if address.is_loopback or reserved:
-            raise ValueError
-    return text
+def _is_reachable(text: str) -> bool:
+    address = ipaddress.IPv4Address(text)
+    reserved = address.is_unspecified or address.is_multicast or address.is_reserved
+    return not (address.is_loopback or reserved)
 
 
 Image = Annotated[str, BeforeValidator(_image)]
@@ -176,10 +170,10 @@ Cidrs = Annotated[
 ]
 PublishAddress = Annotated[
     str,
-    Says(
+    satisfying(
+        lambda text: not text or _is_reachable(text),
         "must be an IPv4 address of this machine, not loopback and not 0.0.0.0",
         "choose one that `ip -4 address` lists",
-        AfterValidator(_own_address),
     ),
 ]
 
@@ -198,7 +192,7 @@ class Dataset(Model):
 
     generate: Annotated[
         bool,
-        Says("must be true", "set it to true, or leave generate out", kind=Literal[True]),
+        satisfying(bool, "must be true", "set it to true, or leave generate out"),
     ] = False
     url: Annotated[str, BeforeValidator(_url)] = ""
     archive: Annotated[str, ABSOLUTE] = ""
@@ -228,11 +222,9 @@ class Dataset(Model):
             yield Fault("", bound, "name one place to fill the volume from", sorted(given))
         elif self.url and not self.sha256:
             # Data from a network is unpacked and read by every job.
-            bound = (
-                "must be set with dataset.url: nothing else tells that it is the archive you mean"
-            )
+            bound = "must be set with dataset.url: nothing else tells that it is the archive you "
             action = "download it once, and write its sum, as sha256sum prints it"
-            yield Fault("sha256", bound, action, "")
+            yield Fault("sha256", f"{bound}mean", action, "")
         elif self.generate and self.sha256:
             bound = "is of an archive, and generate is set"
             yield Fault("sha256", bound, "remove dataset.sha256")

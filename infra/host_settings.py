@@ -15,14 +15,15 @@ from infra.model import ABSOLUTE, Items, Meaning, matching
 PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._-]+)+")
 
 
-def _from_home(text: str) -> str:
+def from_home(text: str) -> str:
+    """Return a path whose ~ is the home folder; the text itself if there is no such user."""
     try:
         return str(Path(text).expanduser()) if text else ""
     except RuntimeError:  # ~somebody, who is not a user of this machine
         return text
 
 
-KeyFile = Annotated[str, ABSOLUTE, BeforeValidator(_from_home)]
+KeyFile = Annotated[str, ABSOLUTE, BeforeValidator(from_home)]
 Commands = Annotated[
     Items[
         Annotated[

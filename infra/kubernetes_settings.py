@@ -6,20 +6,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from cluster import ray_cluster, services
 from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
 from cluster.kuberay_spec import POD_SECONDS
 from cluster.ray_node import NodeResources
-from infra import build_context, node_settings, tools
+from infra import build_context, node_settings
 from infra.container_limits import Bounds
-from infra.container_settings import Dataset, digest_fault
-from infra.hosts import go_programs
-from infra.hosts.local import LocalHost
+from infra.container_settings import Dataset
+from infra.host_settings import from_home
 from infra.images import BUILT
-from infra.model import ABSOLUTE, Fault, Items, Meaning, Model, Says, matching, whole
-from infra.node_settings import GROUPS, OF_PODS, Group, Node, NodeGroup
+from infra.model import (
+    ABSOLUTE,
+    NAMES,
+    Fault,
+    Items,
+    Meaning,
+    Model,
+    Says,
+    is_absolute,
+    matching,
+    satisfying,
+    whole,
+)
+from infra.node_settings import OF_PODS, Group, Node
 from trainyard.access.kubectl import KUBECONFIG
 
 KEY = "kubernetes"
@@ -27,8 +38,6 @@ KEY = "kubernetes"
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 AS_SHOWN = "write it as kubectl shows it"
-ONE_SHARED = "must be an object with one of claim, hostPath"
-WRITE_SHARED = "write {claim: NAME} or {hostPath: /folder}"
 # The names of a stack's objects begin with its own; KubeRay appends to that of the cluster.
 STACK = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
 # Ports of each pod that are not the settings': KubeRay's own, for Ray's agents.
@@ -36,19 +45,6 @@ TAKEN_PORTS = (METRICS_PORT, AGENT_PORT)
 NO_PORTS_OF_PODS = ("agentPort", ray_cluster.NODE_SWITCH_PORT)
 # Defaults of a worker: this machine's size says nothing about a pod's.
 WORKER_CPUS, WORKER_MEMORY_MIB = 2, 8192
-
-
-def _context(text: str) -> str:
-    if not text.strip() or not text.isprintable():
-        raise ValueError
-    return text
-
-
-def _kubeconfig(text: str) -> str:
-    path = Path(text)
-    if not text.isprintable() or not path.expanduser().is_absolute() or ".." in path.parts:
-        raise ValueError
-    return text
 
 
 class Shared(Model):
@@ -60,7 +56,8 @@ class Shared(Model):
     def faults(self) -> Iterator[Fault]:
         """Yield anything but one of them."""
         if bool(self.claim) == bool(self.host_path):
-            yield Fault("", ONE_SHARED, WRITE_SHARED)
+            bound = "must be an object with one of claim, hostPath"
+            yield Fault("", bound, "write {claim: NAME} or {hostPath: /folder}")
 
 
 class Kubernetes(Model):
@@ -81,18 +78,18 @@ class Kubernetes(Model):
 
     context: Annotated[
         str,
-        Says(
+        satisfying(
+            lambda text: text.strip() and text.isprintable(),
             "must be a context of the kubeconfig",
             "choose one: kubectl config get-contexts",
-            AfterValidator(_context),
         ),
     ]
     kubeconfig: Annotated[
         str,
-        Says(
+        satisfying(
+            lambda text: is_absolute(Path(from_home(text))),
             "must be an absolute path, or begin with ~/",
             f"write the path of the file; {KUBECONFIG} is the default",
-            AfterValidator(_kubeconfig),
         ),
     ] = ""
     namespace: Annotated[
@@ -102,7 +99,7 @@ class Kubernetes(Model):
         str, matching(NAME, "must be the name of a StorageClass", AS_SHOWN)
     ] = ""
     storage_gib: Annotated[int, whole(1, 1_000_000)] = 20
-    shared: Annotated[Shared | None, Meaning(ONE_SHARED, WRITE_SHARED)] = None
+    shared: Shared | None = None
     group: Annotated[int, whole(1, 2**31 - 1)] = 1000
     pull_secrets: Annotated[
         Items[Annotated[str, matching(NAME, "must be names of Secrets", AS_SHOWN)]],
@@ -114,73 +111,60 @@ class Kubernetes(Model):
     pod_timeout_seconds: Annotated[int, whole(60, 86_400)] = POD_SECONDS
 
 
-def faults(where: Kubernetes | None, stack: str) -> Iterator[Fault]:
-    """Yield what the stack lacks for a cluster; its name must be one of Kubernetes."""
+def faults(
+    where: Kubernetes | None, stack: str, data: Dataset | None, limits: Mapping[str, Bounds]
+) -> Iterator[Fault]:
+    """Yield what a stack in a cluster lacks, and what pods do not have.
+
+    Args:
+        where: the cluster.
+        stack: name of the stack, which must be one of Kubernetes.
+        data: source of the images.
+        limits: bounds of services.
+    """
     if where is None:
         bound = f"must be set with runtime = {KEY!r}"
         yield Fault(f"{KEY}.context", bound, "choose one: kubectl config get-contexts", "")
     if not STACK.fullmatch(stack):
         bound = "must be at most 30 lowercase letters, digits and hyphens after a letter: names "
-        yield Fault(
-            "stack", f"{bound}of Kubernetes begin with it", "make a stack with such a name", stack
-        )
-
-
-def elsewhere_faults(where: Kubernetes | None, runtime: str) -> Iterator[Fault]:
-    """Yield a cluster that a stack of another runtime does not use."""
-    if where:
-        bound = f"does nothing with runtime = {runtime!r}"
-        action = f"set runtime to {KEY}, or remove {KEY}"
-        yield Fault(KEY, bound, action, sorted(where.set_fields()))
-
-
-def pod_faults(groups: Sequence[Group], runtime: str) -> Iterator[Fault]:
-    """Yield fields of groups that only pods have."""
-    for group in groups:
-        for name, value in group.set_fields().items():
-            if name in OF_PODS:
-                bound = f"is of pods, and runtime = {runtime!r}"
-                action = f"remove it, or set runtime to {KEY}"
-                yield Fault(f"{GROUPS}.{group.name}.{name}", bound, action, value)
-
-
-def dataset_faults(data: Dataset | None, where: Kubernetes | None) -> Iterator[Fault]:
-    """Yield a source of images that pods cannot read, or have nowhere to put."""
+        bound += "of Kubernetes begin with it"
+        yield Fault("stack", bound, "make a stack with such a name", stack)
     if data and data.archive:
         bound = "is a file of this machine, which pods do not have"
         yield Fault("dataset.archive", bound, "use dataset.url")
     if data and where and not where.shared:
         bound = f"needs a volume that pods share: {KEY}.shared is not set"
-        yield Fault("dataset", bound, f"set {KEY}.shared", sorted(data.set_fields()))
-
-
-def limit_faults(limits: Mapping[str, Bounds]) -> Iterator[Fault]:
-    """Yield bounds that a cluster sets by itself."""
+        yield Fault("dataset", bound, f"set {KEY}.shared", NAMES)
     for service, bounds in limits.items():
         if bounds.processes:
             key = f"containerLimits.{service}.processes"
             yield Fault(key, "is bounded by the kubelet (podPidsLimit)", f"remove {key}")
 
 
-def digest_faults(groups: Sequence[Group]) -> Iterator[Fault]:
-    """Yield images of groups without a digest."""
-    for group in groups:
-        if group.image:
-            key = f"{GROUPS}.{group.name}.image"
-            yield from digest_fault(key, group.image, f"write {group.image}")
-
-
-def image_faults(
-    images: Collection[str], programs: Collection[str], object_store: str
+def elsewhere_faults(
+    where: Kubernetes | None, groups: Sequence[Group], runtime: str
 ) -> Iterator[Fault]:
+    """Yield what a stack of another runtime does not use."""
+    if where:
+        bound, action = f"does nothing with runtime = {runtime!r}", f"set runtime to {KEY}, or "
+        yield Fault(KEY, bound, f"{action}remove {KEY}", NAMES)
+    for group in groups:
+        for name, value in group.set_fields().items():
+            if name in OF_PODS:
+                bound = f"is of pods, and runtime = {runtime!r}"
+                action = f"remove it, or set runtime to {KEY}"
+                yield Fault(f"{group.key}.{name}", bound, action, value)
+
+
+def image_faults(images: Collection[str], programs: Collection[str], store: str) -> Iterator[Fault]:
     """Yield images that a cluster cannot have: nothing is built there.
 
     Args:
         images: programs that have one.
         programs: that run.
-        object_store: as it is set.
+        store: name of the object store that runs.
     """
-    others = services.STORES.keys() - {store(object_store)}
+    others = services.STORES.keys() - {store}
     for program in sorted({*BUILT} & {*programs} - others - {*images}):
         bound = f"must be named with runtime = {KEY!r}: nothing is built there"
         action = f"build and push it: python -m infra.build_images REGISTRY {program} --push, and "
@@ -190,9 +174,9 @@ def image_faults(
         yield Fault(f"images.{program}", bound, action, "")
 
 
-def gpu_faults(head: Node, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+def gpu_faults(head: Node, groups: Sequence[Group]) -> Iterator[Fault]:
     """Yield GPUs whose pods would get none: Kubernetes hands them out by the name of their kind."""
-    nodes = {"head": head.gpus} | {group.key: group.fields.get("gpus") for group in groups}
+    nodes = {"head": head.gpus} | {group.key: group.gpus for group in groups}
     for key, gpus in nodes.items():
         if gpus:
             bound = f"must be 0 with runtime = {KEY!r} and accelerator = 'none': pods get no GPU"
@@ -209,14 +193,11 @@ def port_faults(ports: Mapping[str, int]) -> Iterator[Fault]:
             yield Fault(setting.key, bound, f"set {setting.key} to another port")
 
 
-def store(setting: str) -> str:
-    """Return the name of the object store that runs."""
-    return go_programs.DEFAULT if setting == tools.AUTO else setting
-
-
-def workers(groups: Sequence[NodeGroup], devices: int) -> tuple[NodeResources, ...]:
+def workers(groups: Sequence[Group], devices: int) -> tuple[NodeResources, ...]:
     """Return the resources of each worker by group; a pod has the CPUs that it offers."""
-    total = sum(group.count for group in groups)
-    size = LocalHost(cpus=WORKER_CPUS * total, memory_mib=WORKER_MEMORY_MIB * total)
-    found = node_settings.workers(groups, size, devices)
-    return tuple(replace(node, threads=None) for node in found)
+    return tuple(
+        replace(node, threads=None)
+        for group in groups
+        for node in [node_settings.worker(group, WORKER_CPUS, WORKER_MEMORY_MIB, devices)]
+        * group.count
+    )

@@ -1,4 +1,4 @@
-"""The base of all models of settings, and the one translation of pydantic's errors to faults.
+"""The base of all models of settings, which translates pydantic's errors to faults.
 
 A fault is a line that names the key, its value, the bound and the next action. Settings come from
 Pulumi as text: `parsed` makes of it what JSON has, and models are strict from there on.
@@ -7,7 +7,7 @@ Pulumi as text: `parsed` makes of it what JSON has, and models are strict from t
 import difflib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import UnionType
@@ -19,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
     Strict,
     ValidationError,
     model_validator,
@@ -38,9 +39,6 @@ PLAIN = re.compile(r"[\w.:-]+", re.ASCII)
 GIVEN, NAMES = object(), object()
 # Bound and action of pydantic's own errors, where no marker says more.
 MEANING = {
-    "model_type": ("must be an object", "write its fields: {names}"),
-    "dict_type": ("must be an object", "write its fields: {names}"),
-    "tuple_type": ("must be an array", "write its items in brackets"),
     "bool_type": ("must be true or false", "set {key} to one of them"),
     "string_type": ("must be a text", "write it in quotes"),
     "string_unicode": ("must be a text of Unicode", "write it without half a character"),
@@ -57,7 +55,7 @@ class Fault:
     Attributes:
         key: name of the setting; `Model.faults` gives it relative to the model, "" for all of it.
         bound: what the value must be, or why it cannot be.
-        action: what to do next.
+        action: what to do next; {key} stands for the key.
         value: shown in place of the value that was given.
     """
 
@@ -74,7 +72,8 @@ class Fault:
         shown = value if isinstance(value, str) else json.dumps(value)
         if SECRET_NAME.search(self.key) or SECRET_PAIR.search(shown) or CREDENTIALS.search(shown):
             shown = NOT_SHOWN
-        return f"{self.key} = {shown!r}: {self.bound}; {self.action}"
+        action = self.action.replace("{key}", self.key)
+        return f"{self.key} = {shown!r}: {self.bound}; {action}"
 
 
 class FaultsError(ValueError):
@@ -92,7 +91,7 @@ class Says:
 
     Attributes:
         bound: see Fault.
-        action: see Fault; {key} and {<another field>} stand for these.
+        action: see Fault; {<another field>} stands for its value.
         check: a constraint of pydantic; None for the type alone.
         kind: the type that is read, if it is not the annotated one.
         secret: whether a value is never shown.
@@ -124,7 +123,12 @@ class Known:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return handler(Literal[tuple(self.names)])
+        return core_schema.custom_error_schema(
+            handler(Literal[tuple(self.names)]),
+            "unknown",
+            custom_error_message="",
+            custom_error_context={"names": tuple(self.names)},
+        )
 
 
 @dataclass(frozen=True)
@@ -173,16 +177,27 @@ def matching(pattern: str, bound: str, action: str, *, secret: bool = False) -> 
     return Says(bound, action, check, secret=secret)
 
 
-def _absolute(text: str) -> str:
-    path = Path(text)
-    if text and (not path.is_absolute() or ".." in path.parts or not text.isprintable()):
-        raise ValueError
-    return text
+def satisfying(holds: Callable[[Any], object], bound: str, action: str) -> Says:
+    """Return the marker of a value for which a function returns something true."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise ValueError
+        return value
+
+    return Says(bound, action, AfterValidator(check))
+
+
+def is_absolute(path: Path) -> bool:
+    """Return whether a path is absolute, without `..` and characters that do not print."""
+    return path.is_absolute() and ".." not in path.parts and str(path).isprintable()
 
 
 # Of a path; a setting may be "" for none.
-ABSOLUTE = Says(
-    "must be an absolute path without '..'", "write the path from / on", AfterValidator(_absolute)
+ABSOLUTE = satisfying(
+    lambda text: not text or is_absolute(Path(text)),
+    "must be an absolute path without '..'",
+    "write the path from / on",
 )
 
 
@@ -197,11 +212,44 @@ class Model(BaseModel):
         """Yield faults of fields that are right each for itself, and not together."""
         yield from ()
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if faults := tuple(self.faults()):
-            raise FaultsError(*faults)
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(given, dict | cls):
+            raise refuse("must be an object", f"write its fields: {', '.join(cls.declared())}")
+        try:
+            made = handler(given)
+        except ValidationError as error:
+            raise FaultsError(*cls._translated(error, given)) from None
+        if found := tuple(made.faults()):
+            raise FaultsError(*found)
+        return made
+
+    @classmethod
+    def _translated(cls, error: ValidationError, given: Any) -> Iterator[Fault]:
+        """Yield the faults that pydantic has found in the fields, each with its key in them."""
+        declared = cls.declared()
+        for each in error.errors(include_url=False):
+            place = tuple(step for step in each["loc"] if step != "[key]")
+            context, key = each.get("ctx", {}), _key(place)
+            match each["type"]:
+                case "default_factory_not_called":
+                    continue  # the default follows from a value that is a fault
+                case "value_error":
+                    for fault in context["error"].args:
+                        yield replace(fault, key=_join(key, fault.key))
+                    continue
+                case "unknown" | "extra_forbidden":
+                    yield unknown(key, str(place[-1]), context.get("names", declared))
+                    continue
+            marks = declared[str(place[0])].metadata if len(place) == 1 else ()
+            known = [m for m in (context.get("says"), *marks) if isinstance(m, Says | Meaning)]
+            bound, action = (known[0].bound, known[0].action) if known else MEANING[each["type"]]
+            for name, text in given.items():
+                if isinstance(text, str) and PLAIN.fullmatch(text):
+                    action = action.replace(f"{{{name}}}", text)
+            hidden = any(isinstance(mark, Says) and mark.secret for mark in known)
+            yield Fault(key, bound, action, NOT_SHOWN if hidden else _at(given, place))
 
     def set_fields(self) -> dict[str, Any]:
         """Return the fields that are set, as JSON has them."""
@@ -216,8 +264,12 @@ class Model(BaseModel):
 def setting(
     default: Any, text: str, *, see: str = "", alias: str | None = None, secret: bool = False
 ) -> Any:
-    """Return the field of a setting: its default, and its line and page in the documentation."""
-    description = f"{text}. See docs/{see}" if see else text
+    """Return the field of a setting: its default, and its line and page in the documentation.
+
+    A page that begins with # is a part of docs/configuration.md.
+    """
+    page = f"configuration.md{see}" if see.startswith("#") else see
+    description = f"{text}. See docs/{page}" if see else text
     return Field(default=default, description=description, alias=alias, repr=not secret)
 
 
@@ -257,73 +309,10 @@ def unknown(key: str, name: str, known: Iterable[str]) -> Fault:
     return Fault(key, "no such setting", action, NOT_SHOWN if hidden else GIVEN)
 
 
-def faults_of(
-    error: ValidationError, model: type[Model], raw: Mapping[str, Any]
-) -> Iterator[Fault]:
-    """Translate an error of pydantic.
-
-    Args:
-        error: all that a model has found wrong.
-        model: the model.
-        raw: the values that it was given.
-    """
-    for each in error.errors(include_url=False):
-        place = tuple(step for step in each["loc"] if step != "[key]")
-        context, key = each.get("ctx", {}), _key(place)
-        fields = _at(raw, place[:-1])
-        kind, markers = _declared(model, place)
-        match each["type"]:
-            case "default_factory_not_called":
-                continue  # the default follows from a value that is a fault
-            case "value_error":
-                for fault in context["error"].args:
-                    yield replace(fault, key=_join(key, fault.key))
-                continue
-            case "extra_forbidden" | "literal_error":
-                names = _names(_declared(model, place[:-1])[0])
-                yield unknown(key, str(place[-1]), names)
-                continue
-        known = [mark for mark in (context.get("says"), *markers) if isinstance(mark, SAYING)]
-        bound, action = (known[0].bound, known[0].action) if known else MEANING[each["type"]]
-        named = {"key": key, "names": ", ".join(_names(kind))}
-        if isinstance(fields, Mapping):
-            named |= {
-                name: text
-                for name, text in fields.items()
-                if isinstance(text, str) and PLAIN.fullmatch(text)
-            }
-        action = re.sub(r"\{(\w+)\}", lambda found: named.get(found[1], found[1].upper()), action)  # noqa: B023
-        hidden = any(isinstance(mark, Says) and mark.secret for mark in known)
-        yield Fault(key, bound, action, NOT_SHOWN if hidden else _at(raw, place))
-
-
-SAYING = (Says, Meaning)
-
-
-def _declared(model: type[Model], place: Sequence[int | str]) -> tuple[Any, Sequence[Any]]:
-    """Return the type of a place, without its markers, and these."""
-    kind: Any = model
-    markers: Sequence[Any] = ()
-    for step in place:
-        if isinstance(kind, type) and issubclass(kind, Model):
-            fields = kind.declared()
-            if step not in fields:
-                return None, ()
-            kind, markers = fields[str(step)].annotation, fields[str(step)].metadata
-        else:
-            kind, markers = get_args(kind)[0 if isinstance(step, int) else 1], ()
-        if get_origin(kind) is Annotated:
-            markers = get_args(kind)[1:]
-        kind = plain(kind)
-    return kind, markers
-
-
-def _names(kind: Any) -> Iterable[str]:
-    """Return the names that an object may have."""
-    if isinstance(kind, type) and issubclass(kind, Model):
-        return kind.declared()
-    keys = get_args(kind)[:1]
-    return next((m.names for key in keys for m in get_args(key) if isinstance(m, Known)), ())
+def faults_of(error: ValidationError) -> tuple[Fault, ...]:
+    """Return all that a model has found wrong."""
+    (each,) = error.errors(include_url=False)
+    return tuple(each["ctx"]["error"].args)
 
 
 def plain(kind: Any) -> Any:

@@ -5,22 +5,21 @@ Deliberately absent: any look at a machine, except the size of the given one.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, Growth, NodeResources
 from infra.container_settings import Image
 from infra.hosts.local import LocalHost
-from infra.model import Fault, Items, Meaning, Model, Says, matching, number, whole
+from infra.model import Fault, Items, Meaning, Model, Says, matching, number, satisfying, whole
 
 MAX_WORKERS = 64
 MAX_AMOUNT = 1_000_000  # of CPUs, GPUs or a custom resource
 GROUPS = "nodeGroups"
 # Defaults of nodes.
-HEAD_MEMORY_MIB = 1024
-HEAD_OBJECT_STORE_MIB = 128
+HEAD = NodeResources(cpus=0, gpus=0, memory_mib=1024, object_store_mib=128)
 WORKERS_MEMORY_SHARE = 0.6  # of the machine's memory, for all workers together
 WORKERS_OBJECT_STORE_SHARE = 0.1
 WORKER_OBJECT_STORE_MAX_MIB = 2048
@@ -32,19 +31,6 @@ LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 Amount = Annotated[float | None, number(0, MAX_AMOUNT)]
 Mib = Annotated[int | None, whole(1, MAX_AMOUNT * 1024, "MiB")]
-
-
-def _resource(name: str) -> str:
-    if not name or name in RESERVED_RESOURCES:
-        raise ValueError
-    return name
-
-
-def _labels(chosen: dict[str, str]) -> dict[str, str]:
-    for name, label in chosen.items():
-        if not (NODE_LABEL.fullmatch(name) and LABEL_VALUE.fullmatch(label)):
-            raise ValueError
-    return chosen
 
 
 class Node(Model):
@@ -60,16 +46,21 @@ class Node(Model):
         dict[
             Annotated[
                 str,
-                Says(
+                satisfying(
+                    lambda name: name and name not in RESERVED_RESOURCES,
                     f"must be a name other than {', '.join(sorted(RESERVED_RESOURCES))}",
                     "use the field of its own",
-                    AfterValidator(_resource),
                 ),
             ],
             Amount,
         ],
         Meaning("must be an object of amounts by name", "write it as {name: amount}"),
     ] = Field(default={})
+
+    def over(self, defaults: NodeResources) -> NodeResources:
+        """Return the resources of a node: those that are set, and defaults for the others."""
+        own = {name: getattr(self, name) for name in Node.model_fields}
+        return replace(defaults, **{name: own[name] for name in own if own[name] is not None})
 
 
 class Toleration(Model):
@@ -88,7 +79,10 @@ class Toleration(Model):
 
 
 class Group(Node):
-    """Workers that are alike, and how many there are; image and the rest are of pods."""
+    """Workers that are alike, and how many there are; image and the rest are of pods.
+
+    The settings `worker` and `workers` make a group without a name.
+    """
 
     name: Annotated[
         str,
@@ -110,13 +104,16 @@ class Group(Node):
             kind=int | float,
         ),
     ] = 5
-    image: Image | None = None
+    image: Image = ""
     node_selector: Annotated[
         dict[str, str],
-        Says(
+        satisfying(
+            lambda chosen: all(
+                NODE_LABEL.fullmatch(name) and LABEL_VALUE.fullmatch(chosen[name])
+                for name in chosen
+            ),
             "must be an object of labels, all of them texts",
             'write {label: "value"}; kubectl get nodes --show-labels lists them',
-            AfterValidator(_labels),
         ),
     ] = Field(default={})
     tolerations: Annotated[
@@ -133,61 +130,36 @@ class Group(Node):
         """Whether Ray's autoscaler starts and ends its nodes."""
         return bool(self.model_fields_set & GROWTH)
 
-
-GROWTH = {"min", "max", "idle_minutes"}
-OF_GROUPS = {"name", "count", *GROWTH}
-OF_PODS = {"image", "nodeSelector", "tolerations"}  # as settings name them
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeGroup:
-    """Workers that are alike, in the numbers of their stack.
-
-    Attributes:
-        name: of the group, "" where all workers are alike.
-        count: how many, at most.
-        fields: settings of each, by field.
-        growth: the least number, and the idle time; None if all are always there.
-    """
-
-    name: str
-    count: int
-    fields: Mapping[str, Any]
-    growth: Growth | None = None
+    @property
+    def growth(self) -> Growth | None:
+        """The least number, and the idle time; None if all are always there."""
+        if not (self.grows and self.count):
+            return None
+        return Growth(least=self.min, idle_seconds=self.idle_minutes * 60)
 
     @property
     def key(self) -> str:
         """The name of its fields in faults."""
         return f"{GROUPS}.{self.name}" if self.name else "worker"
 
+    def sized(self, sizes: Mapping[str, int] | None) -> Self:
+        """Return the group with the most nodes that it may have as its count.
 
-def groups(given: Sequence[Group], sizes: Mapping[str, int] | None) -> tuple[NodeGroup, ...]:
-    """Return the groups with their numbers.
-
-    Args:
-        given: their settings.
-        sizes: how many hosts name each group; None where groups have sizes of their own.
-    """
-    found = []
-    for group in given:
-        count = group.max if group.grows else group.count
-        if sizes is not None:
-            count = sizes.get(group.name, 0)
-        growth = Growth(least=group.min, idle_seconds=group.idle_minutes * 60)
-        fields = group.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=OF_GROUPS)
-        found.append(
-            NodeGroup(
-                name=group.name,
-                count=count,
-                fields=fields,
-                growth=growth if group.grows and count else None,
-            )
+        Args:
+            sizes: how many hosts name each group; None where groups have sizes of their own.
+        """
+        count = self.max if self.grows else self.count
+        return self.model_copy(
+            update={"count": count if sizes is None else sizes.get(self.name, 0)}
         )
-    return tuple(found)
+
+
+GROWTH = {"min", "max", "idle_minutes"}
+OF_PODS = {"image", "nodeSelector", "tolerations"}  # as settings name them
 
 
 def faults(given: Sequence[Group], sizes: Mapping[str, int] | None) -> Iterator[Fault]:
-    """Yield faults of groups taken together; see groups."""
+    """Yield faults of groups taken together; see Group.sized."""
     names = [group.name for group in given]
     for index, group in enumerate(given):
         key, sized = f"{GROUPS}[{index}]", {"count", "max"} & group.model_fields_set
@@ -210,21 +182,19 @@ def faults(given: Sequence[Group], sizes: Mapping[str, int] | None) -> Iterator[
             yield Fault(
                 f"{key}.min", f"must be a whole number from 0 to {most - 1}, {bound}", action
             )
-    if (total := sum(group.count for group in groups(given, sizes))) > MAX_WORKERS:
+    if (total := sum(group.sized(sizes).count for group in given)) > MAX_WORKERS:
         bound = f"must have {MAX_WORKERS} workers at most in all"
         yield Fault(GROUPS, bound, "lower count", f"{total} workers")
 
 
-def accelerator_faults(
-    accelerator: str, head: Node, groups: Sequence[NodeGroup]
-) -> Iterator[Fault]:
+def accelerator_faults(accelerator: str, head: Node, groups: Sequence[Group]) -> Iterator[Fault]:
     """Yield settings that conflict with an accelerator's devices."""
     with_it = f"with accelerator = {accelerator!r}"
     if head.gpus:
         bound = f"must be 0 {with_it}: the devices are for the workers"
         yield Fault("head.gpus", bound, "remove head.gpus")
     for group in groups:
-        gpus = group.fields.get("gpus")
+        gpus = group.gpus
         least = 0 if group.name else 1  # a group may have no devices if another has
         if gpus is None:
             continue
@@ -239,51 +209,35 @@ def accelerator_faults(
             yield Fault(f"{group.key}.gpus", bound, action, gpus)
 
 
-def head(fields: Mapping[str, Any]) -> NodeResources:
-    """Return the resources of the head: the settings, and little else."""
-    return NodeResources(
-        cpus=fields.get("cpus", 0),
-        gpus=fields.get("gpus", 0),
-        memory_mib=fields.get("memoryMib", HEAD_MEMORY_MIB),
-        object_store_mib=fields.get("objectStoreMib", HEAD_OBJECT_STORE_MIB),
-        resources=fields.get("resources", {}),
-    )
-
-
-def workers(
-    groups: Sequence[NodeGroup], host: LocalHost, devices: int
-) -> tuple[NodeResources, ...]:
+def workers(groups: Sequence[Group], host: LocalHost, devices: int) -> tuple[NodeResources, ...]:
     """Return the resources of each worker of this machine, group by group."""
     total = sum(group.count for group in groups)
     return tuple(
-        replace(_worker(group.name, group.fields, host, total, devices), growth=group.growth)
+        worker(group, host.cpus, host.memory_mib, devices, total)
         for group in groups
         for _ in range(group.count)
     )
 
 
-def worker_on(
-    group: str, fields: Mapping[str, Any], cpus: int, memory_mib: int, gpus: int
-) -> NodeResources:
-    """Return the resources of a host's only worker: the settings, else those of the host."""
-    return _worker(group, fields, LocalHost(cpus=cpus, memory_mib=memory_mib), 1, gpus)
+def worker(group: Group, cpus: int, memory_mib: int, gpus: int, total: int = 1) -> NodeResources:
+    """Return the resources of one of a machine's workers: the settings, else its share.
 
-
-def _worker(
-    group: str, fields: Mapping[str, Any], host: LocalHost, total: int, devices: int
-) -> NodeResources:
-    share = int(host.memory_mib * WORKERS_OBJECT_STORE_SHARE / total)
-    cpus = max(1, host.cpus // total)
-    return NodeResources(
-        group=group,
-        cpus=fields.get("cpus", cpus),
-        gpus=fields.get("gpus", devices),
-        memory_mib=fields.get(
-            "memoryMib", max(1, int(host.memory_mib * WORKERS_MEMORY_SHARE / total))
-        ),
-        object_store_mib=fields.get(
-            "objectStoreMib", min(max(share, OBJECT_STORE_MIN_MIB), WORKER_OBJECT_STORE_MAX_MIB)
-        ),
-        resources=fields.get("resources", {}),
-        threads=cpus if fields.get("cpus", cpus) > cpus else None,
+    Args:
+        group: its settings.
+        cpus: of the machine.
+        memory_mib: of the machine.
+        gpus: of the worker, unless it is set.
+        total: number of workers that share the machine.
+    """
+    share, cpus = int(memory_mib * WORKERS_OBJECT_STORE_SHARE / total), max(1, cpus // total)
+    found = group.over(
+        NodeResources(
+            group=group.name,
+            growth=group.growth,
+            cpus=cpus,
+            gpus=gpus,
+            memory_mib=max(1, int(memory_mib * WORKERS_MEMORY_SHARE / total)),
+            object_store_mib=min(max(share, OBJECT_STORE_MIN_MIB), WORKER_OBJECT_STORE_MAX_MIB),
+        )
     )
+    return replace(found, threads=cpus if found.cpus > cpus else None)

@@ -53,20 +53,21 @@ def _entry(declared: FieldInfo) -> dict[str, Any]:
 
 def project(text: str, schema: Schema) -> str:
     """Return the text of Pulumi.yaml with a schema; raises ValueError where the mark is missing."""
-    before, mark, _ = text.partition(MARK)
-    if not mark:
-        raise ValueError(f"the page lacks the line {MARK.strip()}: restore it")
     settings = yaml.safe_dump({"config": dict(schema)}, sort_keys=False, width=100)
-    return before + mark + settings
+    return _between(text, MARK, settings, "")
 
 
 def updated(page: str, schema: Schema) -> str:
     """Return a page with the list of a schema; raises ValueError where a mark is missing."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page has no line {(END if begin else BEGIN).strip()}: restore it")
-    return before + begin + listed(schema) + end + after
+    return _between(page, BEGIN, listed(schema), END)
+
+
+def _between(text: str, begin: str, new: str, end: str) -> str:
+    found = re.fullmatch(f"(.*?{re.escape(begin)}).*?({re.escape(end)}.*)", text, re.DOTALL)
+    if not found:
+        marks = " and then ".join(mark.strip() for mark in (begin, end) if mark)
+        raise ValueError(f"the page lacks the line {marks}: restore it")
+    return found[1] + new + (found[2] if end else "")
 
 
 def _item(key: str, entry: Mapping[str, Any]) -> str:

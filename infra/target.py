@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import pulumi
 
@@ -11,6 +11,7 @@ from cluster import services
 from cluster.descriptor import Descriptor, Source, Stack
 from infra import places
 from infra.config import Settings
+from infra.runtimes.args import RuntimeArgs
 
 
 class Place(Protocol):
@@ -50,6 +51,25 @@ def services_for(settings: Settings, store: str, *sources: Source) -> list[Descr
         and (not sources or service.source in sources)
         and (service.program == store or service.program not in services.STORES)
     ]
+
+
+def runtime_args(settings: Settings, running: Sequence[Descriptor], store: str) -> dict[str, Any]:
+    """Return the arguments of a runtime on machines, see RuntimeArgs.
+
+    Args:
+        settings: those of the stack.
+        running: services that run.
+        store: name of its object store, "" for a folder.
+    """
+    return vars(
+        RuntimeArgs(
+            ports=settings.opened(running),
+            store=store,
+            keep_data=settings.keep_data,
+            start_timeout=settings.start_timeout_seconds,
+            drain=settings.drain_seconds,
+        )
+    )
 
 
 def warn_of_missing(settings: Settings, running: Sequence[Descriptor], remedy: str) -> None:

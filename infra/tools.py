@@ -92,6 +92,11 @@ def chosen(setting: str, data: Path) -> str:
     return next((name for name in object_store.STORES if has_results(data, name)), DEFAULT)
 
 
+def in_container(setting: str) -> str:
+    """Return the name of the object store of a stack in containers."""
+    return DEFAULT if setting == AUTO else setting
+
+
 def has_results(data: Path, name: str) -> bool:
     """Return whether a data folder holds data of a store."""
     folder = data / name / "data"

@@ -5,9 +5,9 @@ in machine.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pulumi
 
@@ -15,7 +15,7 @@ from cluster.ray_node import NodeResources
 from infra.hosts.holdings import Account
 from infra.hosts.machine import Machine
 from infra.model import Fault
-from infra.node_settings import NodeGroup
+from infra.node_settings import Group
 
 MAX_MACHINES = 64  # of a stack
 
@@ -40,10 +40,9 @@ class FleetArgs:
     Attributes:
         base: folder of the stack's files on each, below the home folder.
         python_environment: folder of an existing environment, "" for none.
-        worker: fields that are set for the Ray worker on each machine.
-        groups: the same for each group of nodes that machines name, by its name.
-        growing: those of them whose machines come and go.
-        requested: numbers of the machines of growing groups that have to exist now.
+        worker: settings of the Ray workers that are of no group.
+        groups: those of the groups of workers.
+        requested: numbers of the machines of groups that grow that have to exist now.
         key_file: private key to log in with; None for the SSH agent, or for the source's own.
         allowed_cidrs: IPv4 networks that may log in, where the source has a firewall.
         keep_data: whether data of the source outlives the stack.
@@ -54,13 +53,12 @@ class FleetArgs:
 
     base: str
     python_environment: str
-    worker: Mapping[str, Any]
+    worker: Group
     key_file: Path | None
     allowed_cidrs: Sequence[str]
     keep_data: bool
     owner: str
-    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    growing: Sequence[NodeGroup] = ()
+    groups: Sequence[Group] = ()
     requested: Sequence[int] = ()
     idle: IdleWatch | None = None
 
@@ -119,39 +117,42 @@ class Declared:
     expires_at: pulumi.Input[str] = ""
 
 
-class FleetSettings(Protocol):
-    """A stack's settings for one source; made without inspecting anything."""
+class FleetSettings:
+    """A stack's settings for one source; made without inspecting anything.
+
+    The defaults are those of machines that are all alike and have no end.
+    """
 
     @property
     def count(self) -> int:
         """Number of machines, without groups that grow."""
-        ...
+        raise NotImplementedError
 
-    def most(self, groups: Sequence[NodeGroup]) -> int:
+    def most(self, groups: Sequence[Group]) -> int:
         """Return the largest number of machines, including those that groups of nodes add."""
-        ...
+        return self.count + sum(group.count for group in groups if group.growth)
 
     @property
     def ends_itself(self) -> bool:
         """Whether the machines have a deadline, at which they end themselves."""
-        ...
+        return False
 
     @property
     def group_sizes(self) -> Mapping[str, int] | None:
         """How many machines name each group of nodes; None where groups have sizes of their own."""
-        ...
+        return None
 
     def faults(self) -> Iterable[Fault]:
         """Yield machines that do not go together."""
-        ...
+        return ()
 
     def launcher_faults(self) -> Iterable[Fault]:
         """Yield conflicts with Ray's own launcher, which startRay = false uses."""
-        ...
+        return ()
 
-    def group_faults(self, groups: Sequence[NodeGroup]) -> Iterable[Fault]:
+    def group_faults(self, groups: Sequence[Group]) -> Iterable[Fault]:  # noqa: ARG002
         """Yield conflicts with the groups of nodes that are set, if any."""
-        ...
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)

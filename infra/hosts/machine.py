@@ -1,10 +1,15 @@
 """A host of a stack: this machine, or another one, whatever its source."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulumi
+
+if TYPE_CHECKING:  # providers load no models
+    from infra.node_settings import Group
 
 AGENT = "agent"  # folders in the base folder
 ENVIRONMENT = "env"
@@ -51,9 +56,7 @@ class Machine(Host):
     """A machine reached by SSH.
 
     Attributes:
-        group: label of its Ray worker, "" for none.
-        worker: fields that are set for its Ray worker, as of the setting `worker`; the machine
-            decides the others.
+        group: settings of its Ray worker.
         identity: unique to the machine, whatever its address: user@address, or the id of an
             instance.
         connection: argument of `trainyard.access.ssh.Connection.of`, with the login key as a
@@ -67,8 +70,7 @@ class Machine(Host):
         part_of: resource of the machine itself, with which everything on it goes.
     """
 
-    group: str
-    worker: Mapping[str, Any]
+    group: Group
     identity: pulumi.Input[str]
     connection: Mapping[str, pulumi.Input[Any]]
     home: str

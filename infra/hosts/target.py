@@ -11,18 +11,17 @@ import pulumi
 from cluster import autoscaling, idle_end, services
 from cluster.descriptor import Source, Stack
 from cluster.inputs import lift
-from cluster.ray_node import Growth, NodeResources
+from cluster.ray_node import NodeResources
 from cluster.secret import TOKEN_BYTES, Secret
 from infra import ray_launcher, requested, tools, versions
 from infra.config import Settings
 from infra.hosts import environment
 from infra.hosts.fleet import Declared, FleetArgs, IdleWatch
-from infra.hosts.machine import Machine
-from infra.node_settings import worker_on
+from infra.node_settings import worker
 from infra.ray_launcher import Launched
 from infra.runtimes.mark import StackMark
 from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs
-from infra.target import services_for, warn_of_missing
+from infra.target import runtime_args, services_for, warn_of_missing
 from trainyard.access import outputs
 
 ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
@@ -58,7 +57,6 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
             python_environment=settings.python_environment,
             worker=settings.worker,
             groups=settings.groups,
-            growing=settings.growing,
             requested=numbers,
             key_file=settings.ssh_key_file,
             allowed_cidrs=settings.allowed_cidrs,
@@ -83,6 +81,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
     runtime = ProcessRuntime(
         "hosts",
         ProcessRuntimeArgs(
+            **runtime_args(settings, running, store),
             hosts=environment.prepare(
                 machines,
                 mark.known,
@@ -95,13 +94,8 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
             mark=mark,
             folder=str(settings.state_dir),
             data=str(settings.data_dir),
-            keep_data=settings.keep_data,
             identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
-            store=store,
             shared={service.name for service in running if service.shared},
-            ports=settings.opened(running),
-            start_timeout=settings.start_timeout_seconds,
-            drain=settings.drain_seconds,
         ),
     )
     if not settings.start_ray:
@@ -112,19 +106,13 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
             more=ray_launcher.workers,
         )
         running = [ray if service is services.RAY else service for service in running]
-    growth = {group.name: group.growth for group in settings.growing}
     workers: list[pulumi.Input[NodeResources]] = [
-        lift(
-            partial(_offered, machine, growth.get(machine.group)),
-            machine.cpus,
-            machine.memory_mib,
-            machine.gpus,
-        )
+        lift(partial(worker, machine.group), machine.cpus, machine.memory_mib, machine.gpus)
         for machine in machines
     ]
     elastic: Collection[int] = ()
     provider = runtime.node_provider() if autoscaling.grows(workers) else None
-    on_demand = autoscaling.on_demand(workers)
+    on_demand = 0
     if group := declared.elastic_group:
         # All workers that may exist are known in full.
         workers[group.numbers.start :] = [group.resources] * len(group.numbers)
@@ -146,10 +134,3 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
         expires_at=declared.expires_at,
         idle_token=idle.token if idle else "",
     )
-
-
-def _offered(
-    machine: Machine, growth: Growth | None, cpus: int, memory_mib: int, gpus: int
-) -> NodeResources:
-    offered = worker_on(machine.group, machine.worker, cpus, memory_mib, gpus)
-    return replace(offered, growth=growth)

@@ -15,6 +15,7 @@ from cluster.service import HealthCheck, Port, Probe, Service, Volume
 from infra import container_limits, images
 from infra.hosts import docker_engine, local
 from infra.hosts.accelerators import ContainerAccess
+from infra.runtimes.args import RuntimeArgs
 from infra.runtimes.container import PROJECT_LABEL, STACK_LABEL, Node, Ready
 from infra.runtimes.container_leave import Leave
 from infra.runtimes.docker_images import Images
@@ -40,7 +41,7 @@ REPLACING = ["healthcheck", "init"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DockerRuntimeArgs:
+class DockerRuntimeArgs(RuntimeArgs):
     """Arguments of the docker runtime.
 
     Attributes:
@@ -49,16 +50,11 @@ class DockerRuntimeArgs:
         build_args: build arguments of the images that are built here.
         services: names of all services, so that names in use are reported before anything is made.
         programs: what they run.
-        ports: ports of this machine that the stack opens, for the same reason.
         access: what a container needs to reach the accelerator of each index.
-        keep_data: whether volumes with results outlive the stack.
-        store: name of the object store.
         volume_names: names of volumes that do not follow from the stack's, by volume.
         publish_address: address of this machine that public ports are opened on, "" for none.
         limits: bounds of containers that are set, by service and field.
         bounds: which bounds the Engine keeps.
-        start_timeout: seconds that a service may take until it answers.
-        drain: seconds that its users may take to leave before it restarts.
     """
 
     prefix: str
@@ -66,16 +62,11 @@ class DockerRuntimeArgs:
     build_args: Mapping[str, str]
     services: Sequence[str]
     programs: Collection[str]
-    ports: Sequence[Port]
     access: Sequence[ContainerAccess]
-    keep_data: bool
-    store: str
     volume_names: Mapping[str, str]
     publish_address: str
     limits: Mapping[str, container_limits.Bounds]
     bounds: docker_engine.Bounds
-    start_timeout: int
-    drain: int
 
 
 class DockerRuntime(pulumi.ComponentResource):
@@ -100,7 +91,7 @@ class DockerRuntime(pulumi.ComponentResource):
         self._filled: dict[str, Ready] = {}
         self._leaves: list[Leave] = []
         ports: dict[str, list[int]] = {}
-        for port in args.ports:
+        for port in (each for each in args.ports if each.published):
             ports.setdefault(port.setting, []).append(port.number)
         self._node = Node(
             f"{name}-node",

@@ -22,6 +22,7 @@ from infra.hosts import local
 from infra.hosts.fleet import ElasticGroup
 from infra.hosts.machine import LOOPBACK, Host
 from infra.runtimes import ray_logs
+from infra.runtimes.args import RuntimeArgs
 from infra.runtimes.mark import StackMark
 from infra.runtimes.once import Once
 from infra.runtimes.process import Daemon, Data, Files, Program
@@ -35,7 +36,7 @@ SWITCH_SETTINGS_FILE = "settings.json"  # a secret: it has the token
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessRuntimeArgs:
+class ProcessRuntimeArgs(RuntimeArgs):
     """Arguments of the process runtime.
 
     Attributes:
@@ -44,13 +45,8 @@ class ProcessRuntimeArgs:
         mark: tells the files of this stack from others.
         folder: runtime folder of each host, absolute; removed with the stack.
         data: data folder of each host, absolute; on other machines also below `~/`.
-        keep_data: whether the data folders outlive the stack.
         identifier: name of this stack's supervisords.
-        store: name of the object store, "" for a folder.
         shared: names of services of the head's host that jobs on other hosts reach.
-        ports: every port of the stack, so that all conflicts are reported at once.
-        start_timeout: seconds that a service may take until it answers.
-        drain: seconds that its users may take to leave before it restarts.
     """
 
     hosts: Sequence[Host]
@@ -58,13 +54,8 @@ class ProcessRuntimeArgs:
     mark: StackMark
     folder: str
     data: str
-    keep_data: bool
     identifier: str
-    store: str
     shared: Collection[str] = ()
-    ports: Sequence[Port]
-    start_timeout: int
-    drain: int
 
     def __post_init__(self) -> None:
         for folder in (self.folder, self.data):

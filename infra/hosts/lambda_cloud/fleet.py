@@ -29,7 +29,7 @@ from infra.hosts.lambda_cloud.resources import (
 from infra.hosts.lambda_cloud.settings import INSTANCE, LambdaCloud
 from infra.hosts.machine import Machine
 from infra.hosts.reachable import Reachable
-from infra.node_settings import NodeGroup, worker_on
+from infra.node_settings import Group, worker
 
 SSH_PORT = 22
 NAME_LIMIT = 60  # of 63 in a host's name and of 64 in an instance's, with the number after it
@@ -50,9 +50,10 @@ class Rental(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         own = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
         title = f"{own['project']}-{own['stack']}"
-        grown = next(iter(args.growing), None)  # all instances are alike, so there is one at most
-        least = grown.growth.least if grown and grown.growth else 0
-        always, most = cloud.instances, cloud.most(args.growing)
+        # All instances are alike, so there is one at most.
+        grown = next((group for group in args.groups if group.growth), None)
+        least = grown.min if grown else 0
+        always, most = cloud.instances, cloud.most(args.groups)
         account = Account(
             f"{name}-account", {"organization": pulumi.get_organization(), **own}, child
         )
@@ -135,7 +136,7 @@ class Rental(pulumi.ComponentResource):
         machines = [
             self._machine(
                 number,
-                grown if number >= always else None,
+                grown if grown and number >= always else args.worker,
                 instances[number],
                 host_keys[number],
                 waits[number],
@@ -182,7 +183,7 @@ class Rental(pulumi.ComponentResource):
     def _machine(
         self,
         number: int,
-        group: NodeGroup | None,
+        group: Group,
         instance: Instance,
         host_key: HostKey,
         active: Active,
@@ -214,8 +215,7 @@ class Rental(pulumi.ComponentResource):
         return Machine(
             name=name,
             number=number,
-            group=group.name if group else "",
-            worker=group.fields if group else self._args.worker,
+            group=group,
             identity=instance.id,
             connection=connection,
             address=address,
@@ -249,7 +249,7 @@ def _idle(
 
 
 def _offered(
-    group: NodeGroup, choices: Sequence[Mapping[str, Any]], instance_type: str, region: str
+    group: Group, choices: Sequence[Mapping[str, Any]], instance_type: str, region: str
 ) -> NodeResources:
     """Return the resources that the worker of each instance of a group offers.
 
@@ -259,8 +259,8 @@ def _offered(
     """
     same = [c for c in choices if (c["instanceType"], c["region"]) == (instance_type, region)]
     pick = Pick.model_validate((same or choices)[0])
-    offered = worker_on(group.name, group.fields, pick.vcpus, pick.memory_mib, pick.gpus)
-    return replace(offered, growth=group.growth, hourly_cost=pick.hourly_cost)
+    offered = worker(group, pick.vcpus, pick.memory_mib, pick.gpus)
+    return replace(offered, hourly_cost=pick.hourly_cost)
 
 
 def _name(title: str, index: int) -> str:

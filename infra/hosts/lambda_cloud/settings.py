@@ -8,11 +8,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.hosts.fleet import MAX_MACHINES, Cloud, MachineSource
+from infra.hosts.fleet import MAX_MACHINES, Cloud, FleetSettings, MachineSource
 from infra.hosts.holdings import Account
 from infra.hosts.lambda_cloud import API_KEY
 from infra.model import Fault, Items, Meaning, Model, Only, matching, number, setting, whole
-from infra.node_settings import GROUPS, NodeGroup
+from infra.node_settings import GROUPS, Group
 
 SETTING = "lambdaCloud"
 INSTANCE = "instanceId"
@@ -37,7 +37,7 @@ class Candidate(Model):
     region: Annotated[str, matching(r"[a-z0-9-]{1,32}", OF_NAME, "such as us-east-1")] = ""
 
 
-class LambdaCloud(Model):
+class LambdaCloud(Model, FleetSettings):
     """Instances to be rented; names and units are those of docs/configuration.md.
 
     Attributes:
@@ -93,19 +93,10 @@ class LambdaCloud(Model):
         """Number of machines that are always there."""
         return self.instances
 
-    def most(self, groups: Sequence[NodeGroup]) -> int:
-        """Largest number of machines."""
-        return self.instances + sum(group.count for group in groups if group.growth)
-
     @property
     def ends_itself(self) -> bool:
         """With ttlHours each instance has a timer, and the key to end itself."""
         return self.ttl_hours > 0
-
-    @property
-    def group_sizes(self) -> None:
-        """None: instances name no groups, which have their own sizes."""
-        return
 
     def launcher_faults(self) -> Iterator[Fault]:
         """Yield a key of the account that Ray's own launcher would make readable."""
@@ -114,7 +105,7 @@ class LambdaCloud(Model):
             bound = "copies the private key to the head, where ttlHours keeps the account's API key"
             yield Fault("startRay", bound, f"remove {SETTING}.ttlHours or startRay")
 
-    def group_faults(self, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+    def group_faults(self, groups: Sequence[Group]) -> Iterator[Fault]:
         """Yield anything but one group that grows: all instances are alike."""
         for group in groups:
             if not group.growth:
@@ -143,7 +134,7 @@ SOURCE = MachineSource(
     field=setting(
         None,
         "Instances to rent from Lambda Cloud (process)",
-        see="configuration.md#lambda-cloud",
+        see="#lambda-cloud",
     ),
     fleet=lambda cloud: cloud,
     cloud=Cloud(

@@ -84,8 +84,7 @@ def _machine(
     return Machine(
         name=f"host-{number}",
         number=number,
-        group=host.group,
-        worker=args.groups.get(host.group, args.worker),
+        group=next((group for group in args.groups if group.name == host.group), args.worker),
         identity=connection.name,
         connection={
             "host": host.address,

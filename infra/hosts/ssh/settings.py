@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.hosts.fleet import MAX_MACHINES, MachineSource
+from infra.hosts.fleet import MAX_MACHINES, FleetSettings, MachineSource
 from infra.model import Fault, Items, Meaning, Model, Only, matching, setting, whole
-from infra.node_settings import GROUPS, NodeGroup
+from infra.node_settings import GROUPS, Group
 
 SETTING = "hosts"
 SSH_PORT = 22
@@ -62,7 +62,7 @@ class SshHost(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hosts:
+class Hosts(FleetSettings):
     """The hosts of a stack.
 
     Attributes:
@@ -76,14 +76,9 @@ class Hosts:
         """Number of machines."""
         return len(self.hosts)
 
-    def most(self, groups: Sequence[NodeGroup]) -> int:  # noqa: ARG002 (groups are of hosts)
+    def most(self, groups: Sequence[Group]) -> int:  # noqa: ARG002 (groups are of hosts)
         """Number of machines: groups add none."""
         return self.count
-
-    @property
-    def ends_itself(self) -> bool:
-        """Never: existing machines have no deadline."""
-        return False
 
     @property
     def group_sizes(self) -> Mapping[str, int]:
@@ -121,7 +116,7 @@ class Hosts:
             bound = f"`ray up` logs in at port 22 only, and hosts have {', '.join(map(str, ports))}"
             yield Fault("startRay", bound, "move their SSH servers, or set startRay to true")
 
-    def group_faults(self, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+    def group_faults(self, groups: Sequence[Group]) -> Iterator[Fault]:
         """Yield hosts whose group is not set, and groups without a host."""
         names = [group.name for group in groups]
         known = f"must be one of nodeGroups: {', '.join(names)}" if names else "needs nodeGroups"
@@ -142,6 +137,6 @@ SOURCE = MachineSource(
         Meaning("must be an array", "write a list of machines, such as [{address, user, hostKey}]"),
         Only(("process",)),
     ],
-    field=setting((), "Your machines, used over SSH (process)", see="configuration.md#hosts"),
+    field=setting((), "Your machines, used over SSH (process)", see="#hosts"),
     fleet=lambda hosts: Hosts(hosts=hosts) if hosts else None,
 )

@@ -8,9 +8,9 @@ from cluster import dataset
 from cluster.descriptor import Stack
 from infra import tools, versions
 from infra.config import Settings
-from infra.hosts import accelerators, docker_engine, go_programs, local
+from infra.hosts import accelerators, docker_engine, local
 from infra.runtimes import choice
-from infra.target import services_for
+from infra.target import runtime_args, services_for
 
 
 def is_wanted(settings: Settings, stack: str) -> bool:
@@ -28,8 +28,7 @@ def declare(settings: Settings, _stack: str) -> Stack:
     from infra.runtimes.docker import DockerRuntime, DockerRuntimeArgs  # noqa: PLC0415
 
     engine = docker_engine.info()
-    name = settings.object_store
-    store = go_programs.DEFAULT if name == tools.AUTO else name
+    store = tools.in_container(settings.object_store)
     access, gpus = accelerators.choose(
         settings.accelerator, [worker.gpus for worker in settings.workers], engine
     )
@@ -43,21 +42,17 @@ def declare(settings: Settings, _stack: str) -> Stack:
     runtime = DockerRuntime(
         "local",
         DockerRuntimeArgs(
+            **runtime_args(settings, running, store),
             prefix=settings.container_prefix,
             images=settings.images,
             build_args={**versions.BUILD_ARGUMENTS, **settings.build_args},
-            store=store,
             services=[name for each in running for name in each.services(len(settings.workers))],
             programs={each.program for each in running},
-            ports=[port for port in settings.opened(running) if port.published],
             access=access,
-            keep_data=settings.keep_data,
             volume_names={dataset.VOLUME.name: settings.dataset.volume} if settings.dataset else {},
             publish_address=settings.publish_address,
             limits=settings.container_limits,
             bounds=bounds,
-            start_timeout=settings.start_timeout_seconds,
-            drain=settings.drain_seconds,
         ),
     )
     return Stack(

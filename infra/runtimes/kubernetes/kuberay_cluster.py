@@ -6,7 +6,6 @@ same variables and files as on other stacks' nodes.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import pulumi
@@ -16,6 +15,7 @@ from cluster.descriptor import Stack
 from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
 from cluster.ray_node import NodeAddition, NodeResources
 from infra import versions
+from infra.node_settings import Group
 from infra.runtimes.kubernetes import manifests
 from infra.runtimes.kubernetes.runtime import CLUSTER, KubernetesRuntime
 from trainyard.access import outputs
@@ -33,14 +33,14 @@ class Pods:
         accelerator: kind of the nodes' GPUs, "" for none.
         cpu_share: of the CPUs that nodes offer, the share that is kept for them.
         pod_seconds: that a pod of a group that grows may take until Ray runs in it.
-        groups: fields of the setting of each group of workers, by its name.
+        groups: settings of each group of workers, by its name.
     """
 
     runtime: KubernetesRuntime
     accelerator: str
     cpu_share: float
     pod_seconds: int
-    groups: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, Group]
 
 
 class KubeRayCluster(pulumi.ComponentResource):
@@ -187,27 +187,18 @@ def _known(workers: Sequence[pulumi.Input[NodeResources]]) -> list[NodeResources
     return [node for node in workers if isinstance(node, NodeResources)]
 
 
-def _groups(
-    workers: Sequence[NodeResources], settings: Mapping[str, Mapping[str, Any]]
-) -> list[WorkerGroup]:
-    """Return workers by group: members of one are alike and adjacent."""
-    found = []
-    for name, (node, *rest) in groupby(workers, _group):
-        fields = settings.get(name, {})
-        found.append(
-            WorkerGroup(
-                node=node,
-                count=len([node, *rest]),
-                image=fields.get("image", ""),
-                node_selector=fields.get("nodeSelector", {}),
-                tolerations=fields.get("tolerations", ()),
-            )
+def _groups(workers: Sequence[NodeResources], settings: Mapping[str, Group]) -> list[WorkerGroup]:
+    """Return workers by group: members of one are alike."""
+    return [
+        WorkerGroup(
+            node=node,
+            count=settings[name].count,
+            image=settings[name].image,
+            node_selector=settings[name].node_selector,
+            tolerations=[each.set_fields() for each in settings[name].tolerations],
         )
-    return found
-
-
-def _group(node: NodeResources) -> str:
-    return node.group
+        for name, node in {node.group: node for node in workers}.items()
+    ]
 
 
 def declare(pods: Pods, stack: Stack) -> None:

@@ -10,7 +10,7 @@ import pulumi
 
 from cluster import autoscaling, services
 from cluster.descriptor import Source, Stack
-from infra import kubernetes_settings
+from infra import tools
 from infra.config import Settings
 from infra.target import services_for
 from trainyard.access import outputs
@@ -45,7 +45,7 @@ def declare(settings: Settings, stack: str) -> Stack:
         shared = {"persistentVolumeClaim": {"claimName": where.shared.claim}}
     elif where.shared:
         shared = {"hostPath": {"path": where.shared.host_path, "type": "Directory"}}
-    running = services_for(settings, kubernetes_settings.store(settings.object_store), *IN_PODS)
+    running = services_for(settings, tools.in_container(settings.object_store), *IN_PODS)
     runtime = KubernetesRuntime(
         "kubernetes",
         KubernetesRuntimeArgs(
@@ -76,7 +76,7 @@ def declare(settings: Settings, stack: str) -> Stack:
         accelerator="" if settings.accelerator == "none" else settings.accelerator,
         cpu_share=where.cpu_share,
         pod_seconds=where.pod_timeout_seconds,
-        groups=settings.groups,
+        groups={group.name: group for group in settings.groups},
     )
     ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))
     return Stack(
@@ -85,7 +85,6 @@ def declare(settings: Settings, stack: str) -> Stack:
         services=[ray if service is services.RAY else service for service in running],
         python=settings.image_python,
         workers=settings.workers,
-        on_demand=autoscaling.on_demand(settings.workers),
         connections={
             outputs.KUBERNETES: {
                 "kubeconfig": where.kubeconfig,

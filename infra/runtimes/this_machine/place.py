@@ -11,7 +11,7 @@ from infra.config import Settings
 from infra.hosts.machine import this_machine
 from infra.runtimes.mark import StackMark
 from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs
-from infra.target import services_for, warn_of_missing
+from infra.target import runtime_args, services_for, warn_of_missing
 
 
 def is_wanted(_settings: Settings, _stack: str) -> bool:
@@ -23,25 +23,18 @@ def declare(settings: Settings, _stack: str) -> Stack:
     """Declare the process runtime of this machine."""
     wanted = [service for service in services.ALL if service.wanted(settings)]
     found = tools.find(settings.object_store, settings.data_dir, wanted)
-    running = [
-        service
-        for service in services_for(settings, found.store.name if found.store else "")
-        if service.program in found.paths
-    ]
+    store = found.store.name if found.store else ""
+    running = [each for each in services_for(settings, store) if each.program in found.paths]
     warn_of_missing(settings, running, "Run `make monitoring`")
     runtime = ProcessRuntime(
         "local",
         ProcessRuntimeArgs(
+            **runtime_args(settings, running, store),
             hosts=[this_machine(found.paths)],
             mark=StackMark("mark"),
             folder=str(settings.state_dir),
             data=str(settings.data_dir),
-            keep_data=settings.keep_data,
             identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
-            ports=settings.opened(running),
-            store=found.store.name if found.store else "",
-            start_timeout=settings.start_timeout_seconds,
-            drain=settings.drain_seconds,
         ),
     )
     return Stack(
@@ -51,5 +44,4 @@ def declare(settings: Settings, _stack: str) -> Stack:
         workers=settings.workers,
         data=str(settings.data_dir),
         node_provider=runtime.node_provider() if autoscaling.grows(settings.workers) else None,
-        on_demand=autoscaling.on_demand(settings.workers),
     )

@@ -1,16 +1,14 @@
 """The setting of the shelf, and what it is as a cloud."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
-from infra.hosts.fleet import MAX_MACHINES, Cloud, MachineSource
-from infra.model import Fault, Model, Only, number, setting, whole
-from infra.node_settings import NodeGroup
+from infra.hosts.fleet import MAX_MACHINES, Cloud, FleetSettings, MachineSource
+from infra.model import Model, Only, number, setting, whole
 
 from . import account
 
 
-class Shelf(Model):
+class Shelf(Model, FleetSettings):
     """Machines to rent."""
 
     machines: Annotated[int, whole(1, MAX_MACHINES)]
@@ -21,22 +19,9 @@ class Shelf(Model):
     def count(self) -> int:
         return self.machines
 
-    def most(self, groups: Sequence[NodeGroup]) -> int:
-        return self.machines
-
     @property
     def ends_itself(self) -> bool:
         return self.ttl_hours > 0
-
-    @property
-    def group_sizes(self) -> None:
-        return
-
-    def launcher_faults(self) -> Sequence[Fault]:
-        return ()
-
-    def group_faults(self, groups: Sequence[NodeGroup]) -> Sequence[Fault]:
-        return ()
 
 
 SOURCE = MachineSource(

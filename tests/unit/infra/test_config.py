@@ -20,7 +20,7 @@ from cluster.ray_cluster import NODE_SWITCH_PORT
 from infra import config, container_settings, node_settings
 from infra.hosts.lambda_cloud.settings import Candidate, LambdaCloud
 from infra.hosts.local import LocalHost
-from infra.hosts.ssh.settings import Hosts, SshHost
+from infra.hosts.ssh.settings import SshHost
 from infra.images import BUILT, PULLED
 from tests.unit.infra.conftest import is_named
 
@@ -40,9 +40,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", {"workers": -1}, "from 1 to 64"),
     ("workers", {"workers": 0}, "from 1 to 64"),
     ("workers", {"workers": 65}, "from 1 to 64"),
-    ("workers", {"workers": "two"}, "whole number"),
-    ("workers", {"workers": "1.5"}, "whole number"),
-    ("worker", {"worker": "4"}, "must be an object"),
     ("replicateTo", {"replicateTo": "results"}, "absolute folder"),
     ("idleEndMinutes", {"idleEndMinutes": 30}, "needs rented machines that end themselves"),
     (
@@ -54,11 +51,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("idleEndGpuPercent", {"idleEndGpuPercent": 5}, "does nothing without idleEndCpuPercent"),
     ("idleEndGpuPercent", {"idleEndGpuPercent": "-1"}, "whole percent of a GPU from 0 to 99"),
     ("idleEndMinutes", {"idleEndMinutes": "-1"}, "whole number of minutes from 1 to 9999"),
-    ("idleEndMinutes", {"idleEndMinutes": "1.5"}, "whole number of minutes from 1 to 9999"),
     ("replicateTo", {"replicateTo": "/srv/../etc"}, "absolute folder"),
     ("replicateTo", {"replicateTo": "s3://results"}, "lacks replicateEndpoint and replicateA"),
-    ("rotated", {"rotated": ["ray-token"]}, "must be an object"),  # F43
-    ("rotated.ray-tokn", {"rotated": {"ray-tokn": 1}}, "did you mean ray-token"),
+    ("rotated.ray-tokn", {"rotated": {"ray-tokn": 1}}, "did you mean ray-token"),  # F43
     ("rotated.ray-token", {"rotated": {"ray-token": 0}}, "from 1 to 1000000"),
     ("rotated.ray-token", {"rotated": {"ray-token": 1.5}}, "from 1 to 1000000"),
     ("rotated.ray-token", {"rotated": {"ray-token": True}}, "from 1 to 1000000"),
@@ -81,15 +76,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "must be the http",
     ),
     ("replicateSecretKey", {"replicateTo": "/mnt/copy"} | REPLICA, "is of a bucket"),
-    ("worker", {"worker": "{cpus: 1"}, "must be an object"),
-    ("head", {"head": [1]}, "must be an object"),
     ("worker.cpu", {"worker": {"cpu": 2}}, "did you mean cpus"),
     ("worker.cpus", {"worker": {"cpus": -1}}, "from 0"),
-    ("worker.cpus", {"worker": {"cpus": "4"}}, "must be a number"),
-    ("head.gpus", {"head": {"gpus": True}}, "must be a number"),
     ("worker.gpus", {"worker": {"gpus": 10**9}}, "to 1000000"),
     ("worker.memoryMib", {"worker": {"memoryMib": 0}}, "MiB from 1"),
-    ("worker.memoryMib", {"worker": {"memoryMib": 1.5}}, "whole number of MiB"),
     ("worker.objectStoreMib", {"worker": {"objectStoreMib": 10}}, "MiB from 80"),
     ("worker.resources", {"worker": {"resources": ["tpu"]}}, "amounts by name"),
     ("worker.resources.CPU", {"worker": {"resources": {"CPU": 1}}}, "a name other than"),
@@ -106,7 +96,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("dataDir", {"dataDir": "/srv/é"}, "is part of a URL"),
     ("dataDir", {"dataDir": "/srv/" + "a" * 255}, "at most 255"),
     ("dataDir", {"dataDir": "/srv/../etc"}, "without '..'"),
-    ("keepData", {"keepData": "yes"}, "true or false"),
     ("stateDir", {"stateDir": "/tmp/" + "x" * 40}, "at most 25 bytes"),
     ("stateDir", {"stateDir": "/tmp/a b"}, "letters, digits"),
     ("stateDir", {"stateDir": "/srv/ty", "dataDir": "/srv/ty/data"}, "destroy removes"),
@@ -121,7 +110,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("startTimeoutSeconds", {"startTimeoutSeconds": 1}, "from 5 to 3600"),
     ("dashboardPort", {"dashboardPort": 80}, "from 1024 to 65535"),
     ("dashboardPort", {"dashboardPort": 70000}, "from 1024 to 65535"),
-    ("gcsPort", {"gcsPort": ""}, "whole number"),
     ("objectStorePort", {"objectStorePort": 6379}, "must differ from gcsPort"),
     ("agentPort", {"agentPort": 65534}, "must not pass 65535"),
     ("agentPort", {"agentPort": 8264}, "must not hold dashboardPort = 8265"),
@@ -158,49 +146,32 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("containerPrefix", {"containerPrefix": "-lab"}, "after a letter or digit"),
     ("containerPrefix", {"containerPrefix": "lab/"}, "letters, digits"),
     ("containerPrefix", {"containerPrefix": "x" * 24}, "at most 23"),
-    ("images", {"images": "ray:1"}, "must be an object"),
     ("images.raay", {"images": {"raay": "a:1"}}, "did you mean ray"),
     ("images.ray", {"images": {"ray": 1}}, "image reference"),
     ("images.ray", {"images": {"ray": "Ray:1"}}, "image reference"),
-    ("images.minio", {"images": {"minio": "a b:1"}}, "image reference"),
-    ("images.minio", {"images": {"minio": "https://host/a:1"}}, "image reference"),
     ("images.gateway", {"images": {"gateway": "haproxy"}}, "a tag or a digest"),
-    ("images.grafana", {"images": {"grafana": "a@sha256:abc"}}, "image reference"),
-    ("buildArgs", {"buildArgs": ["A=b"]}, "must be an object"),
     ("buildArgs.base_image", {"buildArgs": {"base_image": "a:1"}}, "named in capitals"),
     ("buildArgs.BASE_IMAGE", {"buildArgs": {"BASE_IMAGE": 1}}, "text of one line"),
     ("buildArgs.BASE_IMAGE", {"buildArgs": {"BASE_IMAGE": "a\nb"}}, "text of one line"),
     ("buildArgs.PIP_TOKEN", {"buildArgs": {"PIP_TOKEN": "x"}}, "must not be a secret"),
     ("buildArgs.api_key", {"buildArgs": {"api_key": "x"}}, "must not be a secret"),
     ("buildArgs.INDEX", {"buildArgs": {"INDEX": "https://a:b@mirror"}}, "no user name"),
-    ("requireDigests", {"requireDigests": "yes"}, "true or false"),
-    ("containerLimits", {"containerLimits": 5}, "must be an object"),
     ("containerLimits.ray-worker-0", {"containerLimits": {"ray-worker-0": {}}}, "mean ray-worker"),
-    ("containerLimits.minio", {"containerLimits": {"minio": 5}}, "must be an object"),
     ("containerLimits.minio.cpus", {"containerLimits": {"minio": {"cpus": 1}}}, "memoryMib, proc"),
     (
         "containerLimits.minio.memoryMib",
         {"containerLimits": {"minio": {"memoryMib": 8}}},
         "from 64",
     ),
-    (
-        "containerLimits.jupyter.processes",
-        {"containerLimits": {"jupyter": {"processes": "many"}}},
-        "whole number",
-    ),
     ("connectionsPerAddress", {"connectionsPerAddress": 9}, "from 10 to 10000"),
-    ("grafana", {"grafana": "on"}, "true or false"),
-    ("grafanaAnonymousViewer", {"grafanaAnonymousViewer": 1}, "true or false"),
     (
         "grafanaAnonymousViewer",
         {"grafana": False, "grafanaAnonymousViewer": True},
         "does nothing with grafana",
     ),
     ("grafanaPort", {"grafanaPort": 8265}, "must differ from dashboardPort"),
-    ("notebook", {"notebook": "no"}, "true or false"),
     ("notebookPort", {"notebookPort": 3000}, "must differ from grafanaPort"),
     ("notebookPort", {"notebookPort": 443}, "from 1024"),
-    ("dataset", {"dataset": []}, "must be an object"),
     ("dataset", {"dataset": {"volume": "food11"}}, "one of generate, url, archive"),
     ("dataset", {"dataset": {"url": "https://x/y", "archive": "/y"}}, "one of generate"),
     ("dataset", {"dataset": {"url": "https://x/y", "generate": True}}, "one of generate"),
@@ -217,7 +188,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("dataset.archive", {"dataset": {"archive": "food11.zip"}}, "absolute"),
     ("dataset.sha256", {"dataset": {"archive": "/y", "sha256": "abc"}}, "64 hexadecimal"),
     ("dataset.volume", {"dataset": {"archive": "/y", "volume": "a/b"}}, "2 to 255 letters"),
-    ("allowedCidrs", {"allowedCidrs": "10.0.0.0/8"}, "must be an array"),
     ("allowedCidrs", {"allowedCidrs": ["10.0.0.0/8"] * 65}, "at most 64"),
     ("allowedCidrs[0]", {"allowedCidrs": ["0.0.0.0/0"]}, "not for everybody"),  # F33
     ("allowedCidrs[0]", {"allowedCidrs": ["::/0"]}, "IPv4 network"),  # F33
@@ -291,17 +261,6 @@ def test_a_folder_that_no_url_can_have_stops_no_stack_without_it(  # F62
     with pytest.raises(pulumi.RunError, match=r"dataDir = '/srv/José/.*or runtime to docker"):
         config.parse(settings(runtime="process"), host, "dev")
     config.parse(settings(runtime="docker"), host, "dev")
-
-
-def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> None:  # F2
-    changes = {"workers": -1, "bucket": "Ray", "dashboardPort": 1, "worker": {"cpus": -1}, "x": 1}
-    with pytest.raises(pulumi.RunError) as raised:
-        config.parse(settings(**changes), host, "lab")
-    message = str(raised.value)
-    assert "5 faults" in message
-    assert "Pulumi.lab.yaml" in message
-    for key in ("workers", "bucket", "dashboardPort", "worker.cpus", "x"):
-        assert f"- {key} = " in message
 
 
 def test_every_image_without_a_digest_is_told_where_digests_are_required(  # F2
@@ -397,11 +356,6 @@ def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
             assert parsed.ssh_key_file is None
             assert parsed.setup_commands == ()
             assert parsed.owner == parsed.python_environment == ""
-        for machine in parsed.fleet.hosts if isinstance(parsed.fleet, Hosts) else ():
-            text = machine.address + machine.private_address + machine.user
-            assert re.fullmatch(r"[\w.:-]+", text, re.ASCII)
-            assert 1 <= machine.port <= 65535
-            assert machine.gpus is None or 0 <= machine.gpus <= 64
         if rented:
             cloud = parsed.fleet
             assert bool(cloud.candidates) != bool(cloud.gpus)
@@ -582,6 +536,14 @@ def test_a_dataset_names_its_source_and_volume(settings: Settings, host: LocalHo
         {"buildArgs": "PIP_TOKEN=canary"},
         {"workers": '{"password": "canary"}'},
         {"runtime": "process", "buildArgs": {"INDEX": "canary"}},
+        {"hosts": [HOST | {"hostKey": "-----BEGIN OPENSSH PRIVATE KEY----- canary"}]},
+        {"hosts": [HOST | {"password": "canary"}]},
+        {"hosts": [HOST], "sshKeyFile": "-----BEGIN OPENSSH PRIVATE KEY----- canary"},
+        {"lambdaCloud": {"gpus": 1, "apiKey": "canary"}},
+        {"lambdaCloud": {"apiKey": "canary"}},
+        {"lambdaCloud": '{"gpus": 1, "lambdaApiKey": "canary"'},
+        {"lambdaApiKye": "canary", "workers": 0},
+        {"lambdaApiKey": "canary", "workers": 0},
     ],
 )
 def test_a_value_that_may_be_a_secret_is_not_shown(  # F35

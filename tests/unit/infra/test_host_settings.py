@@ -60,8 +60,6 @@ INJECTIONS = [  # F39
     "%s",
 ]
 BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("hosts", {"hosts": "192.0.2.4"}, "must be an array"),
-    ("hosts", {"hosts": {"address": "192.0.2.4"}}, "must be an array"),
     ("hosts", {"hosts": [ONE | {"address": f"a{i}"} for i in range(65)]}, "at most 64"),
     ("hosts[0]", {"hosts": ["192.0.2.4"]}, "must be an object"),
     ("hosts[0].adress", _host(adress="a"), "did you mean address"),
@@ -75,11 +73,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("hosts[0].hostKey", _host(hostKey="ssh-dss AAAA"), "public host key"),
     ("hosts[0].port", _host(port=0), "from 1 to 65535"),
     ("hosts[0].port", _host(port=65536), "from 1 to 65535"),
-    ("hosts[0].port", _host(port="22"), "whole number"),
-    ("hosts[0].port", _host(port=22.5), "whole number"),
     ("hosts[0].gpus", _host(gpus=-1), "from 0 to 64"),
-    ("hosts[0].gpus", _host(gpus=True), "whole number"),
-    ("hosts[0].gpus", _host(gpus=None), "whole number"),
     ("hosts[1]", {"hosts": [ONE, ONE]}, "is listed twice"),
     ("hosts[1]", {"hosts": [ONE, ONE | {"user": "other"}]}, "is listed twice"),
     ("hosts[1].privateAddress", {"hosts": [ONE, ONE | {"port": 23}]}, "that of another host"),
@@ -90,13 +84,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("hosts[1].privateAddress", {"hosts": [ONE, ONE | {"address": "2001:db8::4"}]}, "IPv4"),
     ("hosts", HOSTS | {"lambdaCloud": RENTED}, "two places for one stack"),
-    ("lambdaCloud", {"lambdaCloud": [1]}, "must be an object"),
     ("lambdaCloud.gpu", _rent(gpu=1), "did you mean gpus"),
     ("lambdaCloud", {"lambdaCloud": {"instances": 2}}, "either candidates or gpus"),
     ("lambdaCloud", _rent(candidates=[{"type": "gpu_1x_a10"}]), "either candidates or gpus"),
     ("lambdaCloud.gpus", _rent(gpus=65, candidates=[{"type": "gpu_1x_a10"}]), "from 1 to 64"),
     ("lambdaCloud.instances", _rent(instances=0), "from 1 to 64"),
-    ("lambdaCloud.instances", _rent(instances=True), "whole number"),
     ("lambdaCloud.instances", _rent(instances=65), "from 1 to 64"),
     ("lambdaCloud.gpuMemoryGib", _rent(gpuMemoryGib=-40), "from 1 to 1024"),
     ("lambdaCloud.candidates", {"lambdaCloud": {"candidates": "gpu_1x_a10"}}, "must be a list"),
@@ -117,8 +109,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "such as gpu_1x_a10",
     ),
     ("lambdaCloud.maxHourlyCost", _rent(maxHourlyCost=-1), "from 0 to 1e+06"),
-    ("lambdaCloud.maxHourlyCost", _rent(maxHourlyCost="2.50"), "must be a number"),
-    ("lambdaCloud.maxHourlyCost", _rent(maxHourlyCost=True), "must be a number"),
     ("lambdaCloud.budget", _rent(budget=-0.5, ttlHours=1), "from 0 to"),
     ("lambdaCloud.budget", _rent(budget=50), "needs ttlHours"),
     ("lambdaCloud.ttlHours", _rent(ttlHours=-1), "from 0 to 8760"),
@@ -156,13 +146,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("sshKeyFile", HOSTS | {"sshKeyFile": "key"}, "must be an absolute path"),
     ("sshKeyFile", HOSTS | {"sshKeyFile": "/srv/../key"}, "without '..'"),
     ("sshKeyFile", HOSTS | {"sshKeyFile": "~nobody-here/key"}, "must be an absolute path"),
-    ("setupCommands", HOSTS | {"setupCommands": "true"}, "must be an array"),
     ("setupCommands[1]", HOSTS | {"setupCommands": ["true", ""]}, "a command for the host's shell"),
     ("setupCommands[0]", HOSTS | {"setupCommands": [["true"]]}, "a command for the host's shell"),
     ("setupCommands[0]", HOSTS | {"setupCommands": ["a\0b"]}, "a command for the host's shell"),
     ("pythonEnvironment", HOSTS | {"pythonEnvironment": "env"}, "must be an absolute path"),
     ("startRay", _rent(ttlHours=8) | {"startRay": False}, "copies the private key to the head"),
-    ("startRay", HOSTS | {"startRay": "no"}, "true or false"),
     (
         "startRay",
         {"hosts": [ONE, TWO | {"user": "me"}], "startRay": False},
@@ -207,9 +195,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("allowedCidrs[0]", _rent() | {"allowedCidrs": ["0.0.0.0/1"]}, "not for everybody"),  # F33
 ]
 BAD += [("hosts[0].address", _host(address=text), "a host name or an IP") for text in INJECTIONS]
-BAD += [("hosts[0].address", _host(address=value), "a host name or an IP") for value in (1, [])]
 BAD += [("hosts[0].user", _host(user=text), "a user's name") for text in INJECTIONS]
-BAD += [("hosts[0].user", _host(user="root;x"), "a user's name")]
 BAD += [("hosts[0].privateAddress", _host(privateAddress=text), "reach") for text in INJECTIONS]
 BAD += [("hosts[0].hostKey", _host(hostKey=text), "public host key") for text in INJECTIONS]
 BAD += [
@@ -244,14 +230,18 @@ def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> N
         "setupCommands": [""],
         "pythonEnvironment": "env",
         "bucket": "Ray",
+        "dashboardPort": 1,
+        "worker": {"cpus": -1},
+        "x": 1,
     }
     with pytest.raises(pulumi.RunError) as raised:
         config.parse(settings(**changes), host, "lab")
     message = str(raised.value)
-    assert "8 faults" in message, message
-    for key in ("address", "user", "hostKey", "port"):
-        assert f"- hosts[0].{key} = " in message
-    for key in ("hosts[1].gpus", "setupCommands[0]", "pythonEnvironment", "bucket"):
+    assert "11 faults" in message, message
+    assert "Pulumi.lab.yaml" in message
+    keys = [*(f"hosts[0].{key}" for key in ("address", "user", "hostKey", "port"))]
+    keys += ["hosts[1].gpus", "setupCommands[0]", "pythonEnvironment", "bucket", "dashboardPort"]
+    for key in (*keys, "worker.cpus", "x"):
         assert f"- {key} = " in message
 
 
@@ -379,9 +369,9 @@ def test_the_question_of_who_may_log_in_says_what_to_answer(  # F33
 def test_a_worker_of_a_host_has_what_the_host_has(settings: Settings, host: LocalHost) -> None:
     changes = _host() | {"worker": {"memoryMib": 4096, "resources": {"tpu": 4}}}
     parsed = config.parse(settings(**changes), host, "dev")
-    worker = node_settings.worker_on("gpu", parsed.worker, 32, 65536, 2)
+    worker = node_settings.worker(parsed.worker, 32, 65536, 2)
     assert (worker.cpus, worker.gpus, worker.memory_mib) == (32, 2, 4096)
-    assert (worker.resources, worker.group) == ({"tpu": 4}, "gpu")
+    assert (worker.resources, worker.group) == ({"tpu": 4}, "")
     # Sockets of a worker must fit wherever its stack is.
     assert len(str(config.parse(settings(**_host()), host, "x" * 80).state_dir)) <= 25
 
@@ -451,27 +441,6 @@ def test_every_field_of_the_quickstart_has_its_setting(  # C11
     assert parsed.ports["rayClientPort"] == 10002
     assert parsed.python_environment == "/srv/git/ray-quickstart"
     assert list(parsed.setup_commands) == worker["setup_commands"]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"hosts": [ONE | {"hostKey": "-----BEGIN OPENSSH PRIVATE KEY----- canary"}]},
-        {"hosts": [ONE | {"password": "canary"}]},
-        HOSTS | {"sshKeyFile": "-----BEGIN OPENSSH PRIVATE KEY----- canary"},
-        {"lambdaCloud": {"gpus": 1, "apiKey": "canary"}},
-        {"lambdaCloud": {"apiKey": "canary"}},
-        {"lambdaCloud": '{"gpus": 1, "lambdaApiKey": "canary"'},
-        {"lambdaApiKye": "canary", "workers": 0},
-        {"lambdaApiKey": "canary", "workers": 0},
-    ],
-)
-def test_a_value_that_may_be_a_secret_is_not_shown(  # F35
-    settings: Settings, host: LocalHost, changes: dict[str, Any]
-) -> None:
-    with pytest.raises(pulumi.RunError) as raised:
-        config.parse(settings(**changes), host, "dev")
-    assert "canary" not in str(raised.value)
 
 
 # Values that are nearly right, so that whole lists of hosts are accepted now and then.

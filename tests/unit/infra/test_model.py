@@ -1,13 +1,13 @@
 """Settings as text: how strictly each type is read, and what a message shows of a value."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pulumi
 import pytest
 
 from infra import config
 from infra.hosts.local import LocalHost
-from infra.model import Fault, json_type, parsed
+from infra.model import Fault, Model, json_type, parsed, plain
 from tests.unit.infra.conftest import is_named
 
 DECLARED = config.TREE.declared()
@@ -47,16 +47,42 @@ def test_only_two_words_are_true_or_false(host: LocalHost, key: str, text: str) 
     is_named(key, "must be true or false", {key: text}, host)
 
 
+# What each type of JSON is not, by the name of a field's type.
+WRONG = {
+    "int": ('"9"', "9.5", "9.0", "true", "null"),
+    "float": ('"2"', "true", "null", "1e400"),
+    "bool": ('"true"', "1", "null"),
+    "str": ("1", "true", "[]", "null"),
+}
+FIELDS = [
+    (key, name, text)
+    for key, declared in DECLARED.items()
+    for inner in [plain(get_args(declared.annotation)[0]) if key in _of("array") else None]
+    for kind in [inner or plain(declared.annotation)]
+    if isinstance(kind, type) and issubclass(kind, Model)
+    for name, field in kind.declared().items()
+    for text in WRONG.get(getattr(plain(field.annotation), "__name__", ""), ())
+]
+
+
+@pytest.mark.parametrize(("key", "name", "text"), FIELDS)
+def test_fields_of_an_object_are_read_as_strictly(
+    host: LocalHost, key: str, name: str, text: str
+) -> None:
+    fields, place = f'{{"{name}": {text}}}', f"{key}.{name}"
+    if key in _of("array"):
+        fields, place = f"[{fields}]", f"{key}[0].{name}"
+    is_named(place, "must be", {key: fields}, host)
+
+
 @pytest.mark.parametrize(
     ("fields", "bound"),
     [
-        *[(f'"cpus": {value}', "worker.cpus = ") for value in ('"2"', "true", "null", "1e400")],
-        *[(f'"memoryMib": {value}', "worker.memoryMib = ") for value in ("9.0", '"9"', "true")],
         ('"\\ud800": 1', "must be a text of Unicode"),
         ('"memory_mib": 100', "did you mean memoryMib?"),
     ],
 )
-def test_fields_of_an_object_are_read_as_strictly(host: LocalHost, fields: str, bound: str) -> None:
+def test_names_of_fields_are_read_as_strictly(host: LocalHost, fields: str, bound: str) -> None:
     with pytest.raises(pulumi.RunError) as raised:
         config.parse({"worker": f"{{{fields}}}"}, host, "dev")
     assert bound in str(raised.value)

@@ -14,6 +14,7 @@ import pytest
 from infra.hosts import environment
 from infra.hosts.environment import install_script, remove_script
 from infra.hosts.machine import Machine
+from infra.node_settings import Group
 from infra.runtimes.folders import FolderMark
 
 ODD = 'a b\'s $(touch canary) "{x}" *'
@@ -42,8 +43,7 @@ def _machine(home: Path, **changes: Any) -> Machine:
     values: dict[str, Any] = {
         "name": "host-0",
         "number": 0,
-        "group": "",
-        "worker": {},
+        "group": Group(name="host"),
         "identity": "ada@host",
         "connection": {},
         "address": "10.0.0.4",

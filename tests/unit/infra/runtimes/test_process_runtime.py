@@ -10,6 +10,7 @@ import pytest
 from cluster.service import HealthCheck, Port, Service, Volume
 from infra.hosts.environment import prepare
 from infra.hosts.machine import Machine
+from infra.node_settings import Group
 from infra.runtimes.folders import FolderMark
 from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs, _ports
 
@@ -21,8 +22,7 @@ def _machine(index: int, **changes: Any) -> Machine:
     values: dict[str, Any] = {
         "name": f"host-{index}",
         "number": index,
-        "group": "",
-        "worker": {},
+        "group": Group(name="host"),
         "identity": f"ada@h{index}",
         "connection": {
             "host": f"h{index}",

@@ -12,8 +12,11 @@ from infra.hosts.host_key import HostKeyProvider
 from infra.hosts.probe import Facts
 from infra.hosts.ssh.fleet import inspect
 from infra.hosts.ssh.settings import SshHost
+from infra.node_settings import Group
 from tests.host_facts import FACTS
 from trainyard.access.ssh import SshError
+
+WORKER = Group(name="worker", cpus=3)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +44,7 @@ def _fleet(*hosts, key_file=None, python_environment=""):
     args = FleetArgs(
         base=".trainyard/lab-dev",
         python_environment=python_environment,
-        worker={"cpus": 3},
+        worker=WORKER,
         key_file=key_file,
         allowed_cidrs=(),
         keep_data=True,
@@ -136,8 +139,7 @@ def test_a_key_file_that_cannot_be_used_names_the_setting(tmp_path):  # F38
 
 def test_hosts_of_no_group_have_the_workers_fields(monkeypatch):
     monkeypatch.setattr(probe, "probe", lambda _: FACTS)
-    found = [(machine.group, machine.worker) for machine in _machines(_host("a"), _host("b"))]
-    assert found == [("", {"cpus": 3})] * 2
+    assert [each.group for each in _machines(_host("a"), _host("b"))] == [WORKER, WORKER]
 
 
 def test_users_log_in_with_their_own_key_file_or_agent(monkeypatch, tmp_path):  # F35
