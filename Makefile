@@ -99,7 +99,7 @@ lint: setup ## ruff, formatting, mypy --strict
 test: ## unit tests, and the README's promises on one real stack: minutes
 test-all: test test-rest ## all tests that this machine can run, containers where a Docker Engine answers
 test-rest: ## the tests of test-all that test lacks. FROM=FOLDER adds the tests that another machine
-##                    skipped; the folder has its outcomes. TURN=1 is a third of the long tests
+##                    skipped; the folder has its outcomes. TURN=1 is a quarter of the long tests
 retry: setup ## run the failed tests of test-rest again, alone; AFTER=test: those of test
 	@$(BIN)/python -m tests.parts $(or $(AFTER),test-rest) --again $(TESTS)
 test-unit: ## unit tests only

@@ -1,8 +1,8 @@
 """The parts of the tests: `python -m tests.parts test|test-unit|test-rest|PART`, as `make` runs it.
 
 Parts run at the same time: the first of them prints as it goes, another one prints its whole output
-at its end. Each test is in one part. `--turn 2` runs the second third of the long tests, and all
-short ones.
+at its end. Each test is in one part. `--turn 2` runs the second quarter of the long tests, and
+all short ones.
 """
 
 from __future__ import annotations
@@ -53,27 +53,25 @@ PARTS = {
     "test-rest-rented": RENTED,
 }
 SKIPPED = "test-rest-skipped"
-# The long tests. All of them take longer than CI's 90 minutes, so each run of CI has a third. Each
-# third has jobs, containers and other machines, and takes about as long as the others.
+# The long tests. All of them take longer than CI's 90 minutes, so each run of CI has a quarter.
+# Each quarter takes about as much of the processors as the others.
+TRAIN = "tests/integration/training/test"
 TURNS = (
+    [f"{TRAIN}_food11.py", f"{INFRA}/test_drill.py", f"{INFRA}/test_process.py", *PODS],
     [
-        *(f"tests/integration/training/test_{name}.py" for name in ("food11", "infeasible")),
-        *(f"{INFRA}/test_{name}.py" for name in ("process", "pulumi_cli", "rotate")),
-        *PODS,
+        *(f"{TRAIN}_plain_ray.py", f"{TRAIN}_sweep.py"),
+        *(f"{INFRA}/hosts/test_{name}.py" for name in ("bad_hosts", "ssh", "stack")),
+        *(f"{INFRA}/test_pages.py", f"{INFRA}/test_pulumi_cli.py"),
     ],
     [
-        *(f"tests/integration/training/test_{name}.py" for name in ("alexnet", "examples")),
-        *(f"{INFRA}/docker/test_{name}.py" for name in ("bad_input", "gateway", "lab")),
-        *(f"{INFRA}/test_pages.py", f"{INFRA}/hosts/test_stack.py", *RENTED),
+        *(f"{TRAIN}_{name}.py" for name in ("alexnet", "examples", "quickstart")),
+        *(f"{INFRA}/docker/test_{name}.py" for name in ("bad_input", "gateway", "lab", "tracking")),
+        *("tests/integration/docker/test_images.py", f"{INFRA}/test_rotate.py"),
     ],
     [
-        *(f"tests/integration/training/test_{name}.py" for name in ("faults", "plain_ray")),
-        *(f"tests/integration/training/test_{name}.py" for name in ("quickstart", "seed_command")),
-        *(f"tests/integration/training/test_{name}.py" for name in ("serve", "sweep")),
-        *("tests/integration/docker/test_images.py", f"{INFRA}/docker/test_tracking.py"),
-        *(f"{INFRA}/hosts/test_{name}.py" for name in ("bad_hosts", "ssh")),
-        *(f"{INFRA}/test_{name}.py" for name in ("autoscaling", "drill", "replica", "tracking")),
-        f"{INFRA}/lambda_cloud/test_stack.py",
+        *(f"{TRAIN}_{name}.py" for name in ("faults", "infeasible", "seed_command", "serve")),
+        *(f"{INFRA}/test_{name}.py" for name in ("autoscaling", "replica", "tracking")),
+        *(f"{INFRA}/lambda_cloud/test_stack.py", *RENTED),
     ],
 )
 # Parts that run at the same time, two at once: with three, Ray misses deadlines on two cores. A
@@ -116,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("name", choices=[*GROUPS, *PARTS])
     parser.add_argument("--again", action="store_true", help="only what failed, alone")
     parser.add_argument(
-        "--turn", type=int, choices=range(1, 1 + len(TURNS)), help="a third of the long tests"
+        "--turn", type=int, choices=range(1, 1 + len(TURNS)), help="a quarter of the long tests"
     )
     parser.add_argument("--from", dest="folder", type=Path, help="outcomes of another machine")
     parsed = parser.parse_args(arguments)

@@ -115,7 +115,8 @@ def test_each_long_test_has_its_turn() -> None:
             given = [[each.replace("--deselect", "--ignore") for each in part] for part in tests]
             turns.append(sum(chosen(each, file) for each in given))
         listed = any(file == path or file.startswith(f"{path}/") for path in long)
-        assert sorted(turns) == ([0, 0, 1] if listed else [1, 1, 1]), file
+        assert sum(turns) == (1 if listed else len(parts.TURNS)), file
+        assert set(turns) <= {0, 1}, file
     assert parts.without(["a/b", "--deselect=a/b/c"], ["a/b"]) == []
 
 
