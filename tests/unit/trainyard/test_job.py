@@ -376,10 +376,10 @@ def test_what_a_user_can_mend_does_not_start_the_workers_again(
 def test_what_a_worker_returns_is_the_jobs_one_error(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("TorchTrainer", "torch_config"):
-        monkeypatch.setattr(job, name, lambda *_, **__: None)
     ended = SimpleNamespace(return_value="no images")
-    monkeypatch.setattr("trainyard.ray_train.fit_through_outages", lambda _: ended)
+    trainer = SimpleNamespace(fit=lambda: ended)
+    for name in ("TorchTrainer", "torch_config"):
+        monkeypatch.setattr(job, name, lambda *_, **__: trainer)
     with pytest.raises(SystemExit, match=r"^error: no images$"):
         job.run(fail, "mine", parser, given=[])
 
