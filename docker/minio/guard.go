@@ -1,4 +1,4 @@
-// Added to the sources of MinIO, in package cmd, by its build here: docker/minio/Dockerfile
+// Added to the sources of MinIO, in package cmd, by whoever builds it here: docker/minio/Dockerfile
 // and infra/hosts/go_tool.py. MinIO's makers publish no release that mends what it refuses.
 
 package cmd
