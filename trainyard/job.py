@@ -32,6 +32,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import ray
 import torch
 from ray import train
 from ray.train import ScalingConfig, TrainingFailedError
@@ -386,6 +387,7 @@ def one_message() -> Iterator[None]:
     try:
         yield
     except (JobError, StorageError) as error:
+        ray.shutdown()  # its thread prints the workers' lines, and the message would be among them
         sys.exit(f"error: {error}")
 
 

@@ -380,8 +380,11 @@ def test_what_a_worker_returns_is_the_jobs_one_error(
     trainer = SimpleNamespace(fit=lambda: ended)
     for name in ("TorchTrainer", "torch_config"):
         monkeypatch.setattr(job, name, lambda *_, **__: trainer)
+    printing = [True]
+    monkeypatch.setattr("ray.shutdown", printing.clear)
     with pytest.raises(SystemExit, match=r"^error: no images$"):
         job.run(fail, "mine", parser, given=[])
+    assert not printing, "the workers' lines come before the message"
 
 
 def test_workers_find_their_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
