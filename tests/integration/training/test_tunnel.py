@@ -125,16 +125,16 @@ def access(host: Sshd, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def values(host: Sshd, dashboard: str, **ssh: Any) -> dict[str, Any]:
+def values(host: Sshd, dashboard: str, ssh: dict[str, Any] | None = None) -> dict[str, Any]:
     """The outputs of a stack on that host; only addresses matter."""
     known: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
     known |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": [], "kubernetes": {}}
-    return known | {"ssh": access(host, **ssh)}
+    return known | {"ssh": access(host) | (ssh or {})}
 
 
 def stack(host: Sshd, dashboard: str, ssh: dict[str, Any] | None = None, **changes: str) -> Any:
     """The same, as the client reads them."""
-    return outputs.parse(json.dumps(values(host, dashboard, **ssh or {}) | changes), None, "test")
+    return outputs.parse(json.dumps(values(host, dashboard, ssh) | changes), None, "test")
 
 
 def url(found: outputs.StackOutputs, output: str) -> str:
