@@ -797,9 +797,9 @@ def test_a_node_that_hangs_is_given_up_in_time(  # F26
 def test_a_head_that_was_killed_comes_back_and_takes_nothing_else_along(  # F27
     stack: Any, outputs: dict[str, Any], started_below: Any, wait_for: Callable[..., Any]
 ) -> None:
-    url, token = f"{outputs['dashboardUrl']}/api/jobs/", outputs["rayToken"]
-    job = status.ask(url, token, {"entrypoint": "sleep 3600"})["submission_id"]
-    wait_for(lambda: status.ask(url + job, token)["status"] == "RUNNING", 120)
+    jobs, token = f"{outputs['dashboardUrl']}/api/jobs/", outputs["rayToken"]
+    job = status.ask(jobs, token, {"entrypoint": "sleep 3600"})["submission_id"]
+    wait_for(lambda: status.ask(jobs + job, token)["status"] == "RUNNING", 120)
     others = [url for key in ("objectStoreEndpoint", "prometheusUrl") if (url := outputs[key])]
     head = _node(stack, "ray-head", started_below, "gcs_server").parent()
     assert head is not None
@@ -814,7 +814,7 @@ def test_a_head_that_was_killed_comes_back_and_takes_nothing_else_along(  # F27
 
     wait_for(back, 150)
     # A head forgets its jobs; it must not call one RUNNING that does not run.
-    left = {each["submission_id"]: each["status"] for each in status.ask(url, token)}
+    left = {each["submission_id"]: each["status"] for each in status.ask(jobs, token)}
     assert left.get(job) in (None, "FAILED", "STOPPED")
 
 
