@@ -82,7 +82,7 @@ class RayClusterSpec:
         token_secret: name of a Secret with Ray's token under `auth_token`.
         head: what the head offers to jobs.
         groups: the workers.
-        ports: of the head, by setting.
+        ports: the head's TCP ports, by the names of their settings.
         head_environment: variables of the head.
         worker_environment: variables of workers.
         mounts: volumes of all pods.

@@ -16,7 +16,7 @@ PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._-]+)+")
 
 
 def from_home(text: str) -> str:
-    """Return a path whose ~ is the home folder; the text itself if there is no such user."""
+    """Return a path with the home folder in place of ~; an unknown user's path stays as it is."""
     try:
         return str(Path(text).expanduser()) if text else ""
     except RuntimeError:  # ~somebody, who is not a user of this machine

@@ -224,9 +224,9 @@ def worker(group: Group, cpus: int, memory_mib: int, gpus: int, total: int = 1) 
 
     Args:
         group: its settings.
-        cpus: of the machine.
-        memory_mib: of the machine.
-        gpus: of the worker, unless it is set.
+        cpus: CPUs of the machine.
+        memory_mib: memory of the machine, in MiB.
+        gpus: GPUs of the worker, where its settings give no number.
         total: number of workers that share the machine.
     """
     share, cpus = int(memory_mib * WORKERS_OBJECT_STORE_SHARE / total), max(1, cpus // total)

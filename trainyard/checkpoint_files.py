@@ -263,7 +263,7 @@ def fetch(run: StoreReader, name: str, target: Path) -> dict[str, Any]:
 
     Args:
         run: the run's folder in the store.
-        name: of the checkpoint.
+        name: the checkpoint's name.
         target: an empty folder, or one with the files of an interrupted transfer.
 
     Returns:

@@ -174,7 +174,7 @@ class Supervisor:
     Attributes:
         folder: absolute path; its length bounds the sockets of the programs below it.
         identifier: what supervisord calls itself.
-        mark: of the stack, which the folder bears.
+        mark: the stack's mark, which is in the folder.
         data: folder of data that outlives the stack, locked as well; None for none.
     """
 

@@ -27,7 +27,7 @@ class StackConnection:
     It is open while the context lasts.
 
     Attributes:
-        outputs: of the stack, with the addresses that answer here.
+        outputs: the stack's outputs, with addresses that answer here.
         routes: the forwarded services.
     """
 

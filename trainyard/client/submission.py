@@ -51,7 +51,7 @@ class Request:
     """The user's request.
 
     Attributes:
-        arguments: of the script, which `scripts.demand` has checked.
+        arguments: the script's arguments; `scripts.demand` has checked them.
         demand: one bundle per worker; none where the script does not say.
         submission_id: id for the job; None for a new one from Ray.
         entrypoint: the entrypoint's own bundle, which may be empty.

@@ -382,7 +382,7 @@ class InstanceProvider(_Provider):
         replace one: they count from the next launch on.
         """
         compared = {key: _news[key] for key in (*self.replaces, "name", "ttlHours")}
-        # A stack keeps its id: unknown means that its Account is about to change otherwise.
+        # A stack keeps its id, which is unknown while its Account changes in another value.
         if has_unknown(_news["stackId"]):
             del compared["stackId"]
         found = super().diff(_id, _olds, compared)

@@ -239,7 +239,7 @@ def workload(
     """Return the Job, StatefulSet or Deployment that runs a service.
 
     Args:
-        defaults: of the stack.
+        defaults: the stack's defaults for its objects.
         service: what runs.
         image: its reference.
         memory_mib: that it may use.
