@@ -87,7 +87,7 @@ ENDS: dict[str, Callable[[Path], bytes]] = {
     "a climbing name": lambda _: entry(f"training/../../../{IMAGE}", CONTENT),
     "a device": lambda _: entry(IMAGE, type=tarfile.CHRTYPE, devmajor=1, devminor=3),
     "a pipe": lambda _: entry(IMAGE, type=tarfile.FIFOTYPE),
-    "a name that is no text": lambda _: entry("x", pax_headers={"path": f"training/0_\0{CANARY}"}),
+    "a name that is not text": lambda _: entry("x", pax_headers={"path": f"training/0_\0{CANARY}"}),
     "a large header": lambda _: entry(
         "x", CONTENT, pax_headers={"path": f"training/{'x' * 300_000}{CANARY}"}
     ),
