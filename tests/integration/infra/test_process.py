@@ -27,6 +27,7 @@ from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
 from tests.flocks import is_locked
 from tests.killing import kill
 from tests.waiting import wait_for
+from tests.web_program import SERVE, web_program
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +35,6 @@ MARK = {"id": "0123abcd", "project": "trainyard", "stack": "dev", "by": "ada@her
 DEFINITION = {"name": "web", "command": ["true"], "environment": {}, "files": {}}
 DEFINITION |= {"folders": [], "stop_seconds": 1}
 OTHER = {**MARK, "id": "4567abcd", "by": "bob@there"}
-SERVE = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1"]
 
 
 @pytest.fixture
@@ -59,22 +59,7 @@ def program(daemon: dict[str, Any], free_port: Callable[[], int]) -> Callable[..
     """Properties of a program; a web server unless a test says otherwise."""
 
     def build(name: str = "web", **changes: Any) -> dict[str, Any]:
-        port = free_port()
-        return {
-            "folder": daemon["folder"],
-            "name": name,
-            "command": [*SERVE, str(port)],
-            "environment": {},
-            "files": {},
-            "secrets": {},
-            "folders": [],
-            "stopSeconds": 2.0,
-            "ports": [{"number": float(port), "setting": "testPort"}],
-            "health": [f"http://127.0.0.1:{port}/"],
-            "startTimeout": 20.0,
-            "mark": MARK,
-            **changes,
-        }
+        return web_program(daemon["folder"], free_port(), MARK, name=name, **changes)
 
     return build
 

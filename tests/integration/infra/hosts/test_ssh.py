@@ -21,6 +21,7 @@ import pytest
 from infra.hosts.executable import ExecutableProvider
 from infra.runtimes.process import DaemonProvider, ProgramProvider
 from tests.fakes.sshd import Sshd
+from tests.web_program import web_program
 from trainyard.access import ssh_run as ssh
 from trainyard.access.ssh import (
     Connection,
@@ -484,22 +485,8 @@ def daemon(there, short_folder):
 
 @pytest.fixture
 def program(daemon, there, free_port):
-    port = free_port()
-    return {
-        "folder": daemon["folder"],
-        "name": "web",
-        "command": [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)],
-        "environment": {},
-        "files": {},
-        "secrets": {"token": "canary"},
-        "folders": [],
-        "stopSeconds": 2.0,
-        "ports": [{"number": float(port), "setting": "testPort"}],
-        "health": [f"http://127.0.0.1:{port}/"],
-        "startTimeout": 20.0,
-        "mark": MARK,
-        **there,
-    }
+    secrets = {"token": "canary"}
+    return web_program(daemon["folder"], free_port(), MARK, secrets=secrets, **there)
 
 
 def test_a_program_lives_on_the_other_machine(program, daemon, started_below):  # F39
