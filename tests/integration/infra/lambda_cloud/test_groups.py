@@ -33,12 +33,14 @@ UP, SCALE = (["make", *words[:-1], "STACK=test"] for words in GROWS.of("make"))
 IDLE_SECONDS = 12
 SECONDS = 250  # for an instance to boot, be set up and join, on a busy machine
 TRAIN = str(Path(sys.executable).parent / "train")
-# Two nodes at once, each for some seconds.
+# All nodes at once: each task stays until as many nodes as tasks have joined.
 JOB = """\
 import ray, time
 ray.init()
 @ray.remote(num_cpus=1, resources={"extra": 1})
 def work():
+    while sum(node["Alive"] and "extra" in node["Resources"] for node in ray.nodes()) < COUNT:
+        time.sleep(0.5)
     time.sleep(3)
     return ray.util.get_node_ip_address()
 print("on", len(set(ray.get([work.remote() for _ in range(COUNT)]))), "nodes")
