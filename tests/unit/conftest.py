@@ -26,7 +26,9 @@ class RecordingMocks(mocks.Mocks):
         raise NotImplementedError(args.token)
 
     def of_type(self, suffix: str) -> dict[str, mocks.MockResourceArgs]:
-        return {args.name: args for args in self.created if args.typ.endswith(suffix)}
+        """By name, in the order of names: Pulumi registers resources in whatever order they are ready."""
+        named = {args.name: args for args in self.created if args.typ.endswith(suffix)}
+        return dict(sorted(named.items()))
 
 
 @pytest.fixture(scope="session", autouse=True)
