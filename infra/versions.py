@@ -3,6 +3,8 @@
 Python packages, Ray among them, are pinned by requirements/.
 """
 
+import sys
+from collections.abc import Mapping
 from importlib.metadata import distributions
 
 # MinIO publishes source only, and its repository is archived: this is the last commit.
@@ -17,7 +19,7 @@ VERSITYGW_MODULE = "github.com/versity/versitygw"
 VERSITYGW_SUM = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="
 
 # Of the images in docker/ that are built from them.
-BUILD_ARGUMENTS = {
+_OF_STORES = {
     "MINIO_VERSION": MINIO,
     "MINIO_SUM": MINIO_SUM,
     "VERSITYGW_VERSION": VERSITYGW,
@@ -40,9 +42,27 @@ ALERTMANAGER_SUM = "h1:4oOnHs4J41X9n+7MucFjA3I5i5MtasjWTnIY27q5Qkw="
 
 GO_FOR_MONITORING = (1, 26)
 
-# Python of Debian 12, on which docker/ray builds, and those that other bases may have.
-IMAGE_PYTHON = "3.11"
-IMAGE_PYTHONS = (IMAGE_PYTHON, "3.12", "3.13")
+# The base of the images for each Python: its distribution updates it.
+IMAGE_BASES = {
+    "3.11": "debian:bookworm-slim",
+    "3.12": "ubuntu:24.04",
+    "3.13": "debian:trixie-slim",
+}
+_HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+# That of this environment, whose `train` the images have to match.
+IMAGE_PYTHON = _HERE if _HERE in IMAGE_BASES else "3.11"
+
+
+def build_arguments(python: str, changes: Mapping[str, str]) -> dict[str, str]:
+    """Return the arguments of all images in docker/.
+
+    Args:
+        python: one of IMAGE_BASES.
+        changes: the user's.
+    """
+    chosen = {"BASE_IMAGE": IMAGE_BASES[python], "IMAGE_PYTHON": python}
+    return {**_OF_STORES, **chosen, **changes}
+
 
 # Processes run in this environment, so they run the version installed here. "" while it is being
 # installed: Go builds a store at the same time.

@@ -29,9 +29,9 @@ def run_tpu(number: int) -> tuple[int, str, float]:
 
     device = torch.device("cpu")
     if importlib.util.find_spec("torch_xla") is not None:
-        from torch_xla import core  # noqa: PLC0415
+        import torch_xla  # noqa: PLC0415
 
-        device = core.xla_model.xla_device()
+        device = torch_xla.device()
     torch.manual_seed(number)
     matrix = torch.rand(SIDE, SIDE, device=device)
     return number, device.type, (matrix @ matrix).sum().item()

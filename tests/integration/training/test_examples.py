@@ -11,15 +11,22 @@ from typing import Any
 import pytest
 
 from tests import pages, ran
+from trainyard.client import runtimes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 SHIRTS, END_TO_END, FRAMEWORKS = pages.read_by(__file__)
-PYTORCH, LIGHTNING = FRAMEWORKS.of("train")
+PYTORCH, LIGHTNING, *OTHERS = FRAMEWORKS.of("train")
 JOB_DEADLINE_S = 300
 REPOSITORY = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("few_digits.py")
 NOTEBOOK = REPOSITORY / "docker/jupyter/examples/pytorch-distributed-training.ipynb"
+MODELS = {
+    "digits-transformers": "checkpoint/model.safetensors",
+    "digits-accelerate": "manifest.json",
+    "digits-xgboost": "model.ubj",
+    "digits-lightgbm": "model.txt",
+}
 DIGITS = 320  # that example 1 learns from
 IMAGES = (300, 1500)  # of the data that the reader reads
 # Runs a notebook's cells as a kernel would, and prints what they print.
@@ -152,6 +159,25 @@ def test_the_notebook_learns_the_same(script: str, cluster: Any, tmp_path: Path)
 def test_lightning_on_one_node(cluster: Any) -> None:
     out = train(cluster, *LIGHTNING, "--", "data.limit=32", "train.epochs=1")
     assert "parameters on 1 x cpu" in out
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=lambda words: words[1])
+def test_a_framework_trains(command: list[str], cluster: Any) -> None:  # E1
+    # The nodes' environment has the packages that the option is for elsewhere.
+    *submit, option, environment = command
+    assert option == "--runtime-env"
+    assert runtimes.find(environment).is_file()
+    name = command[1].replace("_", "-")
+    epochs = "--epochs" if name == "digits-accelerate" else "--total-epochs"
+    # Transformers takes ten processor seconds to load, in each process.
+    workers = "1" if name == "digits-transformers" else "2"
+    out = train(cluster, *submit, "--name", name, "--", epochs, "2", "--workers", workers)
+    assert f"Training completed after 2 epochs: s3://ray/{name}" in out
+    first, last = map(json.loads, cluster.read(f"{name}/metrics.jsonl").splitlines())
+    assert (first["epoch"], last["epoch"]) == (0, 1)
+    assert last["valid_loss"] < first["valid_loss"]
+    assert last["valid_acc"] > 0.2  # guessed: 0.1
+    assert any(key.endswith(MODELS[name]) for key in cluster.keys(f"{name}/checkpoint_"))
 
 
 def test_the_end_to_end_example(cluster: Any, tmp_path: Path) -> None:  # E7 E8 E11 E12
