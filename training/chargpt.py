@@ -1,7 +1,7 @@
 """Trains GPT-2 on the characters of a text with Ray Train: one worker or many, on CPUs or GPUs.
 
     train submit chargpt --name plays
-    train submit chargpt --name plays-full -- --size full --epochs 20 --use-gpu
+    train submit chargpt --name plays-full -- --size full --epochs 20
 
 Model and defaults are nanoGPT's (trainyard/models/char_gpt.py). After each epoch it stores a
 checkpoint and prints
@@ -59,7 +59,7 @@ parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights a
 parser.add_argument("--workers", type=at_least(1), default=1, help="processes that train")
 parser.add_argument("--cpus-per-worker", type=at_least(1), default=1, help="CPUs of each worker")
 parser.add_argument(
-    "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
+    "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
 )
 parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
 # With another text or split, a resumed model might be tested on its training data.

@@ -1,7 +1,7 @@
 """Searches learning rate, batch size and weight decay of chargpt with Ray Tune, by ASHA.
 
     train submit chargpt_tune --name search
-    train submit chargpt_tune --name search-gpu -- --size full --epochs 20 --gpus-per-trial 0.5
+    train submit chargpt_tune --name search-gpu -- --size full --epochs 20
 
 Each trial is one process on any node with room. ASHA ends trials whose validation loss is worse
 than half of those that got as far. Output, picture and resuming are those of food11/train_tune.
@@ -52,8 +52,13 @@ parser.add_argument("--decay-steps", type=at_least(1), help="steps; None: 2000, 
 parser.add_argument("--dropout", type=between(0.0, 1.0), help="probability; None: 0, for full 0.2")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights and batches")
 parser.add_argument("--num-samples", type=at_least(1), default=16, help="trials")
-parser.add_argument("--gpus-per-trial", type=at_least(0.0), default=0.0, help="0.5: half a GPU")
+parser.add_argument(
+    "--gpus-per-trial", type=at_least(0.0), default=0.5, help="where nodes have GPUs"
+)
 parser.add_argument("--cpus-per-trial", type=at_least(0.0), default=1.0, help="CPUs of each trial")
+parser.add_argument(
+    "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
+)
 # Columns of the table with the layout of their values, and the figure that is best when least.
 GOAL = Goal({"learning_rate": ".3g", "batch_size": "d", "weight_decay": ".3g"}, "valid_loss")
 
@@ -96,8 +101,7 @@ def main() -> None:
     """Runs the driver."""
     with recorded_search(JOB, parser, GOAL, check=chargpt.load) as search:
         config = search.config
-        resources = {"GPU": config["gpus_per_trial"], "CPU": config["cpus_per_trial"]}
-        trainable = tune.with_resources(train_func, resources)
+        trainable = tune.with_resources(train_func, search.resources)
         if search.resumes:
             tuner = Tuner.restore(search.folder, trainable, storage_filesystem=search.files)
         else:

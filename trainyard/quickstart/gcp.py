@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.access import repository
+from trainyard.client.console import say
 from trainyard.client.errors import ClientError
 
 FILES = Path(__file__).resolve().parent / "google"
@@ -28,6 +29,7 @@ ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]")
 # renovate: datasource=pypi depName=google-api-python-client
 GOOGLE_CLIENT = "google-api-python-client==2.202.0"  # of the head: Ray's autoscaler asks with it
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"  # Ray wants the same everywhere
+TPU_PYTHONS = ("3.11", "3.12")  # for which requirements/tpu.txt has packages
 
 
 class Form(string.Template):
@@ -85,6 +87,11 @@ def write(cluster: GcpCluster, output: Path) -> list[Path]:
             "the machines get the packages of requirements/, which is in the checkout only: run "
             "this with its .venv"
         )
+    if PYTHON not in TPU_PYTHONS:
+        say(
+            f"warning: the group tpu starts no machine, because PyTorch/XLA has no packages for "
+            f"Python {PYTHON}: for TPUs make .venv with `make setup PYTHON=python3.12`"
+        )
     script = output.with_name(f"{output.stem}_network.sh")
     region = cluster.zone.rpartition("-")[0]
     values = vars(cluster) | {
@@ -93,6 +100,7 @@ def write(cluster: GcpCluster, output: Path) -> list[Path]:
         "region": region,
         "requirements": json.dumps(str(repository.ROOT / "requirements")),
         "script": script.name,
+        "tpus": int(PYTHON in TPU_PYTHONS),
         "subnetwork": f"projects/{cluster.project}/regions/{region}/subnetworks/{cluster.name}",
     }
     try:

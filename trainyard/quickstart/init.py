@@ -14,7 +14,7 @@ SETUP = Path("box", "setup_ubuntu.sh")
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"  # of Python; Ray needs the same there
 NEXT = (
     (f"train submit jobs/{JOB}.py --runtime-env runtime_env.yaml", "train on a stack that is up"),
-    ("python src/train_digits.py", "train on the box of config/ray_config.yaml"),
+    ("python src/train_chargpt.py", "train on the box of config/ray_config.yaml"),
 )
 
 

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 # Metrics; the folder; the checkpoint's folder, "" without one; the fault, "" without one.
 Result = tuple[dict[str, Any], str, str, str]
+
+
+class Training:
+    """A training or a search. As a detached actor it outlives the connection that began it."""
+
+    def __init__(self, *work: Any) -> None:
+        """Takes the arguments of `fit` below."""
+        self._work = work
+        self._outcome: Future[list[Result]] | None = None
+
+    def fit(self) -> list[Result]:
+        """Runs the work; each further call waits for the same results, or raises the same error."""
+        if self._outcome is None:
+            self._outcome = Future()
+            try:
+                self._outcome.set_result(fit(*self._work))
+            except Exception as error:
+                self._outcome.set_exception(error)
+        return self._outcome.result()
 
 
 def fit(kind: type[Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> list[Result]:

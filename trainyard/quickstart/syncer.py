@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 from trainyard.quickstart import on_box, packages, ray_config
 from trainyard.quickstart.mirror import Mirror
+from trainyard.quickstart.packages import Packages
 from trainyard.quickstart.ray_config import RayConfig
 
 INTERVAL_S = 10.0  # between two looks at the results
@@ -39,6 +40,7 @@ COMMAND_S = 60.0
 SETUP_S = 3600.0  # packages may be gigabytes
 HEARTBEAT_S = 30.0
 START_TRIES = 3
+NAMESPACE = "trainyard"  # of Ray, in which a training has the path of its results as its name
 NOT_STARTED = "Starting Ray client server failed"  # Ray's message
 KNOWN_HOSTS = Path("~/.ssh/known_hosts")
 PREFERRED = ("ssh-ed25519", "ecdsa-", "ssh-rsa")
@@ -66,31 +68,82 @@ class Syncer:
         """Removes the results of a run, on both machines.
 
         Raises:
+            ClientError: it is trained on the box, or its end was not collected.
             SshError: the box cannot be reached, or does not remove them.
             OSError: a file here cannot be removed.
         """
+        if self._begun(run):
+            raise ClientError(
+                f"{run} began earlier and is still on the box, so nothing is removed: start it "
+                "without clean_trials to collect it; Ctrl-C then ends it"
+            )
         _on(self.connection, f"rm -rf -- {shlex.quote(f'{self.there}/{run}')}")
         if (self.here / run).exists():
             shutil.rmtree(self.here / run)
         say(f"removed earlier results of {run}, here and on {self.connection.name}")
 
-    def run(self, run: str, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Does work on the box as a task of Ray, and brings a run's results here meanwhile.
+    def run(self, run: str, *work: Any) -> Any:
+        """Trains on the box, or waits for a training that began earlier, and brings results here.
+
+        The training is an actor of its own: it goes on if this process or the connection ends.
+
+        Args:
+            run: the run's name.
+            *work: arguments of `on_box.fit`.
 
         Raises:
             ClientError: it failed there, or the results could not be fetched.
         """
-        with self.syncing(run):
+        with self.syncing(run), ExitStack() as told:
             try:
-                return ray.get(ray.remote(num_cpus=0)(work).remote(*arguments))
+                training = self._begun(run)
+                if training:
+                    say(f"{run} is on the box already: this start waits for it, with its code")
+                    told.enter_context(_heartbeat(f"{run} trains on {self.connection.name}"))
+                else:
+                    options = {"name": self._name(run), "lifetime": "detached", "num_cpus": 0}
+                    actor = ray.remote(on_box.Training).options(**options, namespace=NAMESPACE)
+                    training = actor.remote(*work)
+                found = ray.get(training.fit.remote())
+            except KeyboardInterrupt:
+                if self._end(run):
+                    warn(f"{run} is ended on the box; started again, it goes on from a checkpoint")
+                raise
             except ray.exceptions.RayTaskError as error:
+                self._end(run)
                 raise FailedError(f"the training failed on the box: {_reason(error)}") from None
+            except ray.exceptions.RayActorError as error:
+                raise FailedError(
+                    f"the training was ended on the box ({_reason(error)}): run it again, it goes "
+                    "on from its last checkpoint"
+                ) from None
             except (ConnectionError, ray.exceptions.RayError) as error:
                 raise ClientError(
-                    f"the connection to Ray on {self.connection.name} is lost ({_reason(error)}), "
-                    "which ends the training there: run it again, it goes on from its last "
-                    "checkpoint"
+                    f"the connection to Ray on {self.connection.name} is lost ({_reason(error)}). "
+                    f"What trains there goes on: start {run} again to collect it"
                 ) from None
+        self._end(run)
+        return found
+
+    def _name(self, run: str) -> str:
+        return f"{self.there}/{run}"
+
+    def _begun(self, run: str) -> Any:
+        """The actor of a training that began earlier and was not collected; None without one."""
+        try:
+            return ray.get_actor(self._name(run), namespace=NAMESPACE)
+        except ValueError:
+            return None
+
+    def _end(self, run: str) -> bool:
+        """Ends the actor of a training, and with it the training; whether it could."""
+        try:
+            if training := self._begun(run):
+                ray.kill(training)
+        except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+            warn(f"warning: {run} may still be on the box ({_reason(error)}): start it again")
+            return False
+        return True
 
     @contextmanager
     def syncing(self, run: str) -> Iterator[None]:
@@ -168,8 +221,10 @@ def initialize_ray_with_syncer(
     config = ray_config.read(Path(config_file).expanduser())
     _check_user(config)
     connection = _connection(config)
-    code = _packed(source, connection.private_key)
-    env = _runtime_env(base, config)
+    # Users with commands of their own install where they want to.
+    wanted = packages.Packages() if config.setup_commands else packages.wanted(base)
+    code = _packed(source, wanted, connection.private_key)
+    env = _runtime_env(wanted)
     say(f"connecting to {connection.name}")
     home = _on(connection, 'printf %s "$HOME"')
     there = _there(str(results_dir), home)
@@ -188,7 +243,7 @@ def one_message() -> Iterator[None]:
     except (ClientError, SshError) as error:
         sys.exit(clean_lines(f"error: {error}"))
     except KeyboardInterrupt:
-        warn("interrupted: the training on the box ends with this connection")
+        warn("interrupted")
         sys.exit(INTERRUPTED)
 
 
@@ -244,19 +299,25 @@ def _known_host_key(config: RayConfig) -> str:
     )
 
 
-def _packed(source: Path, key: str) -> bytes:
-    """The code as a zip file. Ray follows links without an end, and waits for FIFOs."""
+def _packed(source: Path, wanted: Packages, key: str) -> bytes:
+    """The code and the local packages as a zip file.
+
+    Ray's own upload follows links without an end, and waits for FIFOs.
+    """
     found = package.listing(source, package.NEVER_UPLOADED)
+    found.files += wanted.uploads
     package.check_upload(str(source), found, [key.strip()] if key else [])
     return package.pack(found)
 
 
-def _runtime_env(base: Path, config: RayConfig) -> dict[str, Any]:
+def _runtime_env(wanted: Packages) -> dict[str, Any]:
     env: dict[str, Any] = {}
-    # Users with commands of their own install where they want to.
-    if not config.setup_commands and (wanted := packages.requirements(base)):
-        say(f"Ray installs on the box: {', '.join(wanted)}")
-        env["pip"] = wanted
+    if wanted.lines:
+        lines = ", ".join(wanted.lines).replace(packages.UPLOAD, "")
+        say(f"Ray installs on the box: {lines}")
+        env["pip"] = wanted.lines
+    if wanted.variables:
+        env["env_vars"] = wanted.variables
     return env
 
 

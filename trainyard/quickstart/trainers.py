@@ -72,7 +72,7 @@ class OnBox:
         run_config.storage_path = syncer.there
         if clean_trials:
             syncer.clean(name)
-        results = syncer.run(name, on_box.fit, self.kind, self._arguments, options)
+        results = syncer.run(name, self.kind, self._arguments, options)
         return _outcomes(results, Path(syncer.there), syncer.here)
 
 

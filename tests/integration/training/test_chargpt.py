@@ -42,7 +42,7 @@ def test_a_run_that_goes_on_learns_like_a_plain_loop_and_writes_text(  # C14 C15
     node.write_text(json.dumps({"env_vars": variables}))
     result = cluster.train(
         *("submit", str(SCRIPT), "--name", "gpt", "--runtime-env", str(node), "--"),
-        *(*SMALL, *SAMPLE, "--no-use-gpu", "--epochs", "2"),
+        *(*SMALL, *SAMPLE, "--cpu", "--epochs", "2"),
         timeout=250,
     )
     out = result.stdout

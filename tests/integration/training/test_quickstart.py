@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,12 @@ pytestmark = [
 
 (COMMANDS,) = pages.read_by(__file__)
 *_, FIRST = COMMANDS.of("python")
-Train = Callable[..., subprocess.CompletedProcess[str]]
+# A text without a network, and a model for a CPU.
+SMALL = """
+FORCE_CPU, TEXT = True, "python"
+LAYERS, HEADS, WIDTH, BLOCK, BATCH, STEPS, EPOCHS = 2, 2, 32, 32, 8, 20, 2
+"""
+Train = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +55,11 @@ def box(folder: Path) -> Iterator[Sshd]:
 
 @pytest.fixture(scope="module")
 def train(folder: Path, box: Sshd, cluster: Cluster) -> Train:
-    """Runs a script of a fresh project as its user does."""
+    """Starts a script of a fresh project as its user does."""
     project = folder / "here" / "project"
     init.write(project)
-    settings = project / "src/config/__init__.py"
-    settings.write_text(
-        settings.read_text().replace("GPUS = 1", "GPUS = 0").replace("EPOCHS = 5", "EPOCHS = 2")
-    )
+    with (project / "src/config/__init__.py").open("a") as settings:
+        settings.write(SMALL)
     (project / "requirements.txt").write_text("nobody-has-this-package==1.0\n")
     file = project / "config/ray_config.yaml"
     values = yaml.safe_load(file.read_text())
@@ -74,14 +79,32 @@ def train(folder: Path, box: Sshd, cluster: Cluster) -> Train:
     env = {k: v for k, v in os.environ.items() if not k.startswith((*FOREIGN, "SSH_"))}
     env |= {k: cluster.ray_env[k] for k in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
     env |= {"HOME": str(folder / "here"), "PYTHONUNBUFFERED": "1"}
+    # Ray's client and its server wait so long for each other; by default 30 s.
+    env["RAY_CLIENT_RECONNECT_GRACE_PERIOD"] = "2"
 
-    def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, script, *arguments]
-        return subprocess.run(
-            command, cwd=project, env=env, capture_output=True, text=True, timeout=280, check=False
+    def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, script, *arguments],
+            cwd=project,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # Tests that were started in the background ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
 
-    return run
+    return start
+
+
+def output(process: subprocess.Popen[str], code: int = 0) -> str:
+    """What a script printed, once it has ended with a code."""
+    try:
+        said, _ = process.communicate(timeout=280)
+    finally:
+        process.kill()
+    assert process.returncode == code, said
+    return said
 
 
 TUNE = """
@@ -123,13 +146,91 @@ def test_a_search_runs_there_and_its_trials_come_home(  # F59
     (source / "search.py").write_text(TUNE)
     (source / "round").symlink_to(source)
     os.mkfifo(source / "pipe")
-    done = train("src/search.py")
-    assert done.returncode == 0, done.stdout + done.stderr
+    said = output(train("src/search.py"))
     for line in ("trial 0.25 0.75 False", "trial 0.5 0.5 False", "trial  None True"):
-        assert line in done.stdout, done.stdout
+        assert line in said
 
 
-def test_a_fresh_project_trains_on_a_ray_that_is_there(  # C2, C5, C6, C11 to C13, C17 to C19
+LONG = """
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import config
+import ray.train
+from trainyard.quickstart import TorchTrainer, initialize_ray_with_syncer, one_message
+from ray.train import Checkpoint, RunConfig
+
+
+def loop():
+    for epoch in range(2):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "began").write_text(str(began))
+            ray.train.report({"epoch": epoch}, checkpoint=Checkpoint.from_directory(folder))
+        while not Path(GATE).exists():
+            time.sleep(0.1)
+
+
+began = time.time()
+with one_message():
+    syncer = initialize_ray_with_syncer(
+        config.PROJECT, config.PROJECT / "src", config.RAY_CONFIG, config.RESULTS
+    )
+    result = TorchTrainer(loop, run_config=RunConfig(name=sys.argv[1])).fit(syncer)
+    print("epoch", result.metrics["epoch"], "began", (result.checkpoint / "began").read_text())
+"""
+
+
+def test_a_lost_connection_does_not_end_a_training_and_ctrl_c_does(  # C13
+    folder: Path, box: Sshd, train: Train, cluster: Cluster
+) -> None:
+    gate = folder / "gate"
+    (folder / "here/project/src/long.py").write_text(LONG.replace("GATE", repr(str(gate))))
+
+    def began(run: str) -> str:
+        place = folder / "box/ray-results" / run
+        return next((path.read_text() for path in place.rglob("began")), "")
+
+    def actors(run: str) -> list[str]:
+        found = cluster.api("/api/v0/actors?limit=1000")["data"]["result"]["result"]
+        alive = [actor["name"] for actor in found if actor["state"] == "ALIVE"]
+        return [name for name in alive if name.endswith(f"/{run}")]
+
+    def drivers() -> list[str]:
+        found = cluster.api("/api/jobs/")
+        return [job["status"] for job in found if job["type"] == "DRIVER"]
+
+    def training(run: str) -> subprocess.Popen[str]:
+        process = train("src/long.py", run)
+        with suppress(TimeoutError):
+            wait_for("a checkpoint", lambda: began(run) or process.poll() is not None, 120)
+        if not began(run):
+            process.kill()
+            pytest.fail(f"run {run} has no checkpoint: {process.communicate()[0]}")
+        return process
+
+    first = training("long")
+    time_of_first = began("long")
+    assert box.cut()
+    assert "What trains there goes on: start long again to collect it" in output(first, 1)
+    # Ray has forgotten the client, and does not end the training with it.
+    wait_for("the end of the client's driver", lambda: "RUNNING" not in drivers(), 60)
+    assert actors("long")
+    gate.touch()
+    said = output(train("src/long.py", "long"))
+    assert "long is on the box already: this start waits for it" in said
+    assert f"epoch 1 began {time_of_first}" in said
+    assert not actors("long")
+
+    gate.unlink()
+    stopped = training("stopped")
+    stopped.send_signal(signal.SIGINT)
+    assert "stopped is ended on the box" in output(stopped, 130)
+    wait_for("the end of the training", lambda: not actors("stopped"))
+
+
+def test_a_fresh_project_trains_on_a_ray_that_is_there(  # C2, C5, C6, C11 to C15, C17 to C19
     folder: Path, box: Sshd, train: Train, cluster: Cluster
 ) -> None:
     own = len(cluster.outputs["nodes"])
@@ -139,15 +240,14 @@ def test_a_fresh_project_trains_on_a_ray_that_is_there(  # C2, C5, C6, C11 to C1
     old = folder / "box/ray-results/first/old"
     old.parent.mkdir(parents=True)
     old.touch()
-    done = train(*FIRST)
-    assert done.returncode == 0, done.stdout + done.stderr
+    said = output(train(*FIRST))
     assert not old.exists()  # C4
     assert (folder / "box/base/done").read_text() == "ready\n"  # C3
     here, there = (folder / name / "ray-results/first" for name in ("here", "box"))
     for path in there.rglob("*"):
         if path.is_file():
             assert (here / path.relative_to(there)).read_bytes() == path.read_bytes()
-    checkpoint = done.stdout.strip().splitlines()[-1].partition("checkpoint ")[2]
+    checkpoint = said.strip().splitlines()[-1].partition("checkpoint ")[2]
     assert here in Path(checkpoint).parents
     state = torch.load(Path(checkpoint, "state.pt"), weights_only=True)
     assert state["epoch"] == 1

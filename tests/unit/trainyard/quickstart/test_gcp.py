@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 from ray.autoscaler._private import util
 
 from trainyard.client import cli
+from trainyard.quickstart import gcp
 
 GIVEN = {"--project": "my-project-1", "--cidr": "192.0.2.0/24"}
 
@@ -33,6 +35,8 @@ def write(monkeypatch: pytest.MonkeyPatch, folder: Path, **changed: str) -> int:
 def test_rays_schema_and_loader_take_the_file(  # B1 B2 B26 B29
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # One that PyTorch/XLA has packages for, so that a host of TPUs starts.
+    monkeypatch.setattr(gcp, "PYTHON", "3.12")
     assert write(monkeypatch, tmp_path) == 0
     config: dict[str, Any] = util.prepare_config(yaml.safe_load((tmp_path / "c.yaml").read_text()))
     util.validate_config(config)
@@ -57,11 +61,30 @@ def test_rays_schema_and_loader_take_the_file(  # B1 B2 B26 B29
     assert groups["tpu"]["node_config"]["networkConfig"]["subnetwork"] == where
     # The locks that the commands install are where the file says, or `ray up` cannot copy them.
     folder = Path(config["file_mounts"]["~/trainyard/requirements"])
-    for commands in (config["setup_commands"], groups["tpu"]["worker_setup_commands"]):
-        locks = [w.rpartition("/")[2] for c in commands for w in c.split() if w.endswith(".txt")]
-        assert len(locks) == 2
-        assert all((folder / lock).is_file() for lock in locks)
+    for name, lock, has in (  # B24: PyTorch's packages for NVIDIA's GPUs run on CPUs too
+        ("cpu", "host.txt", {"torch", "nvidia-cudnn-cu13"}),
+        ("gpu", "host.txt", {"torch", "nvidia-cudnn-cu13"}),
+        ("tpu", "tpu.txt", {"torch", "torch-xla", "libtpu"}),
+    ):
+        commands = groups[name].get("worker_setup_commands") or config["setup_commands"]
+        setup, packages = [w for c in commands for w in c.split() if w.endswith(".txt")]
+        assert (folder / Path(setup).name).is_file()
+        assert Path(packages).name == lock
+        pinned = re.findall(r"^([\w-]+)==", (folder / lock).read_text(), re.MULTILINE)
+        assert has <= {*pinned}, name
     assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
+
+
+def test_a_python_without_packages_for_tpus_starts_no_tpu_host(  # B24
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for python, most in (("3.12", 1), ("3.13", 0)):
+        monkeypatch.setattr(gcp, "PYTHON", python)
+        assert write(monkeypatch, tmp_path) == 0
+        config = yaml.safe_load((tmp_path / "c.yaml").read_text())
+        assert config["available_node_types"]["tpu"]["max_workers"] == most
+        said = "".join(capsys.readouterr())
+        assert ("no packages for Python 3.13: for TPUs make .venv" in said) == (not most)
 
 
 GCLOUD = """#!/bin/sh

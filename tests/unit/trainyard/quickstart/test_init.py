@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tree_sitter_language_pack import get_parser
 
 from infra import versions
+from trainyard import options
 from trainyard.client import cli, scripts
 from trainyard.client.errors import ClientError
 from trainyard.quickstart import init, ray_config
@@ -31,7 +33,7 @@ def test_a_project_is_written_and_the_next_commands_told(
     # Of the job: it is submitted with its folder and the package, by the printed command.
     job = scripts.find(str(folder / "jobs/digits.py"))
     assert job.module == scripts.PACKAGE
-    assert scripts.demand(job, []) == [{"CPU": 1.0}]
+    assert options.request(scripts.config(job, []), []) == [{"CPU": 1.0}]
     assert yaml.safe_load((folder / "runtime_env.yaml").read_text())["env_vars"]
     # Of the box: only the address is to be changed.
     assert ray_config.read(folder / "config/ray_config.yaml").client_port == 10001
@@ -160,6 +162,24 @@ def test_what_is_for_a_box_can_be_used_there(tmp_path: Path) -> None:  # C7 to C
     init.write(tmp_path / "mine")
     minor = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert f"\nminor={minor} #" in (tmp_path / "mine" / init.SETUP).read_text()
+
+
+def test_the_script_for_windows_is_powershell() -> None:  # C7 C8
+    """By a grammar of tree-sitter: no registry that CI reaches has PowerShell itself."""
+
+    def faults(text: bytes) -> list[str]:
+        waiting = [get_parser("powershell").parse(text).root_node]
+        found = []
+        while waiting:
+            node = waiting.pop()
+            waiting += node.children
+            if node.is_error or node.is_missing:
+                found.append(f"line {node.start_point.row + 1}: {node.text!r}")
+        return found
+
+    script = (init.FILES / "box/wsl.ps1").read_bytes()
+    assert faults(script) == []
+    assert faults(script.replace(b"{ throw", b"throw")) != []
 
 
 def test_a_box_with_another_python_is_told_before_anything_is_installed(tmp_path: Path) -> None:

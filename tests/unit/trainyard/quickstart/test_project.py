@@ -10,24 +10,27 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import trainyard.quickstart
 
 SOURCE = Path(trainyard.quickstart.__file__).parent / "project/src"
 
 
-def test_settings_force_the_cpu_and_shorten_the_data(  # C16 C21
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_settings_force_the_cpu_and_shorten_the_data(  # C15 C16 C21
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: dict[str, Any] = {}
 
     class Trainer:
-        def __init__(self, _: Any, **options: Any) -> None:
-            asked.update(options)
+        def __init__(self, loop: Any, **options: Any) -> None:
+            asked.update(options, module=loop.__globals__)
 
         def fit(self, syncer: Any, **_: Any) -> Any:
             assert syncer is None  # trained here
-            return SimpleNamespace(metrics={"accuracy": 0.5}, checkpoint="there")
+            model = asked["module"]["network"](asked["train_loop_config"]["characters"])
+            torch.save({"model": model.state_dict()}, tmp_path / "state.pt")
+            return SimpleNamespace(metrics={"valid_loss": 0.5}, checkpoint=tmp_path)
 
     spec = importlib.util.spec_from_file_location("config", SOURCE / "config/__init__.py")
     assert spec is not None
@@ -36,15 +39,23 @@ def test_settings_force_the_cpu_and_shorten_the_data(  # C16 C21
     spec.loader.exec_module(config)
     monkeypatch.setitem(sys.modules, "config", config)
     monkeypatch.setattr(trainyard.quickstart, "TorchTrainer", Trainer)
-    monkeypatch.setattr(sys, "argv", ["train_digits.py", "--name", "first"])
-    config.RUN_ON_RAY_CLUSTER = False
+    monkeypatch.setattr(sys, "argv", ["train_chargpt.py", "--name", "first"])
+    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "texts"))
+    config.RUN_ON_RAY_CLUSTER, config.TEXT, config.DATA = False, "python", tmp_path / "data"
+    config.LAYERS, config.HEADS, config.WIDTH, config.BLOCK = 1, 1, 8, 16
 
     def train() -> tuple[bool, int]:
-        runpy.run_path(str(SOURCE / "train_digits.py"), run_name="__main__")
-        return asked["scaling_config"].use_gpu, asked["train_loop_config"]["examples"]
+        runpy.run_path(str(SOURCE / "train_chargpt.py"), run_name="__main__")
+        batches = asked["module"]["batches"]("val.bin", config.STEPS, torch.device("cpu"))
+        sizes = [tuple(batch.shape) for batch in batches]
+        assert {*sizes} == {(config.BATCH, config.BLOCK)}
+        return asked["scaling_config"].use_gpu, len(sizes)
 
-    assert train() == (True, 0)
+    assert train() == (True, config.STEPS)
     config.FORCE_CPU, config.TRUNCATE_DATASET_TO_SIZE = True, 100
-    assert train() == (False, 100)
+    assert train() == (False, 1)
     assert asked["run_config"].name == "first"
-    assert "accuracy 50.00%; checkpoint there" in capsys.readouterr().out
+    assert f"valid. loss 0.5000; checkpoint {tmp_path}" in capsys.readouterr().out
+    # Files of nanoGPT's own have the same format: all of the text, two bytes for each character.
+    size = sum((config.DATA / name).stat().st_size for name in ("train.bin", "val.bin"))
+    assert size > 2 * 400_000

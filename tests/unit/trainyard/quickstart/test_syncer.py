@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from trainyard.access import ssh_run as ssh
 from trainyard.access.ssh import Connection, UnreachableError
 from trainyard.client.errors import ClientError
 from trainyard.quickstart import mirror, one_message, ray_config, syncer, trainers
+from trainyard.quickstart.packages import Packages
 from trainyard.quickstart.syncer import FailedError, Syncer, initialize_ray_with_syncer
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8Hn9iLHFmFGV2vkYQ0xXrCdU0jBTjH4TQmjA2mLyPb"
@@ -110,14 +112,6 @@ def test_the_results_folder_is_the_same_below_each_home() -> None:  # C12
             syncer._there(wrong, "/there/ann")
 
 
-def test_packages_are_rays_unless_commands_install_them(project: Path) -> None:  # C3
-    (project / "Pipfile").write_text('[packages]\neinops = "==0.8.1"\n')
-    config = ray_config.read(project / "ray_config.yaml")
-    assert syncer._runtime_env(project, config) == {"pip": ["einops==0.8.1"]}
-    with_commands = replace(config, setup_commands=("pipenv install",))
-    assert syncer._runtime_env(project, with_commands) == {}
-
-
 def test_git_links_in_a_circle_and_what_is_no_file_stay_here(  # C5 F59
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,7 +127,7 @@ def test_git_links_in_a_circle_and_what_is_no_file_stay_here(  # C5 F59
 
 
 def sent(project: Path) -> list[str]:
-    with zipfile.ZipFile(io.BytesIO(syncer._packed(project / "src", ""))) as archive:
+    with zipfile.ZipFile(io.BytesIO(syncer._packed(project / "src", Packages(), ""))) as archive:
         return archive.namelist()
 
 
@@ -218,7 +212,77 @@ def test_what_is_still_written_on_the_box_is_not_taken_for_whole(
     assert box.complete is complete
 
 
-def test_clean_removes_the_run_and_nothing_else(box: Box, made: Syncer, tmp_path: Path) -> None:
+class Actors:
+    """In place of Ray: an actor is an object of this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.alive: dict[str, Any] = {}
+        self.fault: BaseException | None = None
+        for name in ("remote", "get", "get_actor", "kill"):
+            monkeypatch.setattr(ray, name, getattr(self, name))
+
+    def remote(self, kind: type[Any]) -> Any:
+        def options(*, name: str, **_: Any) -> Any:
+            def begin(*work: Any) -> Any:
+                training = kind(*work)
+                self.alive[name] = SimpleNamespace(fit=SimpleNamespace(remote=training.fit))
+                return self.alive[name]
+
+            return SimpleNamespace(remote=begin)
+
+        return SimpleNamespace(options=options)
+
+    def get(self, value: Any) -> Any:
+        if self.fault:
+            raise self.fault
+        return value
+
+    def get_actor(self, name: str, **_: Any) -> Any:
+        if name not in self.alive:
+            raise ValueError(name)
+        return self.alive[name]
+
+    def kill(self, actor: Any) -> None:
+        self.alive = {name: each for name, each in self.alive.items() if each is not actor}
+
+
+@pytest.fixture
+def actors(monkeypatch: pytest.MonkeyPatch) -> Actors:
+    return Actors(monkeypatch)
+
+
+def test_a_training_that_was_begun_is_collected_once(
+    box: Box, made: Syncer, actors: Actors, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = (Trainer, (), {"run_config": Config("run")})
+    actors.fault = ConnectionError("gone")
+    lost = r"192\.0\.2\.7 is lost \(gone\)\. What trains there goes on: start run again"
+    with pytest.raises(ClientError, match=lost):
+        made.run("run", *work)
+    with pytest.raises(ClientError, match=r"run began earlier .* so nothing is removed"):
+        made.clean("run")
+    assert not box.commands
+    actors.fault = None
+    assert made.run("run", "never", "used", "here")[0][0] == {"number": 1}
+    assert "run is on the box already" in capsys.readouterr().out
+    assert not actors.alive
+
+
+@pytest.mark.parametrize(
+    "fault", [KeyboardInterrupt(), ray.exceptions.RayTaskError("fit", "no memory", ValueError())]
+)
+def test_a_training_that_failed_or_was_interrupted_is_begun_again(
+    box: Box, made: Syncer, actors: Actors, fault: BaseException
+) -> None:
+    actors.fault = fault
+    with pytest.raises((KeyboardInterrupt, FailedError)):
+        made.run("run", Trainer, (), {"run_config": Config("run")})
+    assert not actors.alive
+
+
+def test_clean_removes_the_run_and_nothing_else(
+    box: Box, made: Syncer, actors: Actors, tmp_path: Path
+) -> None:
     for name in ("run", "other"):  # C4
         (tmp_path / "here" / name).mkdir(parents=True)
     made.clean("run")
@@ -255,18 +319,8 @@ class Search(Trainer):
 
 
 def test_outcomes_have_the_paths_of_this_machine(  # C1
-    box: Box, made: Syncer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    box: Box, made: Syncer, actors: Actors, tmp_path: Path
 ) -> None:
-    class Task:
-        def __init__(self, **_: Any) -> None:
-            pass
-
-        def __call__(self, work: Callable[..., Any]) -> Any:
-            self.remote = work
-            return self
-
-    monkeypatch.setattr(ray, "remote", Task)
-    monkeypatch.setattr(ray, "get", lambda value: value)
     config = Config("run")
 
     class Mine(trainers.Synced):

@@ -28,7 +28,9 @@ sudo apt-get update
 sudo apt-get install -y openssh-server
 "$python" -c 'import ensurepip' 2>/dev/null || sudo apt-get install -y "python$minor-venv"
 "$python" -m venv "$HOME/.ray"
-"$HOME/.ray/bin/pip" install "ray[default,train,tune,client]==$ray" torch scikit-learn
+"$HOME/.ray/bin/pip" install uv # quicker: the packages are gigabytes
+"$HOME/.ray/bin/uv" pip install --python "$HOME/.ray" \
+  "ray[default,train,tune,client]==$ray" torch scikit-learn transformers
 mkdir -p "$HOME/.config/systemd/user"
 cp "$here/ray.service" "$HOME/.config/systemd/user/"
 sudo loginctl enable-linger "$USER" # so that it starts without a login

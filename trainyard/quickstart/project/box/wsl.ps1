@@ -10,11 +10,11 @@ param(
 $ErrorActionPreference = "Stop"
 
 # WSL ends with its last program, so one stays.
-Start-Process wsl -WindowStyle Hidden -ArgumentList "-d", $Distribution, "--user", $User, "--", "sleep", "infinity"
-$address = ((wsl -d $Distribution --user $User -- hostname -I) -split "\s+")[0]
+Start-Process wsl -WindowStyle Hidden -ArgumentList "-d", $Distribution, "-u", $User, "-e", "sleep", "infinity"
+$address = ((wsl -d $Distribution -u $User -e hostname -I) -split "\s+")[0]
 if (-not $address) { throw "WSL $Distribution has no address: does 'wsl -d $Distribution' start?" }
-netsh interface portproxy delete v4tov4 listenport=$Port | Out-Null
-netsh interface portproxy add v4tov4 listenport=$Port connectport=22 connectaddress=$address
+netsh interface portproxy delete v4tov4 "listenport=$Port" | Out-Null
+netsh interface portproxy add v4tov4 "listenport=$Port" connectport=22 "connectaddress=$address"
 if (-not (Get-NetFirewallRule -DisplayName "WSL SSH" -ErrorAction SilentlyContinue)) {
     New-NetFirewallRule -DisplayName "WSL SSH" -Direction Inbound -Protocol TCP -LocalPort $Port -Action Allow
 }
