@@ -2,7 +2,7 @@
 
     cd train
     ray job submit --working-dir . -- python alexnet_cifar10_ray.py
-    ray job submit --working-dir . -- python alexnet_cifar10_ray.py --epochs 20 --use-gpu
+    ray job submit --working-dir . -- python alexnet_cifar10_ray.py --epochs 20 --cpu
 
 It is training/alexnet.py, with its options, on CIFAR-10 and for one epoch. Everything that a
 job of this folder needs is uploaded with it: `trainyard` and `training` are links.

@@ -31,7 +31,7 @@ parser.add_argument("--learning-rate", type=at_least(0.0), default=1e-3, help="A
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes split, order and dropout")
 parser.add_argument("--workers", type=at_least(1), default=1, help="processes that train")
 parser.add_argument(
-    "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
+    "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
 )
 parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
 FIXED = ("seed",)  # a resumed run must not change these

@@ -1,7 +1,8 @@
 """Trains AlexNet on small images with Ray Train: one worker or many, on CPUs or GPUs.
 
     train submit alexnet -- --epochs 3
-    train submit alexnet --name big -- --data cifar10 --epochs 20 --workers 2 --use-gpu
+    train submit alexnet --name big -- --data cifar10 --epochs 20 --workers 2
+    train submit alexnet -- --cpu    # also where nodes have GPUs
 
 Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
 
@@ -51,7 +52,7 @@ parser.add_argument("--max-images", type=at_least(1), help="images of each split
 parser.add_argument("--workers", type=at_least(1), default=1, help="processes that train")
 parser.add_argument("--cpus-per-worker", type=at_least(1), default=1, help="CPUs of each worker")
 parser.add_argument(
-    "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
+    "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
 )
 parser.add_argument("--loader-processes", type=at_least(0), default=0, help="processes that decode")
 parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")

@@ -1,7 +1,7 @@
 """Trains ResNet-18 on FashionMNIST with several workers of Ray Train, on CPUs or GPUs.
 
     train submit pytorch_distributed_training
-    train submit pytorch_distributed_training --name shirts -- --epochs 4 --workers 2 --use-gpu
+    train submit pytorch_distributed_training --name shirts -- --epochs 4 --workers 2
 
 Each epoch it prints its report, as `{'loss': 0.4821, 'epoch': 0}`, and
 
@@ -50,7 +50,7 @@ parser.add_argument("--learning-rate", type=at_least(0.0), default=1e-3, help="A
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights and order")
 parser.add_argument("--workers", type=at_least(1), default=2, help="processes that train")
 parser.add_argument(
-    "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
+    "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
 )
 parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
 FIXED = ("data", "seed")  # a resumed run must keep its images

@@ -48,7 +48,7 @@ parser.add_argument("--num-epochs", type=at_least(1), default=2, help="epochs in
 parser.add_argument("--num-workers", type=at_least(1), default=1, help="processes that train")
 parser.add_argument("--data-cpus", type=at_least(1), default=1, help="CPUs that read and decode")
 parser.add_argument(
-    "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
+    "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
 )
 parser.add_argument("--smoke-test", action="store_true", help="one image, one worker, CPUs")
 parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
@@ -135,10 +135,8 @@ def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` replaces the arguments of the command line."""
     with job.one_message():
         run, config = job.begin(JOB, parser, FIXED, given, epochs="num_epochs")
-        if config["smoke_test"] and (config["use_gpu"] or config["num_workers"] > 1):
-            raise job.JobError(
-                "--smoke-test is one image on CPUs: leave --use-gpu and --num-workers out"
-            )
+        if config["smoke_test"] and config["num_workers"] > 1:
+            raise job.JobError("--smoke-test is one image on CPUs: leave --num-workers out")
         if not job.is_done(run, config):
             train_on_stream(run, config)
             run.end()

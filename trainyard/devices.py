@@ -19,15 +19,17 @@ def find(name: str) -> torch.device:
         JobError: the kind does not exist.
     """
     if name == "cpu":
+        if torch.cuda.is_available():
+            print("a GPU stays idle: accelerator=cpu says so; accelerator=gpu uses it", flush=True)  # noqa: T201
         return torch.device("cpu")
     if name == "gpu":
         return torch.device("cuda" if torch.cuda.is_available() else _counted("GPU", "CUDA"))
     if name == "tpu":
         if importlib.util.find_spec("torch_xla") is None:
             return torch.device(_counted("TPU", "torch_xla"))
-        from torch_xla import core  # noqa: PLC0415 - only TPU hosts have it
+        import torch_xla  # noqa: PLC0415 - only TPU hosts have it
 
-        return torch.device(core.xla_model.xla_device())
+        return torch.device(torch_xla.device())
     raise JobError(f"accelerator {name!r} is not cpu, gpu or tpu: choose one of these")
 
 

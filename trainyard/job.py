@@ -389,6 +389,9 @@ def one_message() -> Iterator[None]:
     except (JobError, StorageError) as error:
         ray.shutdown()  # its thread prints the workers' lines, and the message would be among them
         sys.exit(f"error: {error}")
+    except ModuleNotFoundError as error:
+        ray.shutdown()
+        sys.exit(f"error: {ray_train.lacking(str(error.name))}")
 
 
 @contextmanager
@@ -510,7 +513,7 @@ def fit(
         StorageError: the store stays unavailable.
     """
     the_run.start(config)
-    bundles = options.workers(config)
+    bundles = ray_train.resources(config)
     torch_trainer = TorchTrainer(
         partial(_work, *_address(train_worker)),  # type: ignore[arg-type]  # typed as that of Train V1
         train_loop_config=config | {"storage": the_run.storage, "run": the_run.name},

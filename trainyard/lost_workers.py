@@ -52,7 +52,7 @@ class LostWorkers(UserCallback):
         reason = text.splitlines()[-1].strip()[:LONGEST]
         if any(_is_taken_away(error) for error in worker_exceptions.values()):
             told = f"Worker {rank}{more}{where} ended with its node, as it had notice"
-            print(f"{told}; the run goes on from the last checkpoint. {reason}", flush=True)  # noqa: T201
+            print(f"{told}; the run goes on from the last checkpoint.", flush=True)  # noqa: T201
             return
         self._failures += 1
         after = (

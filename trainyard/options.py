@@ -18,6 +18,9 @@ from typing import Any
 
 NEGATIVE = re.compile(r"-\.?\d\S*[eE_]\S*")  # such as -1e-3, which argparse mistakes for an option
 Config = Mapping[str, Any]
+Nodes = Sequence[Mapping[str, float]]
+"""What each node offers, by Ray's names."""
+ROUNDING = 1e-6  # three times 0.1 fit into 0.3
 
 
 def at_least(least: float) -> Callable[[str], float]:
@@ -79,32 +82,81 @@ def parse(
     return vars(parser.parse_args(words, argparse.Namespace(**kept)))
 
 
-def workers(config: Config) -> list[dict[str, float]]:
+def workers(config: Config, nodes: Nodes) -> list[dict[str, float]]:
     """Return Ray's resources for each worker, or for a search's trial, by the arguments' names.
 
     `workers` or `num_workers` is their number. Each gets `cpus_per_worker` (default: 1) and
-    `gpus_per_worker`, or a GPU with `use_gpu`. A trial gets `cpus_per_trial` and `gpus_per_trial`.
+    `gpus_per_worker`. A trial gets `cpus_per_trial` and `gpus_per_trial`. With an argument `cpu`,
+    the GPUs (default: 1) are for nodes that have them: on others, and with `--cpu`, there are none.
+
+    Args:
+        config: values of the arguments.
+        nodes: what the cluster's nodes offer, also those that its autoscaler may start.
 
     Returns:
         One bundle for each; none without these arguments, or where one is not an amount.
     """
-    unit, number = "worker", config.get("workers", config.get("num_workers", 0))
-    if {"cpus_per_trial", "gpus_per_trial"} & config.keys():
-        unit, number = "trial", 1
+    unit, number = _unit(config)
+    chooses = isinstance(config.get("cpu"), bool)  # else a script of the user means something else
     cpus = config.get(f"cpus_per_{unit}", 1)
-    gpus = config.get(f"gpus_per_{unit}", config.get("use_gpu", 0))
+    gpus = config.get(f"gpus_per_{unit}", int(chooses))
     if not all(
         isinstance(each, int | float) and 0 <= each < math.inf for each in (number, cpus, gpus)
     ):
         return []
-    bundle = {"CPU": float(cpus), "GPU": float(gpus)}
-    return [{name: amount for name, amount in bundle.items() if amount}] * int(number)
+    bundle = {name: float(n) for name, n in {"CPU": cpus, "GPU": gpus}.items() if n}
+    # A smoke test is for CPUs.
+    if chooses and (
+        config["cpu"] or config.get("smoke_test") is True or _room(bundle, nodes) < number
+    ):
+        bundle.pop("GPU", None)
+    return [bundle] * int(number)
 
 
-def request(config: Config) -> list[dict[str, float]]:
+def idle_gpus(config: Config, nodes: Nodes) -> str:
+    """Return a line about GPUs that a training on CPUs leaves idle, and the option; "" for none."""
+    bundles, gpus = workers(config, nodes), sum(node.get("GPU", 0) for node in nodes)
+    if not bundles or "GPU" in bundles[0] or not gpus:
+        return ""
+    unit, number = _unit(config)
+    each = config.get(f"gpus_per_{unit}", 1)
+    if config.get("cpu") is True:
+        why = "--cpu says so; --no-cpu trains on it"
+    elif config.get("smoke_test") is True:
+        why = "--smoke-test says so"
+    elif not isinstance(config.get("cpu"), bool) or not each:
+        why = f"the job asks for none; see --gpus-per-{unit} and --cpu in docs/train.md"
+    else:
+        asked = {"GPU": each} | bundles[0]
+        names = ", ".join(f"{name} {amount:g}" for name, amount in asked.items())
+        option = "num-workers" if "num_workers" in config else "workers"
+        why = (
+            f"the nodes have room for {_room(asked, nodes)} of {number} {unit}s with {names}; ask "
+            f"for fewer --{option} or --cpus-per-{unit}"
+        )
+    return f"training on CPUs, and GPU {gpus:g} of the cluster stays idle: {why}"
+
+
+def request(config: Config, nodes: Nodes) -> list[dict[str, float]]:
     """Return the bundles of a job's workers and of its tasks of Ray Data: a CPU each."""
     tasks = config.get("data_cpus", 0)
-    return workers(config) + [{"CPU": 1.0}] * (tasks if isinstance(tasks, int) else 0)
+    return workers(config, nodes) + [{"CPU": 1.0}] * (tasks if isinstance(tasks, int) else 0)
+
+
+def _unit(config: Config) -> tuple[str, Any]:
+    """Return the unit of the resources, and how many of it there are."""
+    if {"cpus_per_trial", "gpus_per_trial"} & config.keys():
+        return "trial", 1
+    return "worker", config.get("workers", config.get("num_workers", 0))
+
+
+def _room(bundle: Mapping[str, float], nodes: Nodes) -> int:
+    """Return how many equal bundles the nodes can hold at a time."""
+    return sum(
+        min(int(node.get(name, 0) / amount + ROUNDING) for name, amount in bundle.items())
+        for node in nodes
+        if bundle
+    )
 
 
 def differences(earlier: Config | None, config: Config, names: Iterable[str]) -> str:

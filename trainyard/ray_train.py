@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,12 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2.api.callback import RayTrainCallback
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from trainyard import controller_log
+from trainyard import controller_log, options
 from trainyard.controller_files import LIST
 from trainyard.errors import JobError
 from trainyard.lost_workers import LostWorkers, job_error
 from trainyard.objects import StorageError, open_url
+from trainyard.run_folder import NODES_VARIABLE
 
 if TYPE_CHECKING:
     from trainyard.runs import Run
@@ -58,6 +60,15 @@ RESUME = (
     "the log above has more; submitted again under the same --name the run goes on from its last "
     "checkpoint"
 )
+MISSING = re.compile(r"\bModuleNotFoundError: No module named '(\w+)")
+
+
+def lacking(module: str) -> str:
+    """Return one line on a module that is not installed."""
+    return (
+        f"the nodes have no module {module!r}: name its package in a runtime environment, such as "
+        f"a file with `pip: [{module}]`, and submit with --runtime-env FILE (docs/frameworks.md)"
+    )
 
 
 def connect() -> None:
@@ -78,6 +89,28 @@ def connect() -> None:
         env[HOOK] = f"{controller_log.__name__}.{controller_log.shorten.__name__}"
     # Otherwise Ray reports three times that it is connected, between the job's lines.
     ray.init(runtime_env=env, logging_level=logging.WARNING)
+
+
+def resources(config: options.Config) -> list[dict[str, float]]:
+    """Return `options.workers` for the nodes of this cluster, after `connect`.
+
+    A line says which GPUs a training on CPUs leaves idle.
+    """
+    here = nodes()
+    if idle := options.idle_gpus(config, here):
+        print(idle, flush=True)  # noqa: T201 - a job prints
+    return options.workers(config, here)
+
+
+def nodes() -> list[dict[str, float]]:
+    """Return what each node offers, by Ray's names.
+
+    Nodes that wait for demand, or to come back, are known to the client and to a head with an
+    autoscaler: what they declare counts where it has more GPUs than the nodes that are alive.
+    """
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    declared: list[dict[str, float]] = json.loads(os.environ.get(NODES_VARIABLE, "[]"))
+    return max(alive, declared, key=lambda each: sum(node.get("GPU", 0) for node in each))
 
 
 def run_config(run: Run, max_failures: int) -> RunConfig:
@@ -149,4 +182,9 @@ def _reason(error: TrainingFailedError) -> str:
             return said[-1].partition(mark)[2]
     lines = {rank: str(failed).strip().splitlines()[-1] for rank, failed in failures.items()}
     rank, line = min(lines.items())
-    return f"worker {rank} failed once more than --max-failures: {line}; {RESUME}"
+    missing = MISSING.search(line)
+    return (
+        lacking(missing[1])
+        if missing
+        else f"worker {rank} failed once more than --max-failures: {line}; {RESUME}"
+    )

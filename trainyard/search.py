@@ -24,7 +24,7 @@ from trainyard import job, options, ray_train, search_state, signed, trials
 from trainyard.runs import Run
 from trainyard.search_files import SearchFiles
 
-OF_THE_MACHINE = ("gpus_per_trial", "cpus_per_trial")  # may change when a search resumes
+OF_THE_MACHINE = ("gpus_per_trial", "cpus_per_trial", "cpu")  # may change when a search resumes
 
 Check = Callable[[job.Config], object]
 
@@ -35,6 +35,7 @@ class Search:
 
     Attributes:
         config: values of the arguments.
+        resources: what each trial gets, by Ray's names.
         resumes: whether the store has a state to resume from.
         files: the store, where a state is signed and whole (trainyard/search_files.py).
         pruning: removes old checkpoints.
@@ -43,6 +44,7 @@ class Search:
     run: Run
     goal: trials.Goal
     config: job.Config
+    resources: dict[str, float]
     resumes: bool
     files: SearchFiles
     pruning: search_state.Pruning
@@ -111,14 +113,15 @@ def recorded_search(
         ray_train.connect()
         files = SearchFiles(run, signed.cluster_key())
         resumes = files.search.take_up()
+        resources = next(iter(ray_train.resources(config)), {})
         if check is not None:
-            _check(check, config)
+            _check(check, config, resources.get("CPU", 0))
         run.start(config)
         pruning = search_state.Pruning(run.url, run.name)
-        yield Search(run, goal, config, resumes, files, pruning)
+        yield Search(run, goal, config, resources, resumes, files, pruning)
 
 
-def _check(check: Check, config: job.Config) -> None:
+def _check(check: Check, config: job.Config, cpus: float) -> None:
     def fault() -> str:
         try:
             check(config)
@@ -126,7 +129,6 @@ def _check(check: Check, config: job.Config) -> None:
             return str(error)
         return ""
 
-    [bundle] = options.workers(config)
-    task = ray.remote(fault).options(num_cpus=bundle.get("CPU", 0))
+    task = ray.remote(fault).options(num_cpus=cpus)
     if said := str(ray.get(task.remote())):
         raise job.JobError(said)

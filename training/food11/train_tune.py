@@ -47,8 +47,8 @@ parser.add_argument("--image-side", type=at_least(32), default=224, help="pixels
 parser.add_argument("--loader-processes", type=at_least(0), default=2, help="processes that read")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes order, crops and dropout")
 parser.add_argument("--num-samples", type=at_least(1), default=16, help="trials")
-parser.add_argument("--gpus-per-trial", type=at_least(0.0), default=0.5, help="may be part of one")
-parser.add_argument("--cpus-per-trial", type=at_least(0.0), default=4.0, help="CPUs of each trial")
+parser.add_argument("--gpus-per-trial", type=at_least(0.0), default=0.25, help="may be part of one")
+parser.add_argument("--cpus-per-trial", type=at_least(0.0), default=2.0, help="CPUs of each trial")
 # Columns of the table, and the layout of their values.
 GOAL = Goal({"batch_size": "d", "dropout_probability": ".4f"})
 

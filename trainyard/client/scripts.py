@@ -1,4 +1,4 @@
-"""From the JOB of a command line to a script: its command, and the request of its workers."""
+"""From the JOB of a command line to a script: its command, and the values of its arguments."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import trainyard
 from trainyard import options
 from trainyard.client import script_parser
 from trainyard.client.errors import ClientError
-from trainyard.client.feasibility import Bundle
 
 PACKAGE = Path(trainyard.__file__).resolve().parent
-JOBS = (PACKAGE / "jobs").resolve()  # in a checkout a link to training/
+JOBS_PACKAGE = "jobs"
+JOBS = (PACKAGE / JOBS_PACKAGE).resolve()  # in a checkout a link to training/
+# Modules of this package that connect to Ray; the others compute in their own process.
+DRIVERS = {f"{PACKAGE.name}.{each}" for each in ("job", "search", "ray_train")}
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,14 @@ def names() -> list[str]:
     return sorted(path.as_posix() for path in paths if not path.name.startswith("_"))
 
 
-def demand(script: Script, arguments: Sequence[str]) -> list[Bundle]:
-    """Reads the request of a script's workers, and checks its arguments on the way.
+def config(script: Script, arguments: Sequence[str]) -> options.Config:
+    """Reads the values of a script's arguments, and checks them on the way.
 
-    Both follow from its argparse calls, which are read and not run. Without Ray, `--workers` and
-    the like ask nothing of the cluster.
+    Both follow from its argparse calls, which are read and not run.
 
     Returns:
-        One bundle per worker, none when the script does not say.
+        The values, from which the request of its workers follows (`options.request`); none when the
+        script does not say, or starts no workers.
 
     Raises:
         ClientError: the script is not Python.
@@ -95,8 +97,37 @@ def demand(script: Script, arguments: Sequence[str]) -> list[Bundle]:
         raise ClientError(
             f"{script.path}, line {error.lineno}: {error.msg}; mend it, then submit again"
         ) from None
-    config = options.parse(parser, arguments) if parser else {}
-    return options.request(config) if {"ray", PACKAGE.name} & _imports(script.path) else []
+    values = options.parse(parser, arguments) if parser else {}
+    return values if is_driver(script) else {}
+
+
+def is_driver(script: Script) -> bool:
+    """Return whether a script uses the cluster itself: it imports Ray, or what it imports does.
+
+    Modules next to it, and our jobs, are read too. All other scripts are plain programs, which
+    compute where they are started.
+    """
+    places = [script.path.parent, Path(script.working_dir or script.path.parent)]
+    seen: set[Path] = set()
+    pending = {script.path}
+    while pending:
+        path = pending.pop()
+        seen.add(path)
+        for name in _imports(path):
+            if name in DRIVERS or _top(name) == "ray":
+                return True
+            own = name.lstrip(".")
+            level = len(name) - len(own)
+            roots = places
+            if _top(name) == PACKAGE.name:  # of this package only a job may start workers for it
+                if not name.startswith(f"{PACKAGE.name}.{JOBS_PACKAGE}."):
+                    continue
+                roots = [PACKAGE.parent]
+            for place in path.parents[level - 1 : level] if level else roots:
+                file = place / own.replace(".", "/")
+                found = {file.with_name(f"{file.name}.py"), file / "__init__.py"}
+                pending |= {each for each in found - seen if each.is_file()}
+    return False
 
 
 def _own(path: Path, working_dir: str | None) -> Script:
@@ -113,7 +144,7 @@ def _own(path: Path, working_dir: str | None) -> Script:
     command = ("python", path.relative_to(folder).as_posix())
     # Nodes do not have this package. A module of its name that is uploaded takes precedence.
     hidden = any(own_module(each) is not None for each in (folder, path.parent))
-    ours = PACKAGE.name in _imports(path) and not hidden
+    ours = PACKAGE.name in map(_top, _imports(path)) and not hidden
     return Script(path.stem, path, command, str(folder), PACKAGE if ours else None)
 
 
@@ -124,15 +155,21 @@ def own_module(folder: Path) -> Path | None:
 
 
 def _imports(path: Path) -> set[str]:
-    """Return the top-level packages that a script imports."""
+    """Return the modules that a script imports; relative ones begin with their dots."""
     names: set[str] = set()
-    with suppress(SyntaxError):  # `demand` says so
+    with suppress(SyntaxError):  # `config` says so
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):
                 names |= {each.name for each in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names.add(node.module)
-    return {name.partition(".")[0] for name in names}
+            elif isinstance(node, ast.ImportFrom):
+                module = "." * node.level + (node.module or "")
+                dot = "." if node.module else ""
+                names |= {module, *(f"{module}{dot}{each.name}" for each in node.names)}
+    return names
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _known() -> str:

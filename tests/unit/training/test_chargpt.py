@@ -47,11 +47,13 @@ def test_the_defaults_are_those_of_nanogpt() -> None:  # C14
 
 
 def test_what_workers_ask_for() -> None:  # C21
-    script = scripts.find("chargpt")
-    assert scripts.demand(script, ["--workers", "2", "--use-gpu"]) == [{"CPU": 1.0, "GPU": 1.0}] * 2
-    assert scripts.demand(script, ["--no-use-gpu"]) == [{"CPU": 1.0}]
-    trial = scripts.demand(scripts.find("chargpt_tune"), ["--gpus-per-trial", "0.5"])
-    assert trial == [{"CPU": 1.0, "GPU": 0.5}]
+    def asked(job: str, *arguments: str) -> list[dict[str, float]]:
+        return options.request(scripts.config(scripts.find(job), arguments), gpus)
+
+    gpus = [{"CPU": 1.0, "GPU": 1.0}] * 2
+    assert asked("chargpt", "--workers", "2") == gpus
+    assert asked("chargpt", "--cpu") == asked("chargpt_tune", "--cpu") == [{"CPU": 1.0}]
+    assert asked("chargpt_tune") == [{"CPU": 1.0, "GPU": 0.5}]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_bad_arguments_end_before_anything_is_sent(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        scripts.demand(scripts.find("chargpt"), arguments)
+        scripts.config(scripts.find("chargpt"), arguments)
     assert caught.value.code == 2
     assert arguments[1] in capsys.readouterr().err
 
@@ -138,6 +140,7 @@ def test_a_search_without_its_text_is_one_message_and_begins_no_trial(
     monkeypatch.setattr(search.ray, "remote", Task)
     monkeypatch.setattr(search.ray, "get", lambda result: result)
     monkeypatch.setattr(search.ray_train, "connect", lambda: None)
+    monkeypatch.setattr(search.ray_train, "nodes", list)
     monkeypatch.setattr(search.signed, "cluster_key", lambda: b"key")
     monkeypatch.setattr(chargpt_tune, "Tuner", lambda *_, **__: pytest.fail("began"))
     monkeypatch.setattr(sys, "argv", ["chargpt_tune.py", "--text", "/nowhere"])

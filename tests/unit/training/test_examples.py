@@ -34,17 +34,19 @@ JOBS = [pytorch_distributed_training, pytorch_training_e2e]
 
 def test_what_workers_ask_for() -> None:  # E6 E8 E12
     distributed, e2e = (scripts.find(job.JOB) for job in JOBS)
-    assert scripts.demand(distributed, []) == [{"CPU": 1.0}] * 2
-    with_gpus = scripts.demand(distributed, ["--workers", "3", "--use-gpu"])
+    gpus = [{"CPU": 2.0, "GPU": 2.0}, {"CPU": 2.0, "GPU": 2.0}]
+    assert options.request(scripts.config(distributed, []), []) == [{"CPU": 1.0}] * 2
+    with_gpus = options.request(scripts.config(distributed, ["--workers", "3"]), gpus)
     assert with_gpus == [{"CPU": 1.0, "GPU": 1.0}] * 3
     line = ["--data-size-gb=1", "--num-epochs=2", "--num-workers=1", "--smoke-test"]
-    assert scripts.demand(e2e, line) == [{"CPU": 1.0}] * 2  # to train, and to decode
+    # To train, and to decode.
+    assert options.request(scripts.config(e2e, line), gpus) == [{"CPU": 1.0}] * 2
 
 
 def test_the_options_are_those_of_the_originals() -> None:  # E6 E12
     args = options.parse(pytorch_distributed_training.parser, [])
     assert (args["epochs"], args["workers"], args["batch_size"]) == (4, 2, 64)
-    assert (args["learning_rate"], args["use_gpu"]) == (1e-3, False)
+    assert (args["learning_rate"], args["cpu"]) == (1e-3, False)
     args = options.parse(pytorch_training_e2e.parser, [])
     assert (args["data_size_gb"], args["num_epochs"], args["num_workers"]) == (1.0, 2, 1)
     assert args["smoke_test"] is False
@@ -108,13 +110,12 @@ def test_the_name_of_another_job_is_refused(
         pytorch_training_e2e.main([])
 
 
-@pytest.mark.parametrize("more", [["--use-gpu"], ["--num-workers", "2"]])
 def test_a_smoke_test_is_one_image_on_cpus(  # E12
-    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     with pytest.raises(SystemExit, match="--smoke-test is one image on CPUs"):
-        pytorch_training_e2e.main(["--smoke-test", *more])
+        pytorch_training_e2e.main(["--smoke-test", "--num-workers", "2"])
 
 
 def _write_fashion_mnist(folder: Path, count: int) -> None:

@@ -387,6 +387,36 @@ def test_what_a_worker_returns_is_the_jobs_one_error(
     assert not printing, "the workers' lines come before the message"
 
 
+@pytest.mark.parametrize(
+    ("given", "bundle", "said"),
+    [
+        ([], {"CPU": 1.0, "GPU": 1.0}, ""),
+        (["--cpu"], {"CPU": 1.0}, "GPU 1 of the cluster stays idle: --cpu says so"),
+        (["--workers", "2"], {"CPU": 1.0}, "room for 1 of 2 workers with GPU 1, CPU 1"),
+    ],
+)
+def test_a_job_trains_on_gpus_where_the_nodes_have_them(  # A30
+    given: list[str],
+    bundle: dict[str, float],
+    said: str,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trained: dict[str, Any] = {}
+    ended = SimpleNamespace(fit=lambda: SimpleNamespace(return_value=""))
+    monkeypatch.setattr(job, "TorchTrainer", lambda *_, **told: trained.update(told) or ended)
+    monkeypatch.setattr(job, "torch_config", lambda *, use_gpu: use_gpu)
+    config = vars(_template.parser.parse_args(given))
+    job.fit(_template.train_worker, run, config)
+    scaling = trained["scaling_config"]
+    assert scaling.resources_per_worker == bundle
+    assert scaling.num_workers == config["workers"]
+    assert trained["torch_config"] == scaling.use_gpu == ("GPU" in bundle)
+    printed = capsys.readouterr().out.splitlines()
+    assert [said in line for line in printed] == [True] * bool(said)
+
+
 def test_workers_find_their_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert job._address(_template.train_worker) == ("trainyard.jobs._template", "train_worker")
     assert job._find("trainyard.jobs._template", "train_worker") is _template.train_worker
@@ -415,6 +445,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     monkeypatch.setenv(RUN_VARIABLE, "first")
     monkeypatch.setattr("trainyard.ray_train.connect", lambda: None)
+    monkeypatch.setattr("trainyard.ray_train.nodes", lambda: [{"CPU": 8.0, "GPU": 1.0}])
     return Run(tmp_path.as_uri(), "first")
 
 

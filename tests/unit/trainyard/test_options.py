@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ parser.add_argument("--limit", type=options.at_least(1))
 parser.add_argument(
     "--data", type=options.matching("digits|folder:/.*", "digits or folder:PATH"), default="digits"
 )
-parser.add_argument("--use-gpu", action=argparse.BooleanOptionalAction, default=False)
+parser.add_argument("--cpu", action=argparse.BooleanOptionalAction, default=False)
 CONFIG = vars(parser.parse_args([]))
 
 
@@ -73,8 +74,8 @@ def test_differences_from_the_last_start() -> None:
 @pytest.mark.parametrize("number", ["-1", "-.5", "-1e-3", "-1.5E+3", "-2_000.0"])
 @pytest.mark.parametrize("option", ["--shift {}", "--shift={}"])
 def test_a_number_below_nothing_is_no_option(option: str, number: str) -> None:
-    given = [*option.format(number).split(), "--use-gpu"]
-    assert parse(*given) == CONFIG | {"shift": float(number), "use_gpu": True}
+    given = [*option.format(number).split(), "--cpu"]
+    assert parse(*given) == CONFIG | {"shift": float(number), "cpu": True}
 
 
 @pytest.mark.parametrize(
@@ -82,9 +83,9 @@ def test_a_number_below_nothing_is_no_option(option: str, number: str) -> None:
     [
         ({}, []),
         ({"workers": 2}, [{"CPU": 1.0}] * 2),
-        ({"num_workers": 1, "use_gpu": True}, [{"CPU": 1.0, "GPU": 1.0}]),
+        ({"num_workers": 1, "gpus_per_worker": 1.0}, [{"CPU": 1.0, "GPU": 1.0}]),
         (
-            {"workers": 2, "gpus_per_worker": 0.5, "cpus_per_worker": 4, "use_gpu": True},
+            {"workers": 2, "gpus_per_worker": 0.5, "cpus_per_worker": 4},
             [{"CPU": 4.0, "GPU": 0.5}] * 2,
         ),
         ({"cpus_per_trial": 0.5, "num_samples": 9}, [{"CPU": 0.5}]),
@@ -97,13 +98,55 @@ def test_a_number_below_nothing_is_no_option(option: str, number: str) -> None:
         ({"workers": "2"}, []),
         ({"workers": 2, "cpus_per_worker": "all"}, []),
         ({"workers": 2, "gpus_per_worker": float("nan")}, []),
-        ({"use_gpu": True, "cpus_per_worker": 3}, []),
+        ({"workers": 1, "cpu": 4}, [{"CPU": 1.0}]),
+        ({"cpu": True, "cpus_per_worker": 3}, []),
     ],
 )
 def test_what_a_worker_asks_for(config: dict[str, Any], expected: list[dict[str, float]]) -> None:
-    assert options.workers(config) == expected
-    assert options.request(config | {"data_cpus": 2}) == [*expected, {"CPU": 1.0}, {"CPU": 1.0}]
-    assert options.request(config | {"data_cpus": "0-3"}) == expected
+    assert options.workers(config, []) == options.workers(config, GPU_NODES) == expected
+    two = [{"CPU": 1.0}, {"CPU": 1.0}]
+    assert options.request(config | {"data_cpus": 2}, []) == [*expected, *two]
+    assert options.request(config | {"data_cpus": "0-3"}, []) == expected
+
+
+GPU_NODES = [{"CPU": 0.0}, {"CPU": 64.0}, {"CPU": 8.0, "GPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("config", "gpus", "line"),
+    [
+        ({"workers": 1, "cpu": False}, 1.0, ""),  # A30
+        ({"workers": 2, "cpu": False, "cpus_per_worker": 2}, 1.0, ""),
+        ({"workers": 1, "cpu": True}, 0, "GPU 2 .* idle: --cpu says so; --no-cpu"),
+        ({"num_workers": 1, "cpu": False, "smoke_test": True}, 0, "idle: --smoke-test"),
+        ({"num_workers": 1, "cpu": False, "smoke_test": False}, 1.0, ""),
+        # Ray would wait for a GPU that no node can give.
+        (
+            {"num_workers": 3, "cpu": False},
+            0,
+            "room for 2 of 3 workers with GPU 1, CPU 1; ask for fewer --num-workers",
+        ),
+        (
+            {"workers": 2, "cpu": False, "cpus_per_worker": 3},
+            0,
+            "room for 1 of 2 workers with GPU 1, CPU 3; ask for fewer --workers or --cpus-per-w",
+        ),
+        ({"workers": 5, "cpu": False, "gpus_per_worker": 0.3}, 0.3, ""),
+        ({"cpus_per_trial": 1.0, "gpus_per_trial": 0.5, "cpu": False}, 0.5, ""),
+        ({"gpus_per_trial": 0.0, "cpu": False}, 0, "asks for none; see --gpus-per-trial and --cpu"),
+        ({"workers": 1}, 0, "asks for none; see --gpus-per-worker and --cpu"),
+        ({"workers": 0}, 0, ""),
+    ],
+)
+def test_workers_get_gpus_where_the_nodes_have_them(
+    config: dict[str, Any], gpus: float, line: str
+) -> None:
+    assert {each.get("GPU", 0) for each in options.workers(config, GPU_NODES)} <= {gpus}
+    found = options.idle_gpus(config, GPU_NODES)
+    assert re.search(line, found) if line else found == ""
+    for nodes in ([], GPU_NODES[:2]):  # nothing is idle there
+        assert not any("GPU" in each for each in options.workers(config, nodes))
+        assert options.idle_gpus(config, nodes) == ""
 
 
 JOBS = (alexnet, pytorch_distributed_training, pytorch_training_e2e)
@@ -117,7 +160,7 @@ def test_every_job_takes_the_same_numbers_of_failures(job: Any) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_gpus_can_be_taken_back_when_a_run_goes_on(job: Any) -> None:
-    earlier = options.parse(job.parser, ["--use-gpu"])
-    assert options.parse(job.parser, [], earlier)["use_gpu"] is True
-    assert options.parse(job.parser, ["--no-use-gpu"], earlier)["use_gpu"] is False
+def test_gpus_can_be_used_again_when_a_run_goes_on(job: Any) -> None:
+    earlier = options.parse(job.parser, ["--cpu"])
+    assert options.parse(job.parser, [], earlier)["cpu"] is True
+    assert options.parse(job.parser, ["--no-cpu"], earlier)["cpu"] is False

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import ray
+import torch
+from ray.air._internal import device_manager
 from ray.train import (
     Checkpoint,
     CheckpointConfig,
@@ -22,6 +24,7 @@ from ray.train import (
     TrainingFailedError,
     WorkerGroupError,
 )
+from ray.train.torch.config import _TorchBackend
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
@@ -82,7 +85,7 @@ def test_a_setup_hook_of_the_user_stays(started: list[dict[str, Any]]) -> None:
     ("use_gpu", "resources", "backend"),
     [
         (True, {"GPU": 2.0, "accelerator_type:A10": 1.0}, "nccl"),
-        (True, {"GPU": 2.0}, "gloo"),  # counted only
+        (True, {"GPU": 2.0}, None),  # the workers find out
         (False, {"GPU": 2.0, "accelerator_type:A10": 1.0}, "gloo"),
     ],
 )
@@ -91,6 +94,41 @@ def test_nccl_is_for_gpus_that_are_there(
 ) -> None:
     monkeypatch.setattr(ray, "cluster_resources", lambda: resources)
     assert torch_config(use_gpu=use_gpu).backend == backend
+
+
+@pytest.mark.parametrize(
+    ("found", "backend"), [([True, True], "nccl"), ([True, False], "gloo"), ([False], "gloo")]
+)
+def test_workers_of_nodes_that_were_not_known_find_their_gpus(  # A30
+    found: list[bool], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[Any] = []
+    monkeypatch.setattr(_TorchBackend, "on_start", lambda _, __, config: began.append(config))
+    monkeypatch.setattr(ray, "cluster_resources", dict)
+    config = torch_config(use_gpu=True)
+    group: Any = SimpleNamespace(execute=lambda _: found)
+    config.backend_cls().on_start(group, config)
+    assert [each.backend for each in began] == [backend]
+    for is_there in {*found}:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=is_there: there)
+        monkeypatch.setattr(device_manager, "_torch_device_manager", None)
+        with config.train_func_context():
+            assert (device_manager._torch_device_manager is None) is is_there
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [("", 1.0), ("[]", 1.0), ('[{"GPU": 1}]', 1.0), ('[{"GPU": 1}, {"GPU": 1.0}]', 2)],
+)
+def test_gpus_of_nodes_that_wait_for_demand_count(
+    declared: str, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if declared:
+        monkeypatch.setenv("TRAINYARD_NODES", declared)
+    alive = [(True, {"CPU": 8.0}), (True, {"CPU": 8.0, "GPU": 1.0}), (False, {"GPU": 4.0})]
+    nodes = [{"Alive": lives, "Resources": found} for lives, found in alive]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    assert sum(node.get("GPU", 0) for node in ray_train.nodes()) == expected
 
 
 class Away:
@@ -173,6 +211,14 @@ def failed(rank: int, error: Exception) -> dict[int, Exception]:
             ),
         ),
         # A user can mend these.
+        (
+            WorkerGroupError("a", failed(0, ModuleNotFoundError("No module named 'xgboost.core'"))),
+            (
+                "the nodes have no module 'xgboost': name its package in a runtime environment, "
+                "such as a file with `pip: [xgboost]`, and submit with --runtime-env FILE "
+                "(docs/frameworks.md)"
+            ),
+        ),
         (ControllerError(JobError("do this")), "do this"),
         (WorkerGroupError("a", failed(0, JobError("do this"))), "do this"),
     ],

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from trainyard.client import scripts
+from trainyard import options
+from trainyard.client import feasibility, scripts
 from trainyard.client.errors import ClientError
+from trainyard.client.outputs import Node
 
 REPOSITORY = Path(__file__).resolve().parents[4]
+NODE: dict[str, Any] = {"name": "n", "group": "", "memory_mib": 1024, "object_store_mib": 128}
+NODE |= {"resources": {}}
+
+
+def asked(
+    script: scripts.Script, arguments: Sequence[str], *nodes: dict[str, float]
+) -> list[dict[str, float]]:
+    return options.request(scripts.config(script, arguments), nodes)
 
 
 def test_a_job_of_the_package() -> None:
@@ -60,13 +72,23 @@ def test_an_own_script_below_the_working_directory(tmp_path: Path) -> None:
         ("train_ray", [], [{"GPU": 1.0, "CPU": 8.0}]),  # D41
         ("train_ray", ["--num-workers", "2"], [{"GPU": 1.0, "CPU": 8.0}] * 2),  # D43
         ("train_fault_tolerant", ["--gpus-per-worker", "0"], [{"CPU": 8.0}]),
-        ("train_tune", [], [{"GPU": 0.5, "CPU": 4.0}]),
+        ("train_tune", [], [{"GPU": 0.25, "CPU": 2.0}]),
     ],
 )
 def test_the_course_tells_what_it_needs(
     job: str, arguments: list[str], expected: list[dict[str, float]]
 ) -> None:
-    assert scripts.demand(scripts.find(f"food11/{job}"), arguments) == expected
+    assert asked(scripts.find(f"food11/{job}"), arguments) == expected
+
+
+def test_the_search_of_the_course_starts_eight_trials() -> None:  # D54
+    bundles = asked(scripts.find("food11/train_tune"), [])
+    course = [{"CPU": 0.0}, *[{"CPU": 8.0, "GPU": 1.0}] * 2]
+    config = scripts.config(scripts.find("food11/train_tune"), [])
+    assert config["num_samples"] == 16
+    nodes = [Node(**NODE, cpus=each["CPU"], gpus=each.get("GPU", 0)) for each in course]
+    assert feasibility.shortfall(bundles * 8, nodes) is None
+    assert feasibility.shortfall(bundles * 9, nodes)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +107,10 @@ def test_a_near_miss_is_suggested() -> None:
 
 def test_alexnet_tells_what_it_needs() -> None:
     script = scripts.find("alexnet")
-    assert scripts.demand(script, []) == [{"CPU": 1.0}]
-    arguments = ["--workers", "2", "--cpus-per-worker", "3", "--use-gpu"]
-    assert scripts.demand(script, arguments) == [{"CPU": 3.0, "GPU": 1.0}] * 2
+    gpu, arguments = {"CPU": 3.0, "GPU": 1.0}, ["--workers", "2", "--cpus-per-worker", "3"]
+    assert asked(script, []) == asked(script, ["--cpu"], gpu) == [{"CPU": 1.0}]
+    assert asked(script, arguments, gpu, gpu) == [gpu] * 2
+    assert asked(script, arguments, gpu) == [{"CPU": 3.0}] * 2  # no node has the second
 
 
 @pytest.mark.parametrize(
@@ -107,7 +130,7 @@ def test_bad_job_arguments_end_before_anything_is_sent(
     job: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        scripts.demand(scripts.find(job), arguments)
+        scripts.config(scripts.find(job), arguments)
     assert caught.value.code == 2
     [line] = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
     assert arguments[0] in line
@@ -117,7 +140,7 @@ def test_asking_jobs_loads_neither_torch_nor_ray() -> None:
     code = (
         "import sys; from trainyard.client import scripts;"
         "given = {'cpu_example': ['8'], 'tpu_example': ['8']};"
-        "[scripts.demand(scripts.find(job), given.get(job, [])) for job in scripts.names()];"
+        "[scripts.config(scripts.find(job), given.get(job, [])) for job in scripts.names()];"
         "sys.exit(', '.join({'torch', 'ray', 'boto3', 'pyarrow'} & sys.modules.keys()) or 0)"
     )
     result = subprocess.run(
@@ -128,7 +151,7 @@ def test_asking_jobs_loads_neither_torch_nor_ray() -> None:
 
 def demand(path: Path, text: str, *arguments: str) -> list[dict[str, float]]:
     path.write_text(text)
-    return scripts.demand(scripts.find(str(path)), arguments)
+    return asked(scripts.find(str(path)), arguments)
 
 
 PLAIN = """
@@ -204,6 +227,57 @@ def test_an_own_script_is_read_and_not_run(
 def test_a_script_that_may_accept_more_is_not_refused(old: str, new: str, tmp_path: Path) -> None:
     assert old in PLAIN
     assert demand(tmp_path / "mine.py", PLAIN.replace(old, new), "--what") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import torch, trainyard.options\nfrom trainyard.data import digits", False),
+        ("import rayon\nfrom . import ray", False),
+        ("from ray import tune", True),
+        ("def main():\n    import ray.train", True),
+        ("from trainyard import data, job", True),
+        ("from trainyard.search import recorded_search", True),
+        ("import deep.inner", True),
+        ("from deep import inner", True),
+        ("import flat", True),
+        ("import other", False),
+    ],
+)
+def test_a_script_that_uses_the_cluster_is_known(text: str, expected: bool, tmp_path: Path) -> None:
+    modules = {
+        "deep/__init__.py": "from . import inner",
+        "deep/inner.py": "from .. import far",
+        "far.py": "import ray",
+        "flat.py": "from deep.inner import x\nimport job",
+        "other.py": "import other, nowhere",
+        "job.py": text,
+    }
+    for name, content in modules.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert scripts.is_driver(scripts.find(str(tmp_path / "job.py"))) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("from trainyard.jobs.food11 import train_ray", True),
+        ("from trainyard.jobs import chargpt", True),
+        ("import trainyard.jobs.train_model", False),
+        ("from trainyard.models import resnet", False),
+    ],
+)
+def test_a_script_made_of_a_job_is_what_the_job_is(
+    tmp_path: Path, line: str, expected: bool
+) -> None:
+    (tmp_path / "mine.py").write_text(f"{line}\n")
+    assert scripts.is_driver(scripts.find(str(tmp_path / "mine.py"))) is expected
+
+
+def test_jobs_that_compute_in_their_own_process_are_known() -> None:
+    plain = [job for job in scripts.names() if not scripts.is_driver(scripts.find(job))]
+    assert plain == ["food11/train_lightning", "train_lightning", "train_model"]
 
 
 def test_an_own_script_that_needs_our_package_brings_it_along(tmp_path: Path) -> None:
