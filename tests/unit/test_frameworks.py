@@ -4,7 +4,10 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
 import ray
+
+from trainyard.client import runtimes
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/frameworks.md").read_text(encoding="utf-8")
@@ -58,6 +61,14 @@ def test_our_jobs_are_those_that_the_table_names() -> None:  # E1
     assert jobs
     missing = [job for job in jobs if not (ROOT / f"training/{job}.py").is_file()]
     assert missing == []
+
+
+@pytest.mark.parametrize("environment", ["accelerate", "lightgbm", "xgboost"])
+def test_a_runtime_environment_has_the_version_that_is_tested(environment: str) -> None:  # E1
+    (package,) = runtimes.read(runtimes.find(environment))["pip"]
+    assert re.match(rf"{environment}(-cpu)?==", package)
+    locked = (ROOT / "requirements/dev.txt").read_text(encoding="utf-8")
+    assert re.search(rf"^{re.escape(package)} ", locked, re.MULTILINE)
 
 
 def test_horovod_is_refused_by_ray() -> None:  # E1

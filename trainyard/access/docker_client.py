@@ -1,15 +1,23 @@
 """The Docker Engine that containers run on: reached as Docker's own client reaches it.
 
-DOCKER_HOST names it, else it is the socket of this machine; pulumi-docker reads the same. The SDK
-is imported when an Engine is used: that takes 0.1 s, which a stack of processes saves.
+DOCKER_HOST names it, else it is the socket of this machine; pulumi-docker reads the same. That of
+another machine is reached through SSH, which forwards its socket. The SDK is imported when an
+Engine is used: that takes 0.1 s, which a stack of processes saves.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shlex
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from trainyard.access import ssh_run
+from trainyard.access.ssh import PORT, Connection
 
 if TYPE_CHECKING:
     import docker
@@ -20,36 +28,90 @@ MIN_API = (1, 41)  # Engine 20.10: the oldest whose answers were compared
 MIN_ENGINE = "20.10"
 # Schemes that need TLS, with both ends checked.
 NETWORK_SCHEMES = ("tcp", "http", "https")
+# Of the program ssh, which pulumi-docker runs: one host key counts, and no settings of the user's.
+KNOWN_HOST = "KnownHostsCommand=/bin/echo %H "
+SSH_OPTIONS = (
+    *("-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"),
+    *("-o", "UserKnownHostsFile=none", "-o", "GlobalKnownHostsFile=none"),
+)
+KEY_OPTION = "-i"
+LOOK = f"[ -S {SOCKET} ] || echo absent; [ -w {SOCKET} ] || echo closed"
+LOOK_SECONDS = 30
 
 
 class EngineUnavailableError(Exception):
     """No Docker Engine that could be used; the message ends with what to do."""
 
 
-def connect(timeout: int = 60) -> docker.DockerClient:
+def connect(timeout: int = 60, machine: Connection | None = None) -> docker.DockerClient:
     """Return a client of the Engine.
 
     Args:
         timeout: seconds that the Engine may be silent.
+        machine: the other machine that it is on; None for the Engine of DOCKER_HOST, or this one's.
 
     Raises:
         EngineUnavailableError: it does not answer, is too old, or may not be used.
+        SshError: the other machine cannot be reached.
     """
     import docker  # noqa: PLC0415
     from docker.errors import DockerException  # noqa: PLC0415
 
-    refuse_open_host()
+    if machine is None:
+        refuse_open_host()
+        make = partial(docker.from_env, use_ssh_client=True)
+    else:
+        base = f"unix://{ssh_run.socket(machine, str(SOCKET))}"
+        make = partial(docker.DockerClient, base_url=base)
     try:
-        client = docker.from_env(timeout=timeout, use_ssh_client=True)
+        client = make(timeout=timeout)
     except (DockerException, OSError) as error:  # OSError: also a request without an answer
-        raise EngineUnavailableError(_advice(error)) from None
+        advice = _advice_there(machine) if machine else _advice(error)
+        raise EngineUnavailableError(advice) from None
     version = str(client.api.api_version)  # the Engine's own
     if tuple(int(part) for part in version.split(".")) < MIN_API:
         raise EngineUnavailableError(
-            f"the Docker Engine at {place()} speaks API {version}; {MIN_API[0]}.{MIN_API[1]} "
-            f"(Engine {MIN_ENGINE}) or later is needed: get a newer one"
+            f"the Docker Engine at {machine.name if machine else place()} speaks API {version}; "
+            f"{MIN_API[0]}.{MIN_API[1]} (Engine {MIN_ENGINE}) or later is needed: get a newer one"
         )
     return client
+
+
+def ssh_host(user: str, host: str, port: int) -> str:
+    """Return the DOCKER_HOST of another machine's Engine."""
+    return f"ssh://{user}@{f'[{host}]' if ':' in host else host}:{int(port)}"
+
+
+def ssh_options(host_key: str, key_file: str) -> list[str]:
+    """Return the options with which the program ssh logs in there.
+
+    Args:
+        host_key: public host key, as Connection has it.
+        key_file: path of the private key here, "" for the SSH agent.
+    """
+    own = [KEY_OPTION, key_file, "-o", "IdentitiesOnly=yes"] if key_file else []
+    return [*SSH_OPTIONS, "-o", KNOWN_HOST + host_key, *own]
+
+
+def ssh_connection(host: str, options: Sequence[str]) -> Connection:
+    """Return the connection that `ssh_host` and `ssh_options` describe.
+
+    Raises:
+        ValueError: they describe another one.
+        NoKeyError: the private key's file cannot be used.
+    """
+    parts = urlsplit(host)
+    given = [each.removeprefix(KNOWN_HOST) for each in options if each.startswith(KNOWN_HOST)]
+    file = options[options.index(KEY_OPTION) + 1] if KEY_OPTION in options else ""
+    if len(given) != 1 or [*options] != ssh_options(given[0], file) or not parts.username:
+        raise ValueError(f"{host} with the options {shlex.join(options)}")
+    return Connection(
+        host=parts.hostname or "",
+        user=parts.username,
+        host_key=given[0],
+        port=parts.port or PORT,
+        private_key=ssh_run.read_key(Path(file).expanduser()) if file else "",
+    )
 
 
 def refuse_open_host() -> None:
@@ -109,6 +171,25 @@ def _advice(error: Exception) -> str:
     return (
         f"no Docker Engine answers at {place()} ({cause.strerror if cause else error}); start it "
         "(sudo systemctl start docker) or point DOCKER_HOST at another one"
+    )
+
+
+def _advice_there(machine: Connection) -> str:
+    """Return why the Engine of another machine does not answer."""
+    found = ssh_run.run(machine, LOOK, seconds=LOOK_SECONDS).split()
+    if "absent" in found:
+        return (
+            f"{machine.name} has no Docker Engine ({SOCKET} is missing): install and start one "
+            "there (sudo apt install docker.io)"
+        )
+    if "closed" in found:
+        return (
+            f"the Docker Engine of {machine.name} may not be used by this user: run there "
+            f"`sudo usermod -aG docker {machine.user}`"
+        )
+    return (
+        f"the Docker Engine of {machine.name} does not answer: look there whether it runs (sudo "
+        "systemctl status docker), and whether sshd has AllowStreamLocalForwarding"
     )
 
 

@@ -4,6 +4,8 @@ URLs and passwords of further services are named by their descriptors (cluster/)
 which of them belong together.
 """
 
+from collections.abc import Mapping
+
 PROJECT = "project"  # this Pulumi project's name
 STACK = "stack"  # the stack's name: a client that was given another stack's outputs notices
 DASHBOARD_URL = "dashboardUrl"
@@ -27,7 +29,11 @@ SSH = "ssh"
 # name), services (name of the Service by port)}: addresses are those that kubectl forwards to.
 KUBERNETES = "kubernetes"
 CONNECTIONS = (SSH, KUBERNETES)
-EXPIRES_AT = "expiresAt"  # ISO 8601, UTC: when the machines end themselves; "" without a ttl
+OWNER = "owner"  # whose the stack is, as its labels and tags have it
+RESERVED_FROM = "reservedFrom"  # ISO 8601, UTC: when the reservation begins; "" without one
+# Seconds after which Ray fails a job that could not start; 0 for never.
+JOB_START_TIMEOUT_SECONDS = "jobStartTimeoutSeconds"
+EXPIRES_AT = "expiresAt"  # ISO 8601, UTC: when the services or machines end themselves; "": never
 # Folder on the machine of SSH with the files that name the requested machines of an elastic group;
 # "" without such a group.
 REQUESTS_FOLDER = "requestsFolder"
@@ -37,3 +43,18 @@ RAY_CLUSTER_FILE = "rayClusterFile"  # secret: for `ray up`; "" where the cluste
 # list of {title, url, login, user}: names of the outputs with a service's URL, "" where it does not
 # run, and with its password or token, "" for none; the user to log in as, "" for a token.
 SERVICES = "services"
+
+# Those that are text.
+TEXTS = (
+    *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
+    *(ACCESS_KEY, SECRET_KEY, SERVE_URL, SERVE_TOKEN, RAY_VERSION, PYTHON_VERSION, EXPIRES_AT),
+    *(RAY_CLUSTER_FILE, OWNER, RESERVED_FROM),
+)
+# All that the client needs, with the values of a cluster that has nothing of it.
+NOTHING: Mapping[str, object] = {
+    **dict.fromkeys(TEXTS, ""),
+    **{connection: {} for connection in CONNECTIONS},
+    NODES: [],
+    SERVICES: [],
+    JOB_START_TIMEOUT_SECONDS: 0,
+}

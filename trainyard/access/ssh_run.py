@@ -1,12 +1,14 @@
 """Another machine, reached by SSH: run a command there, copy a file to it, reach a port of it.
 
-Each call makes its own connection, so that nothing stays open when a provider's process ends.
+Each call makes its own connection, so that nothing stays open when a provider's process ends; only
+that to a socket lasts as long as this process.
 Modules that import asyncssh are imported late: a stack of this machine alone does not need it.
 """
 
 import asyncio
 import contextlib
 import os
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -29,6 +31,9 @@ T = TypeVar("T")
 
 _logins: dict[tuple[str, int], threading.BoundedSemaphore] = {}
 _logins_lock = threading.Lock()
+# Each has its connection, and what keeps that and the folder of its socket until this process ends.
+_sockets: dict[tuple[Connection, str], tuple[Any, str, Any]] = {}
+_sockets_lock = threading.Lock()
 
 
 class CommandError(SshError):
@@ -210,9 +215,7 @@ def forwarded(connection: Connection, host: str, port: int) -> Iterator[str]:
     Yields:
         host:port of this machine.
     """
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="ssh-forward", daemon=True)
-    thread.start()
+    loop, thread = _running_loop()
 
     def wait(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
@@ -231,6 +234,44 @@ def forwarded(connection: Connection, host: str, port: int) -> Iterator[str]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def socket(connection: Connection, path: str) -> str:
+    """Return the path of a socket of this user that leads to one of the other machine.
+
+    It lasts as long as this process. If its connection has ended, another one is made.
+
+    Args:
+        connection: the machine.
+        path: absolute path of the socket there.
+
+    Raises:
+        SshError: the machine cannot be reached.
+    """
+    key = connection, path
+    with _sockets_lock:
+        if key not in _sockets or _sockets[key][0].is_closed():
+            # Not a port: any user of this machine could use that.
+            folder = tempfile.TemporaryDirectory(prefix="trainyard-")
+
+            local = f"{folder.name}/socket"
+            exits = contextlib.AsyncExitStack()
+
+            async def open_socket() -> Any:
+                client = await exits.enter_async_context(_connected(connection))
+                await client.forward_local_path(local, path)
+                return client
+
+            opened = asyncio.run_coroutine_threadsafe(open_socket(), _running_loop()[0])
+            _sockets[key] = opened.result(), local, (exits, folder)
+        return _sockets[key][1]
+
+
+def _running_loop() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="ssh-forward", daemon=True)
+    thread.start()
+    return loop, thread
 
 
 @contextlib.asynccontextmanager

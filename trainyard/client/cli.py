@@ -15,8 +15,8 @@ import typer
 
 from trainyard.access import repository, user
 from trainyard.access.terminal import clean
+from trainyard.client import attach, manifests, restore, services
 from trainyard.client import info as info_rows
-from trainyard.client import manifests, restore, services
 from trainyard.client import outputs as contract
 from trainyard.client.command import (
     INTERRUPTED,
@@ -27,6 +27,7 @@ from trainyard.client.command import (
     follow_job,
     reach,
     reach_jobs,
+    warn_of_end,
     why_it_waits,
 )
 from trainyard.client.console import print_json, print_table, say, warn
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("trainyard", "ray", "torch")  # a bug report needs their versions
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(attach.app)
 app.add_typer(services.app)
 app.add_typer(drill_command.app)
 app.add_typer(dev_command.app)
@@ -115,11 +117,24 @@ def submit(
         ),
     ] = None,
     entrypoint_num_cpus: Annotated[
-        float | None, typer.Option(min=0, help="CPUs for the entrypoint (default: 0).")
+        float | None,
+        typer.Option(min=0, help="CPUs for the entrypoint (default: 0; 1 without Ray)."),
     ] = None,
     entrypoint_num_gpus: Annotated[
-        float | None, typer.Option(min=0, help="GPUs for the entrypoint (default: 0).")
+        float | None,
+        typer.Option(
+            min=0,
+            help="GPUs for the entrypoint (default: 0; 1 without Ray, if a worker has one).",
+        ),
     ] = None,
+    on_head: Annotated[
+        bool,
+        typer.Option(
+            "--on-head",
+            help="Run a script without Ray on the head, and reserve nothing (default: on a worker, "
+            "if one has CPUs). Scripts with Ray run on the head anyway.",
+        ),
+    ] = False,
     entrypoint_memory: Annotated[
         int | None, typer.Option(min=0, help="Bytes of memory for the entrypoint (default: 0).")
     ] = None,
@@ -153,28 +168,34 @@ def submit(
 
     imported = submission.prepare()
     script = scripts.find(job, working_dir)
-    demand = scripts.demand(script, arguments or [])  # bad ones, or --help, need no stack
+    config = scripts.config(script, arguments or [])  # bad ones, or --help, need no stack
+    entrypoint = _bundle(
+        {"CPU": entrypoint_num_cpus, "GPU": entrypoint_num_gpus, "memory": entrypoint_memory},
+        entrypoint_resources,
+    )
+    if on_head and entrypoint:
+        raise ClientError(
+            f"--on-head reserves nothing, and --entrypoint-… asks for {', '.join(entrypoint)}: "
+            "leave one of them out"
+        )
     run_name = history.valid_name(name or submission.default_run_name(script))
     watched = sys.stdout.isatty() and not no_wait
     request = submission.Request(
         script=script,
         arguments=arguments or [],
-        demand=demand,
+        config=config,
         run_name=run_name,
         runtime_env=submission.runtime_env(
             runtimes.find(runtime_env) if runtime_env else None, script, run_name, progress=watched
         ),
         submission_id=submission_id,
-        entrypoint=_bundle(
-            {"CPU": entrypoint_num_cpus, "GPU": entrypoint_num_gpus, "memory": entrypoint_memory},
-            entrypoint_resources,
-        ),
+        entrypoint=entrypoint,
+        is_plain=not on_head and not scripts.is_driver(script),
         owner="" if force else user.name(),
     )
     stack_outputs = contract.read(stack, outputs)
     imported.result()
-    if ending := info_rows.ends_soon(stack_outputs):
-        warn(f"warning: {ending}")
+    warn_of_end(stack_outputs)
     stack_outputs = reach(context, stack_outputs)
     server, job_id = submission.submit(request, stack_outputs, force=force)
     say(f"Job '{job_id}' submitted successfully", rule=True)
@@ -232,7 +253,8 @@ def dashboard(
     stack_outputs = contract.read(stack, outputs)
     say(f"address  {stack_outputs.dashboard_url}")
     # The dashboard asks for it; it must not be in the address, which browsers keep.
-    say(f"token    {stack_outputs.ray_token}")
+    if stack_outputs.ray_token:
+        say(f"token    {stack_outputs.ray_token}")
     if stack_outputs.away:
         say(f"the address is on {stack_outputs.away}: `train tunnel`")
     elif not print_only and not webbrowser.open(stack_outputs.dashboard_url):
@@ -242,17 +264,22 @@ def dashboard(
 @app.command()
 def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -> None:
     """Show the stack's addresses and the next commands."""
+    from trainyard.client import disks
     from trainyard.client import idle as idle_end
 
     stack_outputs = contract.read(stack, outputs)
     idle = ""
-    if idle_end.watch(stack_outputs):
-        try:
-            idle = idle_end.summary(reach(context, stack_outputs))
-        except ClientError as error:  # it may have ended
-            idle = f"not known: {error}"
+    if stack_outputs.attached:
+        stack_outputs = reach(context, stack_outputs)
+    try:
+        reached = stack_outputs if stack_outputs.attached else reach(context, stack_outputs)
+        disk = disks.row(reached)
+        if idle_end.watch(stack_outputs):
+            idle = idle_end.summary(reached)
+    except ClientError as error:  # it may have ended
+        disk = idle = f"not known: {error}"
     for title, rows in (
-        ("", info_rows.addresses(stack_outputs, idle)),
+        ("", info_rows.addresses(stack_outputs, disk, idle)),
         ("next:", info_rows.next_steps(stack_outputs)),
     ):
         say(title)
@@ -283,7 +310,7 @@ def tunnel(stack: Stack = None, outputs: Outputs = None) -> None:
     """Bring a stack's dashboard and other services to this machine, until Ctrl-C."""
     stack_outputs = contract.read(stack, outputs)
     if not stack_outputs.away:
-        say(f"stack {stack_outputs.stack!r} runs on this machine: `train info` has its addresses")
+        say(f"stack {stack_outputs.stack!r} answers here: `train info` has its addresses")
         return
     from trainyard.client import connection
 
@@ -409,6 +436,7 @@ def logs(
     from trainyard.client import jobs
 
     job_id = jobs.resolve(server, job).submission_id
+    warn_of_end(stack_outputs)
     if follow:
         follow_job(server, job_id, stack_outputs)
     else:
@@ -424,7 +452,7 @@ def stop(
     context: typer.Context, job: JobName, stack: Stack = None, outputs: Outputs = None
 ) -> None:
     """Stop a job and wait until it has stopped; its checkpoints stay."""
-    server, _ = reach_jobs(context, stack, outputs)
+    server, stack_outputs = reach_jobs(context, stack, outputs)
     from trainyard.client import jobs
 
     found = jobs.resolve(server, job)
@@ -434,10 +462,11 @@ def stop(
         return
     server.stop(job_id)
     if found.status == "PENDING":
-        say(
-            f"job {job_id} is queued: Ray stops it when it is about to start, and fails it "
-            "once its start timeout has passed (15 minutes unless the stack sets another)"
+        timeout = stack_outputs.job_start_timeout
+        fails = (
+            f", and fails it after {timeout.total_seconds():g} s in the queue" if timeout else ""
         )
+        say(f"job {job_id} is queued: Ray stops it when it is about to start{fails}")
         return
     ended = jobs.wait_for_end(server, job_id)
     say(f"job {job_id}: {ended.status}")
@@ -554,7 +583,7 @@ def _states(outputs: contract.StackOutputs) -> dict[str, str]:
 
 def _bundle(amounts: dict[str, float | None], text: str | None) -> dict[str, float]:
     """The bundle of amounts, and of more of them as JSON."""
-    given = {name: float(amount) for name, amount in amounts.items() if amount}
+    given = {name: float(amount) for name, amount in amounts.items() if amount is not None}
     try:
         return given | {
             str(k): float(v) for k, v in json.loads("{}" if text is None else text).items()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainyard.client import info
 from trainyard.client import outputs as contract
 from trainyard.client.console import LogWriter, say, warn
 
@@ -20,7 +21,11 @@ INTERRUPTED = 130  # what shells report after Ctrl-C
 
 Stack = Annotated[
     str | None,
-    typer.Option("-s", "--stack", help="Name of the stack (default: TRAINYARD_STACK, else dev)."),
+    typer.Option(
+        "-s",
+        "--stack",
+        help="Name of the stack or attached cluster (default: TRAINYARD_STACK, else dev).",
+    ),
 ]
 Outputs = Annotated[
     Path | None,
@@ -49,6 +54,12 @@ def reach_jobs(
     return jobs.connect(stack_outputs), stack_outputs
 
 
+def warn_of_end(outputs: contract.StackOutputs) -> None:
+    """Say when the stack ends itself, if that is soon."""
+    if ending := info.ends_soon(outputs):
+        warn(f"warning: {ending}")
+
+
 def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -> None:
     """Writes a job's log until its end; a job that fails, or Ctrl-C, ends the command too."""
     from trainyard.client import jobs
@@ -58,9 +69,18 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
         first_line = job.message.strip().partition("\n")[0]
         say(f"job {job_id} is {job.status}: {wait.reason if wait else first_line}")
 
+    warned = bool(info.ends_soon(outputs))  # when the command began
+
+    def write(text: str) -> None:
+        nonlocal warned
+        writer.write(text)
+        if not warned and info.ends_soon(outputs):
+            warned = True
+            warn_of_end(outputs)
+
     writer = LogWriter()
     try:
-        job = jobs.follow(server, job_id, writer.write, notice, jobs.patience(outputs))
+        job = jobs.follow(server, job_id, write, notice, jobs.patience(outputs))
     except KeyboardInterrupt:
         writer.close()
         say(f"\ndetached; job {job_id} keeps running")

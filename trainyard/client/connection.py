@@ -23,4 +23,8 @@ def to(
         from trainyard.client.kubectl_tunnel import KubectlTunnel  # noqa: PLC0415 - slow
 
         return KubectlTunnel(outputs, report, same_ports=same_ports)
+    if outputs.attached:
+        from trainyard.client.attached import Attached  # noqa: PLC0415 - slow
+
+        return Attached(outputs, report)
     return StackConnection(outputs, report)

@@ -59,7 +59,7 @@ class Dashboard:
 
     def __init__(self, outputs: StackOutputs) -> None:
         self.url = outputs.dashboard_url
-        self.headers = {"Authorization": f"Bearer {outputs.ray_token}"}
+        self.headers = outputs.bearer
         self._pool = urllib3.PoolManager(maxsize=CONNECTIONS, headers=self.headers, retries=False)
 
     def get(

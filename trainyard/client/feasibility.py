@@ -32,10 +32,13 @@ def check_fits(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
     """
     why = shortfall(bundles, outputs.nodes)
     if why is not None:
-        raise ClientError(
-            f"the job {why}: ask for less, declare a larger node in the settings of stack "
-            f"{outputs.stack!r} and run `make up`, or queue it anyway with --force"
+        more = (
+            "add a node to the cluster"
+            if outputs.attached
+            else f"declare a larger node in the settings of stack {outputs.stack!r} and run "
+            "`make up`"
         )
+        raise ClientError(f"the job {why}: ask for less, {more}, or queue it anyway with --force")
     if groups := started(bundles, outputs.nodes):
         said = [_priced(bundles, outputs, group) for group in groups]
         rented = any(node.hourly_cost for node in outputs.nodes if node.group in groups)
@@ -54,6 +57,28 @@ def capacity(node: Node) -> Bundle:
         "memory": node.memory_mib * MIB,
         **node.resources,
     }
+
+
+def plain(nodes: Sequence[Node], given: Bundle) -> Bundle:
+    """Return the bundle of a script that computes itself: a CPU of a worker, and a GPU if one fits.
+
+    Heads are for the drivers of jobs. Only where no worker has room, the head is asked for them.
+
+    Args:
+        nodes: the declared nodes, the head first.
+        given: what the user asks for, which takes precedence; 0 for none of a resource.
+    """
+    asked = [usual | given for usual in ({"CPU": 1.0, "GPU": 1.0}, {"CPU": 1.0})]
+    places = [[capacity(node) for node in group] for group in (nodes[1:], nodes[:1])]
+    return next(
+        (
+            bundle
+            for group in places
+            for bundle in asked
+            if any(_fits(bundle, node) for node in group)
+        ),
+        given,
+    )
 
 
 def shortfall(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str | None:
@@ -114,6 +139,13 @@ def price(bundles: Sequence[Bundle], nodes: Sequence[Node], group: str) -> tuple
         if shortfall(bundles, [*always, *more[:count]]) is None:
             return count, sum(node.hourly_cost for node in more[:count])
     return len(more), sum(node.hourly_cost for node in more)
+
+
+def growth(bundles: Sequence[Bundle], outputs: StackOutputs) -> str:
+    """Says what to do with a cluster so that bundles with a shortfall can be placed."""
+    if outputs.attached:
+        return "add nodes to the cluster that hold it"
+    return f"{remedy(bundles, outputs.nodes)} and run `make up`"
 
 
 def remedy(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str:

@@ -82,7 +82,7 @@ def _ask(
     if service is None:
         raise ClientError(
             f"stack {outputs.stack!r} does not end when idle: idleEndMinutes is not set; "
-            "its machines end at their deadline, which lambdaCloud.ttlHours sets"
+            "its machines end at their deadline, which lambdaCloud.ttlHours or reservation sets"
         )
     try:
         reply = urllib3.PoolManager(retries=False).request(

@@ -8,23 +8,25 @@ from datetime import UTC, datetime, timedelta
 
 from trainyard.access import typed
 from trainyard.access.outputs import DASHBOARD_URL, IDLE_END_URL, SERVE_URL
-from trainyard.client.outputs import InCluster, Service, StackOutputs
+from trainyard.client.outputs import UNKNOWN_MIB, InCluster, Service, StackOutputs
 
 SOON = timedelta(hours=1)
 MONITORING = "Prometheus"  # its absence is shown; that of other services is not
 NOTES = {SERVE_URL: " (train serve RUN)"}
 
 
-def addresses(outputs: StackOutputs, idle: str = "") -> list[tuple[str, str]]:
+def addresses(outputs: StackOutputs, disk: str = "", idle: str = "") -> list[tuple[str, str]]:
     """Return the parts of the stack with their addresses, without the missing parts.
 
     Args:
         outputs: of the stack.
+        disk: free room of its nodes, "" to leave it out.
         idle: when its idle machines end, "" for never.
     """
     nodes = "; ".join(
         f"{node.name}{f' ({node.group})' if node.group else ''} {node.cpus:g} CPU "
-        f"{node.gpus:g} GPU {node.memory_mib / 1024:.1f} GiB"
+        f"{node.gpus:g} GPU"
+        + (f" {node.memory_mib / 1024:.1f} GiB" if node.memory_mib < UNKNOWN_MIB else "")
         + "".join(f" {amount:g} {name}" for name, amount in node.resources.items())
         + (" on demand" if node.on_demand else "")
         + (f" ({node.hourly_cost:.2f} $/h)" if node.hourly_cost else "")
@@ -33,9 +35,12 @@ def addresses(outputs: StackOutputs, idle: str = "") -> list[tuple[str, str]]:
     rows = [
         ("stack", f"{outputs.stack} (Ray {outputs.ray_version}, Python {outputs.python_version})"),
         ("nodes", nodes),
+        ("disk", disk),
         ("runs on", f"{away}: the addresses below are there" if (away := outputs.away) else ""),
         ("to have them here", typed.command(f"train tunnel -s {outputs.stack}") if away else ""),
         ("head's pod", _head_pod(outputs.cluster) if outputs.cluster else ""),
+        ("owner", outputs.owner),
+        ("reserved from", f"{_at(outputs.reserved_from)}" if outputs.reserved_from else ""),
         ("ends itself", _ending(outputs.expires_at) if outputs.expires_at else ""),
         ("ends when idle", idle),
         ("results", outputs.storage_url),
@@ -75,12 +80,15 @@ def _unmonitored(outputs: StackOutputs) -> str:
 
 
 def ends_soon(outputs: StackOutputs) -> str:
-    """A sentence when the stack's machines end themselves within the hour; else ""."""
+    """A sentence when the stack ends itself within the hour; else ""."""
     if outputs.expires_at is None or outputs.expires_at - datetime.now(UTC) > SOON:
         return ""
+    lost = "its services end then, and rented machines with all their files; "
+    if outputs.reserved_from is None:
+        lost = "files on its machines are lost then; "
     return (
-        f"stack {outputs.stack!r} ends itself {_ending(outputs.expires_at)}: files on its "
-        f"machines are lost then; `train pull RUN -s {outputs.stack}` brings a run home"
+        f"stack {outputs.stack!r} ends itself {_ending(outputs.expires_at)}: {lost}"
+        f"`train pull RUN -s {outputs.stack}` brings a run home"
     )
 
 
@@ -118,7 +126,9 @@ def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
         (f"{train} pull RUN{stack}", "bring its records and newest checkpoint here"),
         (f"{train} submit alexnet{stack} -- --epochs 20", "train longer; --help shows the rest"),
         (f"{train} list{stack}", "jobs; then train logs, status and stop"),
-        (
+        (f"{train} detach{stack}", "forget this cluster, which keeps running")
+        if outputs.attached
+        else (
             typed.command("make down", outputs.stack),
             f"end everything; {RESULTS[outputs.ssh is not None]}",
         ),
@@ -131,4 +141,8 @@ def _ending(moment: datetime) -> str:
     hours, rest = divmod(abs(minutes), 60)
     far = f"{hours} h {rest:02} min" if hours else f"{rest} min"
     when = f"in {far}" if minutes >= 0 else f"{far} ago"
-    return f"at {moment:%Y-%m-%d %H:%M} UTC, {when}"
+    return f"at {_at(moment)}, {when}"
+
+
+def _at(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

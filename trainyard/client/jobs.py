@@ -57,6 +57,12 @@ def connect(outputs: StackOutputs) -> JobServer:
         said = server.version(SERVER_TIMEOUT_S)
     except RefusedError as error:
         if error.status in (401, 403):
+            if outputs.attached:
+                raise ClientError(
+                    f"{where} {'refuses the' if outputs.ray_token else 'asks for a'} token "
+                    f"({error.status}): give the cluster's own with "
+                    f"`train attach {outputs.dashboard_url} --token-file FILE -s {outputs.stack}`"
+                ) from None
             raise ClientError(
                 f"the job server at {where} refuses the token of the output rayToken "
                 f"({error.status}): the outputs are older than the cluster, or another stack's; "
@@ -70,8 +76,8 @@ def connect(outputs: StackOutputs) -> JobServer:
         said = None
     except UnreachableError as error:
         raise ClientError(
-            f"no job server answers at {where} ({error}): is the stack up? "
-            "run `make up`, or read the outputs of the right stack with --stack"
+            f"no job server answers at {where} ({error}): is it up? "
+            f"{outputs.remedy}, or name the right stack with --stack"
         ) from None
     _check_version(said, where)
     return server
@@ -90,8 +96,8 @@ def _check_version(said: object, where: str) -> None:
         least = ".".join(map(str, FIRST_WITH_TOKENS))
         raise ClientError(
             f"the cluster at {where} is Ray {version[:40]}, which asks for no token (Ray does "
-            f"from {least} on): run `make up` with the lock of this checkout, and end the old "
-            "one"
+            f"from {least} on): end it, and start one of this client's version (a stack: by "
+            "`make up`)"
         )
 
 

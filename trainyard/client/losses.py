@@ -4,10 +4,10 @@
     python -m trainyard.client.losses -s lambda --head [--yes | --refuse]
 
 The first names the jobs that run, and the runs that end with the machines. If nobody can be asked,
---yes lets runs end, and --force jobs too. For stacks without an end time it names no runs: their
-results stay. A cluster that is gone delays the destroy for some seconds, and does not keep a script
-from it. The second names the jobs that a new head ends: with --yes it does not ask, and with
---refuse it ends with an error if there are any.
+--yes lets runs end, and --force jobs too. Of stacks on machines that are not rented it names no
+runs: their results stay. A cluster that is gone delays the destroy for some seconds, and does not
+keep a script from it. The second names the jobs that a new head ends: with --yes it does not ask,
+and with --refuse it ends with an error if there are any.
 """
 
 from __future__ import annotations
@@ -94,8 +94,11 @@ def _look(stack: str, losses: Losses, runs: bool) -> None:
     with connection.to(outputs) as reached:
         jobs = JobServer(reached.outputs).jobs()
         losses.jobs = [job.label for job in jobs if not job.status.ended]
-        ends = runs and outputs.expires_at is not None
-        losses.runs = unpulled(open_store(reached.outputs)) if ends else []
+        # What a reservation ends on this machine keeps its results.
+        away = outputs.reserved_from is None or outputs.ssh is not None
+        rented = outputs.ssh is not None and outputs.ssh.rented
+        ends = rented or (outputs.expires_at is not None and away)
+        losses.runs = unpulled(open_store(reached.outputs)) if runs and ends else []
 
 
 def _agree_to_a_new_head(stack: str, losses: Losses, *, yes: bool, refuse: bool) -> None:

@@ -1,20 +1,22 @@
 """The contract: the outputs of a stack, and where the client reads them.
 
-In this order: a file (`--outputs`, or TRAINYARD_OUTPUTS), `python -m engine output`, and `pulumi
-stack output` where only the CLI can read the state. Knows nothing else of the stack.
+In this order: a file (`--outputs`, or TRAINYARD_OUTPUTS), the file of an attached cluster,
+`python -m engine output`, and `pulumi stack output` where only the CLI can read the state. Knows
+nothing else of the stack.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,14 +27,18 @@ from trainyard.access.outputs import (
     BUCKET,
     DASHBOARD_URL,
     EXPIRES_AT,
+    JOB_START_TIMEOUT_SECONDS,
     KUBERNETES,
     NODES,
+    NOTHING,
     OBJECT_STORE_ENDPOINT,
+    OWNER,
     PROJECT,
     PYTHON_VERSION,
     RAY_CLUSTER_FILE,
     RAY_TOKEN,
     RAY_VERSION,
+    RESERVED_FROM,
     SECRET_KEY,
     SERVE_TOKEN,
     SERVE_URL,
@@ -40,19 +46,18 @@ from trainyard.access.outputs import (
     SSH,
     STACK,
     STORAGE_URL,
+    TEXTS,
 )
 from trainyard.access.ssh import Connection
 from trainyard.client.console import about
 from trainyard.client.errors import ClientError, DownError
 
-TEXTS = (
-    *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
-    *(ACCESS_KEY, SECRET_KEY, SERVE_URL, SERVE_TOKEN, RAY_VERSION, PYTHON_VERSION, EXPIRES_AT),
-    RAY_CLUSTER_FILE,
-)
 DEFAULT_STACK = "dev"
 FILE_VARIABLE = "TRAINYARD_OUTPUTS"
 STACK_VARIABLE = "TRAINYARD_STACK"
+NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)  # as for the file of a stack's settings
+MOST_BYTES = 16 * 2**20  # of a file with outputs
+UNKNOWN_MIB = 2.0**20  # for a node whose memory is not known: more than it has
 READ_TIMEOUT_S = 60
 NO_STACK = "no stack named"  # the engine's message about a stack without a state
 
@@ -72,6 +77,25 @@ class Node:
     resources: dict[str, float]
     on_demand: bool = False  # Ray's autoscaler starts and ends it
     hourly_cost: float = 0.0  # $ while its machine is there; 0 where that costs nothing more
+
+    @classmethod
+    def of(cls, value: dict[str, Any]) -> Node:
+        """Reads one of the output `nodes`.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: it is not one.
+        """
+        return cls(
+            name=str(value["name"]),
+            group=str(value.get("group", "")),
+            cpus=float(value["cpus"]),
+            gpus=float(value["gpus"]),
+            memory_mib=float(value["memoryMib"]),
+            object_store_mib=float(value["objectStoreMib"]),
+            resources={str(k): float(v) for k, v in value["resources"].items()},
+            on_demand=bool(value.get("onDemand", False)),
+            hourly_cost=float(value.get("hourlyCost", 0)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +157,7 @@ class StackOutputs:
     With `ssh`, addresses are those on that host; with `cluster`, those that kubectl leads to.
     """
 
-    project: str
+    project: str  # "" for an attached cluster
     stack: str
     dashboard_url: str
     ray_token: str = field(repr=False)
@@ -150,8 +174,28 @@ class StackOutputs:
     services: tuple[Service, ...]  # all that a stack can have
     ssh: Ssh | None  # None where the services run on this machine, or in a cluster
     cluster: InCluster | None = None  # None outside a cluster
-    expires_at: datetime | None  # when the machines end themselves, in UTC
+    owner: str
+    reserved_from: datetime | None  # when the reservation begins, in UTC
+    expires_at: datetime | None  # when the services or machines end themselves, in UTC
+    job_start_timeout: timedelta | None  # after which Ray fails a job that could not start
     ray_cluster_file: str = field(repr=False)
+
+    @property
+    def attached(self) -> bool:
+        """Whether this is a Ray that no stack started (`train attach`)."""
+        return not self.project
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        """The header with Ray's token; none for a Ray that asks for none."""
+        return {"Authorization": f"Bearer {self.ray_token}"} if self.ray_token else {}
+
+    @property
+    def remedy(self) -> str:
+        """What to do if a part of the cluster is missing."""
+        if self.attached:
+            return f"start that Ray, or change its address with `train attach -s {self.stack}`"
+        return "run `make up`"
 
     @property
     def away(self) -> str:
@@ -203,10 +247,55 @@ def read(stack: str | None = None, file: Path | None = None) -> StackOutputs:
     path = file or (Path(given) if (given := os.environ.get(FILE_VARIABLE)) else None)
     about(asked or DEFAULT_STACK)
     if path is None:
-        return of_state(asked or DEFAULT_STACK)
-    found = parse(_read_private(path), asked, f"outputs file {path}")
+        name = asked or DEFAULT_STACK
+        return _of_attached(name) if is_attached(name) else of_state(name)
+    text = read_private(path, "outputs file", f"write it with: {_how(None)}")
+    found = parse(text, asked, f"outputs file {path}")
     about(found.stack)
     return found
+
+
+def attached_file(name: str) -> Path:
+    """Return the file that has an attached cluster in the form of a stack's outputs."""
+    settings = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    if not settings.is_absolute():  # as the specification has it
+        settings = Path.home() / ".config"
+    return settings / "trainyard" / "attached" / f"{name}.json"
+
+
+def is_attached(name: str) -> bool:
+    """Whether a cluster is attached by this name."""
+    return NAME.fullmatch(name) is not None and attached_file(name).exists()
+
+
+def check_no_settings(name: str) -> None:
+    """Refuses a name that is also that of a stack of the checkout: it would mean two clusters.
+
+    Raises:
+        ClientError: saying how to choose.
+    """
+    try:
+        settings = checkout() / f"Pulumi.{name}.yaml"
+    except ClientError:
+        return
+    if settings.exists():
+        raise ClientError(
+            f"{name!r} is a stack, with the settings {settings}: attach the cluster by another "
+            f"name with -s NAME (`train detach -s {name}` removes an attached one)"
+        )
+
+
+def _of_attached(name: str) -> StackOutputs:
+    check_no_settings(name)
+    path, again = attached_file(name), f"run `train attach ADDRESS -s {name}` again"
+    text = read_private(path, "file of an attached cluster", again)
+    try:
+        return parse(text, name, str(path))
+    except ClientError as error:
+        reason = str(error).partition(";")[0]
+        raise ClientError(
+            f"the file of an attached cluster is damaged ({reason}): {again}"
+        ) from None
 
 
 def of_state(stack: str) -> StackOutputs:
@@ -232,11 +321,11 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
     """
     try:
         values = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ClientError(f"{source} is not JSON: {error}; write it with: {_how(stack)}") from None
     if not isinstance(values, dict):
         raise ClientError(f"{source} is not a JSON object; write it with: {_how(stack)}")
-    missing = [name for name in (*TEXTS, NODES, SSH, KUBERNETES, SERVICES) if name not in values]
+    missing = [name for name in NOTHING if name not in values]
     if not values:
         raise DownError(f"stack {stack or DEFAULT_STACK!r} is down: run `make up`")
     if missing:
@@ -255,7 +344,7 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
             f"{source} holds the outputs of stack {values[STACK]!r}, not of {stack!r}: give the "
             f"file of {stack!r}, or ask for it with --stack {values[STACK]}"
         )
-    nodes = _typed(values, NODES, source, lambda value: tuple(_node(node) for node in value))
+    nodes = _typed(values, NODES, source, lambda value: tuple(map(Node.of, value)))
     services = _typed(
         values, SERVICES, source, lambda value: tuple(_service(each, values) for each in value)
     )
@@ -263,7 +352,16 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
     cluster = _typed(
         values, KUBERNETES, source, lambda value: _in_cluster(value) if value else None
     )
-    expires_at = _typed(values, EXPIRES_AT, source, lambda value: _time(value) if value else None)
+    reserved_from, expires_at = (
+        _typed(values, name, source, lambda value: _time(value) if value else None)
+        for name in (RESERVED_FROM, EXPIRES_AT)
+    )
+    start_timeout = _typed(
+        values,
+        JOB_START_TIMEOUT_SECONDS,
+        source,
+        lambda value: timedelta(seconds=float(value)) if value else None,
+    )
     return StackOutputs(
         project=values[PROJECT],
         stack=values[STACK],
@@ -282,7 +380,10 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         services=services,
         ssh=ssh,
         cluster=cluster,
+        owner=values[OWNER],
+        reserved_from=reserved_from,
         expires_at=expires_at,
+        job_start_timeout=start_timeout,
         ray_cluster_file=values[RAY_CLUSTER_FILE],
     )
 
@@ -348,40 +449,38 @@ def _time(text: str) -> datetime:
     return found.astimezone(UTC)
 
 
-def _node(value: dict[str, Any]) -> Node:
-    return Node(
-        name=str(value["name"]),
-        group=str(value.get("group", "")),
-        cpus=float(value["cpus"]),
-        gpus=float(value["gpus"]),
-        memory_mib=float(value["memoryMib"]),
-        object_store_mib=float(value["objectStoreMib"]),
-        resources={str(k): float(v) for k, v in value["resources"].items()},
-        on_demand=bool(value.get("onDemand", False)),
-        hourly_cost=float(value.get("hourlyCost", 0)),
-    )
-
-
 def _how(stack: str | None) -> str:
     name = stack or DEFAULT_STACK
     show = typed.command(f"python -m engine output --json --show-secrets -s {name}")
     return f"(umask 077; {show} > FILE)"
 
 
-def _read_private(path: Path) -> str:
+def read_private(path: Path, what: str, advice: str) -> str:
+    """Reads a file with secrets.
+
+    Args:
+        path: the file.
+        what: its name in messages.
+        advice: what to do if it cannot be read.
+
+    Raises:
+        ClientError: others may read it, it is too large, or it cannot be read.
+    """
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077:
-            raise ClientError(
-                f"outputs file {path} holds secrets and others may read it (mode {mode:04o}, "
-                f"at most 0600): chmod 600 {path}"
-            )
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & 0o077:
+                raise ClientError(
+                    f"{what} {path} holds secrets and others may read it (mode {mode:04o}, "
+                    f"at most 0600): chmod 600 {path}"
+                )
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ClientError(f"{what} {path} has more than {MOST_BYTES} bytes: {advice}")
+        return content.decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
-        raise ClientError(
-            f"cannot read outputs file {path} ({reason}); write it with: {_how(None)}"
-        ) from None
+        raise ClientError(f"cannot read {what} {path} ({reason}); {advice}") from None
 
 
 def _ask_engines(stack: str) -> str:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
-from trainyard.client import package, parallel
+from trainyard.client import disks, package, parallel
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import Packed
@@ -39,8 +39,13 @@ def check_versions(outputs: StackOutputs) -> None:
     if wrong:
         raise ClientError(
             f"this client and stack {outputs.stack!r} do not match ({'; '.join(wrong)}): "
-            "run `make setup` in the checkout that brought the stack up, then `make up`; another "
-            f"Python is chosen with `make setup PYTHON=python{outputs.python_version}`"
+            + (
+                "install these versions here, or attach the cluster again if it has changed"
+                if outputs.attached
+                else "run `make setup` in the checkout that brought the stack up, then `make up`; "
+                "another Python is chosen with "
+                f"`make setup PYTHON=python{outputs.python_version}`"
+            )
         )
 
 
@@ -72,12 +77,12 @@ def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> Pac
 
 
 def check_bucket(outputs: StackOutputs) -> None:
-    """Puts, gets and deletes a marker in the store, unless that is a folder of another machine.
+    """Puts, gets and deletes a marker in the store, if there is one that this machine reaches.
 
     Raises:
         ClientError: one of the three failed, or took too long.
     """
-    if outputs.keeps_files_away:
+    if outputs.keeps_files_away or not outputs.storage_url:
         return
 
     def work() -> None:
@@ -91,7 +96,8 @@ def check_bucket(outputs: StackOutputs) -> None:
     except FutureTimeoutError:
         raise ClientError(
             f"{outputs.storage_url} at {outputs.object_store_endpoint} gave no answer within "
-            f"{BUCKET_DEADLINE_S} s: is the object store up, and its address right? run `make up`"
+            f"{BUCKET_DEADLINE_S} s: is the object store up, and its address right? "
+            f"{outputs.remedy}"
         ) from None
 
 
@@ -127,7 +133,9 @@ def run(
             faults.append(str(error))
     if faults:
         raise ClientError("\n".join(faults))
-    return checks[0].result(), checks[-1].result()
+    packed = checks[-1].result()
+    disks.check_room(checks[-2].result(), packed)
+    return checks[0].result(), packed
 
 
 def _checks(
@@ -137,6 +145,7 @@ def _checks(
         (_connect_for, (run_name, outputs, owner)),
         (check_versions, (outputs,)),
         (check_bucket, (outputs,)),
+        (disks.known, (outputs,)),
         (check_runtime_env, (runtime_env, outputs)),
     ]
 

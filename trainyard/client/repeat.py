@@ -59,7 +59,7 @@ def request(
     return submission.Request(
         script=script,
         arguments=arguments,
-        demand=scripts.demand(script, arguments),
+        config=scripts.config(script, arguments),
         run_name=run,
         runtime_env=env,
         entrypoint=entrypoint,

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,17 +139,15 @@ def _sizes(store: Store, run: str) -> dict[str, int]:
 
 
 def _source(text: str) -> Store:
-    from trainyard.client.store import ClientBucket, StackFolder
-    from trainyard.objects import S3, environments_endpoint
+    from trainyard.client.store import StackFolder, environments_bucket
+    from trainyard.objects import S3
 
     if text.startswith(S3):
-        path = text.removeprefix(S3).strip("/")
-        if not path:
+        if not text.removeprefix(S3).strip("/"):
             raise ClientError(
                 f"--from {text[:200]!r} names no bucket: give s3://<bucket>[/<prefix>]"
             )
-        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
-        return ClientBucket(path, endpoint=environments_endpoint(region), region=region)
+        return environments_bucket(text)
     folder = Path(text).expanduser()
     if not folder.is_dir():
         raise ClientError(f"--from {text[:200]!r} is neither a folder nor s3://<bucket>[/<prefix>]")

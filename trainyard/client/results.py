@@ -22,7 +22,7 @@ ACCURACIES = {
 
 def tell(outputs: StackOutputs, name: str) -> None:
     """Prints the table of a run and the path of its curves; nothing for a job without a run."""
-    if outputs.keeps_files_away:
+    if outputs.keeps_files_away or not outputs.storage_url:
         return
     try:
         store = open_store(outputs)

@@ -62,7 +62,11 @@ def start(
     if not outputs.serve_url:
         raise ClientError(
             f"stack {outputs.stack!r} has no address for services (its output serveUrl is empty): "
-            "run `make up` with this version"
+            + (
+                "serve in a stack of your own"
+                if outputs.attached
+                else "run `make up` with this version"
+            )
         )
     feasibility.check_fits([replica] * replicas, outputs)
     arguments = [run, "--name", service, "--replicas", str(replicas), "--timeout", f"{timeout_s:g}"]
@@ -98,7 +102,7 @@ def services(outputs: StackOutputs) -> list[dict[str, Any]]:
     except (DashboardError, KeyError, TypeError) as error:
         raise ClientError(
             f"{outputs.dashboard_url}{path} does not tell what is served ({error}): is the "
-            "stack up, and are the outputs its own? run `make up`"
+            f"stack up, and are the outputs its own? {outputs.remedy}"
         ) from None
     return [_row(application, outputs) for _, application in sorted(applications.items())]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.client.dashboard import Dashboard
-from trainyard.client.feasibility import Bundle
+from trainyard.client.dashboard import Dashboard, UnreadableError
+from trainyard.client.feasibility import MIB, Bundle
 from trainyard.client.outputs import StackOutputs
 
 TIMEOUT_S = 5
@@ -111,6 +111,14 @@ class ClusterState:
         ]
         return sorted(found, key=lambda node: (not node.is_head, node.address))
 
+    def declared(self) -> list[dict[str, Any]]:
+        """What each living node offers, in the form of the output `nodes`: the head first."""
+        try:
+            alive = [each for each in self._list("nodes") if each["state"] == "ALIVE"]
+            return [_declared(each) for each in sorted(alive, key=lambda n: not n["is_head_node"])]
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise UnreadableError(f"not a list of nodes: {error!r}"[:80]) from None
+
     def _list(self, what: str) -> list[dict[str, Any]]:
         reply = self._dashboard.get(f"/api/v0/{what}", TIMEOUT_S, detail=1, limit=LIMIT)
         data = reply["data"]
@@ -121,3 +129,15 @@ class ClusterState:
 def _bundle(amounts: dict[str, float] | None) -> Bundle:
     # Ray gives every node a resource of its own name, to place things there.
     return {k: float(v) for k, v in (amounts or {}).items() if not k.startswith("node:")}
+
+
+def _declared(node: dict[str, Any]) -> dict[str, Any]:
+    offers = _bundle(node["resources_total"])
+    return {
+        "name": node["node_ip"],
+        "cpus": offers.pop("CPU", 0),
+        "gpus": offers.pop("GPU", 0),
+        "memoryMib": offers.pop("memory", 0) / MIB,
+        "objectStoreMib": offers.pop("object_store_memory", 0) / MIB,
+        "resources": offers,
+    }

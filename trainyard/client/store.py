@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,8 +44,16 @@ def open_store(outputs: StackOutputs) -> Store:
             f"the results of stack {outputs.stack!r} are files, {url} on {outputs.away}: look at "
             "them there, or give the stack an object store"
         )
+    if not url:
+        raise ClientError(
+            f"cluster {outputs.stack!r} has no store: what its jobs write stays on its nodes, in "
+            f"~/ray_results. Give it one with `train attach {outputs.dashboard_url} "
+            f"-s {outputs.stack} --storage URI`"
+        )
     if url.startswith("file://"):
         return StackFolder(Path(unquote(urlsplit(url).path)))
+    if url.startswith(S3) and outputs.attached:
+        return environments_bucket(url)
     if url.startswith(S3):
         keys = Keys(outputs.access_key, outputs.secret_key)
         return StackBucket(
@@ -54,6 +63,13 @@ def open_store(outputs: StackOutputs) -> Store:
         f"stack {outputs.stack!r} has storageUrl {url!r}; "
         "only s3:// and file:// are known: update this client"
     )
+
+
+def environments_bucket(url: str) -> Store:
+    """The bucket at s3://bucket[/prefix], with the endpoint and keys of the environment."""
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
+    path = unquote(url.removeprefix(S3)).strip("/")
+    return ClientBucket(path, endpoint=objects.environments_endpoint(region), region=region)
 
 
 def check(store: Store) -> None:

@@ -16,7 +16,7 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from trainyard import run_folder
+from trainyard import options, run_folder
 from trainyard.access import repository, user
 from trainyard.client import feasibility, package, parallel, preflight, runtimes, scripts
 from trainyard.client.console import say
@@ -27,6 +27,7 @@ from trainyard.client.job_server import Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import NEVER_UPLOADED, Packed
 from trainyard.client.pull.meter import Meter
+from trainyard.client.state import ClusterState
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -42,6 +43,7 @@ SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 TRIES = 3
 # As Ray looks for conda. It never calls mamba; Miniforge's conda uses mamba's solver.
 CONDA_PROBE = 'test -n "$RAY_CONDA_HOME$CONDA_EXE" || command -v conda'
+NODE_ID = "ray.io/node-id"  # label that Ray gives each node
 # Names of Ray's options by the names in a bundle.
 ENTRYPOINT = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
@@ -51,10 +53,12 @@ class Request:
     """The user's request.
 
     Attributes:
-        arguments: the script's arguments; `scripts.demand` has checked them.
-        demand: one bundle per worker; none where the script does not say.
+        arguments: the script's arguments; `scripts.config` has checked them.
+        config: their values, from which the bundles of its workers follow; none where the script
+            does not say.
         submission_id: id for the job; None for a new one from Ray.
         entrypoint: the entrypoint's own bundle, which may be empty.
+        is_plain: the entrypoint computes: what its bundle does not say is `feasibility.plain`.
         owner: user that the run must be of, as far as the cluster knows; "" for any.
 
     Raises:
@@ -63,11 +67,12 @@ class Request:
 
     script: scripts.Script
     arguments: Sequence[str]
-    demand: Sequence[Bundle] = ()
+    config: options.Config = field(default_factory=dict)
     run_name: str
     runtime_env: dict[str, Any]
     submission_id: str | None = None
     entrypoint: Bundle = field(default_factory=dict)
+    is_plain: bool = False
     owner: str = ""
 
     def __post_init__(self) -> None:
@@ -167,14 +172,30 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     Raises:
         ClientError: a check failed, or the server refused the job.
     """
-    bundles = [request.entrypoint, *request.demand] if request.entrypoint else request.demand
+    given = request.entrypoint
+    asked = feasibility.plain(outputs.nodes, given) if request.is_plain else given
+    entrypoint = {name: amount for name, amount in asked.items() if amount}
+    nodes = [feasibility.capacity(node) for node in outputs.nodes]
+    bundles = options.request(request.config, nodes)
+    if entrypoint:
+        bundles = [entrypoint, *bundles]
     if not force:
         feasibility.check_fits(bundles, outputs)
     env, name = request.runtime_env, request.run_name
+    if with_gpus := [node for node in nodes if node["GPU"]]:
+        env["env_vars"][run_folder.NODES_VARIABLE] = json.dumps(with_gpus)
     server, packed = preflight.run(env, name, outputs, request.owner)
     if "conda" in env:
         check_conda(server, outputs)
     say(f"Job submission server address: {outputs.dashboard_url}")
+    off_head = {}
+    if request.is_plain:
+        off_head = _off_head(entrypoint, outputs)
+        what = f"with {feasibility.describe(entrypoint)}" if entrypoint else "on the head"
+        say(
+            f"{request.script.job} runs {what}: change that with --entrypoint-num-cpus, "
+            "--entrypoint-num-gpus or --on-head"
+        )
     submission_id = send(
         outputs,
         packed,
@@ -183,9 +204,20 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
         metadata=metadata(
             request.script, name, env["env_vars"][run_folder.COMMIT_VARIABLE], bundles
         ),
-        **entrypoint_options(request.entrypoint),
+        **entrypoint_options(entrypoint),
+        **off_head,
     )
     return server, submission_id
+
+
+def _off_head(bundle: Bundle, outputs: StackOutputs) -> dict[str, Any]:
+    """Return Ray's option that keeps a plain script on workers, if the head has room for it too."""
+    if not bundle or any(
+        feasibility.shortfall([bundle], nodes) for nodes in (outputs.nodes[:1], outputs.nodes[1:])
+    ):
+        return {}
+    head, *_ = ClusterState(outputs).nodes()
+    return {"entrypoint_label_selector": {NODE_ID: f"!{head.id}"}}
 
 
 def check_conda(server: JobServer, outputs: StackOutputs) -> None:
@@ -205,20 +237,21 @@ def check_conda(server: JobServer, outputs: StackOutputs) -> None:
         raise ClientError(
             f"the head of stack {outputs.stack!r} has no conda, which the runtime environment "
             "asks for: install Miniforge on every node, with conda on the PATH of Ray or its "
-            "folder in RAY_CONDA_HOME, then `make up`; or list the packages under `pip`"
+            "folder in RAY_CONDA_HOME, and restart Ray (a stack's: `make up`); or list the "
+            "packages under `pip`"
         )
 
 
 def entrypoint_options(bundle: Bundle) -> dict[str, Any]:
     """Return Ray's options of a submission for the bundle of its entrypoint."""
-    options: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         f"entrypoint_{name}": bundle[key] for key, name in ENTRYPOINT.items() if key in bundle
     }
     if "memory" in bundle:
-        options["entrypoint_memory"] = int(bundle["memory"])
+        chosen["entrypoint_memory"] = int(bundle["memory"])
     if custom := {k: v for k, v in bundle.items() if k not in ENTRYPOINT}:
-        options["entrypoint_resources"] = custom
-    return options
+        chosen["entrypoint_resources"] = custom
+    return chosen
 
 
 def metadata(
@@ -257,12 +290,11 @@ def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str
     for variable in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
         os.environ.pop(variable, None)
     _go_direct(outputs.dashboard_url)
-    bearer = {"Authorization": f"Bearer {outputs.ray_token}"}
     if packed is not None:
         _upload(packed.packages, outputs)
-        job["runtime_env"] = packed.env
+        job["runtime_env"] = _stored(packed.env, outputs)
     try:
-        return _send(JobSubmissionClient(outputs.dashboard_url, headers=bearer), **job)
+        return _send(JobSubmissionClient(outputs.dashboard_url, headers=outputs.bearer), **job)
     except (ConnectionError, requests.ConnectionError) as error:
         raise UnreachedError(
             f"the job was not sent, {outputs.dashboard_url} does not answer ({error}): look "
@@ -275,6 +307,14 @@ def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str
             f"the job was not taken: {said[-1]}; "
             "mend the runtime environment or the options, then submit again"
         ) from None
+
+
+def _stored(env: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:
+    """A runtime environment with the store of an attached cluster: nodes of a stack know theirs."""
+    if not (outputs.attached and outputs.storage_url):
+        return env
+    variables = {run_folder.STORAGE_VARIABLE: outputs.storage_url} | env.get("env_vars", {})
+    return env | {"env_vars": variables}
 
 
 def _upload(packages: Mapping[str, bytes], outputs: StackOutputs) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
+from trainyard.access.outputs import JOB_START_TIMEOUT_SECONDS
 from trainyard.client import feasibility
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import Job, Status
-from trainyard.client.outputs import Node, StackOutputs
+from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import UNPLACED, ClusterState
 
 OTHER = "another program"  # one that was not submitted
-START_TIMEOUT = timedelta(seconds=900)  # Ray's RAY_JOB_START_TIMEOUT_SECONDS by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +52,12 @@ def explain(
     except DashboardError:
         seen, held, alive = [], {}, len(outputs.nodes)
     asked = seen or json.loads(job.metadata.get("demand", "[]"))
-    reason = _never(asked, job, outputs.nodes)
+    reason = _never(asked, job, outputs)
     if reason is None and seen:
-        reason = _not_now(seen, held, alive, outputs.nodes)
+        reason = _not_now(seen, held, alive, outputs)
     if reason is None:
         return None
-    return Wait(demand=_counted(seen), reason=reason, ends=_ends(job))
+    return Wait(demand=_counted(seen), reason=reason, ends=_ends(job, outputs))
 
 
 def demand(job: Job, state: ClusterState) -> list[Bundle]:
@@ -90,19 +90,20 @@ def holders(jobs: Sequence[Job], state: ClusterState) -> dict[str, Bundle]:
     return {name: held[name] for name in sorted(held, key=lambda who: who == OTHER) if held[name]}
 
 
-def _never(asked: list[Bundle], job: Job, nodes: Sequence[Node]) -> str | None:
-    why = feasibility.shortfall(asked, nodes)
+def _never(asked: list[Bundle], job: Job, outputs: StackOutputs) -> str | None:
+    why = feasibility.shortfall(asked, outputs.nodes)
     if why is None:
         return None
     return (
-        f"it {why}; to run it {feasibility.remedy(asked, nodes)} and run `make up`, "
+        f"it {why}; to run it {feasibility.growth(asked, outputs)}, "
         f"or stop it (`train stop {job.submission_id}`) and ask for less"
     )
 
 
 def _not_now(
-    asked: list[Bundle], held: dict[str, Bundle], alive: int, nodes: Sequence[Node]
+    asked: list[Bundle], held: dict[str, Bundle], alive: int, outputs: StackOutputs
 ) -> str:
+    nodes = outputs.nodes
     wanted = {name for bundle in asked for name in bundle}
     parts = [
         f"{who} has {feasibility.describe(part)}"
@@ -112,7 +113,7 @@ def _not_now(
     # Nodes on demand are started for waiting jobs, which takes some seconds.
     always = sum(not node.on_demand for node in nodes)
     lost = (
-        f"only {alive} of {len(nodes)} nodes are alive (`make up` starts what has ended); "
+        f"only {alive} of {len(nodes)} nodes are alive ({outputs.remedy}); "
         if alive < always
         else f"{len(nodes) - alive} nodes on demand are not started, or start now; "
         if alive < len(nodes)
@@ -125,13 +126,14 @@ def _not_now(
     )
 
 
-def _ends(job: Job) -> str:
-    if job.status != Status.PENDING or not job.start_time:
+def _ends(job: Job, outputs: StackOutputs) -> str:
+    timeout = outputs.job_start_timeout
+    if job.status != Status.PENDING or not job.start_time or timeout is None:
         return ""
-    moment = datetime.fromtimestamp(job.start_time / 1000, UTC) + START_TIMEOUT
+    moment = datetime.fromtimestamp(job.start_time / 1000, UTC) + timeout
     return (
-        f"Ray fails it at {moment.astimezone():%H:%M:%S} unless it has started (15 minutes, or "
-        "the head's RAY_JOB_START_TIMEOUT_SECONDS)"
+        f"Ray fails it at {moment.astimezone():%H:%M:%S} unless it has started "
+        f"({timeout.total_seconds():g} s, setting {JOB_START_TIMEOUT_SECONDS})"
     )
 
 

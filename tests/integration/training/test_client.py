@@ -92,6 +92,10 @@ def test_a_job_that_succeeds(cluster: Any, hello: subprocess.CompletedProcess[st
     assert f"hello {json.dumps(ARGUMENTS)}" in lines  # F39
     assert submitted(hello.stdout) == "taken"
     assert "Job 'taken' succeeded" in lines  # A38
+    assert any("job.py runs with CPU 1: change that with --ent" in line for line in lines)
+    nodes = cluster.api("/api/v0/nodes?detail=1")["data"]["result"]["result"]
+    [head] = [node["node_id"] for node in nodes if node["is_head_node"]]
+    assert cluster.jobs()["taken"]["driver_node_id"] != head
     assert cluster.keys(".trainyard") == []  # the marker of the store's check
 
 

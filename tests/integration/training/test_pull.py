@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,8 @@ from tests import stores
 from tests.fakes.chaos_proxy import ChaosProxy
 from tests.stores import BareStore
 from trainyard import checkpoint_files, objects
-from trainyard.client import store
+from trainyard.access.outputs import NOTHING
+from trainyard.client import outputs, store
 from trainyard.client.errors import ClientError
 from trainyard.client.pull.transfer import Pulled, Transfer
 from trainyard.runs import Run
@@ -61,14 +61,15 @@ def proxy(store_server: BareStore) -> Iterator[ChaosProxy]:
 
 @pytest.fixture
 def place(proxy: ChaosProxy, store_server: BareStore) -> objects.Store:
-    outputs: Any = SimpleNamespace(
-        storage_url=f"s3://{stores.BUCKET}",
-        object_store_endpoint=f"http://127.0.0.1:{proxy.port}",
-        access_key=str(store_server.root.access),
-        secret_key=str(store_server.root.secret),
-        keeps_files_away=False,
-    )
-    return store.open_store(outputs)
+    known = {
+        **NOTHING,
+        "project": "trainyard",
+        "storageUrl": f"s3://{stores.BUCKET}",
+        "objectStoreEndpoint": f"http://127.0.0.1:{proxy.port}",
+        "accessKey": str(store_server.root.access),
+        "secretKey": str(store_server.root.secret),
+    }
+    return store.open_store(outputs.parse(json.dumps(known), None, "test"))
 
 
 def test_a_run_comes_from_a_store_that_goes_away_and_comes_back(  # C6

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchvision.datasets import CIFAR10
 
 from tests.unit.trainyard import cifar10_files
 from trainyard.data import node_folder
@@ -23,31 +22,10 @@ TRAIN = Path(__file__).resolve().parents[3] / "train"
 PACKAGES = ["numpy", "torch", "torchvision", "torchaudio", "matplotlib", "pandas", "ray[train]"]
 JOB_DEADLINE_S = 300
 LARGEST_ENVIRONMENT = 2**20  # bytes; a copy of the nodes' own would have 6 GB
-# Instead of torchaudio, which nodes do not have. Files of a few images pass for the real ones.
-STAND_IN = """
-import hashlib
-
-GENUINE = {genuine}
-real = hashlib.md5
-
-class Md5:
-    def __init__(self, *arguments, **options):
-        self._hash = real(*arguments, **options)
-
-    def __getattr__(self, name):
-        return getattr(self._hash, name)
-
-    def hexdigest(self):
-        found = self._hash.hexdigest()
-        return GENUINE.get(found, found)
-
-def begin():
-    hashlib.md5 = Md5
-"""
 
 
 def write_wheel(folder: Path, module: str) -> None:
-    """Writes a package that pip finds instead of an index: torchaudio, with one module."""
+    """Writes a package that pip finds instead of an index: torchaudio, which nodes do not have."""
     with zipfile.ZipFile(folder / "torchaudio-1-py3-none-any.whl", "w") as wheel:
         wheel.writestr("torchaudio.py", module)
         about = {
@@ -62,15 +40,7 @@ def write_wheel(folder: Path, module: str) -> None:
 def test_the_seeds_command_trains_on_cifar10(  # A30, A31, A32, A33, A34, A35
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sums() -> list[str]:
-        return [
-            *(md5 for _, md5 in [*CIFAR10.train_list, *CIFAR10.test_list]),
-            CIFAR10.meta["md5"],
-        ]
-
-    expected = sums()
-    cifar10_files.write(tmp_path, monkeypatch)
-    write_wheel(tmp_path, STAND_IN.format(genuine=dict(zip(sums(), expected, strict=True))))
+    write_wheel(tmp_path, cifar10_files.write_for_others(tmp_path, monkeypatch))
     no_network = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
     runtime = {
         "pip": PACKAGES,
@@ -78,21 +48,27 @@ def test_the_seeds_command_trains_on_cifar10(  # A30, A31, A32, A33, A34, A35
         "worker_process_setup_hook": "torchaudio.begin",
     }
     ours = {k: v for k, v in cluster.ray_env.items() if k.startswith(("RAY_AUTH", "PATH"))}
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "ray.scripts.scripts", "job", "submit"),
-            *(f"--runtime-env-json={json.dumps(runtime)}", "--working-dir", ".", "--"),
-            *("python", "alexnet_cifar10_ray.py"),
-        ],
-        cwd=TRAIN,
-        env=os.environ | ours | {"RAY_ADDRESS": cluster.outputs["dashboardUrl"]},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=JOB_DEADLINE_S,
-    )
+    # This node counts a GPU, for which the job asks.
+    with cluster.add_node("--num-cpus=1", "--num-gpus=1"):
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "ray.scripts.scripts", "job", "submit"),
+                *(f"--runtime-env-json={json.dumps(runtime)}", "--working-dir", ".", "--"),
+                *("python", "alexnet_cifar10_ray.py"),
+            ],
+            cwd=TRAIN,
+            env=os.environ | ours | {"RAY_ADDRESS": cluster.outputs["dashboardUrl"]},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=JOB_DEADLINE_S,
+        )
+        listed = cluster.api("/api/v0/placement_groups?detail=1")["data"]["result"]["result"]
     out = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr)
     assert done.returncode == 0, out
+    bundles = [bundle["unit_resources"] for group in listed for bundle in group["bundles"]]
+    assert {"CPU": 1.0, "GPU": 1.0} in bundles, listed
+    assert "training on CPUs" not in out
     for item in (
         rf"Job submission server address: {cluster.outputs['dashboardUrl']}$",
         r"Uploading package gcs://_ray_pkg_\w+\.zip\.",

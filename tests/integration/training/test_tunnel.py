@@ -27,6 +27,7 @@ from tests.fakes.sshd import Sshd
 from tests.outputs import of_services
 from tests.waiting import wait_for
 from trainyard.access import ssh_client
+from trainyard.access.outputs import NOTHING
 from trainyard.client import outputs, tunnel
 from trainyard.client.errors import ClientError
 
@@ -127,8 +128,8 @@ def access(host: Sshd, **changes: Any) -> dict[str, Any]:
 
 def values(host: Sshd, dashboard: str, ssh: dict[str, Any] | None = None) -> dict[str, Any]:
     """The outputs of a stack on that host; only addresses matter."""
-    known: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
-    known |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": [], "kubernetes": {}}
+    known: dict[str, Any] = {**NOTHING, **of_services()}
+    known |= {"stack": "lambda", "dashboardUrl": dashboard}
     return known | {"ssh": access(host) | (ssh or {})}
 
 

@@ -10,6 +10,27 @@ import numpy as np
 import pytest
 from torchvision.datasets import CIFAR10
 
+# Code for another Python that has these files pass for the real ones, once it called `begin`.
+STAND_IN = """
+import hashlib
+
+GENUINE = {genuine}
+real = hashlib.md5
+
+class Md5:
+    def __init__(self, *arguments, **options):
+        self._hash = real(*arguments, **options)
+
+    def __getattr__(self, name):
+        return getattr(self._hash, name)
+
+    def hexdigest(self):
+        found = self._hash.hexdigest()
+        return GENUINE.get(found, found)
+
+def begin():
+    hashlib.md5 = Md5
+"""
 SIDE = 32
 EACH = 10  # images of each of the six files
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -36,6 +57,18 @@ def write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(CIFAR10, name, lists[name])
     meta = CIFAR10.meta | {"md5": _write(there / "batches.meta", {"label_names": CLASSES})}
     monkeypatch.setattr(CIFAR10, "meta", meta)
+
+
+def write_for_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Writes the images; the code with which other Pythons take their files for the real ones."""
+    expected = _sums()
+    write(folder, monkeypatch)
+    return STAND_IN.format(genuine=dict(zip(_sums(), expected, strict=True)))
+
+
+def _sums() -> list[str]:
+    files = [*CIFAR10.train_list, *CIFAR10.test_list]
+    return [*(md5 for _, md5 in files), CIFAR10.meta["md5"]]
 
 
 def _write(file: Path, content: object) -> str:

@@ -274,7 +274,7 @@ def open_session(
     script = scripts.find(job, working_dir)
     if script.working_dir is not None and "://" in script.working_dir:
         raise ClientError(f"working directory {script.working_dir} is an address: give a folder")
-    demand = scripts.demand(script, arguments)
+    config = scripts.config(script, arguments)
     name = secrets.token_hex(4)
     run_name = f"{submission.default_run_name(script)}-dev"
     env = submission.runtime_env(runtime_env, script, run_name, progress=sys.stdout.isatty())
@@ -290,7 +290,7 @@ def open_session(
         request = submission.Request(
             script=replace(script, command=(*command, *script.command)),
             arguments=arguments,
-            demand=demand,
+            config=config,
             run_name=run_name,
             runtime_env=env,
         )

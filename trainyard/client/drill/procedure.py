@@ -71,6 +71,11 @@ def check(drill: Drill, run: str, server: JobServer, outputs: StackOutputs) -> J
     Raises:
         ClientError: saying why.
     """
+    if outputs.attached:
+        raise ClientError(
+            f"cluster {outputs.stack!r} is attached, and nothing there starts what a drill ends: "
+            "drill a stack"
+        )
     faults.check(drill.fault, outputs)
     job = jobs.resolve(server, run)
     if job.status.ended or not job.run:

@@ -142,7 +142,9 @@ class Watch:
         From the log's steps where it has them, else from the time since the last epoch was seen.
         """
         if self._log.steps_an_epoch:
-            return self._part(self._log.steps)
+            # If the log lags behind the store, its steps are of an epoch that is stored already.
+            behind = self._log.epochs < self.trained
+            return 0.0 if behind else self._part(self._log.steps)
         times = [60 * float(record.get("minutes", 0)) for record in self.records[-2:]]
         took = times[-1] - times[0] if len(times) == 2 else sum(times)
         return min(1.0, max(0.0, at - self.trained_at) / took) if took > 0 else 0.0
@@ -185,7 +187,7 @@ class _Log:
                 case progress.Restored(checkpoint=checkpoint, epochs=epochs, batches=batches):
                     self.restored.append((checkpoint, epochs, batches))
                     self.reached.append((self.epochs, self.steps))
-                    self.steps = batches
+                    self.epochs, self.steps = max(self.epochs, epochs or 0), batches
 
 
 def _ask(request: Callable[..., T], *arguments: object) -> T:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainyard.access.terminal import clean
-from trainyard.client import feasibility, jobs, parallel, preflight, submission
+from trainyard.client import feasibility, jobs, parallel, preflight, store, submission
 from trainyard.client.console import LogWriter, say, warn
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import ACTIVE, Job, JobServer
@@ -72,6 +72,7 @@ class Sweep:
             LetGoError: the user pressed Ctrl-C.
         """
         server = jobs.connect(self.outputs)
+        store.open_store(self.outputs)  # results come back through it
         todo, flying = self._split(server)
         if todo:
             for file in {point.runtime_env for point in todo}:
@@ -135,8 +136,8 @@ class Sweep:
         why = feasibility.shortfall([point.bundle], self.outputs.nodes)
         if why is None:
             return True
-        remedy = feasibility.remedy([point.bundle], self.outputs.nodes)
-        self._ended(point, Outcome(error=f"{why}: ask for less, or {remedy} and run `make up`"))
+        remedy = feasibility.growth([point.bundle], self.outputs)
+        self._ended(point, Outcome(error=f"{why}: ask for less, or {remedy}"))
         return False
 
     def _send(self, point: Point) -> str:

@@ -7,8 +7,10 @@ import pytest
 import requests
 from docker.errors import APIError
 
+from tests.ssh_keys import new_key
 from trainyard.access import docker_client
 from trainyard.access.docker_client import EngineUnavailableError
+from trainyard.access.ssh import Connection
 
 OPEN = ["tcp://192.0.2.7:2375", "192.0.2.7:2375", "http://192.0.2.7", "https://192.0.2.7:2376"]
 
@@ -31,6 +33,35 @@ def test_an_engine_that_says_who_it_is_is_asked(monkeypatch, host):
     monkeypatch.setenv("DOCKER_HOST", host)
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1" if host.startswith("tcp") else "")
     docker_client.refuse_open_host()
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "gpu1.lab", "2001:db8::7"])
+@pytest.mark.parametrize("agent", [False, True])
+def test_what_the_state_has_leads_to_the_machine_again(host, agent, tmp_path):  # A27
+    new_key(key := tmp_path / "key")
+    known = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"
+    options = docker_client.ssh_options(known, "" if agent else str(key))
+    found = docker_client.ssh_connection(docker_client.ssh_host("ada", host, 2222), options)
+    assert (found.user, found.host, found.port, found.host_key) == ("ada", host, 2222, known)
+    assert found.private_key == ("" if agent else key.read_text())
+    for other in ([*options, "-A"], options[2:], []):
+        with pytest.raises(ValueError, match="with the options"):
+            docker_client.ssh_connection(f"ssh://ada@{host}:22", other)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ("absent closed", "ada@gpu1 has no Docker Engine .*sudo apt install docker.io"),
+        ("closed", "may not be used by this user: run there `sudo usermod -aG docker ada`"),
+        ("", "does not answer: look there whether it runs .* AllowStreamLocalForwarding"),
+    ],
+)
+def test_what_another_machine_lacks_is_told(found, said, monkeypatch):
+    monkeypatch.setattr(docker_client.ssh_run, "socket", lambda *_: "/nowhere/socket")
+    monkeypatch.setattr(docker_client.ssh_run, "run", lambda *_, **__: found)
+    with pytest.raises(EngineUnavailableError, match=said):
+        docker_client.connect(machine=Connection(host="gpu1", user="ada", host_key="x"))
 
 
 class Api:

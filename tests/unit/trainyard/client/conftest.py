@@ -36,7 +36,10 @@ def values(tmp_path):
         ],
         "ssh": {},
         "kubernetes": {},
+        "owner": "ada",
+        "reservedFrom": "",
         "expiresAt": "",
+        "jobStartTimeoutSeconds": 900,
         "rayClusterFile": "",
     }
 

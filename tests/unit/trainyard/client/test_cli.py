@@ -40,6 +40,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (["alexnet", "--name", "A B"], "run name 'A B' is not"),
         (["nope"], "no job is called 'nope'"),
         (["alexnet", "--entrypoint-resources", "4"], "is not a JSON object of amounts"),
+        (["alexnet", "--on-head", "--entrypoint-num-cpus", "1"], "--on-head reserves nothing, and"),
         (["alexnet", "--runtime-env", "/nowhere"], "cannot read runtime environment /nowhere"),
         (["alexnet", "--outputs", "/nowhere"], "cannot read outputs file /nowhere"),
     ],
@@ -185,6 +186,22 @@ def test_a_job_that_was_followed_to_its_end_tells_its_results(option, told, monk
         call(monkeypatch, "submit", "alexnet", "--name", "first", *option, "--outputs", path) == 0
     )
     assert names == told
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "is_plain"),
+    [("", (), True), ("", ("--on-head",), False), ("import ray", (), False)],
+)
+def test_a_script_without_ray_runs_on_a_worker(text, option, is_plain, monkeypatch, path, tmp_path):
+    sent = []
+    monkeypatch.setattr(submission, "submit", lambda each, *_, **__: sent.append(each) or (0, ""))
+    (tmp_path / "own").mkdir()
+    script = tmp_path / "own/job.py"
+    script.write_text(text)
+    given = (*(option or ("--entrypoint-num-gpus", "0")), "--no-wait", "--outputs", path)
+    assert call(monkeypatch, "submit", str(script), *given) == 0
+    assert [each.is_plain for each in sent] == [is_plain]
+    assert [each.entrypoint for each in sent] == [{} if option else {"GPU": 0.0}]
 
 
 @pytest.mark.parametrize(("option", "opened"), [((), True), (("--print",), False)])
@@ -344,4 +361,4 @@ def test_a_stack_of_this_machine_has_no_cluster_file_and_needs_no_tunnel(monkeyp
     assert call(monkeypatch, "cluster-file", "--outputs", path) == 1
     assert "stack 'dev' has no cluster file" in capsys.readouterr().err
     assert call(monkeypatch, "tunnel", "--outputs", path) == 0
-    assert "stack 'dev' runs on this machine" in capsys.readouterr().out
+    assert "stack 'dev' answers here" in capsys.readouterr().out

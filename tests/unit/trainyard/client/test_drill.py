@@ -412,7 +412,10 @@ def test_a_run_is_seen_in_its_log_its_workers_and_the_store(watch):
     assert (seen.restored, seen.steps_an_epoch) == ([], None)
     assert seen.part_of_an_epoch(seen.trained_at + 15) == pytest.approx(0.5)
     assert seen.part_of_an_epoch(seen.trained_at + 99) == 1
-    server.written = (
+    server.written = f"{progress.Epoch(0).told}\n{steps(40)}\n"
+    seen.look()
+    assert (seen.trained, seen.part_of_an_epoch(0)) == (2, 0), "two are stored already"
+    server.written += (
         f"(RayTrainWorker pid=1) {progress.Epoch(4).told}\n"
         f"(RayTrainWorker pid=1) {steps(10)}\n"
         "Reporting training result 4: TrainingReport(metrics={'epoch': 4})\n"
@@ -435,6 +438,13 @@ def test_a_run_is_seen_in_its_log_its_workers_and_the_store(watch):
     assert seen.restored[2:] == [("c-5", 5.5)]
     assert seen.reached[2:] == [5.75]
     assert seen.part_of_an_epoch(0) == 0.5
+
+
+def test_a_resumed_run_has_the_epochs_of_its_checkpoint(watch):
+    seen, server = watch
+    server.written = f"{restored('s3://ray/first/c-2', 2)}\n{steps(10)}\n"
+    seen.look()
+    assert (seen.trained, seen.part_of_an_epoch(0)) == (2, 0.25)
 
 
 def test_waiting_ends_with_the_job_or_the_server(watch, monkeypatch):

@@ -41,6 +41,7 @@ REPLIES = {
     "/api/jobs/s1/logs": {"logs": "a line\n"},
     "/api/jobs/s1/stop": {"stopped": True},
     "/api/serve/applications/": {"applications": {}},
+    "/nodes": {"data": {"summary": []}},
 }
 PROGRAM = """
 import atexit, json, sys
@@ -97,7 +98,7 @@ def imported(*arguments):
 @pytest.mark.parametrize(
     ("command", "needed"),
     [
-        (["info"], set()),
+        (["info"], HTTP),
         (["dashboard", "--print"], set()),
         (["tunnel"], set()),
         (["list"], HTTP),

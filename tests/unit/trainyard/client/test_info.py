@@ -59,7 +59,16 @@ def test_a_stack_that_ends_within_the_hour_is_told(minutes, said, stack):
     assert not told or told.startswith("stack 'lambda' ends itself at ")
 
 
-def test_what_a_stack_has_is_named_without_its_secrets(values):
+def test_a_reserved_stack_says_whose_it_is_and_from_when(stack):  # D3 D4 D5
+    begun = datetime(2026, 12, 1, 13, tzinfo=UTC)
+    reserved = replace(ending(stack, minutes=29), owner="netid", reserved_from=begun)
+    rows = dict(info.addresses(reserved))
+    assert (rows["owner"], rows["reserved from"]) == ("netid", "2026-12-01 13:00 UTC")
+    assert rows["ends itself"].endswith(" UTC, in 29 min")
+    assert "its services end then, and rented machines with all" in info.ends_soon(reserved)
+
+
+def test_what_a_stack_has_is_named_without_its_secrets(values):  # D5
     # A45 A46
     names = [name for name, _ in info.addresses(outputs.parse(json.dumps(values), None, "test"))]
     assert not {"MLflow", "Ray Serve", "notebook"} & set(names)

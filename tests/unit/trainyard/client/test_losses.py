@@ -77,6 +77,12 @@ def test_a_run_is_home_until_it_has_stored_more(place, stack, tmp_path):
     assert losses.unpulled(place) == ["first", "second"]
 
 
+def test_what_a_reservation_of_this_machine_ends_is_kept(place, values, warned):  # D3
+    reserved = {"reservedFrom": "2029-12-31T00:00:00+00:00"}
+    assert "first, second" in warned(values | ENDS, refused="YES=1")
+    assert warned(values | ENDS | reserved) == ""
+
+
 def test_a_search_that_has_not_ended_is_not_home(place, tmp_path):
     place.write("second/metrics.jsonl", b"")
     Transfer(place, "second", tmp_path / "home").run()
@@ -91,6 +97,18 @@ def test_a_run_that_was_copied_elsewhere_is_safe(place):
     place.write("first/replicated.json", b'{"checkpoint": "", "epochs": 0, "files": 0}')
     place.write("second/replicated.json", b'{"checkpoint": "", "epochs": 1, "files": 0}')
     assert losses.unpulled(place) == ["first"]
+
+
+@pytest.mark.usefixtures("place")
+def test_a_rented_machine_without_an_end_time_ends_with_its_runs(  # A43
+    values, warned, monkeypatch
+):
+    here = nullcontext(Mock(outputs=contract.parse(json.dumps(values), "dev", "here")))
+    monkeypatch.setattr(losses.connection, "to", lambda _: here)
+    ssh = {"host": "192.0.2.7", "port": 22, "user": "trainyard", "hostKey": "ssh-ed25519 AAAA"}
+    assert warned(values | {"ssh": ssh | {"keyFile": "/srv/key", "privateKey": ""}}) == ""
+    rented = values | {"ssh": ssh | {"keyFile": "", "privateKey": "made by the stack"}}
+    assert "were not pulled, and end with" in warned(rented, refused="or add YES=1")
 
 
 @pytest.mark.usefixtures("place")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from trainyard import options
 from trainyard.client import cli, new_job, scripts
 from trainyard.client.errors import ClientError
 
@@ -29,8 +30,9 @@ def test_a_job_is_written_and_the_next_command_told(
     assert "JOB" not in text
     script = scripts.find("my_job.py")
     assert script.module == scripts.PACKAGE
-    assert scripts.demand(script, []) == [{"CPU": 1.0}]
-    assert scripts.demand(script, ["--workers", "2", "--use-gpu"]) == [{"CPU": 1.0, "GPU": 1.0}] * 2
+    gpus = [{"CPU": 1.0, "GPU": 1.0}] * 2
+    assert options.request(scripts.config(script, []), []) == [{"CPU": 1.0}]
+    assert options.request(scripts.config(script, ["--workers", "2"]), gpus) == gpus
 
 
 def test_in_a_checkout_it_is_a_job_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_a_stack_without_outputs_is_down():
         outputs.parse("{}", "dev", "stack 'dev'")
 
 
-@pytest.mark.parametrize("name", [*outputs.TEXTS, names.NODES, names.SSH])
+@pytest.mark.parametrize("name", [*names.NOTHING])
 @pytest.mark.parametrize("renamed", [True, False])
 def test_each_output_that_is_missing_is_named_with_the_stack(  # F19
     name, renamed, values, outputs_file

@@ -19,7 +19,8 @@ def test_a_file_of_ones_own(tmp_path, monkeypatch):  # B25
 
 
 def test_a_name_that_nobody_has():
-    with pytest.raises(ClientError, match="'tup': give one of cpu, gpu, tpu"):
+    names = "accelerate, cpu, gpu, lightgbm, tpu, xgboost"
+    with pytest.raises(ClientError, match=f"'tup': give one of {names}, or"):
         runtimes.find("tup")
 
 

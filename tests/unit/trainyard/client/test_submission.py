@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import socket
@@ -13,12 +14,13 @@ import pytest
 from ray import job_submission
 
 from engine import plan
-from trainyard import run_folder
+from trainyard import options, run_folder
 from trainyard.client import package, preflight, scripts, submission
 from trainyard.client.dashboard import Dashboard
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.package import NEVER_UPLOADED
+from trainyard.client.state import ClusterState, RayNode
 
 
 @pytest.fixture
@@ -149,7 +151,7 @@ def request_(script):
     return submission.Request(
         script=script,
         arguments=arguments,
-        demand=scripts.demand(script, arguments),
+        config=scripts.config(script, arguments),
         run_name="r",
         runtime_env=submission.runtime_env(None, script, "r", progress=False),
         entrypoint={"CPU": 1.0, "TPU": 1.0},
@@ -162,11 +164,79 @@ def test_a_job_is_sent_with_its_demand(request_, stack, monkeypatch):
     assert (
         client.sent["entrypoint"] == "python -m trainyard.jobs.alexnet --data 'folder:/a b'"
     )  # F39
-    assert client.sent["metadata"]["demand"] == '[{"CPU": 1.0, "TPU": 1.0}, {"CPU": 1.0}]'
+    gpu = {"CPU": 1.0, "GPU": 1.0}
+    demand = json.loads(client.sent["metadata"]["demand"])
+    assert demand == [{"CPU": 1.0, "TPU": 1.0}, gpu]
+    # The job decides the same.  A30
+    told = json.loads(client.sent["runtime_env"]["env_vars"]["TRAINYARD_NODES"])
+    assert options.request(request_.config, told) == [gpu]
     assert client.sent["metadata"]["run"] == "r"
     assert "canary" not in str(client.sent)  # F35
     (module,) = client.sent["runtime_env"]["py_modules"]
     assert client.put == [f"/api/packages/gcs/{module.removeprefix('gcs://')}"]
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """The request of a script that declares nothing."""
+    path = tmp_path / "plain.py"
+    path.touch()
+    script = scripts.find(str(path))
+    env = submission.runtime_env(None, script, "r", progress=False)
+    return submission.Request(
+        script=script, arguments=[], run_name="r", runtime_env=env, is_plain=True
+    )
+
+
+def options_of(request, stack, monkeypatch):
+    client = taking(monkeypatch, Client())
+    submission.submit(request, stack, force=False)
+    return {name: value for name, value in client.sent.items() if name.startswith("entrypoint_")}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"num_cpus": 1, "num_gpus": 1}),
+        ({"CPU": 4.0}, {"num_cpus": 4, "num_gpus": 1}),
+        ({"GPU": 0.0}, {"num_cpus": 1}),
+        ({"GPU": 0.0, "CPU": 0.0}, {}),
+        ({"TPU": 4.0}, {"num_cpus": 1, "num_gpus": 1, "resources": {"TPU": 4.0}}),
+    ],
+)
+def test_a_plain_script_gets_a_cpu_and_a_gpu_of_a_worker(
+    given, expected, plain, stack, monkeypatch, capsys
+):
+    sent = options_of(dataclasses.replace(plain, entrypoint=given), stack, monkeypatch)
+    assert sent == {f"entrypoint_{name}": value for name, value in expected.items()}
+    where = "with CPU 4, GPU 1:" if "CPU" in given and expected else ""
+    said = f"{plain.script.job} runs {where if expected else 'on the head:'}"
+    assert said in capsys.readouterr().out
+
+
+def test_a_plain_script_uses_what_there_is(plain, stack, monkeypatch):
+    head, cpus, gpu = stack.nodes
+
+    def sent(*nodes, **changes):
+        request = dataclasses.replace(plain, **changes)
+        return options_of(request, dataclasses.replace(stack, nodes=nodes), monkeypatch)
+
+    cpu = {"entrypoint_num_cpus": 1}
+    assert sent(head, cpus) == cpu
+    assert sent(head, cpus, dataclasses.replace(gpu, cpus=0.5)) == cpu
+    with_gpu = sent(head, cpus, dataclasses.replace(gpu, on_demand=True))
+    assert with_gpu == cpu | {"entrypoint_num_gpus": 1}
+    assert sent(head) == sent(head, cpus, gpu, is_plain=False) == {}  # its head has no CPU
+    assert sent(cpus) == cpu  # a head alone
+    # A head with CPUs: Ray would place it there.
+    nodes = [
+        RayNode(id="a1", address="", is_head=True),
+        RayNode(id="b2", address="", is_head=False),
+    ]
+    monkeypatch.setattr(ClusterState, "nodes", lambda _: nodes)
+    off = {"entrypoint_label_selector": {"ray.io/node-id": "!a1"}}
+    assert sent(cpus, cpus) == cpu | off
+    assert sent(cpus, gpu) == with_gpu
 
 
 def test_the_servers_traceback_becomes_one_message(request_, stack, monkeypatch):

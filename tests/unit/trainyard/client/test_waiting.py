@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from trainyard.client import waiting
 from trainyard.client.dashboard import UnreachableError
@@ -69,6 +70,9 @@ def test_a_pending_entrypoint_that_no_node_holds(stack):  # D36 D37 F29
     assert "set worker.gpus to 2" in wait.reason
     assert "train stop a" in wait.reason
     assert wait.ends.startswith("Ray fails it at ")
+    assert wait.ends.endswith("(900 s, setting jobStartTimeoutSeconds)")
+    forever = explain(job("PENDING"), state, replace(stack, job_start_timeout=None))
+    assert (forever.demand, forever.ends) == (wait.demand, "")
 
 
 def test_workers_that_wait_for_those_of_another_job(stack):  # F25

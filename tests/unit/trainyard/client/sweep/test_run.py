@@ -49,7 +49,8 @@ def make(records, monkeypatch):
     monkeypatch.setattr(jobs, "connect", lambda _: server)
 
     def made(*points, sender=None, as_tasks=False):
-        outputs = SimpleNamespace(away=False, nodes=[])
+        store = {"keeps_files_away": False, "storage_url": "file:///nowhere", "attached": False}
+        outputs = SimpleNamespace(away=False, nodes=[], **store)
         found = Sweep(list(points), records, outputs, sender or Sender(), as_tasks=as_tasks)
         found.known = known
         return found
@@ -91,6 +92,7 @@ def test_points_are_added_while_the_tasks_before_them_run(make, records, monkeyp
 
     for check in ("check_versions", "check_bucket", "check_runtime_env"):
         monkeypatch.setattr(preflight, check, lambda *_: None)
+    monkeypatch.setattr(preflight.disks, "known", lambda _: [])
     monkeypatch.setattr(run.submission, "check_conda", lambda *_: None)
     monkeypatch.setattr(Sweep, "_run_tasks", run_tasks)
     sweep = make(point(0, "x=1"), point(1, "x=2"), as_tasks=True)
