@@ -21,7 +21,7 @@ from engine.project import Project
 from engine.providers import WORK, DynamicProvider, Provider
 from engine.recorded import Recorded
 from engine.state import PROPERTY_FIELDS, Entry, now
-from engine.values import Properties
+from engine.values import Properties, reveal
 
 DYNAMIC_PACKAGE = "pulumi-python"
 PARALLEL = 16  # steps at a time
@@ -56,7 +56,7 @@ class Context:
     failures: list[str] = field(default_factory=list)
     unsettled: set[str] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
-    _providers: dict[str, Provider] = field(default_factory=dict)
+    _providers: dict[tuple[str, str], Provider] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -113,18 +113,24 @@ class Context:
             if isinstance(provider, (DynamicProvider, CommandProvider)):
                 provider.cancel()
 
-    def provider(self, type_: str) -> Provider:
+    def provider(self, type_: str, reference: str) -> Provider:
         """The provider of a resource type.
+
+        Args:
+            type_: the resource's type.
+            reference: `urn::id` of its provider, as the state has it.
 
         Raises:
             UnsupportedError: the engine has none.
         """
         package = type_.partition(":")[0]
         key = package if package == DYNAMIC_PACKAGE else type_
+        # The one that the program declares, if any: of another machine's Engine.
+        declared = reference.rpartition("::")[0] if package == "docker" else ""
         with self._lock:
-            if key not in self._providers:
-                self._providers[key] = self._make_provider(package, type_)
-            return self._providers[key]
+            if (key, declared) not in self._providers:
+                self._providers[key, declared] = self._make_provider(package, type_, declared)
+            return self._providers[key, declared]
 
     def provider_reference(self, type_: str, version: str) -> str:
         """`urn::id` of a package's default provider, which is an entry of the state too.
@@ -151,13 +157,23 @@ class Context:
                 self.journal.record(entry, old, changed=False)
         return f"{urn}::{entry['id']}"
 
-    def _make_provider(self, package: str, type_: str) -> Provider:
+    def _settings(self, urn: str) -> Properties:
+        """The settings of a provider, in the clear."""
+        entry = self.journal.new(urn) or self.journal.old(urn) or {}
+        found: Properties = reveal(entry.get("inputs", {}))
+        return found
+
+    def _make_provider(self, package: str, type_: str, declared: str) -> Provider:
         if package == DYNAMIC_PACKAGE:
             return DynamicProvider(self.project.name, self.config, self.recorded)
         if package == "docker":
             if settings := [key for key in self.config if key.startswith(f"{package}:")]:
                 raise UnsupportedError(f"the setting {settings[0]}")
-            return DockerProvider(type_, lambda level, text: self.display.message(level, text, ""))
+            return DockerProvider(
+                type_,
+                lambda level, text: self.display.message(level, text, ""),
+                lambda: self._settings(declared),
+            )
         if package == "command":
             return CommandProvider(
                 type_, lambda level, text: self.display.message(level, text, WORK.get().urn)

@@ -69,7 +69,7 @@ def _delete_one(context: Context, entry: Entry, going: set[str], keep_place: boo
             _forget(context, entry, keep_place, changed=False)
             return
         with context.journal.step("deleting", entry), working(entry, "delete"):
-            provider = context.provider(entry["type"])
+            provider = context.provider(entry["type"], entry["provider"])
             provider.delete(entry["id"], reveal(entry.get("outputs", {})))
             _forget(context, entry, keep_place)
 

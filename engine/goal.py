@@ -14,6 +14,7 @@ from engine.structs import from_struct
 from engine.values import Properties
 
 PROVIDER_TYPE = "pulumi:providers:"
+DOCKER_PROVIDER = f"{PROVIDER_TYPE}docker"
 
 PROTECTED = "it is protected in the state; to end that: pulumi state unprotect"
 # Recorded by the CLI, not set by the program: for example, when a person protects a resource.
@@ -30,8 +31,7 @@ REFUSED = {
     "envVarMappings": "the option env_var_mappings",
     "state_migrations": "state migrations",
     "hooks": "the option hooks",
-    "provider": "explicit providers",
-    "providers": "explicit providers",
+    "providers": "explicit providers of components",
     "pluginDownloadURL": "the option plugin_download_url",
     "aliases": "the option aliases",
     "aliasURNs": "the option aliases",
@@ -45,6 +45,7 @@ class Goal:
 
     Attributes:
         version: of the package's plugin, as its SDK asks for it.
+        provider: `urn::id` of the one that the program declared for it, "" for the default one.
         inputs: as the program gives them.
         delete_before_replace: as Pulumi's option, None where it is not given.
         fields: recorded in the state, except inputs and provider.
@@ -53,6 +54,7 @@ class Goal:
     urn: str
     type: str
     version: str
+    provider: str
     custom: bool
     inputs: Properties
     delete_before_replace: bool | None
@@ -84,8 +86,8 @@ def goal_of(request: resource_pb2.RegisterResourceRequest, *, project: str, stac
     for path in (*request.ignoreChanges, *map(whole, request.replaceOnChanges)):
         if not path.isidentifier():
             raise UnsupportedError(f"{path!r}, which is not a whole property (of {request.name})")
-    if request.type.startswith(PROVIDER_TYPE):
-        raise UnsupportedError(f"explicit providers ({request.name})")
+    if request.type.startswith(PROVIDER_TYPE) and request.type != DOCKER_PROVIDER:
+        raise UnsupportedError(f"explicit providers of this package ({request.name})")
     inputs = {key: v for key, v in from_struct(request.object).items() if v is not None}
     fields: Entry = {
         "parent": request.parent,
@@ -111,6 +113,7 @@ def goal_of(request: resource_pb2.RegisterResourceRequest, *, project: str, stac
         urn=urn_of(project, stack, request.parent, request.type, request.name),
         type=request.type,
         version=request.version,
+        provider=request.provider,
         custom=request.custom,
         inputs=inputs,
         delete_before_replace=first,

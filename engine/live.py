@@ -60,7 +60,8 @@ class LiveResource:
 
 def compare(context: Context, entry: Entry) -> LiveResource | None:
     """Read an entry's resource from its provider; None when it is gone."""
-    live = context.provider(entry["type"]).read(entry["id"], reveal(entry.get("outputs", {})))
+    provider = context.provider(entry["type"], entry["provider"])
+    live = provider.read(entry["id"], reveal(entry.get("outputs", {})))
     if live is None:
         return None
     old_inputs, old_outputs = entry.get("inputs", {}), entry.get("outputs", {})
@@ -89,7 +90,8 @@ def _refresh_one(context: Context, entry: Entry) -> None:
 
 
 def _recover_create(context: Context, entry: Entry) -> None:
-    live = context.provider(entry["type"]).find(reveal(entry.get("inputs", {})))
+    provider = context.provider(entry["type"], entry["provider"])
+    live = provider.find(reveal(entry.get("inputs", {})))
     held = context.journal.old(entry["urn"])
     if live is None:
         context.unsettled.add(entry["urn"])

@@ -5,11 +5,21 @@ The order is Pulumi's: check, diff, then same, create, update or replace.
 
 from __future__ import annotations
 
+import uuid
+
 from engine.command.schema import hidden, secret_outputs
 from engine.context import Context
 from engine.deletion import delete
+from engine.docker import machine
 from engine.errors import EngineError
-from engine.goal import PROTECTED, Goal, changed_keys, keep_ignored, whole
+from engine.goal import (
+    DOCKER_PROVIDER,
+    PROTECTED,
+    Goal,
+    changed_keys,
+    keep_ignored,
+    whole,
+)
 from engine.providers import Diff, Live, Provider, working
 from engine.state import Entry, now
 from engine.values import (
@@ -39,11 +49,14 @@ def reconcile(context: Context, goal: Goal) -> tuple[Entry, Properties]:
     old = context.journal.old(goal.urn)
     if not goal.custom:
         return _component(context, goal, old)
+    if goal.type == DOCKER_PROVIDER:
+        return _declared_provider(context, goal, old)
     context.recorded.registered(goal.inputs)
-    provider = context.provider(goal.type)
+    reference = goal.provider or context.provider_reference(goal.type, goal.version)
+    provider = context.provider(goal.type, reference)
     inputs = _checked(context, provider, goal, old)
     context.registered(goal.urn, goal.type, inputs)
-    entry = goal.entry(inputs, context.provider_reference(goal.type, goal.version), old)
+    entry = goal.entry(inputs, reference, old)
     if old is None or old.get("pendingReplacement"):
         return _create(context, provider, goal, entry, old)
     diff = _diff(provider, goal, old, inputs)
@@ -77,6 +90,25 @@ def _component(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, 
         entry["outputs"] = old.get("outputs", {})
         if operation == "same":
             entry["modified"] = old.get("modified", entry["modified"])
+    context.display.done(operation, goal.urn)
+    context.journal.record(entry, old, changed=operation != "same")
+    return entry, goal.inputs
+
+
+def _declared_provider(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, Properties]:
+    """Record a provider that the program declares; it is used once a resource needs it."""
+    if fault := machine.fault(reveal(goal.inputs)):
+        raise EngineError(fault)
+    context.registered(goal.urn, goal.type, goal.inputs)
+    inputs = goal.inputs | {"version": goal.version, "__internal": {}}  # as the CLI records it
+    entry = goal.entry(inputs, "", old) | {"id": old["id"] if old else str(uuid.uuid4())}
+    operation = "create"
+    if old is not None:
+        same = all(old["inputs"].get(key) == value for key, value in goal.inputs.items())
+        operation = "same" if same else "update"
+        if same:
+            entry |= {key: old[key] for key in ("inputs", "modified") if key in old}
+    entry["outputs"] = {k: v for k, v in entry["inputs"].items() if k != "__internal"}
     context.display.done(operation, goal.urn)
     context.journal.record(entry, old, changed=operation != "same")
     return entry, goal.inputs
@@ -188,7 +220,7 @@ def _replaced_with(context: Context, root: Entry) -> list[Entry]:
         if not depending or not entry.get("custom") or entry.get("delete"):
             continue
         unknown = reveal(entry["inputs"]) | dict.fromkeys(depending, UNKNOWN)
-        provider = context.provider(entry["type"])
+        provider = context.provider(entry["type"], entry["provider"])
         if provider.diff(entry["id"], reveal(entry["outputs"]), unknown).replaces:
             urns.add(entry["urn"])
             found.append(entry)

@@ -14,19 +14,21 @@ from engine.errors import EngineError
 from engine.providers import Say
 from engine.values import Properties
 from trainyard.access import docker_client
+from trainyard.access.ssh import Connection
 
 T = TypeVar("T")
 
 
 @functools.cache
-def connect() -> Any:
-    """A client of the Docker Engine that DOCKER_HOST names, else of this machine's.
+def connect(machine: Connection | None) -> Any:
+    """A client of another machine's Docker Engine, or of that of DOCKER_HOST, else of this one's.
 
     Raises:
         EngineError: it is absent, too old, or closed to this user.
+        SshError: the machine cannot be reached.
     """
     try:
-        return docker_client.connect().api
+        return docker_client.connect(machine=machine).api
     except docker_client.EngineUnavailableError as error:
         raise EngineError(str(error)) from None
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from engine.docker import schema
+from engine.docker import machine, schema
 from engine.docker.schema import PREFIX, TABLES, canonical, differing, fill, without_notes
 from engine.errors import UnsupportedError
 from engine.providers import Actions, Diff, Live, Say
@@ -24,17 +24,18 @@ _importing = threading.Lock()
 
 
 class DockerProvider:
-    """Resources of one type; `say` shows a message.
+    """Resources of one type; `say` shows a message, `settings` are those of the provider.
 
     Raises:
         UnsupportedError: the engine does not know the type.
     """
 
-    def __init__(self, type_: str, say: Say) -> None:
+    def __init__(self, type_: str, say: Say, settings: Callable[[], Properties] = dict) -> None:
         if type_ not in TABLES:
             raise UnsupportedError(f"resources of the type {type_}")
         self._type = type_
         self._say = say
+        self._settings = settings
         self._table = TABLES[type_]
         self._found: Actions | None = None
 
@@ -96,11 +97,11 @@ class DockerProvider:
         # One thread at a time: others would meet the SDK half imported.
         with _importing:
             if self._found is None:
-                self._found = _actions_of(self._type, self._say)
+                self._found = _actions_of(self._type, self._say, self._settings())
             return self._found
 
 
-def _actions_of(type_: str, say: Say) -> Actions:
+def _actions_of(type_: str, say: Say, settings: Properties) -> Actions:
     """The actions for a type.
 
     Raises:
@@ -116,4 +117,4 @@ def _actions_of(type_: str, say: Say) -> Actions:
         f"{PREFIX}remoteImage:RemoteImage": Image,
         f"{PREFIX}container:Container": Container,
     }
-    return kinds[type_](connect(), say)
+    return kinds[type_](connect(machine.of(settings)), say)

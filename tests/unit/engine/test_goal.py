@@ -30,6 +30,7 @@ def test_a_timeout_that_is_none_is_named():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
+        ({"providers": {"docker": "urn:x::1"}}, "explicit providers of components"),
         ({"importId": "x"}, r"the option import_ \(of data\)"),
         ({"protect": True}, "the option protect"),
         ({"aliasURNs": ["urn:x"]}, "the option aliases"),
@@ -48,3 +49,12 @@ def test_what_the_cli_records_and_the_program_does_not_say_is_kept():
     entry = _goal().entry({}, "", {**kept, "pendingReplacement": True, "initErrors": ["x"]})
     assert kept.items() <= entry.items()
     assert not {"pendingReplacement", "initErrors"} & entry.keys()
+
+
+def test_only_docker_has_providers_that_a_program_declares():  # A27
+    assert _goal(provider="urn:engine::1").provider == "urn:engine::1"
+    request = resource_pb2.RegisterResourceRequest(type="pulumi:providers:docker", name="engine")
+    assert goal_of(request, project="p", stack="dev").type == request.type
+    request.type = "pulumi:providers:command"
+    with pytest.raises(UnsupportedError, match=r"providers of this package \(engine\)"):
+        goal_of(request, project="p", stack="dev")

@@ -312,10 +312,10 @@ def test_what_a_killed_run_had_asked_for_may_come_after_the_look():  # F12
     provider = SimpleNamespace(create=refuse, find=lambda _inputs: next(there))
     context = SimpleNamespace(
         unsettled=set(),
-        provider=lambda _type: provider,
+        provider=lambda _type, _reference: provider,
         journal=SimpleNamespace(old=lambda _urns: None),
     )
-    entry = {"urn": "urn:network", "type": "t", "inputs": {}}
+    entry = {"urn": "urn:network", "type": "t", "inputs": {}, "provider": ""}
     live._recover_create(context, entry)
     assert steps._made(context, provider, entry) is late
     with pytest.raises(EngineError, match="already exists"):  # somebody else's

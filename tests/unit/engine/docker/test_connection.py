@@ -35,7 +35,7 @@ def test_an_engine_that_cannot_be_reached_is_one_message(monkeypatch, fault, wor
     monkeypatch.setattr(docker, "from_env", refuse)
     monkeypatch.setenv("DOCKER_HOST", "unix:///there.sock")
     with pytest.raises(EngineError, match=rf"unix:///there.sock.*{words}") as raised:
-        connect()
+        connect(None)
     assert "runtime" not in str(raised.value)  # a setting of one program's
 
 
