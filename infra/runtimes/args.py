@@ -16,6 +16,7 @@ class RuntimeArgs:
         keep_data: whether results outlive the stack.
         start_timeout: seconds that a service may take until it answers.
         drain: seconds that its users may take to leave before it restarts.
+        end: when all services end, in ISO 8601; "" for never.
     """
 
     ports: Sequence[Port]
@@ -23,3 +24,4 @@ class RuntimeArgs:
     keep_data: bool
     start_timeout: int
     drain: int
+    end: str = ""

@@ -21,9 +21,13 @@ from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine
 from infra.provided import say
 from infra.runtimes import ports as port_check
+from trainyard.access.ssh import Connection
+from trainyard.access.ssh_run import run
 
 POLL_SECONDS = 0.2
 LOG_LINES = 20
+LOOK_SECONDS = 30
+LISTENING = "0A"  # state of a socket, as the kernel lists it
 CHECK_SECONDS = 10  # the checks themselves give up after 3
 END_SECONDS = 60  # from the end of a log to the end of its container
 BOUND_TRIES = 5
@@ -31,6 +35,7 @@ STARTS_LIMIT = 3  # a program that ended this often before it was up will not co
 QUIET_SECONDS = 3600  # longest silence of a pull, or of a program that runs once
 STACK_LABEL = "trainyard.stack"
 PROJECT_LABEL = "trainyard.project"
+OWNER_LABEL = "trainyard.owner"
 CONFIG_SET = "python -m engine config set"
 
 
@@ -51,7 +56,7 @@ class NodeProvider(Provider):
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Check names and ports, and get the images."""
         _check(props, {})
-        engine = docker_engine.info()
+        engine = docker_engine.info(docker_engine.machine_of(props))
         if docker_engine.lets_neighbours_in(engine["ServerVersion"]):
             say(
                 f"note: Docker Engine {engine['ServerVersion']} is older than 28: machines that "
@@ -60,15 +65,31 @@ class NodeProvider(Provider):
             )
         return dynamic.CreateResult(engine["ID"], props)
 
-    def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+    def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
+        """Refuse other names: the volumes would be others too, and empty."""
+        faults = []
+        before, after = olds.get("identity"), news["identity"]
+        if before and before != after:
+            text = (
+                f"this stack's network and volumes are named {before}, and the settings "
+                f"(containerPrefix, owner) now name them {after}. Nothing was changed. Set them "
+                f"back; or end the stack (make down), and bring it up again: it starts empty, and "
+                f"volumes that are kept stay under the name {before}"
+            )
+            faults.append(dynamic.CheckFailure("identity", text))
+        return dynamic.CheckResult(news, faults)
+
+    def update(self, id_: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Check what is new, and get new images."""
+        if olds.get("host") != news.get("host"):
+            _refuse_another(id_, olds, news)
         _check(news, olds)
         return dynamic.UpdateResult(news)
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Say which volumes are kept."""
         with explained("which volumes stay", NodeError):
-            there = docker_engine.client().volumes.list()
+            there = docker_engine.of(props).volumes.list()
         kept = [
             volume.name
             for volume in there
@@ -77,7 +98,7 @@ class NodeProvider(Provider):
         ]
         if names := " ".join(sorted(kept)):
             say(
-                f"kept: volumes {names} (setting keepData; docker volume rm {names} "
+                f"kept{_at(props)}: volumes {names} (setting keepData; docker volume rm {names} "
                 "when you no longer need them)"
             )
 
@@ -107,7 +128,8 @@ class Node(Resource, module="docker", name="Node"):
     From stack (its name), identity (of its network, and what its volumes' names begin with), names
     of all containers, ports (numbers by setting), address (that they are opened on besides
     loopback, or ""), images (references by setting), volumes (other names that stay), store (name
-    of the object store) and keep (whether results stay).
+    of the object store) and keep (whether results stay). This and the other two also from host,
+    the machine of the Engine as Connection.of takes it, unless it is this machine's.
     """
 
     _kind = NodeProvider
@@ -137,7 +159,7 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
         NodeError: something is taken, or an image is not available.
     """
     with explained("what the stack needs of Docker", NodeError):
-        client = docker_engine.client()
+        client = docker_engine.of(news)
         faults = [
             *_other_store(news, olds),
             *_taken_names(client, news, olds),
@@ -146,9 +168,26 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
         ]
         # Not before: a pull takes minutes.
         if not faults:
-            faults = _missing_images(docker_engine.client(QUIET_SECONDS), news, olds)
+            patient = docker_engine.of(news, QUIET_SECONDS)
+            faults = _missing_images(patient, news, olds)
     if faults:
-        raise NodeError("\n".join(faults))
+        at = f"{_at(news).strip()}: " if "host" in news else ""
+        raise NodeError("\n".join(f"{at}{fault}" for fault in faults))
+
+
+def _at(props: dict[str, Any]) -> str:
+    """Return where the Engine is, for messages; "" for this machine."""
+    return f" on {Connection.of(props['host']).name}" if "host" in props else ""
+
+
+def _refuse_another(engine: str, olds: dict[str, Any], news: dict[str, Any]) -> None:
+    """Raise unless the Engine has the same ID, at whatever address: containers do not move."""
+    if docker_engine.info(docker_engine.machine_of(news))["ID"] != engine:
+        raise NodeError(
+            f"this stack's containers are{_at(olds) or ' on this machine'}, and the settings now "
+            f"name the Docker Engine{_at(news) or ' of this machine'}. Nothing was changed. Set "
+            "them back; or end the stack first (destroy), and bring it up again there"
+        )
 
 
 def _other_store(news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
@@ -179,10 +218,12 @@ def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
             for network in client.api.networks(names=[news["identity"]])
             if network["Name"] == news["identity"]
         ]
+    stack, others = news["stack"], ""
+    if not olds:  # a stack that is up keeps its prefix
+        others = f", or set another prefix: `{CONFIG_SET} containerPrefix {stack}- -s {stack}`"
     return [
         f"a {kind} {name} is there already ({_owner(labels)}). Remove it (docker {command} "
-        f"{name}), or set another prefix: "
-        f"`{CONFIG_SET} containerPrefix {news['stack']}- -s {news['stack']}`"
+        f"{name}){others}"
         for kind, name, labels, command in taken
     ]
 
@@ -212,11 +253,27 @@ def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
                     f"another port: `{CONFIG_SET} {setting} PORT -s {news['stack']}`"
                 )
     rest = {s: [n for n in numbers if n not in publishers] for s, numbers in wanted.items()}
+    if "host" in news:
+        held = _listened(Connection.of(news["host"]))
+        return faults + [
+            f"port {number} ({setting}) is held by another program. Stop it, or set another port: "
+            f"`{CONFIG_SET} {setting} PORT -s {news['stack']}`"
+            for setting, numbers in rest.items()
+            for number in numbers
+            if number in held
+        ]
     try:
         port_check.refuse_held(rest)
     except port_check.PortsInUseError as error:
         faults.append(str(error))
     return faults
+
+
+def _listened(machine: Connection) -> set[int]:
+    """Return the TCP ports that programs of another machine listen on."""
+    lines = run(machine, "cat /proc/net/tcp*", seconds=LOOK_SECONDS).splitlines()
+    sockets = [line.split() for line in lines]
+    return {int(each[1].rpartition(":")[2], 16) for each in sockets if each[3] == LISTENING}
 
 
 def _foreign_address(news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
@@ -270,7 +327,7 @@ def _await(props: dict[str, Any]) -> None:
     name = props["alias"]
     try:
         with explained(name, NotReadyError):
-            client = docker_engine.client()
+            client = docker_engine.of(props)
             if props["once"]:
                 container = client.containers.get(props["container"])
                 _bound(client, container, props)
@@ -441,7 +498,8 @@ def _runs(props: dict[str, Any]) -> bool:
 
     try:
         with explained(props["alias"], NotReadyError):
-            container = docker_engine.client().containers.get(props["container"])
+            client = docker_engine.of(props)
+            container = client.containers.get(props["container"])
     except NotFound:
         return False
     state = container.attrs["State"]

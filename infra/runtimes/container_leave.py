@@ -62,7 +62,7 @@ class Leave(Resource, module="docker", name="Leave"):
 def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:
     service = props["service"]
     with explained(service, LeaveError):
-        client = docker_engine.client(seconds + ANSWER_SECONDS)
+        client = docker_engine.of(props, seconds + ANSWER_SECONDS)
         container = _find(client, props["container"])
         users = json.loads(_run(container, props, "users") or "[]") if container else []
         if not users:

@@ -1,5 +1,7 @@
 """The docker runtime: services as containers of one private network on a Docker Engine.
 
+The Engine is that of this machine, or of one reached by SSH.
+
 Nothing that a container gets opens the machine to it: no privileges, no socket of the Engine, no
 host network. Secrets reach it as files, so that `docker inspect` shows none.
 """
@@ -7,18 +9,27 @@ host network. Secrets reach it as files, so that `docker inspect` shows none.
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
 
 import pulumi
 import pulumi_docker as docker
 
+from cluster import notebook, ray_head, ray_leave
+from cluster.inputs import lift
 from cluster.service import HealthCheck, Port, Probe, Service, Volume
 from infra import container_limits, images
 from infra.hosts import docker_engine, local
 from infra.hosts.accelerators import ContainerAccess
+from infra.hosts.machine import Machine
 from infra.runtimes.args import RuntimeArgs
-from infra.runtimes.container import PROJECT_LABEL, STACK_LABEL, Node, Ready
+from infra.runtimes.container import OWNER_LABEL, PROJECT_LABEL, STACK_LABEL, Node, Ready
+from infra.runtimes.container_deadline import Deadline
 from infra.runtimes.container_leave import Leave
 from infra.runtimes.docker_images import Images
+from infra.runtimes.mark import StackMark
+from infra.runtimes.process import Daemon
+from trainyard.access import docker_client
 
 LOOPBACK = "127.0.0.1"
 FILES = "/etc/trainyard"
@@ -55,6 +66,11 @@ class DockerRuntimeArgs(RuntimeArgs):
         publish_address: address of this machine that public ports are opened on, "" for none.
         limits: bounds of containers that are set, by service and field.
         bounds: which bounds the Engine keeps.
+        owner: whose the stack is, for a label.
+        timer_folder: folder of the timer that ends a reservation on this machine.
+        gcs_port: port of Ray's control service, which drains the workers before.
+        machine: that of the Engine; None for this one.
+        key_file: private key here that opens it, "" for the SSH agent.
     """
 
     prefix: str
@@ -67,6 +83,11 @@ class DockerRuntimeArgs(RuntimeArgs):
     publish_address: str
     limits: Mapping[str, container_limits.Bounds]
     bounds: docker_engine.Bounds
+    owner: str
+    timer_folder: str
+    gcs_port: int
+    machine: Machine | None = None
+    key_file: str = ""
 
 
 class DockerRuntime(pulumi.ComponentResource):
@@ -74,10 +95,11 @@ class DockerRuntime(pulumi.ComponentResource):
 
     Attributes:
         network: name of the network.
+        via: the machine of the Engine; None for this one.
     """
 
     network: pulumi.Output[str]
-    via = None
+    via: Mapping[str, pulumi.Input[Any]] | None
 
     def __init__(
         self, name: str, args: DockerRuntimeArgs, opts: pulumi.ResourceOptions | None = None
@@ -90,6 +112,8 @@ class DockerRuntime(pulumi.ComponentResource):
         self._volumes: dict[str, docker.Volume] = {}
         self._filled: dict[str, Ready] = {}
         self._leaves: list[Leave] = []
+        self.via = dict(args.machine.connection) if args.machine else None
+        self._host = {"host": self.via} if self.via else {}
         ports: dict[str, list[int]] = {}
         for port in (each for each in args.ports if each.published):
             ports.setdefault(port.setting, []).append(port.number)
@@ -105,10 +129,14 @@ class DockerRuntime(pulumi.ComponentResource):
                 "volumes": list(args.volume_names.values()) if args.keep_data else [],
                 "store": args.store,
                 "keep": args.keep_data,
+                **self._host,
             },
-            pulumi.ResourceOptions(parent=self),
+            self._opts(pulumi.ResourceOptions(parent=self)),
         )
-        after_node = pulumi.ResourceOptions(parent=self, depends_on=[self._node])
+        self._engine = None
+        if args.machine:
+            self._engine = _engine(f"{name}-engine", args.machine, args.key_file, self._node)
+        after_node = self._docker_opts(pulumi.ResourceOptions(parent=self, depends_on=[self._node]))
         self._images = Images(args.images, args.build_args, after_node)
         network = docker.Network(
             f"{name}-network",
@@ -121,7 +149,59 @@ class DockerRuntime(pulumi.ComponentResource):
             opts=after_node,
         )
         self.network = network.name
+        # A rented machine ends by itself.
+        if args.end and not (args.machine and args.machine.part_of):
+            self._end_at(args.end, network)
         self.register_outputs({"network": self.network})
+
+    def _end_at(self, end: str, network: docker.Network) -> None:
+        """Declare the timer of a reservation, a program of the Engine's machine."""
+        args = self._args
+        leave = {
+            "container": args.prefix + ray_head.SERVICE,
+            "script": self.file(ray_head.SERVICE, ray_leave.FILE),
+            "arguments": [self.address(ray_head.SERVICE, args.gcs_port), ray_leave.EVERY],
+        }
+        notebook_of = {
+            "container": args.prefix + notebook.SERVICE,
+            "folder": self.volume(notebook.SERVICE, notebook.WORKSPACE),
+        }
+        told = {
+            "drainSeconds": args.drain,
+            "network": network.name,
+            "leave": leave,
+            "notebook": notebook_of if notebook.SERVICE in args.services else None,
+        }
+        opts = pulumi.ResourceOptions(parent=self, depends_on=[network])
+        if args.machine:
+            # Named like the network: the base folder does not tell apart two stacks that only
+            # their prefixes do.
+            folder = f"{PurePosixPath(args.machine.base).parent}/{self._identity}"
+            props = {**told, "at": end, "folder": folder, **self._host}
+            Deadline(f"{self._name}-deadline", props, self._opts(opts))
+            return
+        # Like processes have it.
+        Daemon(
+            f"{self._name}-supervisor",
+            {
+                "folder": args.timer_folder,
+                "identifier": self._identity,
+                "ports": {},
+                "mark": StackMark("mark").props,
+                "reservation": {**told, "end": end},
+            },
+            opts,
+        )
+
+    def _opts(self, opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
+        """Return the options of a resource on the Engine."""
+        machine = self._args.machine
+        return pulumi.ResourceOptions.merge(opts, machine.options(opts.parent)) if machine else opts
+
+    def _docker_opts(self, opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
+        """Return the options of a resource of pulumi-docker."""
+        provider = pulumi.ResourceOptions(provider=self._engine)
+        return pulumi.ResourceOptions.merge(self._opts(opts), provider)
 
     def listen_address(self, service: str) -> str:  # noqa: ARG002 (each container has its own)
         """Return the address that a service listens on for its clients."""
@@ -194,7 +274,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 log_opts=LOG_OPTIONS,
                 labels=[
                     docker.ContainerLabelArgs(label=label, value=value)
-                    for label, value in self._labels.items()
+                    for label, value in {**self._labels, OWNER_LABEL: self._args.owner}.items()
                 ],
                 gpus=_device(service, chosen),
                 devices=[
@@ -204,7 +284,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 group_adds=list(dict.fromkeys(g for access in chosen for g in access.groups)),
             ),
             pulumi.ResourceOptions.merge(
-                opts,
+                self._docker_opts(opts),
                 pulumi.ResourceOptions(
                     depends_on=[
                         self._node,
@@ -212,6 +292,8 @@ class DockerRuntime(pulumi.ComponentResource):
                         *self._leaving(service, opts),
                     ],
                     replace_on_changes=REPLACING,
+                    # Another user's `up` restarts nothing: the owner counts from its next start.
+                    ignore_changes=["labels"],
                     delete_before_replace=True,  # the name and the ports are free only then
                 ),
             ),
@@ -226,8 +308,9 @@ class DockerRuntime(pulumi.ComponentResource):
                 "once": service.once,
                 "processes": limit.processes if bounds.processes else 0,
                 "timeout": self._args.start_timeout,
+                **self._host,
             },
-            pulumi.ResourceOptions(parent=opts.parent, depends_on=[container]),
+            self._opts(pulumi.ResourceOptions(parent=opts.parent, depends_on=[container])),
         )
         if service.once:
             self._filled |= {volume.name: ready for volume in service.volumes if volume.shared}
@@ -262,8 +345,13 @@ class DockerRuntime(pulumi.ComponentResource):
                 "timeout": self._args.start_timeout,
                 # A digest of secrets and much more: it tells nothing about them.
                 "version": pulumi.Output.unsecret(version),
+                **self._host,
             },
-            pulumi.ResourceOptions(parent=opts.parent, depends_on=self._leaves[-1:]),
+            self._opts(
+                pulumi.ResourceOptions(
+                    parent=opts.parent, depends_on=[self._node, *self._leaves[-1:]]
+                )
+            ),
         )
         self._leaves.append(leave)
         return [leave]
@@ -317,13 +405,15 @@ class DockerRuntime(pulumi.ComponentResource):
                     docker.VolumeLabelArgs(label=label, value=value)
                     for label, value in self._labels.items()
                 ],
-                opts=pulumi.ResourceOptions(
-                    parent=self,
-                    depends_on=[self._node],
-                    # An existing volume is taken over, with its labels and its content.
-                    ignore_changes=["labels"],
-                    # Results of training and their history cannot be made again.
-                    retain_on_delete=volume.keep and self._args.keep_data,
+                opts=self._docker_opts(
+                    pulumi.ResourceOptions(
+                        parent=self,
+                        depends_on=[self._node],
+                        # An existing volume is taken over, with its labels and its content.
+                        ignore_changes=["labels"],
+                        # Results of training and their history cannot be made again.
+                        retain_on_delete=volume.keep and self._args.keep_data,
+                    )
                 ),
             )
         return self._volumes[key]
@@ -341,6 +431,19 @@ class DockerRuntime(pulumi.ComponentResource):
     @staticmethod
     def _published(service: Service) -> list[Port]:
         return [port for port in service.ports if port.published or port.public]
+
+
+def _engine(name: str, machine: Machine, key_file: str, node: pulumi.Resource) -> docker.Provider:
+    """Return the provider of another machine's Engine; it changes only if that is the same one."""
+    there = machine.connection
+    return docker.Provider(
+        name,
+        host=pulumi.Output.all(*(there[key] for key in ("user", "host", "port"))).apply(
+            lambda known: docker_client.ssh_host(*known)
+        ),
+        ssh_opts=lift(lambda key: docker_client.ssh_options(key, key_file), there["hostKey"]),
+        opts=pulumi.ResourceOptions(parent=node, depends_on=[node]),
+    )
 
 
 def _device(service: Service, chosen: Sequence[ContainerAccess]) -> str | None:

@@ -7,6 +7,7 @@ with the stack; volumes that outlive it are in the data folder.
 import os
 import threading
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,16 @@ class DaemonProvider(OnHostProvider):
 
     kind = "daemon"
     replaces = ("folder", "identifier", "mark", "data", "machine")
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Compare; one that has ended with its reservation is replaced, with all its programs."""
+        found = super().diff(_id, olds, news)
+        before = olds.get("reservation") or {}
+        if before != (news.get("reservation") or {}):
+            found.changes = True
+            if before and datetime.fromisoformat(before["end"]) <= datetime.now(UTC):
+                found.replaces = [*(found.replaces or []), "reservation"]
+        return found
 
     def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
         """Refuse to take a stack that is up away from another checkout: jobs would be lost."""
@@ -128,7 +139,8 @@ class Data(Resource, module="process", name="Data"):
 class Daemon(Resource, module="process", name="Supervisor"):
     """The supervisord of a stack on a host.
 
-    From folder, identifier, ports (numbers by setting), data and mark.
+    From folder, identifier, ports (numbers by setting), data, mark and reservation (what
+    `infra/runtimes/ending.py` is told; None for no end).
 
     Attributes:
         folder: absolute path of its folder.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pulumi
 
-from cluster import ray_head, ray_node, ray_worker
+from cluster import ray_head, ray_leave, ray_node, ray_worker
 from cluster.autoscaling import RayNodeProvider
 from cluster.inputs import join
 from cluster.ray_cluster import NODE_SWITCH_PORT
@@ -100,6 +100,7 @@ class ProcessRuntime(pulumi.ComponentResource):
                     "ports": _ports(args, index),
                     # Elsewhere it is empty, and homes that machines share have one lock.
                     **({} if index else {"data": data.folder}),
+                    **({"reservation": self._end(index)} if args.end else {}),
                     **own,
                 },
                 host.options(self),
@@ -107,6 +108,17 @@ class ProcessRuntime(pulumi.ComponentResource):
             self._base[index] = (daemon, data)
         self.folder = self._base[0][0].folder
         self.register_outputs({"folder": self.folder})
+
+    def _end(self, index: int) -> dict[str, Any]:
+        """Return what the timer of a host's supervisord is told."""
+        told: dict[str, Any] = {"end": self._args.end, "drainSeconds": self._args.drain}
+        if index:
+            return told
+        (gcs,) = (port.number for port in self._args.ports if port.setting == "gcsPort")
+        address = join(self.node_address(0), f":{gcs}")
+        arguments = [address, ray_leave.EVERY]
+        leave = {"service": ray_head.SERVICE, "file": ray_leave.FILE, "arguments": arguments}
+        return {**told, "leave": leave}
 
     @property
     def via(self) -> Mapping[str, pulumi.Input[Any]] | None:

@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Protocol
 
-from infra.runtimes import folders, owned_processes
+from infra.runtimes import ending, folders, owned_processes
 from infra.runtimes import ports as port_check
 from infra.runtimes.folders import FolderMark, write_private
 from infra.runtimes.supervisor import (
@@ -117,11 +117,21 @@ class Daemon:
             daemon.sweep()
             port_check.refuse_held(_numbers(props["ports"]))
         daemon.start(known=known)
+        if reservation := props.get("reservation"):
+            ending.tell(daemon, reservation, props["mark"])
         return props["folder"], props
 
     def read(self, _id: str, props: Props) -> Props | None:
-        """Ask supervisord; one that was killed, or lost in a reboot or with its folder, is gone."""
-        return props if _daemon(props).alive() else None
+        """Ask supervisord; one that was killed, or lost in a reboot or with its folder, is gone.
+
+        So is a timer that does not run.
+        """
+        daemon = _daemon(props)
+        if not daemon.alive():
+            return None
+        if props.get("reservation") and not daemon.running(ending.NAME):
+            return {**props, "reservation": None}
+        return props
 
     def elsewhere(self, props: Props) -> str:
         """Return the path of another checkout that runs it, "" if there is none or it is gone."""
@@ -130,13 +140,15 @@ class Daemon:
         return str(found) if found and found.is_dir() and not found.samefile(here) else ""
 
     def update(self, olds: Props, news: Props) -> Props:
-        """Check the ports that are new; supervisord itself does not change."""
+        """Check the ports that are new, and tell the end; supervisord itself does not change."""
         old = {number for numbers in _numbers(olds["ports"]).values() for number in numbers}
         new = {
             setting: [number for number in numbers if number not in old]
             for setting, numbers in _numbers(news["ports"]).items()
         }
         port_check.refuse_held(new)
+        if olds.get("reservation") != news.get("reservation"):
+            ending.tell(_daemon(news), news.get("reservation"), news["mark"])
         return news
 
     def delete(self, _id: str, props: Props) -> str:
@@ -145,7 +157,8 @@ class Daemon:
 
     def find(self, props: Props) -> tuple[str, Props] | None:
         """Return the supervisord that an interrupted create left behind."""
-        return (props["folder"], props) if _daemon(props).alive() else None
+        found = self.read("", props)
+        return None if found is None else (props["folder"], found)
 
 
 class Program:

@@ -346,6 +346,20 @@ class Supervisor:
             (self.folder / "conf.d" / f"{name}.conf").unlink(missing_ok=True)
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
+    def finish(self, last: str) -> None:
+        """End all programs with all that they started, then supervisord with the last one.
+
+        Files stay, so that logs can be read.
+
+        Raises:
+            OSError: supervisord does not answer.
+        """
+        with self._rpc() as rpc:
+            for each in rpc.getAllProcessInfo():
+                if each["group"] != last:
+                    self._forget(rpc, each["group"])
+            rpc.shutdown()
+
     def log(self, name: str, lines: int = 20) -> list[str]:
         """Return the last lines of a program's log."""
         return tail(self.folder / name / "log", lines)

@@ -56,6 +56,12 @@ KINDS = {
     "Service": ("", "v1", "services"),
     "StatefulSet": ("apps", "v1", "statefulsets"),
 }
+# Of a stack whose pods end by a timer, too.
+OF_TIMER = {
+    "Role": ("rbac.authorization.k8s.io", "v1", "roles"),
+    "RoleBinding": ("rbac.authorization.k8s.io", "v1", "rolebindings"),
+    "ServiceAccount": ("", "v1", "serviceaccounts"),
+}
 # What is read only.
 POD = ("", "v1", "pods")
 EVENT = ("", "v1", "events")
@@ -300,7 +306,7 @@ def _global(where: tuple[str, str, str], kind: str) -> Any:
 
 
 def _namespaced(kind: str) -> Any:
-    return _named(KINDS[kind], kind)
+    return _named((KINDS | OF_TIMER)[kind], kind)
 
 
 @cache

@@ -16,7 +16,7 @@ from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
 from cluster.ray_node import NodeAddition, NodeResources
 from infra import versions
 from infra.node_settings import Group
-from infra.runtimes.kubernetes import manifests
+from infra.runtimes.kubernetes import manifests, reservation_end
 from infra.runtimes.kubernetes.runtime import CLUSTER, KubernetesRuntime
 from trainyard.access import outputs
 
@@ -34,6 +34,7 @@ class Pods:
         cpu_share: of the CPUs that nodes offer, the share that is kept for them.
         pod_seconds: that a pod of a group that grows may take until Ray runs in it.
         groups: settings of each group of workers, by its name.
+        end: end of the stack's pods; None for none.
     """
 
     runtime: KubernetesRuntime
@@ -41,6 +42,7 @@ class Pods:
     cpu_share: float
     pod_seconds: int
     groups: Mapping[str, Group]
+    end: reservation_end.End | None
 
 
 class KubeRayCluster(pulumi.ComponentResource):
@@ -87,6 +89,9 @@ class KubeRayCluster(pulumi.ComponentResource):
                 "ray-token", token, child, secrets={kuberay.TOKEN_KEY: stack.token}
             )
         )
+        if pods.end:
+            after = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=before))
+            reservation_end.declare(pods.end, runtime, spec.token_secret, after)
         budget = kuberay.head_budget(spec.name, spec.namespace, spec.labels)
         runtime.place_object("ray-budget", budget, child)
         made = runtime.place_object("ray", manifest, child, before=[*before, *runtime.filled])
@@ -133,7 +138,7 @@ def specification(
     start = ray_start.environment(runtime.file(ray_node.HEAD, ray_start.FILE))
     common = ray_node.environment(ray_node.HEAD, runtime, ports, stack.storage, stack.on_workers)
     common = {name: value for name, value in common.items() if name not in GIVEN} | start
-    head = ray_head.head_environment(ray_node.HEAD, runtime, ports, stack.additions)
+    head = ray_head.head_environment(ray_node.HEAD, stack)
     mounts = [Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source)]
     if defaults.shared:
         mounts.append(

@@ -5,11 +5,14 @@ are Deployments, and a program that runs once is a Job. Pods keep Kubernetes' pr
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from cluster.service import HealthCheck, Service, Volume
+from infra.runtimes import notice
 
 Manifest = dict[str, Any]
 
@@ -18,6 +21,7 @@ SHARED = "/var/lib/trainyard/shared"  # the volume that pods share, in all of th
 VOLUMES = "/var/lib/trainyard"  # our images make it, owned by the user that they run as
 PROJECT_LABEL, SERVICE_LABEL = "trainyard/project", "trainyard/service"
 STACK_LABEL = "trainyard/stack"
+USER_LABEL = "trainyard/user"  # the annotation trainyard/owner is the stack's id
 MANAGED_BY = "app.kubernetes.io/managed-by"
 FILES_ANNOTATION = "trainyard/files"  # digest of a pod's files: a change recreates it
 MEMORY = "/dev/shm"  # noqa: S108 (the kernel's own place)
@@ -51,6 +55,7 @@ class ObjectDefaults:
         storage_gib: size of each claim.
         shared: source of the volume that pods share, as Kubernetes says it; {} for none.
         start_seconds: that a service may take until it answers.
+        end: when the reservation ends, in UTC; None without a reservation.
     """
 
     prefix: str
@@ -62,6 +67,7 @@ class ObjectDefaults:
     storage_gib: int
     shared: Mapping[str, Any]
     start_seconds: int
+    end: datetime | None
 
     def name(self, service: str) -> str:
         """Return the name of a service's objects."""
@@ -107,6 +113,11 @@ class Mounted:
 def labels(project: str, stack: str) -> dict[str, str]:
     """Return the labels that all objects of a stack have."""
     return {MANAGED_BY: "trainyard", PROJECT_LABEL: project, STACK_LABEL: stack}
+
+
+def label_value(text: str) -> str:
+    """Return a text as a label may have it."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("._-")
 
 
 def is_claimed(volume: Volume) -> bool:
@@ -245,28 +256,55 @@ def workload(
         memory_mib: that it may use.
         files: digest of its files, which may be known later.
     """
-    labels = defaults.pods(service.name)
-    template = {
-        "metadata": {"labels": labels, "annotations": {FILES_ANNOTATION: files}},
-        "spec": pod(defaults, service, image=image, memory_mib=memory_mib),
-    }
-    metadata = defaults.metadata(defaults.name(service.name), service.name)
+    spec = pod(defaults, service, image=image, memory_mib=memory_mib)
     if service.once:
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": metadata,
-            "spec": {"backoffLimit": JOB_TRIES, "template": template},
+            "metadata": defaults.metadata(defaults.name(service.name), service.name),
+            "spec": {
+                "backoffLimit": JOB_TRIES,
+                "template": _template(defaults, service.name, spec, files),
+            },
         }
-    spec: Manifest = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    if any(is_claimed(volume) for volume in service.volumes):
+    claims = any(is_claimed(volume) for volume in service.volumes)
+    return one_pod(defaults, service.name, spec, files, claims=claims)
+
+
+def one_pod(
+    defaults: ObjectDefaults, service: str, spec: Manifest, files: Any, *, claims: bool
+) -> Manifest:
+    """Return the StatefulSet or Deployment that keeps one pod running.
+
+    Args:
+        defaults: the stack's defaults for its objects.
+        service: what runs in it.
+        spec: of the pod.
+        files: digest of its files, which may be known later.
+        claims: whether a volume of it has a claim of its own.
+    """
+    name = defaults.name(service)
+    found: Manifest = {
+        "replicas": 1,
+        "selector": {"matchLabels": defaults.pods(service)},
+        "template": _template(defaults, service, spec, files),
+    }
+    if claims:
         # Parallel: otherwise a fixed pod would not replace one that never gets ready.
-        spec |= {"serviceName": defaults.name(service.name), "podManagementPolicy": "Parallel"}
-        kind = "StatefulSet"
+        found |= {"serviceName": name, "podManagementPolicy": "Parallel"}
     else:
-        spec["strategy"] = {"type": "Recreate"}
-        kind = "Deployment"
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
+        found["strategy"] = {"type": "Recreate"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet" if claims else "Deployment",
+        "metadata": defaults.metadata(name, service),
+        "spec": found,
+    }
+
+
+def _template(defaults: ObjectDefaults, service: str, spec: Manifest, files: Any) -> Manifest:
+    metadata = {"labels": defaults.pods(service), "annotations": {FILES_ANNOTATION: files}}
+    return {"metadata": metadata, "spec": spec}
 
 
 def pod(defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: int) -> Manifest:
@@ -285,38 +323,62 @@ def pod(defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: i
         "volumeMounts": [each.mount for each in found],
         **probes(service.health, defaults.start_seconds),
     }
-    spec: Manifest = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,  # variables such as MINIO_PORT, which programs read
-        "terminationGracePeriodSeconds": max(1, service.stop_seconds),
-        "securityContext": pod_security(user, defaults.group),
-        "containers": [container],
-        "volumes": list({each.name: each.volume for each in found}.values()),
-    }
+    volumes = list({each.name: each.volume for each in found}.values())
+    spec = pod_of(defaults, user, container, volumes, stop_seconds=service.stop_seconds)
     if service.once:
         spec["restartPolicy"] = "Never"
     if service.program in SEEDED:
         kept = [mounted(defaults, service.name, each) for each in service.volumes if each.keep]
-        spec["initContainers"] = [seeding(each, image) for each in kept]
+        spec["initContainers"] = [seeding(each, image, defaults.end) for each in kept]
+    return spec
+
+
+def pod_of(
+    defaults: ObjectDefaults,
+    user: int,
+    container: Manifest,
+    volumes: Sequence[Manifest],
+    *,
+    stop_seconds: int,
+) -> Manifest:
+    """Return a pod with one container, by the rules that all pods of a stack's services keep.
+
+    Args:
+        defaults: the stack's defaults for its objects.
+        user: that it runs as.
+        container: what runs.
+        volumes: the pod's.
+        stop_seconds: that it may take to end, at least 1.
+    """
+    spec: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # variables such as MINIO_PORT, which programs read
+        "terminationGracePeriodSeconds": max(1, stop_seconds),
+        "securityContext": pod_security(user, defaults.group),
+        "containers": [container],
+        "volumes": [*volumes],
+    }
     if defaults.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in defaults.pull_secrets]
     return spec
 
 
-def seeding(volume: Mounted, image: str) -> Manifest:
+def seeding(volume: Mounted, image: str, end: datetime | None) -> Manifest:
     """Return the container that fills a fresh volume from the image; users' changes stay.
 
-    It never fails: a user may have replaced a folder by a link, or filled the volume, and fixes
-    that in the pod that waits for this.
+    A file there says when the reservation ends. It never fails: a user may have replaced a folder
+    by a link, or filled the volume, and fixes that in the pod that waits for this.
     """
     fresh = "/volume"
     seeded = f"{fresh}/.seeded"
-    copy = f"[ -e {seeded} ] || cp -Rn {volume.path}/. {fresh}/ && touch {seeded} || true"
+    copy = f"[ -e {seeded} ] || cp -Rn {volume.path}/. {fresh}/ && touch {seeded}"
+    if end:
+        copy = f"({copy}); {notice.command(fresh, end)}"
     return {
         "name": f"seed-{volume.name}",
         "image": image,
         "imagePullPolicy": PULL,
-        "command": ["/bin/sh", "-c", copy],
+        "command": ["/bin/sh", "-c", f"{copy} || true"],
         "resources": resources(256),
         "securityContext": container_security(),
         "volumeMounts": [{"name": volume.name, "mountPath": fresh}],

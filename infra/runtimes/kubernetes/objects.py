@@ -43,6 +43,23 @@ AUTOSCALED = ("replicas", "scaleStrategy")
 class ObjectProvider(Provider):
     """One object of a cluster."""
 
+    def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
+        """Refuse another name: the claim of a store would be another one too, and empty."""
+        faults = []
+        if (
+            olds
+            and (before := identity(olds)) != (after := identity(news))
+            and before[:2] == after[:2]
+        ):
+            text = (
+                f"{before[0]} {before[2]} is this stack's, and its name or the setting owner now "
+                f"make it {after[2]}. Nothing was changed. Set it back; or end the stack (make "
+                "down), and bring it up again: it starts empty, and claims that are kept stay "
+                "under the old name"
+            )
+            faults.append(dynamic.CheckFailure("manifest", text))
+        return dynamic.CheckResult(news, faults)
+
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Ask the cluster, by a dry run, what applying it again would change."""
         if has_unknown(news) or has_unknown(olds):

@@ -23,7 +23,7 @@ def is_wanted(settings: Settings, _stack: str) -> bool:
     return settings.kubernetes is not None
 
 
-def declare(settings: Settings, stack: str) -> Stack:
+def declare(settings: Settings, _stack: str) -> Stack:
     """Declare the kubernetes runtime in an existing cluster.
 
     Raises:
@@ -31,6 +31,7 @@ def declare(settings: Settings, stack: str) -> Stack:
     """
     # Not at the top: lightkube costs other stacks a third of a second.
     from infra.runtimes.kubernetes import kuberay_cluster, manifests, preflight  # noqa: PLC0415
+    from infra.runtimes.kubernetes.reservation_end import End  # noqa: PLC0415
     from infra.runtimes.kubernetes.runtime import (  # noqa: PLC0415
         KubernetesRuntime,
         KubernetesRuntimeArgs,
@@ -54,21 +55,25 @@ def declare(settings: Settings, stack: str) -> Stack:
                 cluster,
                 grows=autoscaling.grows(settings.workers),
                 gcs=settings.ports["gcsPort"],
+                ends=settings.reservation is not None,
             ),
             defaults=manifests.ObjectDefaults(
-                prefix=stack,
+                prefix=settings.names_of_objects,
                 namespace=where.namespace,
-                labels=manifests.labels(pulumi.get_project(), stack),
+                # Pods are selected by it: two owners may have stacks of one name.
+                labels=manifests.labels(pulumi.get_project(), settings.names_of_objects),
                 group=where.group,
                 pull_secrets=where.pull_secrets,
                 storage_class=where.storage_class,
                 storage_gib=where.storage_gib,
                 shared=shared,
                 start_seconds=settings.start_timeout_seconds,
+                end=settings.reservation.end if settings.reservation else None,
             ),
             images=settings.images,
             keep_data=settings.keep_data,
             limits=settings.container_limits,
+            user=manifests.label_value(settings.owner),
         ),
     )
     pods = kuberay_cluster.Pods(
@@ -77,13 +82,26 @@ def declare(settings: Settings, stack: str) -> Stack:
         cpu_share=where.cpu_share,
         pod_seconds=where.pod_timeout_seconds,
         groups={group.name: group for group in settings.groups},
+        end=End(
+            at=settings.reservation.end.isoformat(),
+            drain=settings.drain_seconds,
+            services=[
+                name
+                for service in running
+                if service is not services.RAY
+                for name in service.services(len(settings.workers))
+            ],
+            gcs_port=settings.ports["gcsPort"],
+        )
+        if settings.reservation
+        else None,
     )
     ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))
     return Stack(
         runtime=runtime,
         settings=settings,
         services=[ray if service is services.RAY else service for service in running],
-        python=settings.image_python,
+        python=settings.python,
         workers=settings.workers,
         connections={
             outputs.KUBERNETES: {

@@ -16,6 +16,7 @@ from infra.runtimes.kubernetes.api import (
     FORBIDDEN,
     KINDS,
     NAMESPACE,
+    OF_TIMER,
     Api,
     KubernetesError,
     explained,
@@ -54,13 +55,14 @@ def unasked() -> Iterator[None]:
         _ASKED.reset(token)
 
 
-def check(cluster: Cluster, *, grows: bool, gcs: int) -> str:
+def check(cluster: Cluster, *, grows: bool, gcs: int, ends: bool) -> str:
     """Return an id of the cluster; "" while none is asked.
 
     Args:
         cluster: where the stack is to be.
         grows: whether Ray's autoscaler runs.
         gcs: port of Ray's head.
+        ends: whether a timer ends the stack's pods.
 
     Raises:
         KubernetesError: a stack cannot be there; the message lists all faults.
@@ -70,7 +72,7 @@ def check(cluster: Cluster, *, grows: bool, gcs: int) -> str:
     api = open_api(cluster)
     uid = api.uid()  # does it answer at all
     port = gcs if kuberay.tells_port(grows=grows, gcs=gcs) else 0
-    faults = [*_namespace(api), *_crd(api, port), *_operator(api, port), *_rights(api)]
+    faults = [*_namespace(api), *_crd(api, port), *_operator(api, port), *_rights(api, ends)]
     if faults:
         lines = "\n".join(f"  - {fault}" for fault in faults)
         raise KubernetesError(f"A stack cannot be in {cluster.name}:\n{lines}")
@@ -178,8 +180,9 @@ def _has(schema: dict[str, Any], path: Iterable[str]) -> bool:
     return True
 
 
-def _rights(api: Api) -> Iterator[str]:
-    asked = [(group, plural, verb, "") for group, _, plural in KINDS.values() for verb in VERBS]
+def _rights(api: Api, ends: bool) -> Iterator[str]:
+    kinds = [*KINDS.values(), *(OF_TIMER.values() if ends else ())]
+    asked = [(group, plural, verb, "") for group, _, plural in kinds for verb in VERBS]
     asked += [("", "pods", "list", ""), ("", "pods", "get", ""), ("", "pods", "get", "log")]
     asked += [("", "pods", "create", "portforward"), ("", "events", "list", "")]
     with ThreadPoolExecutor(PARALLEL) as pool:

@@ -38,6 +38,7 @@ class KubernetesRuntimeArgs:
         images: references of images by program.
         keep_data: whether claims with results outlive the stack.
         limits: bounds of containers that are set, by service and field.
+        user: whose the stack is, for a label; "" for none.
     """
 
     cluster: Cluster
@@ -46,6 +47,7 @@ class KubernetesRuntimeArgs:
     images: Mapping[str, str]
     keep_data: bool
     limits: Mapping[str, container_limits.Bounds]
+    user: str = ""
 
 
 class KubernetesRuntime(pulumi.ComponentResource):
@@ -70,10 +72,13 @@ class KubernetesRuntime(pulumi.ComponentResource):
             "uid": args.uid,
         }
         self._filled: list[pulumi.Resource] = []
+        self._first: list[pulumi.Resource] = []
         policy = kuberay.network_policy(
             args.defaults.prefix, args.cluster.namespace, args.defaults.labels
         )
-        self._policy = self.place_object("network", policy, pulumi.ResourceOptions(parent=self))
+        opts = pulumi.ResourceOptions(parent=self)
+        # Before all others: no pod is without it, and other names are refused once.
+        self._first = [self.place_object("network", policy, opts)]
         self.register_outputs({})
 
     @property
@@ -201,12 +206,22 @@ class KubernetesRuntime(pulumi.ComponentResource):
             {
                 "cluster": self._where,
                 "owner": self._owner,
-                "manifest": manifest,
+                "manifest": self._labelled(manifest),
                 "secrets": pulumi.Output.secret(dict(secrets)) if secrets else {},
                 "keep": keep and self.args.keep_data,
             },
-            pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[*before])),
+            pulumi.ResourceOptions.merge(
+                opts, pulumi.ResourceOptions(depends_on=[*self._first, *before])
+            ),
         )
+
+    def _labelled(self, manifest: Manifest) -> Manifest:
+        """Return a manifest with its user in a label, which its pods do not have."""
+        if not self.args.user:
+            return manifest
+        metadata = manifest["metadata"]
+        labels = {**metadata.get("labels", {}), manifests.USER_LABEL: self.args.user}
+        return {**manifest, "metadata": {**metadata, "labels": labels}}
 
     def guard(
         self,
@@ -232,7 +247,7 @@ class KubernetesRuntime(pulumi.ComponentResource):
                 "secret": secret,
                 "dashboard": dashboard,
             },
-            opts,
+            pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=self._first)),
         )
 
     def await_ready(

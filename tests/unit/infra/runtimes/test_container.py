@@ -142,7 +142,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     fake = FakeEngine()
     monkeypatch.setattr(docker_engine, "client", lambda *_: fake)
     monkeypatch.setattr(
-        docker_engine, "info", lambda: {"ID": "engine", "ServerVersion": "20.10.24"}
+        docker_engine, "info", lambda _: {"ID": "engine", "ServerVersion": "20.10.24"}
     )
     monkeypatch.setattr(container, "POLL_SECONDS", 0)
     return fake
@@ -186,6 +186,30 @@ def test_a_free_node_is_known_by_its_engine(engine: FakeEngine, node: dict[str, 
     engine.nets = [{"Name": "lab-trainyard-dev-2", "Labels": {}}]
     assert NodeProvider().create(node).id == "engine"
     assert engine.pulled == []
+
+
+HOST = {"host": "gpu1", "port": 22, "user": "ada", "hostKey": "ssh-ed25519 AAAA"}
+
+
+def test_ports_of_another_machine_are_looked_up_there(
+    engine: FakeEngine, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (web,), (db,) = node["ports"].values()
+    lines = [f" 0: 0100007F:{web:04X} 00000000:0000 0A", f" 1: 0100007F:{db:04X} 0100007F:1 01"]
+    monkeypatch.setattr(container, "run", lambda *_, **__: "\n".join(lines))
+    with socket.create_server(("127.0.0.1", db)):
+        (line,) = _fault(node | {"host": HOST})
+    assert line.startswith(f"on ada@gpu1: port {web} (webPort) is held by another program. Stop it")
+
+
+def test_containers_do_not_move_to_another_engine(
+    engine: FakeEngine, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "run", lambda *_, **__: "")
+    moved = node | {"host": HOST | {"host": "gpu2"}}
+    NodeProvider().update("engine", node | {"host": HOST}, moved)  # the same at another address
+    with pytest.raises(NodeError, match="are on ada@gpu1, and the settings now name the Docker En"):
+        NodeProvider().update("another", node | {"host": HOST}, moved)
 
 
 def test_all_that_is_taken_is_told_at_once(engine: FakeEngine, node: dict[str, Any]) -> None:
@@ -267,6 +291,7 @@ def test_a_change_is_looked_at_for_what_is_new(engine: FakeEngine, node: dict[st
         "a container lab-db i",
         f"port {db} (dbPort) i"[:20],
     ]
+    assert "containerPrefix" not in str(raised.value)  # a stack that is up keeps its names
 
 
 @pytest.mark.usefixtures("engine")
@@ -279,6 +304,25 @@ def test_another_store_does_not_take_the_place_of_one_that_runs(node: dict[str, 
     assert "volume lab-trainyard-dev-minio-data" in message
     assert "Nothing was changed" in message
     NodeProvider().update("engine", old, old)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [("lab-trainyard-dev", "ada-trainyard-dev", True), ("lab-trainyard-dev", "", False)],
+)
+def test_another_owner_does_not_take_the_volumes_from_a_stack_that_is_up(  # D4
+    node: dict[str, Any], before: str, after: str, refused: bool
+) -> None:
+    provider = NodeProvider()
+    assert not provider.check({}, node).failures
+    news = node | ({"identity": after} if after else {"names": ["lab-web"]})
+    failures = provider.check({**node, "identity": before}, news).failures
+    assert bool(failures) == refused
+    if refused:
+        assert (
+            f"are named {before}, and the settings (containerPrefix, owner)" in failures[0].reason
+        )
+        assert "Nothing was changed. Set them back; or end the stack" in failures[0].reason
 
 
 def test_an_address_of_this_machine_is_taken(

@@ -52,7 +52,7 @@ class Engine:
 def engine(monkeypatch):
     found = Engine()
     found.ids = {"lab-ray-worker-0": "a", "lab-ray-worker-1": "b", "lab-ray-head": "c"}
-    monkeypatch.setattr(docker_engine, "client", lambda _: found)
+    monkeypatch.setattr(docker_engine, "client", lambda *_: found)
     monkeypatch.setattr(container_leave, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(container_leave, "_drained", {})
     monkeypatch.delenv(FORCE, raising=False)

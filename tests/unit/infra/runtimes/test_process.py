@@ -1,5 +1,6 @@
 """Which changes of a program's properties do what; the rest needs a real supervisord."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -46,6 +47,28 @@ def test_a_supervisor_is_replaced_for_another_folder_only() -> None:
     result = DaemonProvider().diff("x", old, {**old, "ports": {"gcsPort": [2]}})
     assert (result.changes, result.replaces) == (True, [])
     assert DaemonProvider().diff("x", old, {**old, "folder": "/tmp/tz"}).replaces == ["folder"]
+
+
+def test_only_a_reservation_that_is_over_replaces_the_supervisor() -> None:  # D3
+    now = datetime.now(UTC)
+    past, soon, later = (
+        {"end": (now + timedelta(hours=hours)).isoformat(), "drainSeconds": 60}
+        for hours in (-1, 1, 2)
+    )
+    old = {"folder": "/tmp/ty", "identifier": "a", "ports": {}}
+    for before, after, changes, replaces in (
+        (None, None, False, []),
+        (soon, soon, False, []),
+        (None, soon, True, []),
+        (soon, later, True, []),
+        (soon, None, True, []),
+        (past, later, True, ["reservation"]),
+        (past, None, True, ["reservation"]),
+    ):
+        olds = {**old, "reservation": before} if before else old
+        news = {**old, "reservation": after} if after else old
+        found = DaemonProvider().diff("x", olds, news)
+        assert (found.changes, found.replaces) == (changes, replaces), (before, after)
 
 
 @pytest.mark.parametrize("runs", [True, False])

@@ -141,6 +141,7 @@ def test_another_machine_of_the_same_index_is_set_up_again(recorded: Any) -> Non
             [_machine(0, identity="i-1")],
             mark,
             setup_commands=[],
+            own={},
             ray="2.60.0",
             links_ray=False,
             copied={},

@@ -29,7 +29,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(ray_start, "_follow", lambda _: watched.set())
         monkeypatch.setattr(ray_start, "_use_empty_environment", lambda _: None)
         monkeypatch.setattr(sys, "argv", ["ray", "start", "--address=127.0.0.2:6379"])
-        parameters = SimpleNamespace(temp_dir=str(tmp_path / "worker"), include_log_monitor=None)
+        parameters = SimpleNamespace(
+            temp_dir=str(tmp_path / "worker"), include_log_monitor=None, autoscaling_config=None
+        )
         ray_logs.share(parameters, head)
         assert watched.wait(10)  # as every node is
         return parameters

@@ -25,6 +25,7 @@ def defaults():
         storage_gib=20,
         shared={},
         start_seconds=120,
+        end=None,
     )
 
 

@@ -411,3 +411,18 @@ def test_an_end_that_never_comes_says_what_holds_it(fake, props):
     fake.objects["pods", "p"] = {"metadata": {"name": "p"}, "status": {"phase": "Running"}}
     with pytest.raises(KubernetesError, match=r"Its pods: p \(Running\)"):
         ObjectProvider().delete("id", ray)
+
+
+@pytest.mark.parametrize("name", ["lab-x", "lab-ada-x"])
+def test_another_owner_does_not_take_the_claims_from_a_stack_that_is_up(props, name):  # D4
+    provider = ObjectProvider()
+    assert not provider.check({}, props).failures
+    news = copy.deepcopy(props)
+    news["manifest"]["metadata"]["name"] = name
+    failures = provider.check(props, news).failures
+    assert len(failures) == (name != "lab-x")
+    for each in failures:
+        assert "ConfigMap lab-x is this stack's, and its name or the setting owner" in each.reason
+        assert "make it lab-ada-x. Nothing was changed. Set it back; or end" in each.reason
+    elsewhere = {**news, "cluster": {**props["cluster"], "namespace": "other"}}
+    assert not provider.check(props, elsewhere).failures  # the claims stay there, by their names

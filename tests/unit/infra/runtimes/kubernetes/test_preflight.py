@@ -23,8 +23,8 @@ def _crd(*paths, version="v1"):
     return {"spec": {"versions": [{"name": version, "served": True, "schema": schema}]}}
 
 
-def _check(cluster, *, grows=True, gcs=6379):
-    return preflight.check(cluster, grows=grows, gcs=gcs)
+def _check(cluster, *, grows=True, gcs=6379, ends=False):
+    return preflight.check(cluster, grows=grows, gcs=gcs, ends=ends)
 
 
 OLDEST = ("spec.authOptions.secretName", "spec.upgradeStrategy.type")  # 1.6.2
@@ -58,6 +58,14 @@ def test_all_faults_are_in_one_message_with_the_helm_commands(fake, cluster):
     assert "namespace team does not exist: kubectl --context lab create namespace team" in said
     assert "helm upgrade --install kuberay-operator kuberay/kuberay-operator" in said
     assert "may not get, create, patch, delete secrets in namespace team" in said
+
+
+def test_only_a_reservation_needs_the_right_to_give_rights(ready, cluster):  # D3
+    ready.allowed = lambda asked: "rbac" not in asked["group"]
+    assert _check(cluster)
+    with pytest.raises(KubernetesError) as error:
+        _check(cluster, ends=True)
+    assert "get, create, patch, delete roles.rbac.authorization.k8s.io" in str(error.value)
 
 
 @pytest.mark.parametrize(

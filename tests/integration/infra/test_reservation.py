@@ -1,0 +1,77 @@
+"""A reservation on this machine: its timer stores runs and ends all; a later end restores it."""
+
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import status
+from tests.integration.infra import drilled
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def alive_nodes(outputs: dict[str, Any]) -> set[str]:
+    """Ids of the nodes: a restarted node has another one."""
+    nodes = status.ask(f"{outputs['dashboardUrl']}/nodes?view=summary", outputs["rayToken"])
+    raylets = [node["raylet"] for node in nodes["data"]["summary"]]
+    return {raylet["nodeId"] for raylet in raylets if raylet.get("state") == "ALIVE"}
+
+
+def test_a_reservation_stores_runs_and_ends_all_until_it_is_extended(  # D3
+    stack: Any,
+    outputs_file: Path,
+    train: Any,
+    tmp_path: Path,
+    started_below: Any,
+    wait_for: Callable[..., Any],
+) -> None:
+    def reserve(since: float, until: float) -> Any:
+        now = datetime.now(UTC)
+        times = [now + timedelta(seconds=seconds) for seconds in (since, until)]
+        texts = [f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in times]
+        stack.change(reservation=dict(zip(("start", "end"), texts, strict=True)))
+        return stack.engine("up", "--yes", check=False)
+
+    def follow(epochs: int, line: str) -> str:
+        """Submit the run, and read its log up to a line; returns what was said besides."""
+        job = train("submit", script, "--name", "reserved", "--", *go, "--epochs", str(epochs))
+        assert any(re.search(line, each) for each in job.stdout), job.communicate()
+        job.send_signal(signal.SIGINT)
+        return str(job.communicate(timeout=30)[1])
+
+    outputs = stack.outputs()
+    script = shutil.copy(drilled.__file__, tmp_path)
+    go = ("--go", str(tmp_path / "go"))
+    follow(drilled.HELD + 2, rf"metrics={{'epoch': {drilled.HELD}}}")
+    alive = alive_nodes(outputs)
+    done = reserve(-60, 50)
+    assert done.returncode == 0, done.stderr
+    assert alive_nodes(outputs) == alive, "a reservation restarts nothing"
+    logs = (stack.folder / "ray-head").glob("ray/session_2*/logs/job-driver-*.log")
+
+    # Nobody is connected.
+    wait_for(lambda: not started_below(stack.folder), 120)
+    log = "".join(path.read_text() for path in logs)
+    assert re.search(rf"Notice: .* stored up to batch {drilled.HELD_STEPS}\b", log), log
+    late = stack.engine("up", "--yes", check=False)
+    assert late.returncode == 1
+    assert "set reservation.end to the new end" in late.stdout + late.stderr
+
+    done = reserve(-60, 3600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    stack.write_outputs(outputs_file.parent)
+    warned = follow(drilled.HELD + 3, r"Restored from checkpoint \S*/reserved/")
+    assert "stack 'test' ends itself at " in warned
+    assert train("stop", "reserved").wait(60) == 0
+    said, _ = train("info").communicate(timeout=60)
+    row = r"reserved from +20\S+ \S+ UTC\n +ends itself +at .* UTC, in (59|1 h 00) min\n"
+    assert re.search(row, said), said
+    stack.change("reservation")
+    stack.engine("up", "--yes")
+    stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
