@@ -4,6 +4,7 @@ The rules are Prometheus's, which shows them even without Alertmanager. Alertman
 password: others reach it only through the gateway, which does.
 """
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pulumi
@@ -21,6 +22,7 @@ PORT = "alertmanagerPort"
 WEBHOOK = "alertWebhookUrl"
 DATA = Volume(name="data", keep=True, mount="/alertmanager")  # silences, and the log of sent alerts
 CONFIG_FILE = "alertmanager.yml"  # a secret: anyone with a webhook's URL can post to it
+WARN_SECONDS = 30 * 60  # before the stack ends itself
 REPEAT = "4h"  # while nothing changes
 LOST = "ray_node_manager_unexpected_worker_failure_total"
 
@@ -84,13 +86,26 @@ def configuration(webhook: str) -> str:
     )
 
 
-def rules(nodes: int) -> str:
+def rules(nodes: int, expires_at: str) -> str:
     """Return Prometheus's rules.
 
     Args:
         nodes: how many Ray nodes the cluster has, its head included.
+        expires_at: when the stack ends itself, in ISO 8601; "" for never.
     """
     alive = "count(ray_node_cpu_utilization)"
+    ending = []
+    if expires_at:
+        end = datetime.fromisoformat(expires_at)
+        ending.append(
+            _rule(
+                "StackEndsSoon",
+                f"vector(time()) > {end.timestamp() - WARN_SECONDS:.0f}",
+                "0s",
+                f"The stack ends itself at {end.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+                "save results with `train pull RUN`, or set a later end and run `pulumi up`",
+            )
+        )
     return yaml.safe_dump(
         {
             "groups": [
@@ -140,6 +155,7 @@ def rules(nodes: int) -> str:
                             "No GPU has done anything for an hour",
                             "end rented machines that you do not need: `pulumi destroy`",
                         ),
+                        *ending,
                     ],
                 }
             ]

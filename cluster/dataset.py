@@ -1,6 +1,6 @@
 """Food-11 in a volume: a program fills it once, checks the result and ends.
 
-Without an archive it draws a small stand-in: as many classes, which can be learned, but no food.
+With `generate` it draws a small stand-in: as many classes, which can be learned, but no food.
 """
 
 import pulumi
@@ -30,11 +30,13 @@ class Dataset(pulumi.ComponentResource):
     def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Dataset", name, None, opts)
         runtime, given = stack.runtime, stack.settings.dataset
-        source = ["--generate"]
+        source = ["--generate"] if given.generate else []
         if given.url:
             source = ["--url", given.url]
         elif given.archive:
             source = ["--archive", runtime.file(SERVICE, ARCHIVE_FILE)]
+        if given.public:
+            source.append("--public")
         runtime.place(
             Service(
                 name=SERVICE,

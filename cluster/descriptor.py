@@ -242,7 +242,8 @@ class Stack:
         on_demand: how many elastic workers run only when they are needed.
         elastic: indexes of workers whose machines are launched and ended on request.
         not_launched: indexes of those among them whose machines do not exist now.
-        expires_at: when rented machines end themselves, in ISO 8601; "" for never.
+        reserved_from: when its reservation begins, in ISO 8601; "" without one.
+        expires_at: when the services, or rented machines, end themselves; "" for never.
         idle_token: bearer token for asking whether the cluster is idle, "" without a watch.
         prometheus: URL of Prometheus for other services; None without one.
         additions: what services add to Ray nodes.
@@ -267,6 +268,7 @@ class Stack:
     on_demand: int = 0
     elastic: Collection[int] = ()
     not_launched: Collection[int] = ()
+    reserved_from: str = ""
     expires_at: pulumi.Input[str] = ""
     idle_token: pulumi.Input[str] = ""
     prometheus: pulumi.Input[str] | None = None

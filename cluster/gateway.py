@@ -270,5 +270,6 @@ DESCRIPTOR = Descriptor(
     declare=declare,
     image=IMAGE,
     limit=Limit(memory_mib=512, processes=256),
-    wanted=lambda settings: bool(settings.allowed_cidrs),
+    # Of rented machines allowedCidrs is a setting of the firewall.
+    wanted=lambda settings: bool(settings.publish_address),
 )

@@ -106,7 +106,8 @@ DESCRIPTOR = Descriptor(
         MINUTES: Setting(
             default=0,
             description="Minutes after which an idle cluster of rented machines ends itself, 1 to "
-            "9999 (lambdaCloud with `ttlHours`). 0: only at its deadline. See docs/lambda.md",
+            "9999 (lambdaCloud with `ttlHours` or a `reservation`). 0: only at its deadline. See "
+            "docs/lambda.md",
             most=9999,
             bound="must be a whole number of minutes from 1 to 9999, or 0 for never",
         ),

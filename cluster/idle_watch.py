@@ -137,7 +137,8 @@ def keep(before: State, seconds: float, now: float, rules: Rules) -> State:
     if not (math.isfinite(seconds) and 0 < seconds <= left):
         raise ValueError(
             f"{seconds / 60:.0f} minutes must be more than 0 and at most the {left / 60:.0f} until "
-            "the machines' deadline: raise lambdaCloud.ttlHours and run make up, or keep less"
+            "the machines' deadline: raise lambdaCloud.ttlHours or reservation.end and run make "
+            "up, or keep less"
         )
     return replace(before, keep_until=now + seconds)
 

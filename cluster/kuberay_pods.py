@@ -55,7 +55,7 @@ def head_template(spec: RayClusterSpec) -> dict[str, Any]:
     }
     template = _template(spec, container, node, [*spec.mounts, *spec.head_mounts])
     if spec.grows:
-        template["spec"]["volumes"].append(_api_access())
+        template["spec"]["volumes"].append(api_access())
     return template
 
 
@@ -81,7 +81,7 @@ def cpu_quantity(cpus: float) -> str:
     return f"{round(cpus, 3):g}"
 
 
-def _api_access() -> dict[str, Any]:
+def api_access() -> dict[str, Any]:
     """Return a volume with the files that Kubernetes would give to each container of a pod."""
     return {
         "name": API_ACCESS,

@@ -5,6 +5,7 @@ it only through the gateway, which does.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pulumi
@@ -64,7 +65,7 @@ class Monitoring(pulumi.ComponentResource):
                         storage.internal,
                         alerting.address(stack),
                     ),
-                    RULES_FILE: alerting.rules(stack.nodes),
+                    RULES_FILE: lift(partial(alerting.rules, stack.nodes), stack.expires_at),
                 },
                 secrets=secrets,
                 volumes=[DATA],

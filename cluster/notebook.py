@@ -1,5 +1,7 @@
 """A Jupyter server without a GPU: where a user writes jobs and submits them to the cluster."""
 
+import importlib.metadata
+
 import pulumi
 
 from cluster import ray_head
@@ -8,10 +10,12 @@ from cluster.inputs import join
 from cluster.ray_node import TOKEN_FILE
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Service, Volume
+from trainyard.access import outputs
 
 SERVICE = "jupyter"
 PORT = "notebookPort"
 WORKSPACE = Volume(name="workspace", keep=True)
+OUTPUTS_FILE = "outputs.json"
 JUPYTER_TOKEN_FILE = "jupyter-token"  # noqa: S105 (a file's name)
 TOKEN_BYTES = 24
 
@@ -41,6 +45,8 @@ class Notebook(pulumi.ComponentResource):
                     f"--port={port}",
                 ],
                 environment={
+                    # The same twice: course material reads the first, Ray 2.60 prefers the second.
+                    "RAY_ADDRESS": join("http://", dashboard),
                     "RAY_API_SERVER_ADDRESS": join("http://", dashboard),
                     "RAY_AUTH_MODE": "token",
                     "RAY_AUTH_TOKEN_PATH": runtime.file(SERVICE, TOKEN_FILE),
@@ -48,6 +54,7 @@ class Notebook(pulumi.ComponentResource):
                 secrets={
                     TOKEN_FILE: pulumi.Output.secret(stack.token),
                     JUPYTER_TOKEN_FILE: token.value,
+                    OUTPUTS_FILE: _outputs(stack, dashboard),
                 },
                 volumes=[WORKSPACE],
                 ports=[Port(number=port, setting=PORT, published=True)],
@@ -59,6 +66,33 @@ class Notebook(pulumi.ComponentResource):
             "http://", runtime.public(SERVICE, port), "/lab?token=", token.value
         )
         self.register_outputs({"url": self.url})
+
+
+def _outputs(stack: Stack, dashboard: pulumi.Input[str]) -> pulumi.Output[str]:
+    """Return the file by which `train` in the notebook finds the cluster and its results.
+
+    Addresses are those for services. It knows no served models, and no other service.
+    """
+    storage = stack.storage
+    found: dict[str, pulumi.Input[object]] = {
+        **outputs.NOTHING,
+        outputs.PROJECT: pulumi.get_project(),
+        outputs.STACK: pulumi.get_stack(),
+        outputs.DASHBOARD_URL: join("http://", dashboard),
+        outputs.RAY_TOKEN: stack.token,
+        outputs.STORAGE_URL: storage.url,
+        outputs.OBJECT_STORE_ENDPOINT: join("http://", storage.internal) if storage.bucket else "",
+        outputs.BUCKET: storage.bucket,
+        outputs.ACCESS_KEY: storage.access_key,
+        outputs.SECRET_KEY: storage.secret_key,
+        outputs.RAY_VERSION: importlib.metadata.version("ray"),
+        outputs.PYTHON_VERSION: stack.python,
+        outputs.NODES: stack.outputs[outputs.NODES],
+        outputs.RESERVED_FROM: stack.reserved_from,
+        outputs.EXPIRES_AT: stack.expires_at,
+        outputs.JOB_START_TIMEOUT_SECONDS: stack.settings.of_services[ray_head.JOB_START],
+    }
+    return pulumi.Output.secret(pulumi.Output.json_dumps(found))
 
 
 def declare(stack: Stack) -> None:

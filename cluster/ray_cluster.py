@@ -6,7 +6,15 @@ from typing import Any
 import pulumi
 
 from cluster import ray_head, ray_worker
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
+from cluster.descriptor import (
+    Descriptor,
+    Endpoint,
+    Limit,
+    PortSetting,
+    Setting,
+    Source,
+    Stack,
+)
 from cluster.inputs import lift
 from cluster.ray_node import NodeResources
 from trainyard.access import outputs
@@ -157,5 +165,15 @@ DESCRIPTOR = Descriptor(
     # Memory follows from what a node offers. Three nodes together have fewer processes than a
     # kernel allows by default (32768).
     limit=Limit(memory_mib=0, processes=8192),
+    settings={
+        ray_head.JOB_START: Setting(
+            default=ray_head.JOB_START_SECONDS,
+            description="Seconds after which Ray fails a job that could not start, because no "
+            "node has what its entrypoint asks for; 1 to 999999. 0: it stays PENDING for as long "
+            "as it takes",
+            most=999_999,
+            bound="must be whole seconds from 1 to 999999, or 0 for no limit",
+        )
+    },
     endpoints=(DASHBOARD, SERVE),
 )

@@ -1,16 +1,17 @@
 """The head of a Ray cluster: global control service, dashboard and job server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pulumi
 
 from cluster import autoscaling, ray_leave, ray_node, ray_start, ray_worker
 from cluster.descriptor import Stack
 from cluster.inputs import join
-from cluster.ray_node import NodeAddition
 from cluster.service import HealthCheck, Leave, Port, Runtime, Service
 
 SERVICE = ray_node.HEAD
+JOB_START = "jobStartTimeoutSeconds"
+JOB_START_SECONDS, JOB_START_VARIABLE = 900, "RAY_JOB_START_TIMEOUT_SECONDS"
 
 # A node whose machine or container is gone stops answering. By Ray's own defaults the head
 # gives it up after a minute or more; with these, after 20 s: five checks of 3 s, one each second.
@@ -42,7 +43,7 @@ def head(stack: Stack) -> Service:
         ],
         environment={
             **ray_node.environment(SERVICE, runtime, ports, stack.storage, stack.on_workers),
-            **head_environment(SERVICE, runtime, ports, stack.additions),
+            **head_environment(SERVICE, stack),
             **ray_start.environment(runtime.file(SERVICE, ray_start.FILE)),
             **(autoscaling.head_environment() if autoscaler else {}),
         },
@@ -88,16 +89,18 @@ def head_flags(runtime: Runtime, ports: Mapping[str, int]) -> list[pulumi.Input[
     ]
 
 
-def head_environment(
-    service: str, runtime: Runtime, ports: Mapping[str, int], additions: Sequence[NodeAddition]
-) -> dict[str, pulumi.Input[str]]:
+def head_environment(service: str, stack: Stack) -> dict[str, pulumi.Input[str]]:
     """Return the variables that only a head has."""
+    runtime, ports = stack.runtime, stack.settings.ports
+    start = stack.settings.of_services[JOB_START]
     variables: dict[str, pulumi.Input[str]] = {
         "AUTOSCALER_METRIC_PORT": str(ports["autoscalerMetricsPort"]),
         "DASHBOARD_METRIC_PORT": str(ports["dashboardMetricsPort"]),
         **HEALTH_CHECKS,
+        # Ray's default is left out: a head is not restarted for it.
+        **({} if start == JOB_START_SECONDS else {JOB_START_VARIABLE: str(start or "inf")}),
     }
-    for addition in additions:
+    for addition in stack.additions:
         if addition.head_only:
             variables |= addition.environment(runtime, service)
     # Hides the tab whose charts need a Grafana.

@@ -193,14 +193,13 @@ def environment(
     """Return the environment of a Ray node; jobs inherit it, so they need no secret of their own.
 
     A served model is started by a job, on any node, and listens on the head.
-
-    RAY_JOB_START_TIMEOUT_SECONDS is left at Ray's 900 s: a job that no node can ever run fails
-    then, and one that waits for a busy node does not fail too early.
     """
     variables: dict[str, pulumi.Input[str]] = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": runtime.file(service, TOKEN_FILE),
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Otherwise Ray reports a disk of one byte in pods, and no alert on a full one.
+        "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE": "1",
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_LOST_SECONDS),
         **PROCESS_GROUPS,
         STORAGE_URL: storage.url,

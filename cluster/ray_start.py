@@ -18,6 +18,7 @@ This module is a file of every node, wherever that runs, and needs only Ray.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -38,6 +39,7 @@ NODE_PROVIDER = "node_provider.py"  # next to this file
 JOINS_ONCE = {"TRAINYARD_JOINS_ONCE": "1"}  # of a node whose machine comes and goes
 JOINED = "joined"  # file in the node's --temp-dir, with the session of the head that it joined
 LATEST = "session_latest"  # link there that Ray makes
+NODES = "TRAINYARD_NODES"  # for jobs: JSON of what each node offers, started or not
 ENVIRONMENT = "python"  # folder of the empty environment, in the node's --temp-dir
 RAYLET = "raylet"
 POLL_SECONDS = 1.0
@@ -68,6 +70,8 @@ def begin(parameters: Any, _head: bool) -> None:
         os.environ.pop(name, None)
     if sys.prefix != sys.base_prefix:  # otherwise jobs' environments use the system's
         _use_empty_environment(Path(parameters.temp_dir) / ENVIRONMENT)
+    if parameters.autoscaling_config:
+        _declare(Path(parameters.autoscaling_config))
     joined = None
     if all(os.environ.pop(name, "") == value for name, value in JOINS_ONCE.items()):
         joined = Path(parameters.temp_dir, JOINED)
@@ -89,6 +93,13 @@ def _use_empty_environment(folder: Path) -> None:
     programs = folder / "bin"
     sys.executable = str(programs / "python")  # with which Ray starts its processes
     os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+def _declare(autoscaling: Path) -> None:
+    """Tell jobs what nodes the head's autoscaler may start; Ray itself tells them nothing."""
+    types = json.loads(autoscaling.read_text())["available_node_types"].values()
+    nodes = [kind["resources"] for kind in types for _ in range(kind["max_workers"])]
+    os.environ[NODES] = json.dumps(nodes)
 
 
 def _session(words: list[str]) -> str:

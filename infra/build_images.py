@@ -77,6 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="NAME=VALUE",
         help=f"one of {', '.join(ARGUMENTS)} (docs/configuration.md#images)",
     )
+    parser.add_argument(
+        "--python",
+        choices=versions.IMAGE_BASES,
+        default=versions.IMAGE_PYTHON,
+        help="the images' Python, the setting imagePython (default: this environment's)",
+    )
     parser.add_argument("--push", action="store_true", help="also push them, after `docker login`")
     given = parser.parse_args(arguments)
     build_args = dict(each.partition("=")[::2] for each in given.build_arg)
@@ -88,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{given.registry!r} must be [host[:port]/]folder, as docker push takes it")
     try:
         names = {
-            program: _made(given.registry, program, build_args, push=given.push)
+            program: _made(given.registry, program, given.python, build_args, push=given.push)
             for program in dict.fromkeys(given.programs)
         }
     except (BuildError, images.LockError) as error:
@@ -100,8 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _made(registry: str, program: str, build_args: Mapping[str, str], *, push: bool) -> str:
-    found = build(program, {**versions.BUILD_ARGUMENTS, **build_args})
+def _made(
+    registry: str, program: str, python: str, build_args: Mapping[str, str], *, push: bool
+) -> str:
+    found = build(program, versions.build_arguments(python, build_args))
     name = f"{registry}/{program}:{found.tag}"
     options = [f"--build-arg={key}={value}" for key, value in found.arguments.items()]
     _docker("build", "--force-rm", f"--tag={name}", *options, os.path.relpath(found.context))

@@ -8,6 +8,7 @@ anything is made, and reported in one message.
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +28,7 @@ from infra import (
     kubernetes_settings,
     model,
     node_settings,
+    reservation,
     tools,
     versions,
 )
@@ -52,6 +54,7 @@ from infra.model import (
     whole,
 )
 from infra.node_settings import MAX_WORKERS, Group, Node
+from infra.reservation import Reservation
 from infra.runtimes import folders
 from trainyard.access import typed
 
@@ -71,6 +74,7 @@ CONTAINERS = Only(("docker",))
 IMAGES = Only(("docker", kubernetes_settings.KEY))
 PROCESSES = Only(("process",))
 MACHINES = Only(machines=True)
+OF_PROCESSES = {"setupCommands", "pythonEnvironment", "startRay"}
 ROTATED = "remove it: `make rotate` writes it"
 
 
@@ -190,16 +194,21 @@ class Settings(Model):
             "set containerPrefix to such a text, such as lab-",
         ),
         CONTAINERS,
-    ] = setting("", "Prefix of container names: 23 letters, digits and `. _ -` at most (docker)")
+    ] = setting(
+        "",
+        "Prefix of container names: 23 letters, digits and `. _ -` at most (docker). Default: the "
+        "`owner` and `-`, if set",
+    )
     named_images: Annotated[container_settings.Images, IMAGES] = setting(
         {}, "Images to use by program (docker, kubernetes)", see="#images", alias="images"
     )
     build_args: Annotated[container_settings.BuildArgs, CONTAINERS] = setting(
         {}, "Build arguments of images; images show them, so no secrets (docker)", see="#images"
     )
-    image_python: Annotated[str, one_of(versions.IMAGE_PYTHONS), IMAGES] = setting(
-        versions.IMAGE_PYTHON,
-        "Python of the images, set by their base: `3.11`, `3.12` or `3.13` (docker, kubernetes)",
+    image_python: Annotated[str, one_of(("auto", *versions.IMAGE_BASES)), IMAGES] = setting(
+        "auto",
+        "Python of the images, which chooses their base: `3.11`, `3.12`, `3.13`, or `auto` for "
+        "that of the checkout's environment (docker, kubernetes)",
         see="#images",
     )
     require_digests: Annotated[bool, IMAGES] = setting(
@@ -222,8 +231,18 @@ class Settings(Model):
     publish_address: Annotated[container_settings.PublishAddress, CONTAINERS] = setting(
         "", "This machine's IPv4 address for `allowedCidrs`; set both or neither (docker)"
     )
-    owner: Annotated[str, MACHINES] = setting(
-        "", "Owner tag of rented instances. Default: `user@machine`"
+    owner: str = setting(
+        "",
+        "Whose the stack is: in `train info`, names and labels of containers and Kubernetes "
+        "objects, names and tags of rented instances. Default: `user@machine`, and in no name",
+        see="#owner-and-reservation",
+    )
+    reservation: Reservation | None = setting(
+        None,
+        "Start and end of the time that the machines are yours, in UTC: `{start: "
+        '"2026-12-01T13:00Z", end: "2026-12-01T15:55Z"}`. `up` is refused at other times, and the '
+        "services end at its end",
+        see="#owner-and-reservation",
     )
     key_file: Annotated[host_settings.KeyFile, MACHINES] = setting(
         "",
@@ -238,6 +257,12 @@ class Settings(Model):
     )
     python_environment: Annotated[host_settings.PythonEnvironment, MACHINES] = setting(
         "", "Absolute path of an existing Python environment on other machines", see="hosts.md"
+    )
+    environment_file: Annotated[host_settings.EnvironmentFile, MACHINES] = setting(
+        "",
+        "File of this project with the packages that other machines get: pip's requirements "
+        "(`.txt`), or an environment of conda (`.yaml`)",
+        see="hosts.md",
     )
     start_ray: Annotated[bool, MACHINES] = setting(
         True,
@@ -256,6 +281,8 @@ class Settings(Model):
         """Settings that only containers have, and only processes, by runtime."""
         found: dict[str, list[str]] = {"docker": [], "process": []}
         for key, only in self.limited.items():
+            if {"docker", "process"} <= {*only.runtimes}:
+                continue
             if only.runtimes and not (key == "allowedCidrs" and self.renting):
                 found[only.runtimes[0]].append(key)  # there it is a setting of the firewall
         if self.asked_store == tools.DIRECTORY:
@@ -287,6 +314,8 @@ class Settings(Model):
     def runtime(self) -> str:
         """The runtime; "auto" only if both processes and containers can do it all."""
         only = [runtime for runtime, keys in self.needs.items() if keys]
+        # On other machines nothing is chosen by what happens to run there.
+        only += ["process"] if self.fleet else []
         return only[0] if self.asked_runtime == "auto" and only else self.asked_runtime
 
     @cached_property
@@ -299,6 +328,17 @@ class Settings(Model):
         """Reference of each program's image that is not built here."""
         named = {**images.PULLED, **self.named_images}
         return {program: images.pinned(reference) for program, reference in named.items()}
+
+    @property
+    def python(self) -> str:
+        """The images' Python: major.minor."""
+        asked = self.image_python
+        return versions.IMAGE_PYTHON if asked == "auto" else asked
+
+    @property
+    def build_arguments(self) -> Mapping[str, str]:
+        """Build arguments of every image that is built."""
+        return versions.build_arguments(self.python, self.build_args)
 
     @property
     def programs(self) -> set[str]:
@@ -384,6 +424,17 @@ class Settings(Model):
         folder = local.host_folder if self.on_hosts else local.runtime_folder
         return Path(self.state_folder) if self.state_folder else folder(self._stack)
 
+    @property
+    def names_of_containers(self) -> str:
+        """What the names of containers, of their network and of volumes begin with."""
+        part = local.owner_part(self.owner)
+        return self.container_prefix or (f"{part}-" if part else "")
+
+    @property
+    def names_of_objects(self) -> str:
+        """What the names of objects on Kubernetes begin with: the stack, for they need a letter."""
+        return "-".join(filter(None, (self._stack, local.owner_part(self.owner))))
+
     def opened(self, running: Iterable[Descriptor]) -> list[Port]:
         """Return every fixed port of services; of containers, users see the published ones only."""
         nodes = 1 + (self.on_hosts or len(self.workers))
@@ -438,12 +489,16 @@ class Settings(Model):
         if data and self.asked_runtime == "process" and "volume" in data.model_fields_set:
             bound = "is a Docker volume, and runtime = 'process' has the images in dataDir"
             yield Fault("dataset.volume", bound, "remove dataset.volume")
-        if data and self.on_hosts:
+        if data and self.on_hosts and self.runtime != "docker":
             bound = "fills a folder of this machine, and the nodes are on others"
             action = "remove dataset, and have setupCommands put the images there"
             yield Fault("dataset", bound, action, NAMES)
 
     def _cidr_faults(self) -> Iterator[Fault]:
+        if self.allowed_cidrs and self.on_hosts and not self.renting and self.runtime == "docker":
+            bound = "opens ports of this machine, and the containers are on hosts"
+            yield Fault("allowedCidrs", bound, "remove it: users come through SSH", NAMES)
+            return
         yield from container_settings.cidr_faults(
             self.allowed_cidrs, self.publish_address, self.renting
         )
@@ -462,7 +517,9 @@ class Settings(Model):
 
     def _digest_faults(self) -> Iterator[Fault]:
         if self.require_digests:
-            yield from container_settings.digest_faults(self.images, self.build_args, self.programs)
+            yield from container_settings.digest_faults(
+                self.images, self.build_arguments, self.programs
+            )
             for group in self.node_groups if self.in_pods else ():
                 key, image = f"{group.key}.image", group.image
                 yield from container_settings.digest_fault(key, image, f"write {image}")
@@ -473,8 +530,9 @@ class Settings(Model):
             bound = f"is for other machines only, and neither {asking} is set"
             for key in (key for key, only in self.limited.items() if only.machines):
                 yield Fault(key, bound, f"remove {key}, or set one of them")
-        elif self.owner and not self.renting:
-            yield Fault("owner", "is a tag of rented machines", "remove owner")
+        if self.environment_file and self.python_environment:
+            bound = "makes an environment, and pythonEnvironment names one that is there"
+            yield Fault("environmentFile", bound, "remove one of them")
 
     def _placed_faults(self) -> Iterator[Fault]:
         if not self.fleet:
@@ -493,6 +551,30 @@ class Settings(Model):
                 bound = "gives all nodes the same, and nodeGroups is set"
                 yield Fault("startRay", bound, "remove nodeGroups, or set startRay to true")
 
+    def _container_faults(self) -> Iterator[Fault]:
+        if not self.fleet or self.runtime != "docker":
+            return
+        name = [*self.fleets][-1]
+        if self.on_hosts > 1:
+            bound = "of several machines have no network in common, and runtime = 'docker' runs "
+            action = "leave one machine, or set runtime to process"
+            yield Fault(name, f"{bound}containers", action, f"{self.on_hosts} machines")
+        for key in OF_PROCESSES & self.limited.keys():
+            bound = f"is for processes on {name}, and runtime = 'docker'"
+            yield Fault(key, bound, f"remove {key}, or set runtime to process", NAMES)
+        if self.publish_address:
+            bound = f"is an address of this machine, and the containers are on {name}"
+            yield Fault("publishAddress", bound, "remove it: users come through SSH")
+        if self.accelerator == "amd":
+            bound = f"must be none or nvidia with {name} and runtime = 'docker'"
+            yield Fault("accelerator", bound, "set runtime to process")
+        if self.dataset and self.dataset.archive:
+            bound = f"is a file of this machine, and the containers are on {name}"
+            yield Fault("dataset.archive", bound, "set dataset.url")
+        if self.of_services[idle_end.MINUTES]:
+            bound = "is for processes, and runtime = 'docker'"
+            yield Fault(idle_end.MINUTES, bound, f"remove {idle_end.MINUTES}")
+
     def _store_faults(self) -> Iterator[Fault]:
         key = "storeFrom"
         if self.store_from == self._stack:
@@ -507,7 +589,9 @@ class Settings(Model):
     def _kubernetes_faults(self) -> Iterator[Fault]:
         where, chosen, limits = self.kubernetes, self.asked_runtime, self.container_limits
         if self.in_pods:
-            yield from kubernetes_settings.faults(where, self._stack, self.dataset, limits)
+            yield from kubernetes_settings.faults(
+                where, self._stack, self.names_of_objects, self.dataset, limits
+            )
         else:
             yield from kubernetes_settings.elsewhere_faults(where, self.node_groups, chosen)
 
@@ -563,12 +647,21 @@ class Settings(Model):
     def _idle_faults(self) -> Iterator[Fault]:
         minutes, cpu, gpu = idle_end.MINUTES, idle_end.CPU_PERCENT, idle_end.GPU_PERCENT
         set_ = self.of_services
-        if set_[minutes] and not (self.fleet and self.fleet.ends_itself):
+        ends = self.fleet and (self.fleet.ends_itself or (self.renting and self.reservation))
+        if set_[minutes] and not (ends and self.start_ray):
             bound = "needs rented machines that end themselves: lambdaCloud with ttlHours"
-            yield Fault(minutes, bound, f"set lambdaCloud.ttlHours, or remove {minutes}")
+            action = f"set lambdaCloud.ttlHours without startRay: false, or remove {minutes}"
+            yield Fault(minutes, bound, action)
         for key, needs in ((gpu, cpu), (cpu, minutes)):
             if set_[key] and not set_[needs]:
                 yield Fault(key, f"does nothing without {needs}", f"set {needs} too")
+
+    def _end_faults(self) -> Iterator[Fault]:
+        if self.fleet:
+            yield from self.fleet.end_faults(reserved=self.reservation is not None)
+        if self.reservation and not self.start_ray:
+            bound = "ends no Ray that Ray's own launcher has started, and startRay = false"
+            yield Fault("reservation", bound, "remove reservation, or startRay", NAMES)
 
     def _port_faults(self) -> Iterator[Fault]:
         used: dict[int, str] = {}
@@ -655,7 +748,10 @@ def read(host: LocalHost) -> Settings:
         if key in accounts:
             raise pulumi.RunError(typed.commands(text, stack))
         pulumi.log.warn(typed.commands(text, stack))
-    return parse(raw, host, stack)
+    settings = parse(raw, host, stack)
+    if settings.reservation:
+        reservation.check(settings.reservation, stack, datetime.now(UTC))
+    return settings
 
 
 def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:

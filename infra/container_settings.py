@@ -182,6 +182,7 @@ class Dataset(Model):
     """The source of the data volume.
 
     Attributes:
+        public: whether it is Food-11 itself, by default from where the course has it.
         generate: whether a stand-in is drawn, in place of an archive.
         url: http or https address of the archive, "" for none or a local one.
         archive: path of the archive on this machine, "" for none or a remote one.
@@ -190,6 +191,10 @@ class Dataset(Model):
         volume: name of the Docker volume.
     """
 
+    public: Annotated[
+        bool,
+        satisfying(bool, "must be true", "set it to true, or leave public out"),
+    ] = False
     generate: Annotated[
         bool,
         satisfying(bool, "must be true", "set it to true, or leave generate out"),
@@ -217,13 +222,19 @@ class Dataset(Model):
     def faults(self) -> Iterator[Fault]:
         """Yield fields that are not one whole source."""
         given = self.model_fields_set
-        if len(given & {"generate", "url", "archive"}) != 1:
-            bound = "must have one of generate, url, archive"
+        sources = given & {"generate", "url", "archive"}
+        if len(sources) > 1 or not (sources or self.public) or (self.public and self.generate):
+            bound = (
+                "must have one of public, generate, url, archive; public may have url or archive"
+            )
             yield Fault("", bound, "name one place to fill the volume from", sorted(given))
-        elif self.url and not self.sha256:
+        elif self.url and not self.sha256 and not self.public:
             # Data from a network is unpacked and read by every job.
             bound = "must be set with dataset.url: nothing else tells that it is the archive you "
-            action = "download it once, and write its sum, as sha256sum prints it"
+            action = (
+                "set dataset.public if it is a copy of Food-11; or download it once, and write its "
+                "sum, as sha256sum prints it"
+            )
             yield Fault("sha256", f"{bound}mean", action, "")
         elif self.generate and self.sha256:
             bound = "is of an archive, and generate is set"

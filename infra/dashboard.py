@@ -63,12 +63,12 @@ def ask(known: Mapping[str, Any], way: Way, path: str) -> Any:
         raise AskError(f"Ray's dashboard gives no JSON ({error!r})") from None
 
 
-def way(known: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> Way:
+def way(known: Mapping[str, Any], hosts: Iterable[Any]) -> Way:
     """Return the way to the place of the outputs' addresses, None for this machine.
 
     Args:
         known: outputs of the stack.
-        hosts: property `host` of the supervisords of the stack's machines.
+        hosts: property `host` of the stack's resources, which says how their machine is reached.
     """
     if place := known.get(outputs.KUBERNETES):
         port = str(urlsplit(str(known[outputs.DASHBOARD_URL])).port)
@@ -76,8 +76,10 @@ def way(known: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> Way:
         return lambda _host, port: kubectl.forwarded(cluster, service, port)
     if not (ssh := known.get(outputs.SSH)):
         return None
-    found = (Connection.of(host) for host in hosts if host["host"] == ssh["host"])
-    return next((partial(forwarded, connection) for connection in found), None)
+    user = ssh["host"], ssh["user"]
+    known_hosts = (host for host in hosts if isinstance(host, Mapping))
+    found = (each for each in known_hosts if (each["host"], each["user"]) == user)
+    return next((partial(forwarded, Connection.of(each)) for each in found), None)
 
 
 @contextmanager

@@ -37,6 +37,14 @@ Commands = Annotated[
     ],
     Meaning("must be an array", "write a list of commands"),
 ]
+EnvironmentFile = Annotated[
+    str,
+    matching(
+        r"(?:[^\0]+\.(?:txt|yaml|yml))?",
+        "must be a path that ends with .txt, .yaml or .yml",
+        "name pip's requirements.txt, or an environment.yaml of conda",
+    ),
+]
 PythonEnvironment = Annotated[
     str,
     matching(

@@ -112,13 +112,18 @@ class Kubernetes(Model):
 
 
 def faults(
-    where: Kubernetes | None, stack: str, data: Dataset | None, limits: Mapping[str, Bounds]
+    where: Kubernetes | None,
+    stack: str,
+    beginning: str,
+    data: Dataset | None,
+    limits: Mapping[str, Bounds],
 ) -> Iterator[Fault]:
     """Yield what a stack in a cluster lacks, and what pods do not have.
 
     Args:
         where: the cluster.
-        stack: name of the stack, which must be one of Kubernetes.
+        stack: its name.
+        beginning: what all names of its objects begin with: Kubernetes must take it.
         data: source of the images.
         limits: bounds of services.
     """
@@ -129,6 +134,9 @@ def faults(
         bound = "must be at most 30 lowercase letters, digits and hyphens after a letter: names "
         bound += "of Kubernetes begin with it"
         yield Fault("stack", bound, "make a stack with such a name", stack)
+    elif not STACK.fullmatch(beginning):
+        bound = f"makes names begin with {beginning!r}, which has over 30 characters"
+        yield Fault("owner", bound, "set a shorter one, or make a stack with a shorter name", NAMES)
     if data and data.archive:
         bound = "is a file of this machine, which pods do not have"
         yield Fault("dataset.archive", bound, "use dataset.url")

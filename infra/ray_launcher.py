@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Any
 
 import pulumi
@@ -151,7 +152,7 @@ def _start(index: int, launched: Launched, stack: Stack) -> pulumi.Output[str]:
     environment |= {owned_processes.STACK: runtime.label}  # a destroy ends processes with it
     flags = ray_node.machine_flags(NODE, index, runtime, stack.workers[index], ports)
     if index == 0:
-        environment |= ray_head.head_environment(NODE, runtime, ports, stack.additions) | AUTOSCALER
+        environment |= ray_head.head_environment(NODE, stack) | AUTOSCALER
         flags = [
             *ray_head.head_flags(runtime, ports),
             join("--node-ip-address=", machine.address),
@@ -174,7 +175,9 @@ def _start(index: int, launched: Launched, stack: Stack) -> pulumi.Output[str]:
 def _command(ray: str, environment: Mapping[str, str], flags: Sequence[str], *, more: str) -> str:
     settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
     words = " ".join(shlex.quote(flag) for flag in flags)
-    return f"ulimit -n $(ulimit -Hn); {settings} {ray} {words} {more}".rstrip()
+    # Jobs call `python`, which is that of Ray.
+    path = f'PATH={shlex.quote(str(PurePosixPath(ray).parent))}:"$PATH"'
+    return f"ulimit -n $(ulimit -Hn); {path} {settings} {ray} {words} {more}".rstrip()
 
 
 def declare(launched: Launched, stack: Stack) -> None:

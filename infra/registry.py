@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import yaml
 
-from infra import images
+from infra import images, versions
 from infra.checkout import ROOT
 from infra.container_settings import IMAGE
 from trainyard.access import settings_file, terminal
@@ -147,7 +147,9 @@ def _wanted() -> list[str]:
     """Return every reference without a digest, of this version and of the stacks' settings."""
     programs = (*images.BUILT, *images.PULLED)
     references: set[str] = set()
-    for named, arguments in (({}, {}), *map(_settings, sorted(ROOT.glob("Pulumi.*.yaml")))):
+    of_stacks = [_settings(path) for path in sorted(ROOT.glob("Pulumi.*.yaml"))]
+    of_stacks += [({}, {"BASE_IMAGE": base}) for base in versions.IMAGE_BASES.values()]
+    for named, arguments in of_stacks:
         references |= {*images.sources({**images.PULLED, **named}, arguments, programs).values()}
     found = {reference.partition("@")[0] for reference in references}
     return sorted(reference for reference in found if ":" in reference.rpartition("/")[2])

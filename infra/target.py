@@ -11,6 +11,7 @@ from cluster import services
 from cluster.descriptor import Descriptor, Source, Stack
 from infra import places
 from infra.config import Settings
+from infra.hosts.fleet import FleetArgs, IdleWatch
 from infra.runtimes.args import RuntimeArgs
 
 
@@ -31,9 +32,12 @@ def find(settings: Settings, stack: str) -> Stack:
         pulumi.RunError: what it needs is missing.
     """
     found: Iterator[Place] = places.modules("place")
-    return next(place for place in found if place.is_wanted(settings, stack)).declare(
+    made = next(place for place in found if place.is_wanted(settings, stack)).declare(
         settings, stack
     )
+    if reserved := settings.reservation:
+        made.reserved_from, made.expires_at = reserved.start.isoformat(), reserved.end.isoformat()
+    return made
 
 
 def services_for(settings: Settings, store: str, *sources: Source) -> list[Descriptor]:
@@ -68,7 +72,33 @@ def runtime_args(settings: Settings, running: Sequence[Descriptor], store: str) 
             keep_data=settings.keep_data,
             start_timeout=settings.start_timeout_seconds,
             drain=settings.drain_seconds,
+            end=settings.reservation.end.isoformat() if settings.reservation else "",
         )
+    )
+
+
+def fleet_args(
+    settings: Settings,
+    *,
+    containers: bool = False,
+    requested: Sequence[int] = (),
+    idle: IdleWatch | None = None,
+) -> FleetArgs:
+    """Return a stack's requirements for other machines, see FleetArgs."""
+    return FleetArgs(
+        base=f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
+        python_environment=settings.python_environment,
+        containers=containers,
+        worker=settings.worker,
+        groups=settings.groups,
+        requested=requested,
+        key_file=settings.ssh_key_file,
+        allowed_cidrs=settings.allowed_cidrs,
+        keep_data=settings.keep_data,
+        start_ray=settings.start_ray,
+        owner=settings.owner,
+        idle=idle,
+        reservation=settings.reservation,
     )
 
 

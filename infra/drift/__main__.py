@@ -24,7 +24,6 @@ ROOT = Path(__file__).parents[2]
 MACHINES = (INSTANCES, HOSTS)
 # Endings of the names of resources without which no head answers.
 HEAD_NEEDS = ("-ray-head", "-ray-head-ready", "-supervisor", "-network", "-ray", "-ray-ready")
-HEAD = "process:Supervisor"  # of other machines: its property `host` says how they are reached
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,8 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _way(looked: Looked) -> dashboard.Way:
-    hosts = (each.props["host"] for each in looked.seen if each.type == HEAD)
-    return dashboard.way(looked.outputs, hosts)
+    return dashboard.way(looked.outputs, (each.props.get("host") for each in looked.seen))
 
 
 if __name__ == "__main__":

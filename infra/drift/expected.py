@@ -42,7 +42,8 @@ def differing(stack: str, known: Mapping[str, Any], now: datetime) -> list[Findi
                 expected=f"machines that end at {ends}",
                 found=f"it is {now.astimezone(UTC).isoformat(timespec='seconds')}, and the stack "
                 "has a state",
-                action=f"make down STACK={stack}, or raise ttlHours and make up STACK={stack}",
+                action=f"make down STACK={stack}, or raise ttlHours or reservation.end and "
+                f"make up STACK={stack}",
             )
         )
     return findings

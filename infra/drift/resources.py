@@ -17,11 +17,11 @@ from trainyard.access.ssh import (
 )
 
 PROGRAM = "process:Program"
+TIMER = ":Deadline"
 INSTANCE = sources.types("Instance")
 IN_STORE = ("minio:Bucket", "minio:User", "versitygw:Bucket", "versitygw:User")
 LAYERS = {
     **dict.fromkeys(IN_STORE, STORE),
-    **dict.fromkeys(sources.types("Deadline"), TIMERS),
     "host:Reachable": HOSTS,
     "host:Executable": HOSTS,
 }
@@ -77,8 +77,9 @@ def _finding(each: Seen, stack: str) -> Finding:
         )
     expected, found = _words(each)
     rented = INSTANCES if each.type.startswith(RENTED) else SERVICES
+    layer = TIMERS if each.type.endswith(TIMER) else LAYERS.get(each.type, rented)
     return Finding(
-        layer=LAYERS.get(each.type, rented),
+        layer=layer,
         name=each.name,
         expected=expected,
         found=found,
@@ -88,7 +89,10 @@ def _finding(each: Seen, stack: str) -> Finding:
 
 def _machine(each: Seen) -> str:
     host: Any = each.props.get("host") or each.props.get("via")
-    return Connection.of(host).name if isinstance(host, dict) else each.name
+    if isinstance(host, dict):
+        return Connection.of(host).name
+    # Resources of pulumi-docker have it in their provider. Errors on the way there begin with it.
+    return each.said.partition(" ")[0]
 
 
 def _words(each: Seen) -> tuple[str, str]:

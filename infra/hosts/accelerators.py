@@ -123,6 +123,35 @@ def choose(
     return tuple(access(device, groups) for device in devices), assigned
 
 
+def all_of(
+    accelerator: str,
+) -> tuple[tuple[ContainerAccess, ...], tuple[tuple[int, ...], ...]]:
+    """Give the one worker of another machine all of its devices; see choose."""
+    if accelerator == "none":
+        return (), ((),)
+    return (ContainerAccess(gpus=("all",)),), ((0,),)
+
+
+def check_machine(accelerator: str, name: str, gpus: int, engine: Mapping[str, Any]) -> None:
+    """Raise if another machine lacks devices, or its Engine cannot hand them to containers.
+
+    Args:
+        accelerator: none or nvidia.
+        name: the machine's name, for messages.
+        gpus: how many its driver lists.
+        engine: the answer of its Engine's API to /info.
+
+    Raises:
+        AcceleratorError: says what is missing.
+    """
+    if accelerator != "none":
+        if not gpus:
+            raise AcceleratorError(accelerator, f"{name} has no GPUs", "install the driver there")
+        check_toolkit(engine, hook=False)
+    elif gpus:
+        pulumi.log.warn(f"{name} has {gpus} GPUs that no container sees: set accelerator to nvidia")
+
+
 def parse_nvidia(query: str, listing: str) -> tuple[Device, ...]:
     """Return the devices that nvidia-smi lists; a divided GPU counts as its parts.
 

@@ -4,6 +4,7 @@ import gzip
 import io
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from infra.hosts.local import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    *("agent", "folders", "locked_supervisord", "owned_processes", "ports", "programs"),
+    *("agent", "ending", "folders", "locked_supervisord", "owned_processes", "ports", "programs"),
     "supervisor",
 )
 FILES = {
@@ -24,10 +25,15 @@ FILES = {
 MODE = 0o644
 
 
-def bundle(root: Path = ROOT) -> Path:
-    """Return an archive of it, named by its content; an intact one is kept."""
+def bundle(root: Path = ROOT, own: Mapping[str, bytes] | None = None) -> Path:
+    """Return an archive of it, named by its content; an intact one is kept.
+
+    Args:
+        root: the checkout.
+        own: content of the user's own files in it, by name.
+    """
     content = {name: (root / path).read_bytes() for name, path in sorted(FILES.items())}
-    archive = _archive(content)
+    archive = _archive(content | dict(own or {}))
     path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"
     if not path.exists() or path.read_bytes() != archive:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,15 +17,18 @@ PROMETHEUS = "/usr/bin/prometheus"
 TIMER = "/usr/local/sbin/trainyard-ttl"
 SCRIPT = Path(__file__).parent / "guest" / "trainyard_ttl.py"
 # A cloud's metadata service gives any process of a machine the user data, with the host key, and so
-# may a file of the image's: only root may read both. A routing rule, because not every image has
-# iptables; TCP as a number, because not every image has a list of protocols. What networkd or a
+# may a file of the image's: only root may read both, and no container. Routing rules, because not
+# every image has iptables; TCP as a number, because not every image has a list of protocols.
+# Packets of containers are forwarded: they come from another interface than lo. What networkd or a
 # reboot removes is back in a minute.
 METADATA = "/usr/local/sbin/trainyard-metadata"
 METADATA_SCRIPT = """\
 #!/bin/sh
 if [ -d /var/lib/cloud/seed ]; then chmod 700 /var/lib/cloud/seed; fi
-ip rule show priority 4949 | grep -q . || ip rule add priority 4949 \\
-  uidrange 1-4294967294 ipproto 6 dport 80 to 169.254.169.254 prohibit
+there="ipproto 6 dport 80 to 169.254.169.254"
+ip rule show priority 4948 | grep -q . ||
+  ip rule add priority 4948 iif lo uidrange 0-0 $there lookup main
+ip rule show priority 4949 | grep -q . || ip rule add priority 4949 $there prohibit
 """
 CRON = f"* * * * * root {TIMER}\n* * * * * root {METADATA}\n"
 

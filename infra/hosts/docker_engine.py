@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pulumi
 
 from infra.provided import say
 from trainyard.access import docker_client
+from trainyard.access.ssh import Connection
 
 if TYPE_CHECKING:
     import docker
@@ -31,18 +33,36 @@ class EngineUnavailableError(pulumi.RunError):
     """No usable Docker Engine; the message says what to do."""
 
 
-def client(timeout: int = 60) -> docker.DockerClient:
+def of(props: Mapping[str, Any], timeout: int = 60) -> docker.DockerClient:
+    """Return a client of the Engine of a resource; see client.
+
+    Args:
+        props: the resource's properties; `host` is its machine, as Connection.of takes it.
+        timeout: seconds that the Engine may be silent.
+    """
+    return client(timeout, machine_of(props))
+
+
+def machine_of(props: Mapping[str, Any]) -> Connection | None:
+    """Return the machine of a resource's Engine; None for none."""
+    return Connection.of(props["host"]) if "host" in props else None
+
+
+def client(timeout: int = 60, machine: Connection | None = None) -> docker.DockerClient:
     """Return a client of the Engine.
 
     Args:
         timeout: seconds that the Engine may be silent.
+        machine: the other machine that it is on; None for none.
 
     Raises:
         EngineUnavailableError: it does not answer, is too old, or may not be used.
+        SshError: the other machine cannot be reached.
     """
-    refuse_open_host()
+    if machine is None:
+        refuse_open_host()
     try:
-        return docker_client.connect(timeout)
+        return docker_client.connect(timeout, machine)
     except docker_client.EngineUnavailableError as error:
         raise EngineUnavailableError(f"{error}, or set runtime to process") from None
 
@@ -76,17 +96,17 @@ def answers() -> bool:
     return True
 
 
-def info() -> dict[str, Any]:
-    """Return the answer of the Engine's API to /info.
+def info(machine: Connection | None = None) -> dict[str, Any]:
+    """Return the answer of the Engine's API to /info; see client.
 
     Raises:
         EngineUnavailableError: it cannot be used.
     """
-    answer: dict[str, Any] = client().info()
+    answer: dict[str, Any] = client(machine=machine).info()
     return answer
 
 
-def bounds(answer: dict[str, Any]) -> Bounds:
+def bounds(answer: Mapping[str, Any]) -> Bounds:
     """Return the bounds that an Engine enforces, by its answer to /info."""
     return Bounds(
         memory=answer["MemoryLimit"], swap=answer["SwapLimit"], processes=answer["PidsLimit"]

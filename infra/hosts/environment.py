@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pulumi
@@ -17,6 +17,7 @@ from pulumi_command import remote
 from cluster import services
 from cluster.descriptor import Source
 from cluster.inputs import lift
+from infra.backend import project_folder
 from infra.hosts.bundle import bundle
 from infra.hosts.executable import Executable
 from infra.hosts.machine import AGENT, ENVIRONMENT, PROGRAMS, Machine
@@ -48,7 +49,7 @@ LINK = """\
 mkdir -p "$HOME/.local/bin"
 ln -sfn {ray} "$HOME/.local/bin/ray"
 """
-MAKE = """\
+INSTALLER = """\
 if ! [ -x "$base/uv/bin/uv" ]; then
   echo "making the installer"
   python3 -m venv --clear "$base/uv" || {{
@@ -56,12 +57,38 @@ if ! [ -x "$base/uv/bin/uv" ]; then
   "$base/uv/bin/pip" install --quiet --require-hashes --requirement setup.txt
 fi
 uv=$base/uv/bin/uv
-if ! "$base/{environment}/bin/python" -c 'import sys; sys.exit({version} != sys.version_info[:2])' \
-    2>/dev/null; then
-  "$uv" venv --quiet --clear --python {python} "$base/{environment}"
+env=$base/{environment}
+"""
+MAKE = """\
+if [ -e "$env/conda-meta" ] || ! "$env/bin/python" -c \
+    'import sys; sys.exit({version} != sys.version_info[:2])' 2>/dev/null; then
+  "$uv" venv --quiet --clear --python {python} "$env"
 fi
 echo "installing the $(grep -c '==' host.txt) packages of host.txt; PyTorch's are gigabytes"
-"$uv" pip sync --quiet --require-hashes --python "$base/{environment}" host.txt
+"$uv" pip sync --quiet --require-hashes --python "$env" host.txt
+echo "installed"
+"""
+# The services' own versions hold: the user's packages have to go with them.
+ADD = """\
+echo "installing the packages of environmentFile"
+"$uv" pip install --quiet --python "$env" --constraints host.txt --requirements {file}
+"""
+CONDA = """\
+conda=
+for name in conda mamba micromamba "$HOME"/*/bin/conda /opt/*/bin/conda; do
+  conda=$(command -v "$name") && break
+done
+if [ -z "$conda" ]; then
+  echo "error: {machine} has no conda, mamba or micromamba on PATH, in ~ or in /opt, and" \
+    "environmentFile is one of conda: let setupCommands install one, or name a file of pip" >&2
+  exit 1
+fi
+action='update --prune'
+[ -e "$env/conda-meta" ] || {{ rm -rf "$env"; action=create; }}
+CONDA_ALWAYS_YES=true MAMBA_ALWAYS_YES=true \
+  "$conda" env $action --quiet --prefix "$env" --file {file}
+echo "installing the $(grep -c '==' host.txt) packages of host.txt; PyTorch's are gigabytes"
+"$uv" pip install --quiet --require-hashes --python "$env" --requirements host.txt
 echo "installed"
 """
 CHECK = """\
@@ -103,6 +130,29 @@ rmdir --ignore-fail-on-non-empty "$(dirname {base})"
 """
 
 
+OWN_OF_CONDA = "own/environment.yaml"
+OWN_OF_PIP = "own/requirements.txt"
+
+
+def own_file(setting: str) -> dict[str, bytes]:
+    """Return the content of the setting environmentFile by its name on the machines, {} for none.
+
+    Raises:
+        pulumi.RunError: it cannot be read.
+    """
+    if not setting:
+        return {}
+    path = project_folder() / Path(setting).expanduser()
+    name = OWN_OF_PIP if path.suffix == ".txt" else OWN_OF_CONDA
+    try:
+        return {name: path.read_bytes()}
+    except OSError as error:
+        raise pulumi.RunError(
+            f"environmentFile = {setting!r} cannot be read ({path}: {error.strerror}): name a file "
+            "of this project"
+        ) from None
+
+
 class Environment(pulumi.ComponentResource):
     """The requirements of a machine's services.
 
@@ -118,6 +168,7 @@ class Environment(pulumi.ComponentResource):
         machine: Machine,
         *,
         setup_commands: Sequence[str],
+        own: Mapping[str, bytes],
         ray: str,
         head: pulumi.Input[tuple[str, int]] | None,
         links_ray: bool,
@@ -130,6 +181,7 @@ class Environment(pulumi.ComponentResource):
             name: of the component.
             machine: the machine to make ready.
             setup_commands: the user's, which the shell there runs before anything else.
+            own: as `own_file` returns it.
             ray: required version of Ray.
             head: address and SSH port of the head's machine, to be reached from this one; None
                 on that one.
@@ -150,7 +202,7 @@ class Environment(pulumi.ComponentResource):
                     opts=_options(machine, self),
                 )
             )
-        archive = bundle()
+        archive = bundle(own=own)
         agent = remote.CopyToRemote(
             f"{name}-agent",
             connection=connection,
@@ -164,7 +216,13 @@ class Environment(pulumi.ComponentResource):
             connection=connection,
             create=pulumi.Output.all(machine.gpus, head, mark).apply(
                 lambda known: install_script(
-                    machine, ray, gpus=known[0], head=known[1], mark=known[2], links_ray=links_ray
+                    machine,
+                    ray,
+                    own=next(iter(own), ""),
+                    gpus=known[0],
+                    head=known[1],
+                    mark=known[2],
+                    links_ray=links_ray,
                 )
             ),
             # All of it goes with a rented machine, which may be gone before this could run.
@@ -187,6 +245,7 @@ def prepare(
     mark: pulumi.Output[FolderMark],
     *,
     setup_commands: Sequence[str],
+    own: Mapping[str, bytes],
     ray: str,
     links_ray: bool,
     copied: Mapping[str, pulumi.Input[str]],
@@ -197,6 +256,7 @@ def prepare(
         machines: the machines, the head's first.
         mark: tells the stack's folders and processes from others.
         setup_commands: the user's, for the shell of each.
+        own: as `own_file` returns it.
         ray: required version of Ray.
         links_ray: whether a login on a machine finds Ray.
         copied: paths of programs of this machine that the first one gets a copy of.
@@ -209,6 +269,7 @@ def prepare(
             machine.name,
             machine,
             setup_commands=setup_commands,
+            own=own,
             ray=ray,
             links_ray=links_ray,
             mark=mark,
@@ -241,6 +302,7 @@ def install_script(
     machine: Machine,
     ray: str,
     *,
+    own: str,
     gpus: int,
     head: tuple[str, int] | None,
     links_ray: bool,
@@ -255,12 +317,18 @@ def install_script(
         "agent": AGENT,
         "archive": _archive_name(machine),
         "environment": ENVIRONMENT,
+        "file": own,
         "python": PYTHON,
         "version": tuple(sys.version_info[:2]),
     }
     script = INSTALL.format(**values)
     if not machine.python_environment:
-        script += MAKE.format(**values)
+        script += INSTALLER.format(**values)
+        if own == OWN_OF_CONDA:
+            script += CONDA.format(**values)
+        else:
+            script += MAKE.format(**values)
+            script += ADD.format(**values) if own else ""
     if links_ray:
         script += LINK.format(ray=shlex.quote(f"{machine.environment}/bin/ray"))
     return script + CHECK.format(

@@ -16,6 +16,7 @@ from infra.hosts.holdings import Account
 from infra.hosts.machine import Machine
 from infra.model import Fault
 from infra.node_settings import Group
+from infra.reservation import Reservation
 
 MAX_MACHINES = 64  # of a stack
 
@@ -40,13 +41,17 @@ class FleetArgs:
     Attributes:
         base: folder of the stack's files on each, below the home folder.
         python_environment: folder of an existing environment, "" for none.
+        containers: whether services are containers, which bring their Python.
         worker: settings of the Ray workers that are of no group.
         groups: those of the groups of workers.
         requested: numbers of the machines of groups that grow that have to exist now.
         key_file: private key to log in with; None for the SSH agent, or for the source's own.
         allowed_cidrs: IPv4 networks that may log in, where the source has a firewall.
         keep_data: whether data of the source outlives the stack.
+        start_ray: whether the stack starts Ray. Otherwise Ray's launcher copies the private key to
+            the head, where jobs read it: then no machine holds a secret of the account.
         owner: of rented machines; "" for user and machine.
+        reservation: time in which they may exist; rented ones end with it.
         idle: service that machines which end themselves ask too; None where only the deadline
             counts.
     """
@@ -58,9 +63,12 @@ class FleetArgs:
     allowed_cidrs: Sequence[str]
     keep_data: bool
     owner: str
+    start_ray: bool = True
+    containers: bool = False
     groups: Sequence[Group] = ()
     requested: Sequence[int] = ()
     idle: IdleWatch | None = None
+    reservation: Reservation | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +152,10 @@ class FleetSettings:
 
     def faults(self) -> Iterable[Fault]:
         """Yield machines that do not go together."""
+        return ()
+
+    def end_faults(self, *, reserved: bool) -> Iterable[Fault]:  # noqa: ARG002
+        """Yield conflicts with a reservation, or with its absence."""
         return ()
 
     def launcher_faults(self) -> Iterable[Fault]:

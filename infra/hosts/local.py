@@ -19,6 +19,7 @@ MIB = 1024 * 1024  # bytes
 GO_SECONDS = 10  # for `go version`
 ELSEWHERE = "203.0.113.1"  # an unused address, on the internet's side of all routes
 OWNER_LIMIT = 128  # characters, as a cloud's tags have
+OWNER_PART_LIMIT = 16  # characters of it in names, which are bounded more tightly
 RUNTIME_BASE = Path("/var/tmp")  # noqa: S108 (runtimes/folders checks a folder's owner)
 RUNTIME_NAME = re.compile("trainyard-[0-9a-f]{6}")
 
@@ -133,6 +134,15 @@ def owner(setting: str = "") -> str:
     """
     text = setting or f"{user.name()}@{socket.gethostname()}"
     return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)[:OWNER_LIMIT]
+
+
+def owner_part(setting: str) -> str:
+    """Return a stack's owner, fit for names of containers, instances and Kubernetes objects.
+
+    Args:
+        setting: the stack's setting; without it names have no owner.
+    """
+    return re.sub(r"[^a-z0-9]+", "-", setting.lower())[:OWNER_PART_LIMIT].strip("-")
 
 
 def public_address() -> str:

@@ -68,6 +68,7 @@ class Machine(Host):
         cpus, memory_mib, gpus: resources of its Ray worker.
         after: resources that have to exist before anything is put on it.
         part_of: resource of the machine itself, with which everything on it goes.
+        engine: the answer of its Docker Engine's API to /info, where containers run and it exists.
     """
 
     group: Group
@@ -81,6 +82,7 @@ class Machine(Host):
     gpus: pulumi.Input[int]
     after: Sequence[pulumi.Resource] = ()
     part_of: pulumi.Resource | None = None
+    engine: Mapping[str, Any] | None = None
 
     @property
     def python(self) -> str:

@@ -1,4 +1,4 @@
-"""Other machines of any source: the stack's services are processes there."""
+"""Other machines of any source: the stack's services are processes or containers there."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ from infra.hosts import environment
 from infra.hosts.fleet import Declared, FleetArgs, IdleWatch
 from infra.node_settings import worker
 from infra.ray_launcher import Launched
+from infra.runtimes import docker_stack
 from infra.runtimes.mark import StackMark
 from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs
-from infra.target import runtime_args, services_for, warn_of_missing
+from infra.target import fleet_args, runtime_args, services_for, warn_of_missing
 from trainyard.access import outputs
 
 ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
+
+
+def declare(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declared]]) -> Stack:
+    """Declare the runtime that the settings name, of processes or of containers; see hosts."""
+    if settings.runtime == docker_stack.RUNTIME:
+        return docker_stack.on_machine(settings, inspect)
+    return hosts(settings, inspect)
 
 
 def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declared]]) -> Stack:
@@ -47,24 +55,12 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
             range(settings.fleet.count, settings.on_hosts), group.growth
         )
     ]
+    own = environment.own_file(settings.environment_file)
     idle = None
     if idle_end.wanted(settings.of_services):
         token = Secret("idle-end-token", TOKEN_BYTES).value
         idle = IdleWatch(port=settings.ports[idle_end.PORT], token=token)
-    declare = inspect(
-        FleetArgs(
-            base=f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
-            python_environment=settings.python_environment,
-            worker=settings.worker,
-            groups=settings.groups,
-            requested=numbers,
-            key_file=settings.ssh_key_file,
-            allowed_cidrs=settings.allowed_cidrs,
-            keep_data=settings.keep_data,
-            owner=settings.owner,
-            idle=idle,
-        )
-    )
+    declare = inspect(fleet_args(settings, requested=numbers, idle=idle))
     # Programs missing here are reported before anything is rented.
     found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
     declared = declare()
@@ -86,6 +82,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
                 machines,
                 mark.known,
                 setup_commands=settings.setup_commands,
+                own=own,
                 ray=versions.RAY,
                 links_ray=not settings.start_ray,
                 copied=found.paths,

@@ -113,6 +113,12 @@ def run(stack: str, folder: Path = ROOT) -> Declarations:
             f"stack {stack!r} has runtime {config.get(f'{project}:runtime')!r}: only one with "
             f"runtime {kubernetes_settings.KEY!r} has manifests (docs/kubernetes.md)"
         )
+    if config.get(f"{project}:reservation", "{}") != "{}":
+        raise ManifestsError(
+            f"stack {stack!r} has a reservation: at its end a timer deletes objects, and a "
+            "pipeline makes them again. Remove the setting for these files, and let the pipeline "
+            "end the stack"
+        )
     recorder = _Recorder()
     loop = asyncio.new_event_loop()  # the SDK takes the current one, and there may be none
     asyncio.set_event_loop(loop)

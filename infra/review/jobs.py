@@ -1,13 +1,13 @@
 """Asks the cluster for the running jobs that lose nodes by a plan."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from infra import dashboard
 from infra.dashboard import AskError
-from infra.review.planned import Change, Planned, Resource
+from infra.review.planned import Change, Planned
 from infra.runtimes.programs import RESTARTING
 from trainyard.access import outputs
 
@@ -15,7 +15,6 @@ PATH = "/api/jobs/"
 HEAD, WORKER = "ray-head", "ray-worker-"
 PROGRAM = "process:Program"
 RUNNERS = (PROGRAM, ":Container")  # what runs nodes of Ray
-SUPERVISOR = "process:Supervisor"
 GUARD, ALL_PODS = ":RecreateGuard", "all pods of Ray"
 RUNNING = ("PENDING", "RUNNING")
 
@@ -41,7 +40,8 @@ def at_risk(planned: Planned) -> AtRisk:
     if not nodes or not planned.outputs.get(outputs.DASHBOARD_URL):
         return AtRisk(nodes=nodes, jobs=[])
     try:
-        way = dashboard.way(planned.outputs, _hosts(planned.before))
+        hosts = (each.props.get("host") for each in planned.before)
+        way = dashboard.way(planned.outputs, hosts)
         return AtRisk(nodes=nodes, jobs=running(planned.outputs, way))
     except AskError as error:
         return AtRisk(nodes=nodes, jobs=[], unknown=str(error))
@@ -82,11 +82,6 @@ def _stays(change: Change) -> bool:
     if (change.type, change.operation) != (PROGRAM, "update") or not change.differs:
         return False
     return not {re.split(r"\W", path)[0] for path in change.differs} & {*RESTARTING}
-
-
-def _hosts(resources: Iterable[Resource]) -> list[Mapping[str, Any]]:
-    found = (each.props.get("host") for each in resources if each.type == SUPERVISOR)
-    return [host for host in found if host]
 
 
 def _told(job: Mapping[str, Any]) -> str:

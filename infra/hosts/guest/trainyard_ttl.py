@@ -109,7 +109,7 @@ def warn(left: float) -> int:
         return 0
     if WARNED.exists() and WARNED.read_text() == str(due[0]):
         return 0
-    say(f"this machine ends in {left:.0f} minutes: train pull RUN saves a run; or raise ttlHours")
+    say(f"this machine ends in {left:.0f} minutes: train pull RUN saves a run; or set a later end")
     with contextlib.suppress(OSError):
         WARNED.write_text(str(due[0]))
     return 0

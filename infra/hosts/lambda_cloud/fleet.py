@@ -32,6 +32,15 @@ from infra.hosts.reachable import Reachable
 from infra.node_settings import Group, worker
 
 SSH_PORT = 22
+ENDLESS = (
+    "the instances have no end, and cost money until `make down`; lambdaCloud.ttlHours sets one"
+)
+# With the private key, a job could become the admin, who may read the account's API key.
+NO_TIMER = (
+    "with startRay: false no instance ends itself, because jobs could read the account's API key, "
+    "which its timer needs. After ttlHours they cost money until `make down`, or until `python -m "
+    "infra.reap --past-end`: schedule it on another machine"
+)
 NAME_LIMIT = 60  # of 63 in a host's name and of 64 in an instance's, with the number after it
 
 
@@ -49,11 +58,13 @@ class Rental(pulumi.ComponentResource):
         self._args, self._timeout = args, cloud.boot_timeout_minutes
         child = pulumi.ResourceOptions(parent=self)
         own = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
-        title = f"{own['project']}-{own['stack']}"
+        title = _title("-".join(own.values()), args.owner)
         # All instances are alike, so there is one at most.
         grown = next((group for group in args.groups if group.growth), None)
         least = grown.min if grown else 0
         always, most = cloud.instances, cloud.most(args.groups)
+        # Of a reservation its whole length: an instance launched in it ends no later.
+        hours = args.reservation.hours if args.reservation else cloud.ttl_hours
         account = Account(
             f"{name}-account", {"organization": pulumi.get_organization(), **own}, child
         )
@@ -70,7 +81,7 @@ class Rental(pulumi.ComponentResource):
                 "least": always + least,
                 "maxHourlyCost": cloud.max_hourly_cost,
                 "budget": cloud.budget,
-                "ttlHours": cloud.ttl_hours,
+                "ttlHours": hours,
             },
             child,
         )
@@ -102,23 +113,25 @@ class Rental(pulumi.ComponentResource):
         owner = local.owner(args.owner)
         tags = identity.tags(**own, owner=owner, backend=account.backendId)
         numbers = [*range(always), *args.requested]
+        names = {number: _name(title, number) for number in numbers}
+        names[0] = cloud.head_node_name or names[0]
         host_keys = {number: HostKey(f"{name}-host-key-{number}", child) for number in numbers}
         instances = {
             number: Instance(
                 f"{name}-instance-{number}",
                 {
                     "stackId": account.stackId,
-                    "name": _name(title, number),
+                    "name": names[number],
                     "node": number,
                     "count": most,
                     "choices": choice.choices,
                     "sshKeyName": key.name,
-                    "hostname": _hostname(own["stack"], number),
+                    "hostname": _hostname(_title(own["stack"], args.owner), number),
                     "tags": tags,
                     "firewallRulesetIds": firewall.ids,
                     "fileSystemMounts": mounts,
                     "userData": _user_data(host_keys[number], key),
-                    "ttlHours": cloud.ttl_hours,
+                    "ttlHours": hours,
                 },
                 child,
             )
@@ -144,14 +157,19 @@ class Rental(pulumi.ComponentResource):
             for number in numbers
         ]
         expires_at = pulumi.Output.from_input("")
-        if cloud.ttl_hours:
+        if not hours:
+            pulumi.log.warn(ENDLESS, self)
+        elif not args.start_ray:
+            pulumi.log.warn(NO_TIMER, self)
+        else:
+            end = args.reservation.end.isoformat() if args.reservation else ""
             launched = [instances[number].launchedAt for number in range(always)]
             expires_at = pulumi.Output.all(*launched).apply(
-                lambda known: after(min(known), cloud.ttl_hours)
+                lambda known: end or after(min(known), hours)
             )
             for machine in machines:
                 instance = instances[machine.number]
-                own = lift(lambda at: after(at, cloud.ttl_hours), instance.launchedAt)
+                own = lift(lambda at: end or after(at, hours), instance.launchedAt)
                 Deadline(
                     f"{name}-deadline-{machine.number}",
                     {
@@ -195,7 +213,8 @@ class Rental(pulumi.ComponentResource):
         connection: dict[str, pulumi.Input[Any]] = {
             "host": addresses["ip"],
             "port": SSH_PORT,
-            "user": cloud_init.USER,
+            # Containers are not in the way of the user's services: only the admin may make some.
+            "user": cloud_init.ADMIN if self._args.containers else cloud_init.USER,
             "hostKey": host_key.publicKey,
             "privateKey": pulumi.Output.secret(self._key.privateKey),
             INSTANCE: instance.id,
@@ -261,6 +280,12 @@ def _offered(
     pick = Pick.model_validate((same or choices)[0])
     offered = worker(group, pick.vcpus, pick.memory_mib, pick.gpus)
     return replace(offered, hourly_cost=pick.hourly_cost)
+
+
+def _title(stack: str, owner: str) -> str:
+    """Return the beginning of names, with all of the owner's part."""
+    part = local.owner_part(owner)
+    return f"{stack[: NAME_LIMIT - 1 - len(part)]}-{part}" if part else stack
 
 
 def _name(title: str, index: int) -> str:

@@ -36,6 +36,7 @@ from infra.provided import say
 ENDED = frozenset({"terminated", "terminating"})  # nothing to do but wait
 DEAD = ENDED | {"unhealthy", "preempted"}  # will not become active, and may be billed all the same
 POLL_SECONDS = 5.0
+SHOWN = ("region_name", "instance_type_name", "ssh_key_names", "name")  # of a launch
 TELL_SECONDS = 30.0  # between two lines on one instance that is still booting
 LOOKS = 12  # after a lost reply, POLL_SECONDS apart: a new instance may be listed late
 TERMINATE_STEP_SECONDS = 30.0  # "try again in 60 seconds", says the API now and then
@@ -121,10 +122,11 @@ class Order(Props):
             end = datetime.now(UTC) + timedelta(hours=self.ttl_hours)
             tags[identity.END] = end.isoformat(timespec="seconds")
         listed = [{"key": key, "value": value} for key, value in tags.items()]
-        return {**self._fixed(pick), "name": self.name, "tags": listed}
+        names = {"name": self.name, "hostname": self.hostname}
+        return {**self._fixed(pick), **names, "tags": listed}
 
     def spec(self, pick: Pick) -> str:
-        """Return a digest of all that cannot change on a live instance."""
+        """Return a digest of all that cannot change on a live instance, but for its host name."""
         text = json.dumps(self._fixed(pick), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -135,7 +137,6 @@ class Order(Props):
             "region_name": pick.region,
             "instance_type_name": pick.instance_type,
             "ssh_key_names": [self.ssh_key_name],
-            "hostname": self.hostname,
             "user_data": self.user_data,
             "file_system_mounts": [
                 {"mount_point": path, "file_system_id": id_}
@@ -359,8 +360,11 @@ def _launch_beside(
 
 
 def _launch_at(api: Client, order: Order, pick: Pick, clock: Clock) -> str:
-    say(f"Launching instance {order.name} ({pick}) with key {order.ssh_key_name}")
     request = order.request(pick)
+    # Not its user data, which holds the host's private key, nor what is long.
+    shown = {key: request[key] for key in SHOWN}
+    say(f"Launching instance using key name {order.ssh_key_name} and name {order.name}")
+    say(f"Launch instance with parameters {shown}")
     try:
         id_ = api.launch(request)
     except (LostReplyError, ServerError) as error:

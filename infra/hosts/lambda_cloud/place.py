@@ -19,4 +19,4 @@ def declare(settings: Settings, _stack: str) -> Stack:
     from infra.hosts.lambda_cloud.fleet import Rental  # noqa: PLC0415
 
     cloud = cast("LambdaCloud", settings.fleet)
-    return target.hosts(settings, lambda args: lambda: Rental("lambda", cloud, args).declared)
+    return target.declare(settings, lambda args: lambda: Rental("lambda", cloud, args).declared)

@@ -373,13 +373,13 @@ class InstanceProvider(_Provider):
     instances, and the choice stays. The outputs tell where the instance is.
     """
 
-    replaces = ("sshKeyName", "hostname", "fileSystemMounts", "stackId", "node")
+    replaces = ("sshKeyName", "fileSystemMounts", "stackId", "node")
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """A live instance can get another name, nothing else.
 
-        Tags and user data cannot change on a live instance, and a change of them must not
-        replace one: they count from the next launch on.
+        Tags, host name and user data cannot change on a live instance, and a change of them must
+        not replace one: they count from the next launch on.
         """
         compared = {key: _news[key] for key in (*self.replaces, "name", "ttlHours")}
         # A stack keeps its id, which is unknown while its Account changes in another value.

@@ -45,8 +45,9 @@ class LambdaCloud(Model, FleetSettings):
         gpus: at least so many in an instance; used without candidates.
         gpu_memory_gib: memory of each GPU at least, 0 for any.
         max_hourly_cost: $ for all instances, 0 for no bound.
-        budget: $ for all instances over ttl_hours, 0 for no bound.
-        ttl_hours: after which the instances end themselves, 0 for never.
+        budget: $ for all instances over ttl_hours, or the reservation; 0 for no bound.
+        ttl_hours: after which the instances end themselves, 0 for never, or for a reservation.
+        head_node_name: name of the head's instance in the account; "" for that of the others.
         file_systems: mount points by name.
     """
 
@@ -67,6 +68,14 @@ class LambdaCloud(Model, FleetSettings):
             "set {key} to one",
         ),
     ] = "trainyard"
+    head_node_name: Annotated[
+        str,
+        matching(
+            r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?",
+            "must be at most 64 letters, digits and . _ -",
+            "write one such as ray_head_node",
+        ),
+    ] = ""
     boot_timeout_minutes: Annotated[int, whole(1, 180)] = 30
     file_systems: Annotated[
         dict[Annotated[str, FILE_SYSTEM], Annotated[str, MOUNT_POINT]],
@@ -79,9 +88,6 @@ class LambdaCloud(Model, FleetSettings):
             bound, key = "needs either candidates or gpus", SETTING
             action = f"set {key}.candidates to [{{type: gpu_1x_a10, region: us-east-1}}] or "
             yield Fault("", bound, f"{action}{key}.gpus")
-        if self.budget and not self.ttl_hours:
-            bound = "needs ttlHours: without an end the total cost is unlimited"
-            yield Fault("budget", bound, f"set {SETTING}.ttlHours")
         paths = list(self.file_systems.values())
         for name, path in self.file_systems.items():
             if paths.count(path) > 1:
@@ -95,15 +101,17 @@ class LambdaCloud(Model, FleetSettings):
 
     @property
     def ends_itself(self) -> bool:
-        """With ttlHours each instance has a timer, and the key to end itself."""
+        """With ttlHours each instance has an end, and a timer unless Ray's launcher starts Ray."""
         return self.ttl_hours > 0
 
-    def launcher_faults(self) -> Iterator[Fault]:
-        """Yield a key of the account that Ray's own launcher would make readable."""
-        if self.ttl_hours:
-            # A user who runs a job could then become the admin, who may read the account's API key.
-            bound = "copies the private key to the head, where ttlHours keeps the account's API key"
-            yield Fault("startRay", bound, f"remove {SETTING}.ttlHours or startRay")
+    def end_faults(self, *, reserved: bool) -> Iterator[Fault]:
+        """Yield two ends, or a budget without one."""
+        if self.ttl_hours and reserved:
+            bound = "is a second end, and reservation is set"
+            yield Fault(f"{SETTING}.ttlHours", bound, "remove one of them")
+        if self.budget and not (self.ttl_hours or reserved):
+            bound = "needs an end: without one the total cost is unlimited"
+            yield Fault(f"{SETTING}.budget", bound, f"set {SETTING}.ttlHours, or reservation")
 
     def group_faults(self, groups: Sequence[Group]) -> Iterator[Fault]:
         """Yield anything but one group that grows: all instances are alike."""
@@ -130,10 +138,10 @@ def _account(api_key: str | None) -> Account:
 
 SOURCE = MachineSource(
     setting=SETTING,
-    declared=Annotated[LambdaCloud | None, Only(("process",))],
+    declared=Annotated[LambdaCloud | None, Only(("process", "docker"))],
     field=setting(
         None,
-        "Instances to rent from Lambda Cloud (process)",
+        "Instances to rent from Lambda Cloud (process; one of them also docker)",
         see="#lambda-cloud",
     ),
     fleet=lambda cloud: cloud,

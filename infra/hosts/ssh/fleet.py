@@ -9,7 +9,7 @@ from functools import partial
 
 import pulumi
 
-from infra.hosts import probe
+from infra.hosts import docker_engine, probe
 from infra.hosts.fleet import Declared, FleetArgs, Login
 from infra.hosts.machine import Machine
 from infra.hosts.probe import Facts
@@ -70,7 +70,7 @@ def _look(hosts: Sequence[SshHost], args: FleetArgs) -> list[tuple[Connection, F
             facts,
             connection.name,
             gpus=host.gpus,
-            makes_environment=not args.python_environment,
+            makes_environment=not (args.python_environment or args.containers),
         )
     if faults:
         lines = "\n".join(f"  - {fault}" for fault in faults)
@@ -102,4 +102,5 @@ def _machine(
         memory_mib=facts.memory_mib,
         gpus=facts.gpus if host.gpus is None else host.gpus,
         programs=facts.programs,
+        engine=docker_engine.info(connection) if args.containers else None,
     )

@@ -19,4 +19,4 @@ def declare(settings: Settings, _stack: str) -> Stack:
     from infra.hosts import target  # noqa: PLC0415
     from infra.hosts.ssh.fleet import inspect  # noqa: PLC0415
 
-    return target.hosts(settings, partial(inspect, cast("Hosts", settings.fleet).hosts))
+    return target.declare(settings, partial(inspect, cast("Hosts", settings.fleet).hosts))

@@ -135,8 +135,10 @@ SOURCE = MachineSource(
     declared=Annotated[
         Items[SshHost],
         Meaning("must be an array", "write a list of machines, such as [{address, user, hostKey}]"),
-        Only(("process",)),
+        Only(("process", "docker")),
     ],
-    field=setting((), "Your machines, used over SSH (process)", see="#hosts"),
+    field=setting(
+        (), "Your machines, used over SSH (process; one of them also docker)", see="#hosts"
+    ),
     fleet=lambda hosts: Hosts(hosts=hosts) if hosts else None,
 )

@@ -66,8 +66,23 @@ def test_alertmanager_accepts_its_configuration(tmp_path: Path) -> None:
 def test_an_alert_fires_when_it_should(
     tmp_path: Path, series: dict[str, str], minute: int, names: list[str]
 ) -> None:
-    (tmp_path / "rules.yml").write_text(alerting.rules(3))
-    every = [rule["alert"] for rule in yaml.safe_load(alerting.rules(3))["groups"][0]["rules"]]
+    _check(tmp_path, alerting.rules(3, ""), series, minute, names)
+
+
+@promtools.needs("promtool")
+@pytest.mark.parametrize(("minute", "names"), [(89, []), (91, ["StackEndsSoon"])])
+def test_half_an_hour_before_the_end_is_an_alert(  # D3
+    tmp_path: Path, minute: int, names: list[str]
+) -> None:
+    rules = alerting.rules(3, "1970-01-01T02:00:00+00:00")  # the test's clock begins in 1970
+    _check(tmp_path, rules, WELL, minute, names)
+
+
+def _check(
+    tmp_path: Path, rules: str, series: dict[str, str], minute: int, names: list[str]
+) -> None:
+    (tmp_path / "rules.yml").write_text(rules)
+    every = [rule["alert"] for rule in yaml.safe_load(rules)["groups"][0]["rules"]]
     given = [{"series": name, "values": values} for name, values in series.items()]
     query = 'count by (alertname) (ALERTS{alertstate="firing"})'
     samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in names]

@@ -98,5 +98,5 @@ def test_prometheus_accepts_its_configuration(
             )
         )
     )
-    (tmp_path / monitoring.RULES_FILE).write_text(alerting.rules(3))
+    (tmp_path / monitoring.RULES_FILE).write_text(alerting.rules(3, ""))
     ran.output([promtools.find("promtool"), "check", "config", config])

@@ -45,6 +45,7 @@ def test_no_usage_statistics(runtime: Any) -> None:  # A28
     assert "--disable-usage-stats" in ray_node.common_flags("ray-head", 0, runtime, NODE, PORTS)
     environment = _environment(runtime)
     assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert environment["RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE"] == "1"  # B26
 
 
 @pytest.mark.parametrize(("prefix", "given"), [("10.0.0.", ["10.0.0.3"]), ("", [])])

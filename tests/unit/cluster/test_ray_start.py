@@ -1,6 +1,7 @@
 """What happens inside `ray start`: here in a program that calls the hook as Ray does."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -9,13 +10,16 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from ray._private.runtime_env import _clonevirtualenv
 
-from cluster import ray_start
+from cluster import autoscaling, ray_start
+from cluster.autoscaling import RayNodeProvider
+from cluster.ray_node import Growth, NodeResources
 from tests.ports import free_ports
 from tests.waiting import wait_for
 
@@ -24,7 +28,7 @@ QUICK_SECONDS = 0.1  # instead of a node's waits
 START = """\
 import importlib, os, subprocess, sys, time, types
 module, name = os.environ["RAY_START_HOOK"].split(".")
-parameters = types.SimpleNamespace(temp_dir=os.path.dirname(sys.argv[1]))
+parameters = types.SimpleNamespace(temp_dir=os.path.dirname(sys.argv[1]), autoscaling_config=None)
 getattr(importlib.import_module(module), name)(parameters, False)
 raylet = subprocess.Popen([sys.argv[1], "60"])
 left = [name for name in ("RAY_START_HOOK", "PYTHONPATH") if name in os.environ]
@@ -37,8 +41,11 @@ while True:
 STARTED = """\
 import importlib, os, shutil, sys, types
 module, name = os.environ["RAY_START_HOOK"].split(".")
-getattr(importlib.import_module(module), name)(types.SimpleNamespace(temp_dir=sys.argv[1]), False)
+config = os.environ.get("CONFIG")
+parameters = types.SimpleNamespace(temp_dir=sys.argv[1], autoscaling_config=config)
+getattr(importlib.import_module(module), name)(parameters, False)
 print(sys.executable, shutil.which("python"), sep="\\n", flush=True)
+print(os.environ.get("TRAINYARD_NODES"), flush=True)
 os._exit(0)
 """
 LARGEST_COPY = 2**20  # bytes
@@ -137,14 +144,22 @@ def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(  # A31,
     tmp_path: Path,
 ) -> None:
     hook = ray_start.environment(ray_start.__file__)
+    gpu = NodeResources(cpus=8, gpus=1, memory_mib=1024, object_store_mib=128, group="gpu")
+    gpu = replace(gpu, growth=Growth(least=0, idle_seconds=60))
+    provider = RayNodeProvider(text="", settings={})
+    head = replace(gpu, cpus=0, gpus=0)
+    (tmp_path / "config").write_text(autoscaling.config(head, {"a": gpu, "b": gpu}, provider))
+    hook["CONFIG"] = str(tmp_path / "config")
     for _ in range(2):  # a node that ended is started again
         command = [sys.executable, "-c", STARTED, tmp_path]
         done = subprocess.run(
             command, env=os.environ | hook, capture_output=True, text=True, check=True
         )
-    node, found = done.stdout.splitlines()
+    node, found, declared = done.stdout.splitlines()
     assert found == node  # a job's driver is found on the PATH
     assert node == str(tmp_path / ray_start.ENVIRONMENT / "bin/python")
+    # Jobs count the nodes that the head's autoscaler may start.
+    assert [each["GPU"] for each in json.loads(declared)] == [1, 1]
     # As Ray does for a job with a `pip` list.
     copy = tmp_path / "copy"
     clone = [node, _clonevirtualenv.__file__, tmp_path / ray_start.ENVIRONMENT, copy]

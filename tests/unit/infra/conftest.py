@@ -142,7 +142,7 @@ def engine(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(docker_engine, "answers", lambda: True)
     info = {"ID": "engine", "Runtimes": {"nvidia": {}, "runc": {}}}
     info |= dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
-    monkeypatch.setattr(docker_engine, "info", lambda: info)
+    monkeypatch.setattr(docker_engine, "info", lambda *_: info)
     return bare
 
 

@@ -1,6 +1,7 @@
 """Images for a registry: what is built and pushed, and the setting that names them."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,16 @@ def test_all_arguments_are_given_and_the_setting_is_printed(docker, capfd):
     assert "--build-arg=BASE_IMAGE=ubuntu:24.04" in notebook
     assert f"--tag={names['jupyter']}" in notebook
     assert Path(notebook.split()[-1], "train", "training").is_dir()
+
+
+def test_the_base_is_that_of_the_clients_python(docker, capfd):
+    _built(capfd, "ray")
+    _built(capfd, "ray", "--python", "3.13")
+    here, newer = docker.read_text().splitlines()
+    base = versions.IMAGE_BASES[f"{sys.version_info.major}.{sys.version_info.minor}"]
+    assert f"--build-arg=BASE_IMAGE={base} " in here
+    assert "--build-arg=BASE_IMAGE=debian:trixie-slim " in newer
+    assert "--build-arg=IMAGE_PYTHON=3.13 " in newer  # which the build compares with the base's
 
 
 def test_a_tag_follows_from_what_an_image_is_built_of(docker, capfd):

@@ -62,6 +62,43 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("storeFrom", {"storeFrom": "dev"}, "is this stack"),
     ("storeFrom", {"storeFrom": "prod", "runtime": "docker"}, "runtime process only"),
     ("storeFrom", {"storeFrom": "prod", "hosts": [HOST]}, "the nodes are on others"),
+    # A27
+    (
+        "hosts",
+        {"hosts": [HOST, HOST | {"address": "192.0.2.5"}], "runtime": "docker"},
+        "leave one machine",
+    ),
+    ("startRay", {"hosts": [HOST], "runtime": "docker", "startRay": False}, "is for processes on"),
+    (
+        "publishAddress",
+        {
+            "hosts": [HOST],
+            "runtime": "docker",
+            "publishAddress": "192.0.2.1",
+            "allowedCidrs": ["192.0.2.0/24"],
+        },
+        "the containers are on hosts; remove it",
+    ),
+    (
+        "accelerator",
+        {"hosts": [HOST], "runtime": "docker", "accelerator": "amd"},
+        "must be none or nvidia with hosts",
+    ),
+    (
+        "dataset.archive",
+        {"hosts": [HOST], "runtime": "docker", "dataset": {"archive": "/food11.zip"}},
+        "set dataset.url",
+    ),
+    (
+        "idleEndMinutes",
+        {
+            "idleEndMinutes": 30,
+            "lambdaCloud": {"gpus": 1, "ttlHours": 8},
+            "allowedCidrs": ["192.0.2.0/24"],
+            "runtime": "docker",
+        },
+        "is for processes, and runtime = 'docker'",
+    ),
     ("storeFrom", {"storeFrom": "prod", "objectStore": "minio"}, "are two stores for one stack"),
     (
         "replicateTo",
@@ -172,9 +209,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("grafanaPort", {"grafanaPort": 8265}, "must differ from dashboardPort"),
     ("notebookPort", {"notebookPort": 3000}, "must differ from grafanaPort"),
     ("notebookPort", {"notebookPort": 443}, "from 1024"),
-    ("dataset", {"dataset": {"volume": "food11"}}, "one of generate, url, archive"),
-    ("dataset", {"dataset": {"url": "https://x/y", "archive": "/y"}}, "one of generate"),
-    ("dataset", {"dataset": {"url": "https://x/y", "generate": True}}, "one of generate"),
+    ("dataset", {"dataset": {"volume": "food11"}}, "one of public, generate, url, archive"),
+    ("dataset", {"dataset": {"url": "https://x/y", "archive": "/y"}}, "one of public"),
+    ("dataset", {"dataset": {"url": "https://x/y", "generate": True}}, "one of public"),
+    ("dataset", {"dataset": {"public": True, "generate": True}}, "one of public"),
     ("dataset.generate", {"dataset": {"generate": "yes"}}, "must be true"),
     ("dataset.generate", {"dataset": {"generate": False}}, "leave generate out"),
     ("dataset.sha256", {"dataset": {"generate": True, "sha256": "ab" * 32}}, "of an archive"),
@@ -305,7 +343,7 @@ CROSS_CHECKED = (
 )
 # Settings that conflict with other machines, or need them.
 CROSS_CHECKED += ("hosts", "workers", "objectStore", "sshKeyFile", "setupCommands")
-CROSS_CHECKED += ("pythonEnvironment", "startRay", "owner")
+CROSS_CHECKED += ("pythonEnvironment", "environmentFile", "startRay")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (
@@ -349,17 +387,17 @@ def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
         if public or parsed.accelerator != "none":
             assert parsed.runtime == "docker"
         if parsed.on_hosts:
-            assert parsed.runtime == "process"
+            assert parsed.runtime == "process" or (parsed.runtime, parsed.on_hosts) == ("docker", 1)
             assert len(numbers) >= parsed.on_hosts + 1
         else:
             assert parsed.start_ray
             assert parsed.ssh_key_file is None
             assert parsed.setup_commands == ()
-            assert parsed.owner == parsed.python_environment == ""
+            assert parsed.python_environment == ""
         if rented:
             cloud = parsed.fleet
             assert bool(cloud.candidates) != bool(cloud.gpus)
-            assert cloud.ttl_hours or not cloud.budget
+            assert cloud.ttl_hours or parsed.reservation or not cloud.budget
             amounts = (cloud.max_hourly_cost, cloud.budget, cloud.ttl_hours)
             assert all(0 <= amount <= 1e7 for amount in amounts)
         if parsed.accelerator != "none":

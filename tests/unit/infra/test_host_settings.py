@@ -110,7 +110,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("lambdaCloud.maxHourlyCost", _rent(maxHourlyCost=-1), "from 0 to 1e+06"),
     ("lambdaCloud.budget", _rent(budget=-0.5, ttlHours=1), "from 0 to"),
-    ("lambdaCloud.budget", _rent(budget=50), "needs ttlHours"),
+    ("lambdaCloud.budget", _rent(budget=50), "needs an end"),
     ("lambdaCloud.ttlHours", _rent(ttlHours=-1), "from 0 to 8760"),
     ("lambdaCloud.ttlHours", _rent(ttlHours=9000), "from 0 to 8760"),
     ("lambdaCloud.ttlHours", {"lambdaCloud": '{"gpus": 1, "ttlHours": NaN}'}, "from 0 to 8760"),
@@ -141,8 +141,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("setupCommands", {"setupCommands": ["true"]}, "neither hosts nor lambdaCloud is set"),
     ("pythonEnvironment", {"pythonEnvironment": "/opt/x"}, "neither hosts nor lambdaCloud is set"),
     ("startRay", {"startRay": False}, "neither hosts nor lambdaCloud is set"),
-    ("owner", {"owner": "me"}, "neither hosts nor lambdaCloud is set"),
-    ("owner", HOSTS | {"owner": "me"}, "a tag of rented machines"),
     ("sshKeyFile", HOSTS | {"sshKeyFile": "key"}, "must be an absolute path"),
     ("sshKeyFile", HOSTS | {"sshKeyFile": "/srv/../key"}, "without '..'"),
     ("sshKeyFile", HOSTS | {"sshKeyFile": "~nobody-here/key"}, "must be an absolute path"),
@@ -150,7 +148,19 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("setupCommands[0]", HOSTS | {"setupCommands": [["true"]]}, "a command for the host's shell"),
     ("setupCommands[0]", HOSTS | {"setupCommands": ["a\0b"]}, "a command for the host's shell"),
     ("pythonEnvironment", HOSTS | {"pythonEnvironment": "env"}, "must be an absolute path"),
-    ("startRay", _rent(ttlHours=8) | {"startRay": False}, "copies the private key to the head"),
+    ("environmentFile", {"environmentFile": "x.txt"}, "neither hosts nor lambdaCloud is set"),
+    ("environmentFile", HOSTS | {"environmentFile": "Pipfile"}, "ends with .txt, .yaml or .yml"),
+    (
+        "environmentFile",
+        HOSTS | {"environmentFile": "x.txt", "pythonEnvironment": "/opt/x"},
+        "remove one of them",
+    ),
+    (
+        "idleEndMinutes",
+        _rent(ttlHours=8) | {"startRay": False, "idleEndMinutes": 30},
+        "needs rented machines that end themselves",
+    ),
+    ("lambdaCloud.headNodeName", _rent(headNodeName="a head"), "letters, digits and . _ -"),
     (
         "startRay",
         {"hosts": [ONE, TWO | {"user": "me"}], "startRay": False},
@@ -160,20 +170,15 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", HOSTS | {"workers": 3}, "each of the 2 hosts has one worker"),
     ("workers", _rent(instances=4) | {"workers": 3}, "each of the 4 hosts has one worker"),
     ("objectStore", HOSTS | {"objectStore": "directory"}, "the other 1 machine(s) cannot"),
-    # Settings of containers of this machine only.
-    ("hosts", HOSTS | {"runtime": "docker"}, "for runtime process only"),
-    ("lambdaCloud", _rent() | {"runtime": "docker"}, "for runtime process only"),
+    # Containers.
+    ("hosts", HOSTS | {"runtime": "docker"}, "have no network in common"),
+    ("lambdaCloud", _rent(instances=2) | {"runtime": "docker"}, "have no network in common"),
     (
         "dataset",
         HOSTS | {"dataset": {"url": "https://x/y", "sha256": "0" * 64}},
         "the nodes are on others",
     ),
     ("dataset", _rent() | {"dataset": {"generate": True}}, "the nodes are on others"),
-    (
-        "runtime",
-        HOSTS | {"dataset": {"url": "https://x/y", "sha256": "0" * 64, "volume": "v1"}},
-        "dataset.volume for docker only",
-    ),
     ("accelerator", HOSTS | {"runtime": "process", "accelerator": "nvidia"}, "docker only"),
     ("images", _rent() | {"runtime": "process", "images": {"ray": "a:1"}}, "docker only"),
     (
@@ -188,7 +193,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         HOSTS | {"runtime": "process", "allowedCidrs": ["192.0.2.0/24"]},
         "docker only",
     ),
-    ("runtime", HOSTS | {"allowedCidrs": ["192.0.2.0/24"]}, "allowedCidrs for docker only"),
+    (
+        "allowedCidrs",
+        {"hosts": [ONE], "runtime": "docker", "allowedCidrs": ["192.0.2.0/24"]},
+        "the containers are on hosts",
+    ),
     # Rented machines are on the internet: the networks that they let in have no default.
     ("allowedCidrs", {"lambdaCloud": RENTED}, "must be set with lambdaCloud"),  # F33
     ("allowedCidrs", _rent() | {"allowedCidrs": []}, "or to [0.0.0.0/0] for everybody"),  # F33
@@ -300,6 +309,7 @@ def test_a_rented_machine_is_read_with_what_is_left_out(
         budget=0,
         ttl_hours=0,
         ssh_key_name="trainyard",
+        head_node_name="",
         boot_timeout_minutes=30,
         file_systems={},
     )
@@ -311,6 +321,7 @@ def test_a_rented_machine_is_read_with_what_is_left_out(
         "budget": 60,
         "ttlHours": 8,
         "sshKeyName": "me@lab",
+        "headNodeName": "ray_head_node",
         "bootTimeoutMinutes": 45,
         "fileSystems": {"food-11": "/lambda/nfs/food-11"},
     }
@@ -328,6 +339,7 @@ def test_a_rented_machine_is_read_with_what_is_left_out(
         budget=60.0,
         ttl_hours=8.0,
         ssh_key_name="me@lab",
+        head_node_name="ray_head_node",
         boot_timeout_minutes=45,
         file_systems={"food-11": "/lambda/nfs/food-11"},
     )
@@ -477,6 +489,7 @@ def test_what_is_accepted_can_be_put_on_a_command_line(  # F39
             assert not machine.user.startswith("-")
             assert 1 <= machine.port <= 65535
         if isinstance(fleet, LambdaCloud):
-            texts = [fleet.ssh_key_name, *fleet.file_systems, *fleet.file_systems.values()]
+            texts = [fleet.ssh_key_name, fleet.head_node_name]
+            texts += [*fleet.file_systems, *fleet.file_systems.values()]
             texts += [each.type + each.region for each in fleet.candidates]
             assert plain.fullmatch("".join(texts))

@@ -10,7 +10,7 @@ import httpx
 import pulumi
 import pytest
 
-from infra import images, registry
+from infra import images, registry, versions
 from infra.container_settings import IMAGE, digest_faults
 from tests.fakes import registry as fake
 
@@ -133,6 +133,7 @@ def test_the_command_writes_what_registries_tell(
     monkeypatch.setattr(images, "CONTEXTS", tmp_path / "docker")
     monkeypatch.setattr(images, "BUILT", ("own",))
     monkeypatch.setattr(images, "PULLED", {"web": gone})
+    monkeypatch.setattr(versions, "IMAGE_BASES", {"3.11": base})
     locked.write_text(json.dumps({gone: DIGEST, "old:1": DIGEST}))
     digests = {name: there.put(name, "1", name) for name in ("base", "mirror")}
     assert registry.lock() == 1

@@ -109,6 +109,12 @@ def test_what_only_pods_have_is_refused_elsewhere(settings, host, field):
         )
 
 
+def test_an_owner_that_no_name_has_room_for_is_refused(settings, host):  # D4
+    assert _parse(settings, host, "l" * 20, owner="netid").names_of_objects.endswith("l-netid")
+    said = _faults(settings, host, "l" * 25, owner="netid")
+    assert f"owner = 'netid': makes names begin with '{'l' * 25}-netid', which has over 30" in said
+
+
 @pytest.mark.parametrize("stack", ["Lab", "lab_1", "l" * 31])
 def test_a_stack_whose_name_no_object_could_have_is_refused(settings, host, stack):
     assert "lowercase letters" in _faults(settings, host, stack)

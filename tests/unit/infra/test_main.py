@@ -1,6 +1,7 @@
 """The whole program under mocks."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra.hosts import accelerators, docker_engine
+from infra.hosts import accelerators, docker_engine, local
 from infra.hosts.accelerators import Device
 from tests.outputs import names_of_outputs
+from trainyard.client import outputs as contract
 
+RESERVED = {"start": "2026-01-01T13:00Z", "end": "2126-01-01T15:55Z"}
 Put = Callable[[Path, str, str], Path]
 
 
@@ -185,7 +188,8 @@ def test_containers_are_what_a_machine_with_an_engine_gets(run: Any, recorded: A
     assert set(exported) == names_of_outputs()
     assert exported["notebookUrl"] == "http://127.0.0.1:8888/lab?token=value of notebook-token"
     assert exported["grafanaUrl"] == "http://127.0.0.1:3000"
-    assert exported["pythonVersion"] == "3.11"
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert exported["pythonVersion"] == here  # the clients'
     assert set(_containers(recorded)) == {
         "grafana",
         "jupyter",
@@ -275,19 +279,95 @@ def test_every_container_has_bounds(run: Any, recorded: Any) -> None:
 
 
 @pytest.mark.usefixtures("engine")
+def test_containers_end_by_a_timer_of_this_machine_and_name_their_owner(  # D3 D4
+    run: Any, recorded: Any
+) -> None:
+    exported = run(runtime="docker", reservation=RESERVED, owner="net id", containerPrefix="lab-")
+    assert exported["owner"] == "net-id"
+    times = (exported["reservedFrom"], exported["expiresAt"])
+    assert times == ("2026-01-01T13:00:00+00:00", "2126-01-01T15:55:00+00:00")
+    (timer,) = recorded.of_type("process:Supervisor").values()
+    told = timer.inputs["reservation"]
+    assert (told["end"], told["network"]) == (exported["expiresAt"], "lab-trainyard-test")
+    assert told["leave"] == {
+        "container": "lab-ray-head",
+        "script": "/etc/trainyard/ray_leave.py",
+        "arguments": ["ray-head:6379", "*"],
+    }
+    where = {"container": "lab-jupyter", "folder": "/var/lib/trainyard/workspace"}
+    assert told["notebook"] == where
+    for name, container in _containers(recorded).items():
+        labels = {each["label"]: each["value"] for each in container["labels"]}
+        assert labels["trainyard.owner"] == "net-id", name
+        assert "docker.sock" not in str(container), name
+        # An extension restarts Prometheus, whose alert knows the end, and nothing else.
+        assert ("4922954700" in str(container)) == (name == "lab-prometheus"), name
+    recorded.created.clear()
+    assert run(runtime="docker")["owner"] == local.owner()
+    assert not recorded.of_type("process:Supervisor")
+    recorded.created.clear()
+    run(runtime="docker", owner="net id")
+    (node,) = recorded.of_type("docker:Node").values()
+    assert node.inputs["identity"] == "net-id-trainyard-test"
+    assert {"net-id-ray-head", "net-id-versitygw"} <= {*node.inputs["names"]}
+
+
+@pytest.mark.usefixtures("engine")
+def test_nobody_is_drained_before_the_names_are_checked(  # D4
+    run: Any, recorded: Any, requests: list[Any]
+) -> None:
+    run(runtime="docker")
+    assert recorded.of_type("docker:Leave")
+    leaves = [each for each in requests if each.type.endswith("docker:Leave")]
+    for each in leaves:
+        assert "local-node" in {urn.rpartition("::")[2] for urn in each.dependencies}, each.name
+
+
+@pytest.mark.usefixtures("bare")
+def test_the_timer_of_processes_is_not_in_what_restarts_ray(run: Any, recorded: Any) -> None:  # D3
+    run()
+    before = {name: args.inputs for name, args in recorded.of_type("process:Program").items()}
+    recorded.created.clear()
+    run(reservation=RESERVED)
+    assert before == {n: args.inputs for n, args in recorded.of_type("process:Program").items()}
+    (daemon,) = recorded.of_type("process:Supervisor").values()
+    assert daemon.inputs["reservation"] == {
+        "end": "2126-01-01T15:55:00+00:00",
+        "drainSeconds": 60,
+        "leave": {
+            "service": "ray-head",
+            "file": "ray_leave.py",
+            "arguments": ["127.0.0.2:6379", "*"],
+        },
+    }
+
+
+@pytest.mark.usefixtures("bare")
+def test_when_a_job_that_cannot_start_fails_is_a_setting(run: Any, recorded: Any) -> None:  # D36
+    for given, variable in (({}, None), (60, "60"), (0, "inf")):
+        recorded.created.clear()
+        exported = run(**({"jobStartTimeoutSeconds": given} if given != {} else {}))
+        assert exported["jobStartTimeoutSeconds"] == (900 if given == {} else given)
+        programs = {a.inputs["name"]: a.inputs for a in recorded.of_type("Program").values()}
+        for name, inputs in programs.items():
+            found = inputs["environment"].get("RAY_JOB_START_TIMEOUT_SECONDS")
+            assert found == (variable if name == "ray-head" else None), name
+
+
+@pytest.mark.usefixtures("engine")
 def test_a_kernel_that_keeps_no_bounds_is_told_of(
     run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     info = docker_engine.info()
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", said.append)
-    monkeypatch.setattr(docker_engine, "info", lambda: info | {"SwapLimit": False})
+    monkeypatch.setattr(docker_engine, "info", lambda *_: info | {"SwapLimit": False})
     run(runtime="docker")
     assert _bounds(recorded)["versitygw"] == (4096, -1, 2048)
     assert said == []
     recorded.created.clear()
     nothing = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), False)
-    monkeypatch.setattr(docker_engine, "info", lambda: info | nothing)
+    monkeypatch.setattr(docker_engine, "info", lambda *_: info | nothing)
     run(runtime="docker")
     assert _bounds(recorded)["versitygw"] == (None, None, 0)
     assert "bounds no memory or no processes" in said[0]
@@ -351,7 +431,24 @@ def _devices(kind: str, count: int) -> tuple[Device, ...]:
 
 
 @pytest.mark.usefixtures("engine")
-def test_each_worker_gets_one_nvidia_device_and_no_other(  # D18 D19
+def test_train_in_the_notebook_has_all_outputs_that_it_reads(run: Any, recorded: Any) -> None:
+    run(runtime="docker")
+    uploads = _containers(recorded)["jupyter"]["uploads"]["value"]  # a secret
+    (text,) = [each["content"] for each in uploads if each["file"].endswith("/outputs.json")]
+    found = contract.parse(text, None, "the notebook's file")
+    assert (found.dashboard_url, len(found.nodes)) == ("http://ray-head:8265", 3)
+
+
+@pytest.mark.usefixtures("engine")
+def test_images_have_the_python_that_is_asked_for(run: Any, recorded: Any) -> None:
+    assert run(runtime="docker", imagePython="3.12")["pythonVersion"] == "3.12"
+    images = recorded.of_type("docker:index/remoteImage:RemoteImage")
+    (ray,) = [args.inputs for name, args in images.items() if name == "image-ray"]
+    assert ray["build"]["buildArgs"] == {"BASE_IMAGE": "ubuntu:24.04", "IMAGE_PYTHON": "3.12"}
+
+
+@pytest.mark.usefixtures("engine")
+def test_each_worker_gets_one_nvidia_device_and_no_other(  # D1 D18 D19
     run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accelerators, "_run", lambda *_: "")
@@ -368,7 +465,7 @@ def test_each_worker_gets_one_nvidia_device_and_no_other(  # D18 D19
 
 
 @pytest.mark.usefixtures("engine")
-def test_each_worker_gets_one_amd_device_and_no_other(  # D16 D17
+def test_each_worker_gets_one_amd_device_and_no_other(  # D1 D16 D17
     run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accelerators, "_topology", dict)

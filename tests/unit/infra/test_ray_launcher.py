@@ -80,3 +80,11 @@ def test_a_start_command_is_safe_for_the_shell():  # F39
     assert json.loads(flag.partition("=")[2]) == {"a b": 1}
     assert folder == "--temp-dir=/tmp/$(touch canary)"
     assert more == "/h/x"
+
+
+def test_a_job_finds_the_python_of_ray(tmp_path, put_program):  # A30
+    python = put_program(tmp_path, "python", "exit 1")
+    ray = put_program(tmp_path, "ray", "command -v python")
+    command = ray_launcher._command(str(ray), {}, ["start"], more="")
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{python}\n"

@@ -7,16 +7,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import pulumi
 import pytest
 import yaml
 from pulumi.runtime import rpc
 
-from infra.hosts import cloud_init, probe
+from infra.hosts import cloud_init, docker_engine, probe
 from infra.hosts.host_key import HostKeyProvider
 from infra.hosts.probe import Facts
 from tests import host_facts, pages
 from tests.outputs import names_of_outputs
+from trainyard.access import docker_client
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"
 ONE = {"address": "192.0.2.4", "user": "ada", "hostKey": KEY, "privateAddress": "10.0.0.4"}
@@ -26,6 +28,7 @@ GO = ("go", "echo go version go1.26.8 linux/amd64")  # which builds the object s
 PRIVATE = "canary of the private key"
 HOST_KEY = "canary of the host key"
 (BOUNDS,) = pages.read_by(__file__)
+RESERVED = {"start": "2026-01-01T00:00Z", "end": "2126-01-01T15:55Z"}
 FACTS = replace(
     host_facts.FACTS,
     cpus=16,
@@ -111,6 +114,82 @@ def rented(bare: Path, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         return id_, answer | answers.get(suffix, lambda _: {})(_plain(args.inputs))
 
     monkeypatch.setattr(recorded, "new_resource", new_resource)
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_containers_of_another_machine_are_all_of_its_engine(  # A27
+    run: Any,
+    recorded: Any,
+    requests: list[Any],
+    looks: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    gpus: int,
+) -> None:
+    looks(gpus=gpus)
+    bounds = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
+    info = {**bounds, "Runtimes": {"nvidia": {}}}
+    asked: list[Any] = []
+    monkeypatch.setattr(docker_engine, "info", lambda machine: asked.append(machine) or info)
+    (key := tmp_path / "key").write_bytes(
+        asyncssh.generate_private_key("ssh-ed25519").export_private_key()
+    )
+    key.chmod(0o600)
+    gpu = {"accelerator": "nvidia"} if gpus else {}
+    exported = run(runtime="docker", hosts=[ONE], sshKeyFile=str(key), **gpu)
+    assert [machine.name for machine in asked] == ["ada@192.0.2.4"]
+    # Each of pulumi-docker's resources has the provider of that Engine.
+    (engine,) = [each for each in requests if each.type == "pulumi:providers:docker"]
+    assert engine.object["host"] == "ssh://ada@192.0.2.4:22"
+    options = json.loads(engine.object["sshOpts"])
+    assert docker_client.ssh_connection(engine.object["host"], options) == asked[0]
+    there = [each for each in requests if each.type.startswith("docker:")]
+    assert len(there) > 8
+    assert all(each.provider.startswith("urn:") for each in there)
+    ours = [each for each in requests if each.type.startswith("pulumi-python:dynamic/docker:")]
+    hosts = [_plain(rpc.deserialize_properties(each.object))["host"]["host"] for each in ours]
+    assert {*hosts} == {"192.0.2.4"}
+    containers = recorded.of_type("container:Container")
+    services = ("grafana", "jupyter", "prometheus", "ray-head", "ray-worker-0", "versitygw")
+    assert sorted(containers) == [f"hosts-{name}" for name in services]
+    worker = containers["hosts-ray-worker-0"]
+    assert worker.inputs.get("gpus") == ("device=all" if gpus else None)
+    assert [node["gpus"] for node in exported["nodes"]] == [0, gpus]
+    assert exported["nodes"][1]["cpus"] == 16
+    assert exported["dashboardUrl"] == "http://127.0.0.1:8265"
+    assert exported["ssh"]["host"] == "192.0.2.4"
+
+
+@pytest.mark.usefixtures("looks")
+def test_containers_of_another_machine_end_by_a_timer_there(  # D3
+    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
+    monkeypatch.setattr(docker_engine, "info", lambda machine: bounds)
+    there = {"runtime": "docker", "hosts": [ONE], "containerPrefix": "ada-"}
+    run(**there)
+    before = {name: args.inputs for name, args in recorded.of_type("docker:Leave").items()}
+    assert not recorded.of_type("docker:Deadline")
+    recorded.created.clear()
+    exported = run(**there, reservation=RESERVED, drainSeconds=30)
+    (timer,) = recorded.of_type("docker:Deadline").values()
+    told = _plain(timer.inputs)
+    assert told["at"] == exported["expiresAt"] == "2126-01-01T15:55:00+00:00"
+    # Two stacks of one name and one login there have two prefixes.
+    assert told["folder"] == "/srv/ada/.trainyard/ada-trainyard-test"
+    assert (told["network"], told["drainSeconds"]) == ("ada-trainyard-test", 30)
+    assert told["leave"] == {
+        "container": "ada-ray-head",
+        "script": "/etc/trainyard/ray_leave.py",
+        "arguments": ["ray-head:6379", "*"],
+    }
+    where = {"container": "ada-jupyter", "folder": "/var/lib/trainyard/workspace"}
+    assert told["notebook"] == where
+    assert told["host"]["host"] == "192.0.2.4"
+    assert not recorded.of_type("process:Supervisor")
+    after = {name: args.inputs for name, args in recorded.of_type("docker:Leave").items()}
+    versions = [{name: each["version"] for name, each in of.items()} for of in (before, after)]
+    assert versions[0] == versions[1], "a reservation restarts no Ray node"
 
 
 @pytest.mark.usefixtures("looks")
@@ -464,12 +543,13 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
     run: Any, recorded: Any, bare: Path, put_program: Any
 ) -> None:
     put_program(bare, *GO)
-    exported = run(allowedCidrs=HOME, lambdaCloud=RENT)
+    exported = run(allowedCidrs=HOME, lambdaCloud=RENT | {"headNodeName": "ray_head_node"})
     instances = recorded.of_type("lambda:Instance")
     assert len(instances) == 2
-    for index in range(2):
+    for index, name in enumerate(["ray_head_node", "trainyard-test-1"]):
         inputs = instances[f"lambda-instance-{index}"].inputs
-        assert inputs["name"] == f"trainyard-test-{index}"
+        assert inputs["name"] == name
+        assert inputs["hostname"] == f"test-{index}"
         assert inputs["node"] == index
         assert inputs["stackId"] == "0123abcd"
         assert inputs["firewallRulesetIds"] == {"us-east-1": "rules"}
@@ -580,6 +660,39 @@ def test_what_is_on_a_rented_machine_goes_with_it(
 
 
 @pytest.mark.usefixtures("rented")
+def test_containers_of_a_rented_machine_go_with_it(  # A27
+    run: Any, recorded: Any, requests: Any
+) -> None:
+    rent = {"candidates": [{"type": "gpu_1x_a10"}]}
+    exported = run(
+        allowedCidrs=HOME,
+        lambdaCloud=rent,
+        runtime="docker",
+        accelerator="nvidia",
+        keepData=False,
+        reservation=RESERVED,
+    )
+    assert recorded.of_type("lambda:Deadline")  # D3
+    assert not recorded.of_type("docker:Deadline")
+    (engine,) = [each for each in requests if each.type == "pulumi:providers:docker"]
+    # The services' user of other stacks may not become root, as one who makes containers can.
+    assert engine.object["host"] == "ssh://ubuntu@198.51.100.0:22"
+    assert "~/.ssh/trainyard.pem" in json.loads(engine.object["sshOpts"])
+    kinds = ("docker:index/container", "docker:index/volume", "docker:index/network")
+    kinds += ("dynamic/docker:Node", "dynamic/docker:Ready", "dynamic/docker:Leave")
+    there = [each for each in requests if each.custom and any(k in each.type for k in kinds)]
+    assert {each.deletedWith.rpartition("::")[2] for each in there} == {"lambda-instance-0"}
+    for args in recorded.created:
+        assert "canary" not in str(_shown(args.inputs)), args.name
+    services = ("grafana", "jupyter", "prometheus", "ray-head", "ray-worker-0", "versitygw")
+    assert sorted(recorded.of_type("container:Container")) == [f"hosts-{n}" for n in services]
+    worker = recorded.of_type("container:Container")["hosts-ray-worker-0"]
+    assert worker.inputs["gpus"] == "device=all"
+    assert exported["nodes"][1]["gpus"] == 1
+    assert exported["ssh"]["user"] == "ubuntu"
+
+
+@pytest.mark.usefixtures("rented")
 def test_secrets_of_rented_machines_are_in_secrets_only(  # F35
     run: Any, recorded: Any, requests: Any, bare: Path, put_program: Any
 ) -> None:
@@ -605,11 +718,23 @@ def test_nothing_but_ssh_is_let_in(run: Any, recorded: Any, cidrs: list[str]) ->
         assert (rule["protocol"], rule["firstPort"], rule["lastPort"]) == ("tcp", 22, 22)
 
 
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the program warns of."""
+    found: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: found.append(text))
+    return found
+
+
 @pytest.mark.usefixtures("rented")
-def test_a_machine_without_an_end_has_no_deadline(run: Any, recorded: Any) -> None:
+def test_a_machine_without_an_end_has_no_deadline(
+    run: Any, recorded: Any, warnings: list[str]
+) -> None:
     exported = run(allowedCidrs=HOME, lambdaCloud={"candidates": [{"type": "gpu_1x_a10"}]})
     assert exported["expiresAt"] == ""
     assert recorded.of_type("lambda:Deadline") == {}
+    (told,) = warnings
+    assert "have no end, and cost money until `make down`; lambdaCloud.ttlHours sets one" in told
     (choice,) = recorded.of_type("lambda:Choice").values()
     assert choice.inputs["candidates"] == [{"type": "gpu_1x_a10", "region": ""}]
     assert (choice.inputs["gpus"], choice.inputs["count"]) == (0, 1)
@@ -625,14 +750,18 @@ def test_what_several_rented_machines_lack_is_told_before_they_are(run: Any, rec
 
 @pytest.mark.usefixtures("rented")
 def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A22 A24
-    run: Any, bare: Path, put_program: Any
+    run: Any, recorded: Any, bare: Path, put_program: Any, warnings: list[str]
 ) -> None:
     put_program(bare, *GO)
-    exported = run(
-        allowedCidrs=HOME,
-        lambdaCloud=RENT | {"sshKeyName": "test-ssh-010", "ttlHours": 0},
-        startRay=False,
-    )
+    cloud = RENT | {"sshKeyName": "test-ssh-010", "budget": 20}
+    exported = run(allowedCidrs=HOME, lambdaCloud=cloud, startRay=False)
+    # F35: jobs can log in as the admin, so no machine has the account's key. All have an end.
+    assert recorded.of_type("lambda:Deadline") == {}
+    assert {each.inputs["ttlHours"] for each in recorded.of_type("lambda:Instance").values()} == {8}
+    assert exported["expiresAt"] == ""
+    (told,) = warnings
+    assert "no instance ends itself" in told
+    assert "or until `python -m infra.reap --past-end`" in told
     found = yaml.safe_load(exported["rayClusterFile"])
     assert found["auth"] == {
         "ssh_user": "trainyard",
@@ -696,6 +825,37 @@ def grown(
     path.write_text(json.dumps(state))
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
     return lambda names: monkeypatch.setenv("TRAINYARD_REQUESTED", names)
+
+
+@pytest.mark.usefixtures("rented")
+def test_rented_machines_end_with_the_reservation(  # D3 D4
+    run: Any, recorded: Any, bare: Path, put_program: Any
+) -> None:
+    put_program(bare, *GO)
+    end = "2126-01-01T15:55:00+00:00"
+    without = {key: value for key, value in RENT.items() if key != "ttlHours"} | {"budget": 1e7}
+    exported = run(
+        allowedCidrs=HOME, lambdaCloud=without, reservation=RESERVED, idleEndMinutes=30, owner="ada"
+    )
+    assert (exported["expiresAt"], exported["owner"]) == (end, "ada")
+    deadlines = [args.inputs for args in recorded.of_type("lambda:Deadline").values()]
+    assert [each["at"] for each in deadlines] == [end, end]
+    whole = datetime.fromisoformat(end) - datetime.fromisoformat(RESERVED["start"])
+    hours = whole.total_seconds() / 3600
+    for kind in ("lambda:Choice", "lambda:Instance"):
+        assert {args.inputs["ttlHours"] for args in recorded.of_type(kind).values()} == {hours}
+    timers = recorded.of_type("process:Supervisor")
+    assert {args.inputs["reservation"]["end"] for args in timers.values()} == {end}
+    instances = [args.inputs for args in recorded.of_type("lambda:Instance").values()]
+    names = [(each["name"], each["hostname"]) for each in instances]
+    assert names == [(f"trainyard-test-ada-{index}", f"test-ada-{index}") for index in range(2)]
+    leave = timers["host-0-supervisor"].inputs["reservation"]["leave"]
+    assert leave["arguments"] == ["10.0.0.0:6379", "*"]
+    assert "leave" not in timers["host-1-supervisor"].inputs["reservation"]
+    with pytest.raises(pulumi.RunError, match=r"ttlHours = .*is a second end"):
+        run(allowedCidrs=HOME, lambdaCloud=RENT, reservation=RESERVED)
+    with pytest.raises(pulumi.RunError, match=r"budget = .*needs an end"):
+        run(allowedCidrs=HOME, lambdaCloud=without)
 
 
 def test_of_a_group_the_requested_ones_are_rented(  # B1

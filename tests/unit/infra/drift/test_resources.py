@@ -32,6 +32,8 @@ def _short(findings: Any) -> list[tuple[str, str, str, str]]:
          (INSTANCES, "a healthy instance", "instance x is unhealthy")),
         ("lambda:Deadline", {"changes": {"at": ("10:00", "12:00")}},
          (TIMERS, "at 10:00", "at 12:00")),
+        ("docker:Deadline", {"changes": {"at": ("10:00", "never")}},
+         (TIMERS, "at 10:00", "at never")),
         ("minio:User", {"gone": True}, (STORE, "minio:User x", "it is gone")),
         ("versitygw:Bucket", {"gone": True}, (STORE, "versitygw:Bucket x", "it is gone")),
     ],
@@ -66,10 +68,13 @@ def test_a_machine_that_cannot_be_reached_is_one_finding(seen: Any, looked: Any)
     off = seen(
         "minio:Bucket", "b", error=UnreachableError("no answer"), props={"via": HOST | {"port": 22}}
     )
-    findings, failures = resources.different(looked(one, two, off), "dev")
+    silent = UnreachableError("eve@gpu1 cannot be reached by SSH")
+    containers = [seen(CONTAINER, name, error=silent) for name in ("head", "worker")]
+    findings, failures = resources.different(looked(one, two, off, *containers), "dev")
     assert [(each.layer, each.name, each.found) for each in findings] == [
         (HOSTS, "ada@10.0.0.7:2222", "10.0.0.7 shows another host key"),
         (HOSTS, "ada@10.0.0.7", "no answer"),
+        (HOSTS, "eve@gpu1", "eve@gpu1 cannot be reached by SSH"),
     ]
     assert failures == []
     assert "canary" not in str(findings) + repr(one)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pulumi
 import pytest
 
 from infra.hosts import environment
@@ -60,7 +61,7 @@ def _machine(home: Path, **changes: Any) -> Machine:
 
 
 def _script(home: Path, **changes: Any) -> str:
-    values: dict[str, Any] = {"gpus": 0, "head": None, "links_ray": False, "mark": MARK}
+    values: dict[str, Any] = {"own": "", "gpus": 0, "head": None, "links_ray": False, "mark": MARK}
     machine = {k: changes.pop(k) for k in list(changes) if k not in values}
     return install_script(_machine(home, **machine), "2.60.0", **values | changes)
 
@@ -118,6 +119,8 @@ VARIANTS: list[dict[str, Any]] = [
     {},
     {"links_ray": True, "head": ("10.0.0.4", 22), "gpus": 8},
     {"python_environment": "/opt/conda", "links_ray": True},
+    {"own": environment.OWN_OF_PIP},
+    {"own": environment.OWN_OF_CONDA},
 ]
 
 
@@ -199,6 +202,60 @@ def test_a_python_that_makes_no_environments_is_told(home: Path, install: Any) -
     done = install()
     assert done.returncode == 1
     assert "install the package python3-venv" in done.stderr
+
+
+def test_the_users_file_of_pip_adds_packages(home: Path, install: Any) -> None:  # A5
+    assert install(own=environment.OWN_OF_PIP).returncode == 0
+    said = (home / "said").read_text().splitlines()
+    assert said == ["pip", "uv venv --quiet", "uv pip sync", "uv pip install"]
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Pulumi.yaml").touch()
+    with pytest.raises(
+        pulumi.RunError, match=r"environmentFile = 'a\.yml' cannot be read .*No such"
+    ):
+        environment.own_file("a.yml")
+    (tmp_path / "a.yml").write_bytes(b"name: a\n")
+    assert environment.own_file("a.yml") == {"own/environment.yaml": b"name: a\n"}
+    assert environment.own_file("") == {}
+
+
+CONDA = """\
+echo "conda $*" >> "$HOME/said"
+while [ "$1" != --prefix ]; do shift; done
+mkdir -p "$2/conda-meta" "$2/bin"
+cp {python} "$2/bin/python"
+"""
+
+
+def test_the_users_file_of_conda_makes_the_environment(  # A5 B4
+    home: Path, install: Any, put_program: Put
+) -> None:
+    assert install().returncode == 0
+    made = len((home / "said").read_text().splitlines())
+    done = install(own=environment.OWN_OF_CONDA)
+    assert done.returncode == 1
+    assert "host-0 has no conda, mamba or micromamba on PATH" in done.stderr
+    assert "let setupCommands install one, or name a file of pip" in done.stderr
+    where = home / "miniforge3" / "bin"
+    where.mkdir(parents=True)
+    put_program(where, "conda", CONDA.format(python=home.parent / "python"))
+    for _ in range(2):
+        done = install(own=environment.OWN_OF_CONDA)
+        assert done.returncode == 0, done.stderr
+    env = home / ".trainyard/lab-dev/env"
+    about = f"--quiet --prefix {env} --file own/environment.yaml"
+    assert (home / "said").read_text().splitlines()[made:] == [
+        f"conda env create {about}",
+        "uv pip install",
+        f"conda env update --prune {about}",
+        "uv pip install",
+    ]
+    # Without the file it is the project's own again.
+    assert install().returncode == 0
+    assert (home / "said").read_text().splitlines()[-2:] == ["uv venv --quiet", "uv pip sync"]
 
 
 @pytest.fixture

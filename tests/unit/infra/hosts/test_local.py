@@ -94,6 +94,22 @@ def test_an_owner_fits_a_tag(setting: str) -> None:  # F39
     assert owner.isascii()
 
 
+@pytest.mark.parametrize(
+    ("setting", "part"),
+    [
+        ("netid", "netid"),
+        ("Ann.Lee@lab_", "ann-lee-lab"),
+        ("42", "42"),
+        ("a-very-long-name-of-a-group", "a-very-long-name"),
+        ("sixteen-letters--x", "sixteen-letters"),
+        ("\u00e4\u00f6/..", ""),
+        ("", ""),
+    ],
+)
+def test_an_owner_fits_names(setting: str, part: str) -> None:  # D4
+    assert local.owner_part(setting) == part
+
+
 def test_the_owner_is_user_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("getpass.getuser", lambda: "ann lee")
     monkeypatch.setattr("socket.gethostname", lambda: "lab")

@@ -143,8 +143,8 @@ def test_each_bound_is_warned_of_once(machine, api):
         assert machine.tick() == 0
         assert len(machine.said()) == warnings, minutes
     assert machine.said()[1] in (
-        "this machine ends in 29 minutes: train pull RUN saves a run; or raise ttlHours",
-        "this machine ends in 30 minutes: train pull RUN saves a run; or raise ttlHours",
+        "this machine ends in 29 minutes: train pull RUN saves a run; or set a later end",
+        "this machine ends in 30 minutes: train pull RUN saves a run; or set a later end",
     )
     assert api.requests == []
     lines = machine.log.read_text().splitlines()

@@ -156,6 +156,7 @@ def test_values_of_the_chart_say_what_it_cannot(
         ({}, "other", "Pulumi.other.yaml"),
         ({"bucket": "A"}, "lab", "bucket"),
         ({"bukket": "a"}, "lab", "bukket"),
+        ({"reservation": {"start": "2026-12-01T13:00Z"}}, "lab", "pipeline makes them again"),
     ],
 )
 def test_a_stack_without_manifests_is_one_message(

@@ -11,16 +11,23 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @pytest.mark.parametrize(
-    ("stack", "name"),
+    ("stack", "owner", "name"),
     [
-        ("lambda", "lambda-0"),
-        ("Team.A_2", "team-a-2-0"),
-        ("_", "host-0"),
-        ("$(touch /tmp/pwn);\n", "touch-tmp-pwn-0"),
-        ("x" * 90, "x" * 60 + "-0"),
+        ("lambda", "", "lambda-0"),
+        ("Team.A_2", "", "team-a-2-0"),
+        ("_", "", "host-0"),
+        ("$(touch /tmp/pwn);\n", "", "touch-tmp-pwn-0"),
+        ("x" * 90, "", "x" * 60 + "-0"),
+        ("mltrain", "Net_ID", "mltrain-net-id-0"),
+        ("_", "123", "123-0"),
+        ("lambda", "\n李", "lambda-0"),
+        ("x" * 90, "y" * 90, "x" * 43 + "-" + "y" * 16 + "-0"),
     ],
 )
-def test_any_stack_gives_a_host_name_that_the_api_takes(stack: str, name: str) -> None:  # F39
-    assert fleet._hostname(stack, 0) == name
-    assert HOSTNAME.fullmatch(fleet._hostname(stack, 63))
-    assert NAME.fullmatch(fleet._name(f"trainyard-{stack}", 63))
+def test_any_stack_and_owner_give_a_host_name_that_the_api_takes(  # D4 F39
+    stack: str, owner: str, name: str
+) -> None:
+    title = fleet._title(stack, owner)
+    assert fleet._hostname(title, 0) == name
+    assert HOSTNAME.fullmatch(fleet._hostname(title, 63))
+    assert NAME.fullmatch(fleet._name(fleet._title(f"trainyard-{stack}", owner), 63))

@@ -210,7 +210,6 @@ def test_two_left_of_one_node_become_one(account, time):  # F12
     [
         {"ssh_key_name": "other"},
         {"user_data": "other"},
-        {"hostname": "other"},
         {"firewall_ruleset_ids": {"us-east-1": "other", "us-west-1": "other"}},
         {"file_system_mounts": {"/data": "other"}},
         {"choices": [WEST]},
@@ -222,9 +221,10 @@ def test_what_an_older_program_launched_is_ended(account, time, change):  # F12
     assert set(account.held) == {id_} != {"old"}
 
 
-def test_another_name_does_not_make_it_another_instance(account, time):
+def test_another_name_does_not_make_it_another_instance(account, time):  # D4
     account.add("old", tags=tags_of(ORDER))
-    assert machines.launch(account, changed(name="renamed"), time.clock())[0] == "old"
+    renamed = changed(name="lambda-ann-0", hostname="lambda-ann-0")
+    assert machines.launch(account, renamed, time.clock())[0] == "old"
 
 
 def test_other_stacks_and_strangers_are_left_alone(account, time):

@@ -47,7 +47,13 @@ def test_changes_in_place(news):
 
 
 @pytest.mark.parametrize(
-    "news", [{"tags": {"trainyard:owner": "ann"}}, {"userData": "other"}, {"count": 3}]
+    "news",
+    [
+        {"tags": {"trainyard:owner": "ann"}},
+        {"hostname": "lambda-ann-0"},  # D4
+        {"userData": "other"},
+        {"count": 3},
+    ],
 )
 def test_what_counts_from_the_next_launch_on(news):
     assert not _diff(**news).changes
@@ -58,7 +64,6 @@ def test_what_counts_from_the_next_launch_on(news):
     [
         {"sshKeyName": "other"},
         {"sshKeyName": rpc.UNKNOWN},
-        {"hostname": "other"},
         {"fileSystemMounts": {"/data": "f"}},
         {"choices": [CHOICE | {"region": "us-west-1"}]},
         {"firewallRulesetIds": {"us-east-1": "other"}},
