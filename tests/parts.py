@@ -33,9 +33,11 @@ TRAINING = sorted(map(str, Path("tests/integration/training").glob("test_*.py"))
 ONE = [path for path in TRAINING if Path(path).name < "test_g"]
 TWO = [path for path in TRAINING if path not in ONE]
 ONE += [f"{INFRA}/lambda_cloud", f"{INFRA}/test_autoscaling.py"]
-TWO += [f"{INFRA}/hosts"]
+HOSTS = [f"{INFRA}/hosts/test_{name}.py" for name in ("bad_hosts", "environment", "ssh", "stack")]
+TWO += HOSTS
 THREE = ["tests/integration/machines", f"{INFRA}/test_pages.py"]
-THREE += [f"{INFRA}/test_{name}.py" for name in ("drill", "process", "replica", "tracking")]
+ALONE = ("drill", "process", "replica", "reservation", "tracking")
+THREE += [f"{INFRA}/test_{name}.py" for name in ALONE]
 ELSEWHERE = [*PROMISES, *ONE, *TWO, *THREE, *PODS, *RENTED]
 PARTS = {
     "test-unit-one": UNIT,
@@ -57,16 +59,20 @@ SKIPPED = "test-rest-skipped"
 # Each quarter takes about as much of the processors as the others.
 TRAIN = "tests/integration/training/test"
 TURNS = (
-    [f"{TRAIN}_food11.py", f"{INFRA}/test_drill.py", f"{INFRA}/test_process.py", *PODS],
+    [
+        *(f"{INFRA}/test_{name}.py" for name in ("drill", "process", "reservation")),
+        *(f"{TRAIN}_food11.py", *PODS),
+    ],
     [
         *(f"{TRAIN}_plain_ray.py", f"{TRAIN}_sweep.py"),
-        *(f"{INFRA}/hosts/test_{name}.py" for name in ("bad_hosts", "ssh", "stack")),
+        *HOSTS,
         *(f"{INFRA}/test_pages.py", f"{INFRA}/test_pulumi_cli.py"),
     ],
     [
         *(f"{TRAIN}_{name}.py" for name in ("alexnet", "examples", "quickstart")),
         *(f"{INFRA}/docker/test_{name}.py" for name in ("bad_input", "gateway", "lab", "tracking")),
-        *("tests/integration/docker/test_images.py", f"{INFRA}/test_rotate.py"),
+        *("tests/integration/docker/test_images.py", f"{INFRA}/hosts/test_containers.py"),
+        *(f"{INFRA}/test_rotate.py", "tests/integration/machines/test_box.py"),
     ],
     [
         *(f"{TRAIN}_{name}.py" for name in ("faults", "infeasible", "seed_command", "serve")),

@@ -27,10 +27,11 @@ from engine.docker.provider import DockerProvider
 from engine.errors import EngineError
 from engine.providers import Provider, Say, working
 from engine.structs import from_struct, to_struct
+from engine.values import Properties
 
-PROVIDERS: dict[str, Callable[[str, Say], Provider]] = {
-    "docker": DockerProvider,
-    "command": CommandProvider,
+PROVIDERS: dict[str, Callable[[str, Say, Properties], Provider]] = {
+    "docker": lambda type_, say, settings: DockerProvider(type_, say, lambda: settings),
+    "command": lambda type_, say, _: CommandProvider(type_, say),
 }
 LEVELS = {
     "debug": engine_pb2.DEBUG,
@@ -60,10 +61,11 @@ class Plugin(provider_pb2_grpc.ResourceProviderServicer):
     def __init__(self, package: str, engine: str) -> None:
         self._log = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine)).Log
         self._made: list[Provider] = []
+        self._settings: Properties = {}
 
         @cache
         def make(type_: str) -> Provider:
-            provider = PROVIDERS[package](type_, self._say)
+            provider = PROVIDERS[package](type_, self._say, self._settings)
             self._made.append(provider)
             return provider
 
@@ -85,9 +87,10 @@ class Plugin(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
 
     def Configure(
-        self, _: provider_pb2.ConfigureRequest, __: Any
+        self, request: provider_pb2.ConfigureRequest, _: Any
     ) -> provider_pb2.ConfigureResponse:
         """Take secrets in the clear: the CLI marks them again in answers."""
+        self._settings = from_struct(request.args)
         return provider_pb2.ConfigureResponse()
 
     @told

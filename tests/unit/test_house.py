@@ -95,6 +95,7 @@ OF_PLACES = {
         "infra.runtimes.containers",
         *("infra.runtimes.docker", "infra.runtimes.docker_images", "infra.runtimes.choice"),
         *("infra.runtimes.container", "infra.runtimes.container_leave"),
+        "infra.runtimes.container_deadline",
     ),
     "infra.runtimes.kubernetes": (
         *("infra.runtimes.kubernetes", "infra.kubernetes_settings", "infra.manifests"),
@@ -103,6 +104,7 @@ OF_PLACES = {
 NAMING_PLACES = {
     "infra/places.py": "the list",
     "infra/config.py": "all settings are in one model",
+    "infra/runtimes/docker_stack.py": "containers are on this machine and on those of other places",
     "infra/dashboard.py": "outputs have two forms of connection, which the client has too",
 }
 

@@ -25,7 +25,7 @@ def test_an_environment_of_conda_installs_a_lock(accelerator: str) -> None:  # B
     path = FOLDER / "conda" / f"environment_{accelerator}.yaml"
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert found["name"] == f"trainyard-{accelerator}"
-    assert f"python={versions.IMAGE_PYTHON}" in found["dependencies"]
+    assert f"python={next(iter(versions.IMAGE_BASES))}" in found["dependencies"]
     (packages,) = (each["pip"] for each in found["dependencies"] if isinstance(each, dict))
     option, _, lock = packages[0].partition(" ")
     assert option == "-r"

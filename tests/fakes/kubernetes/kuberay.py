@@ -17,7 +17,9 @@ from tests.fakes.kubernetes.process import Process
 
 PROGRAM = "kuberay"  # of tests/go_tools
 NAME = "kuberay-operator"  # of the role in the module, and of everything with it
-MODULE = "github.com/ray-project/kuberay/ray-operator"
+CHARTS = "github.com/ray-project/kuberay"  # at the operator's version
+MODULE = f"{CHARTS}/ray-operator"
+HELM = "helm"  # of tests/go_tools
 NAMESPACE = "default"
 # Of RayCronJobs it asks only where a feature gate is set.
 DEFINITIONS = ("rayclusters", "rayjobs", "rayservices")
@@ -34,7 +36,7 @@ def operator(node: Node) -> Process:
         program = go_tools.obtain(PROGRAM)
     except go_tools.NoGoError as error:
         raise NoKubernetesError(str(error)) from None
-    config = _module() / "config"
+    config = _module(PROGRAM, MODULE) / "config"
     node.kubectl(
         *("apply", "--server-side"),
         *(f"--filename={config}/crd/bases/ray.io_{name}.yaml" for name in DEFINITIONS),
@@ -70,15 +72,24 @@ def _account() -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "List", "items": [made, binding]}
 
 
-def _module() -> Path:
-    """Return the folder of the operator's module, which Go downloads if it is missing."""
+def chart() -> Path:
+    """Return the folder of the chart `ray-cluster`.
+
+    Raises:
+        NoKubernetesError: Go cannot download it.
+    """
+    return _module(HELM, CHARTS) / "helm-chart" / "ray-cluster"
+
+
+def _module(tool: str, name: str) -> Path:
+    """Return the folder of a module that a tool requires, which Go downloads if it is missing."""
     done = subprocess.run(
-        ["go", "mod", "download", "-json", MODULE],
-        cwd=go_tools.HERE / PROGRAM,
+        ["go", "mod", "download", "-json", name],
+        cwd=go_tools.HERE / tool,
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        raise NoKubernetesError(f"Go cannot download {MODULE}: {done.stdout}{done.stderr}")
+        raise NoKubernetesError(f"Go cannot download {name}: {done.stdout}{done.stderr}")
     return Path(json.loads(done.stdout)["Dir"])

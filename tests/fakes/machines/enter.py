@@ -22,6 +22,7 @@ LINKS = {
 # Parts that all machines share with the one outside: a machine's root does not touch them.
 SHARED = ("sys_module", "sys_rawio", "sys_time", "syslog", "mac_admin", "mac_override")
 MNT_DETACH = 2
+CLONE_NEWCGROUP = 0x02000000
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,7 +36,7 @@ def main(folder: Path, tell: int) -> None:
     told = json.loads(sys.stdin.readline())
     root = folder / "root"
     for path in (root, folder / "disk", folder / "uv", folder / "docker"):
-        path.mkdir()
+        path.mkdir(exist_ok=True)  # after a restart they are there
     _network(told["address"], told["gateway"])
     if told["disk_mib"]:
         _mount("-t", "tmpfs", "-o", f"size={told['disk_mib']}m", "tmpfs", folder / "disk")
@@ -47,6 +48,8 @@ def main(folder: Path, tell: int) -> None:
     _bind(folder / "uv", root / "run/uv")
     if told["docker"]:
         _bind(folder / "docker", root / "var/lib/docker")
+    if group := told["control_group"]:
+        _control_group(Path(group), root)
     for path, content in told["files"].items():
         file = root / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +60,7 @@ def main(folder: Path, tell: int) -> None:
     os.chdir("/")
     os.write(tell, b"2")
     os.close(tell)
-    _become_init()
+    _become_init(systemd=bool(told["control_group"]))
 
 
 def _network(address: str, gateway: str) -> None:
@@ -96,10 +99,18 @@ def _kernel_file_systems(root: Path, *, docker: bool) -> None:
         _mount("-o", "remount,bind,ro", root / "proc/sys")
 
 
+def _control_group(group: Path, root: Path) -> None:
+    """Give the machine a tree of control groups of its own, which systemd needs."""
+    group.mkdir(exist_ok=True)
+    (group / "cgroup.procs").write_text("0")
+    _check(libc.unshare(CLONE_NEWCGROUP))
+    _mount("-t", "cgroup2", "cgroup2", root / "sys/fs/cgroup")
+
+
 def _overlay(lower: Path, changes: Path, target: Path) -> None:
     upper, work = changes / "upper", changes / "work"
     for path in (upper, work):
-        path.mkdir(parents=True)
+        path.mkdir(parents=True, exist_ok=True)
     upper.chmod(0o755)
     layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
     _mount("-t", "overlay", "-o", layers, "overlay", target)
@@ -120,13 +131,13 @@ def _check(result: int) -> int:
     return result
 
 
-def _become_init() -> None:
+def _become_init(*, systemd: bool) -> None:
     dropped = ",".join(f"-{name}" for name in SHARED)
-    os.execve(
-        "/usr/bin/setpriv",
-        ["setpriv", f"--bounding-set={dropped}", "tini", "--", "/usr/local/sbin/boot"],
-        {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-    )
+    init = ["/lib/systemd/systemd"] if systemd else ["tini", "--", "/usr/local/sbin/boot"]
+    variables = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    if systemd:
+        variables["container"] = "machine"  # it leaves devices and clocks alone
+    os.execve("/usr/bin/setpriv", ["setpriv", f"--bounding-set={dropped}", *init], variables)
 
 
 main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
@@ -45,6 +45,7 @@ class _Machine:
     host: int
     init: int  # its first process, by its number outside
     folder: Path
+    told: dict[str, Any]  # its task, for a restart
 
 
 class Machines:
@@ -86,6 +87,7 @@ class Machines:
         ssh_public_key: str = "",
         *,
         docker: bool = False,
+        systemd: bool = False,
         without: tuple[str, ...] = (),
         disk_mib: int | None = None,
     ) -> tuple[str, str]:
@@ -98,6 +100,7 @@ class Machines:
             user_data: for cloud-init.
             ssh_public_key: the key with which the user `ubuntu` may log in.
             docker: whether a Docker Engine runs in it.
+            systemd: whether systemd is its first process; it ends by `destroy` only.
             without: patterns of programs that an SSH user does not find, such as `python3*`.
             disk_mib: the space left on its disk, in MiB; by default the free space here.
 
@@ -113,6 +116,7 @@ class Machines:
                 f"instance id {instance_id!r}: up to 64 letters, digits, `.`, `_`, `-`"
             )
         packages = root.WITH_DOCKER if docker else root.PACKAGES
+        packages = root.WITH_SYSTEMD if systemd else packages
         with self._lock:
             if packages not in self._roots:
                 self._roots[packages] = self._held.enter_context(root.held(packages))
@@ -139,24 +143,34 @@ class Machines:
             "address": f"{private}/24",
             "gateway": self.network.gateway,
             "docker": docker,
+            "control_group": str(_unified() / self.network.link(host)) if systemd else "",
             "disk_mib": disk_mib,
             "uv_cache": str(uv_cache.folder()),
             "files": files,
         }
+        (self.folder / instance_id).mkdir()
+        self._start(instance_id, host, told)
+        return public, private
+
+    def restart(self, instance_id: str) -> None:
+        """Pull out the plug and put it in again; its disk stays. Returns as `boot` does."""
+        machine = self._machines[instance_id]
+        self._end(machine)
+        self._start(instance_id, machine.host, machine.told)
+
+    def _start(self, instance_id: str, host: int, told: dict[str, Any]) -> None:
         folder = self.folder / instance_id
-        folder.mkdir()
         process, answer = _in_new_namespaces(folder)
         with answer:
             _expect(answer, b"1", folder)
             init = psutil.Process(process.pid).children()[0].pid
             with self._lock:
-                self._machines[instance_id] = _Machine(process, host, init, folder)
+                self._machines[instance_id] = _Machine(process, host, init, folder, told)
             self.network.connect(host, process.pid)
             assert process.stdin is not None
             process.stdin.write(json.dumps(told) + "\n")
             process.stdin.flush()  # and left open: a machine ends when it closes
             _expect(answer, b"2", folder)
-        return public, private
 
     def wait(self, instance_id: str, seconds: float = BOOT_SECONDS) -> None:
         """Wait until cloud-init has finished.
@@ -216,6 +230,13 @@ class Machines:
             machine = self._machines.pop(instance_id, None)
         if machine is None:
             return
+        self._end(machine)
+        _remove_control_groups(self.network.link(machine.host))
+        _remove(machine.folder)
+        with self._lock:
+            self._free.append(machine.host)
+
+    def _end(self, machine: _Machine) -> None:
         with contextlib.suppress(ProcessLookupError):
             # All others in the machine end before this one is gone.
             os.kill(machine.init, signal.SIGKILL)
@@ -225,10 +246,6 @@ class Machines:
         machine.process.wait()
         with contextlib.suppress(OSError):  # it goes with the machine too, a moment later
             network.ip("link", "delete", self.network.link(machine.host))
-        _remove_control_groups(self.network.link(machine.host))
-        _remove(machine.folder)
-        with self._lock:
-            self._free.append(machine.host)
 
     def close(self) -> None:
         """Destroy all machines, and their network; a second time does nothing."""
@@ -259,6 +276,11 @@ def _check_this_machine() -> None:
     )
     if done.returncode:
         raise NoMachinesError(f"this machine permits no namespaces: {done.stderr.strip()}")
+
+
+def _unified() -> Path:
+    """Return the tree of control groups of version 2."""
+    return both if (both := CONTROL_GROUPS / "unified").is_dir() else CONTROL_GROUPS
 
 
 def _in_new_namespaces(folder: Path) -> tuple[subprocess.Popen[str], IO[bytes]]:

@@ -34,6 +34,11 @@ PACKAGES = (
     *("rsync", "sudo", "tini"),
 )
 WITH_DOCKER = (*PACKAGES, "docker.io", "iptables")
+# systemd is the first process of these, and cloud-init and sshd are its services.
+WITH_SYSTEMD = (
+    *("ca-certificates", "cloud-init", "dbus-user-session", "iproute2", "libpam-systemd"),
+    *("openssh-server", "procps", "python3", "python3-venv", "sudo", "systemd-sysv"),
+)
 SUITE = "bookworm"
 LAST_CHARACTERS = 2000
 
@@ -51,7 +56,7 @@ def held(packages: tuple[str, ...]) -> Iterator[Path]:
     """
     kept = CACHE / "machines"
     kept.mkdir(parents=True, exist_ok=True)
-    kind = "docker" if packages == WITH_DOCKER else "plain"
+    kind = {WITH_DOCKER: "docker", WITH_SYSTEMD: "systemd"}.get(packages, "plain")
     path = kept / f"{kind}-{_digest(packages)}"
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)

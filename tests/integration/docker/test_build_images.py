@@ -28,7 +28,6 @@ SETTING = "  trainyard:images:"
 BASE, GO = "trainyard-test/base", "trainyard-test/go"
 INSTEAD = {
     "--push": f"--push --build-arg BASE_IMAGE={BASE} --build-arg GO_IMAGE={GO}",
-    "ubuntu:24.04": BASE,
     "registry.example/trainyard": f"registry.example/{FOLDER}",
     # To push PyTorch's gigabytes would take minutes. The others are built for other tests.
     "ray versitygw jupyter": "versitygw",

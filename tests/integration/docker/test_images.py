@@ -20,6 +20,7 @@ from cluster.notebook import WORKSPACE
 from cluster.tracking import DATA as TRACKED
 from infra import versions
 from infra.runtimes.docker import VOLUMES
+from tests import pages
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -38,6 +39,7 @@ import boto3, filelock, matplotlib, pyarrow.fs, ray, sklearn, torch, torchvision
 from ray.train.torch import TorchTrainer
 print(json.dumps({{name: importlib.metadata.version(name) for name in {PINNED}}}))
 """
+(TUNE,) = pages.read_by(__file__)
 GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
 TOKEN = secrets.token_hex(16)
 RAY_TOKEN = secrets.token_hex(32)
@@ -233,15 +235,13 @@ def test_the_example_notebooks_run_on_a_cluster(shared_containers, cluster):  # 
 def test_a_script_of_the_course_from_the_notebooks_terminal(  # D27, D28, D29
     shared_containers, cluster
 ):
-    """train_tune, which imports everything that the three others import."""
+    """train_tune, which imports everything that the three others import; the lab has these."""
     notebook, _ = cluster
     small = "--weights none --image-side 32 --loader-processes 0 --total-epochs 1"
-    command = (
-        "ray job submit --runtime-env runtime.json --verbose --working-dir . -- "
-        f"python training/food11/train_tune.py {small} --cpus-per-trial 2 --num-samples 1"
-    )
+    (command,) = TUNE.commands
+    small += " --cpus-per-trial 2 --num-samples 1"
     terminal = ("exec", "--workdir", f"{VOLUMES}/{WORKSPACE.name}/train", notebook)
-    done = shared_containers.docker(*terminal, *command.split())
+    done = shared_containers.docker(*terminal, *command, *small.split())
     assert "Search completed after 1 trials" in done.stdout, done.stdout + done.stderr
 
 

@@ -53,10 +53,10 @@ def arguments(
     return json.dumps(asked | {"lengths": sorted({len(text) for text in known.values()})})
 
 
-def script(folder: Path) -> str:
-    """A copy of this module in a folder of its own, to be submitted."""
+def script(folder: Path) -> tuple[str, str]:
+    """A copy of this module in a folder of its own, to be submitted where the most secrets are."""
     (folder / "job").mkdir()
-    return shutil.copy(__file__, folder / "job")
+    return shutil.copy(__file__, folder / "job"), "--on-head"
 
 
 def longest_word(text: str) -> str:

@@ -62,6 +62,9 @@ EMPTY = {
     ("Errors", "5xx {{api}}"),
     ("Worker processes lost", "{{NodeAddress}}"),
 }
+# Panels of the Overview that the course looks at.
+COURSE = Path(__file__).parents[3] / "docs/course.md"
+OVERVIEW = re.findall(r"^\| Overview \| ([\w ]+) \|", COURSE.read_text(), re.MULTILINE)
 # Panels that the Ray dashboard frames: its pages have the uids and numbers built in.
 FRAMED = {
     "rayDefaultDashboard": {24, 41},
@@ -398,6 +401,10 @@ def test_what_the_ray_dashboard_frames_is_there(boards: dict[str, dict[str, Any]
     }
     for uid, framed in FRAMED.items():
         assert framed <= panels[uid], uid
+    (ray,) = [board for board in boards.values() if board["uid"] == "rayDefaultDashboard"]
+    overview = {each["title"] for each in _walk(ray["panels"]) if each["id"] in FRAMED[ray["uid"]]}
+    assert {*OVERVIEW} == overview  # D49
+    assert {*OVERVIEW} <= CORE
     linked = {link["url"] for link in boards[OWN]["links"] if link["url"].startswith("/")}
     assert linked
     assert linked <= {f"/d/{uid}" for uid in panels}

@@ -14,8 +14,10 @@ import requests
 from tests import pages, waiting
 from tests.integration.infra import drilled
 from tests.webhook import Webhook
+from trainyard import progress
+from trainyard.client import jobs, store
 from trainyard.client import outputs as contract
-from trainyard.client import store
+from trainyard.client.job_server import JobServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -51,7 +53,15 @@ def held(
 ) -> Iterator[Callable[[str], None]]:
     """Brings a run to the middle of an epoch; it is stopped afterwards if it has not ended."""
     runs: list[str] = []
-    place = store.open_store(contract.read(None, outputs_file))
+    outputs = contract.read(None, outputs_file)
+    place, server = store.open_store(outputs), JobServer(outputs)
+
+    def waits(run: str) -> bool:
+        """Whether the log has the step at which the job waits; it may lag behind the store."""
+        log = jobs.read_log(server, jobs.resolve(server, run).submission_id)
+        lines = map(progress.parse, log.splitlines())
+        *_, last = [None, *(line.record for line in lines if line)]
+        return isinstance(last, progress.Batches) and last.done == drilled.HELD_STEPS
 
     def start(run: str) -> None:
         runs.append(run)
@@ -65,6 +75,7 @@ def held(
         wait_for(
             lambda: (place.get(f"{run}/metrics.jsonl") or b"").count(b"\n") == drilled.HELD, 120
         )
+        wait_for(lambda: waits(run), 60)
 
     yield start
     go.touch()

@@ -6,15 +6,18 @@ The pages come in the order of the README's links, and share the stack dev.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
 import yaml
+from nbclient import NotebookClient
 from PIL import Image
 
 from tests import checkout, pages
@@ -107,3 +110,16 @@ def test_the_commands_of_a_page(  # B7
     if settings.read_bytes() != before:
         user.run(Block(page, 0, "sh", "make preview"))  # which accepts what the page has set
         settings.write_bytes(before)
+
+
+def test_the_notebook_that_sets_the_course_up_runs(terminal: Callable[[], Terminal]) -> None:  # D6
+    user = terminal()
+    notebook = nbformat.read(user.folder / "docs/course.ipynb", as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert re.findall(r"^(\w+) = ", cells[0].source, re.MULTILINE) == ["ACCELERATOR", "STACK"]
+    cells[0].source = 'ACCELERATOR, STACK = "none", "dev"'
+    client = NotebookClient(notebook, resources={"metadata": {"path": str(user.folder / "docs")}})
+    client.execute(env=user.environment)
+    shown = ["".join(output.get("text", "") for output in cell.outputs) for cell in cells]
+    assert re.search(r"Ray dashboard .*http://127\.0\.0\.1:\d+", "\n".join(shown), re.MULTILINE)
+    assert any(re.search(r"^nodes +3$", text, re.MULTILINE) for text in shown), shown

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 
 from cluster import ray_node
 from infra.provided import FORCE
-from infra.runtimes import programs, supervisor
+from infra.runtimes import ending, programs, supervisor
 from infra.runtimes.folders import FolderError, FolderMark
 from infra.runtimes.owned_processes import ProcessesError
 from infra.runtimes.ports import PortsInUseError
@@ -470,6 +471,45 @@ def test_what_an_interrupted_create_left_is_found(program: Any, daemon: dict[str
             cut_off.result()
     assert ProgramProvider().find(props) is None
     assert DaemonProvider().find(daemon) is not None
+
+
+def test_a_timer_ends_everything_when_the_reservation_is_over(  # D3
+    program: Any, daemon: dict[str, Any], started_below: Any
+) -> None:
+    def until(seconds: float) -> dict[str, Any]:
+        end = datetime.now(UTC) + timedelta(seconds=seconds)
+        return {**daemon, "reservation": {"end": end.isoformat(), "drainSeconds": 0}}
+
+    folder = Path(daemon["folder"])
+    props = program()
+    props["command"] = ["sh", "-c", f"setsid sleep 1000 & exec {' '.join(props['command'])}"]
+    ProgramProvider().create(props)
+    pid, far = _pid(props), until(3600)
+    DaemonProvider().update("x", daemon, far)
+    timer = {"folder": str(folder), "name": ending.NAME, "mark": MARK}
+    # One that does not run is drift; a killed one is started again.
+    with _supervisor(daemon)._rpc() as rpc:
+        rpc.stopProcess(ending.NAME)
+    assert DaemonProvider().read("x", far).outs == {**far, "reservation": None}
+    DaemonProvider().update("x", {**far, "reservation": None}, far)
+    killed = kill(lambda: _pid(timer))
+    wait_for("another timer", lambda: _pid(timer) not in (0, killed), 20)
+    assert DaemonProvider().read("x", far).outs == far
+    assert _pid(props) == pid, "another end restarts nothing"
+
+    over = until(1)
+    DaemonProvider().update("x", far, over)
+    wait_for("the end", lambda: not started_below(folder), 60)
+    assert DaemonProvider().read("x", over).id == ""
+    assert "all services end" in (folder / ending.NAME / "log").read_text()
+
+    # The timer outlives a supervisord that is killed, and ends what that has started.
+    DaemonProvider().create(daemon)
+    ProgramProvider().create(props)
+    DaemonProvider().update("x", daemon, until(8))
+    wait_for("the timer", lambda: _pid(timer), 8)
+    kill(lambda: int((folder / "supervisord.pid").read_text()))
+    wait_for("the end", lambda: not started_below(folder), 60)
 
 
 def test_children_that_left_their_group_are_ended_too(program: Any, started_below: Any) -> None:

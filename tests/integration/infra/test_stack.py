@@ -226,7 +226,7 @@ def test_a_hostile_job_has_what_its_user_has(  # F44
     asked = hostile_job.arguments(secrets, folders=folders, key="other/result")
     # Such as the shell in which the passphrase was exported.
     with subprocess.Popen(["cat"], env=stack.environment, stdin=subprocess.PIPE) as shell:
-        job = train("submit", hostile_job.script(tmp_path), "--", asked)
+        job = train("submit", *hostile_job.script(tmp_path), "--", asked)
         said, errors = job.communicate(timeout=120)
         shell.stdin.close()
     store.delete("other/result")

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import io
 import json
+import shutil
 import signal
 import stat
 import subprocess
@@ -26,6 +27,7 @@ FLAT = {
     for index, name in enumerate(("first", "second"))
 }
 DEADLINE_S = 30
+BROKEN = 1
 
 
 @pytest.fixture
@@ -54,18 +56,26 @@ def archive(tmp_path):
 
 @pytest.fixture
 def served(archive):
-    """The archive behind HTTP: `answers` are the statuses to give, then 200 for good."""
+    """The archive behind HTTP: `answers` are the statuses to give, then 206 where asked for.
+
+    `BROKEN` is an answer that breaks off in its middle.
+    """
     answers: list[int] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            status = answers.pop(0) if answers else 200
             body = archive.read_bytes()
-            self.send_response(200 if status == 206 else status)
-            self.send_header("Content-Length", str(len(body)))
+            start = int((self.headers["Range"] or "bytes=0-")[len("bytes=") : -1])
+            whole = 200 if not start else 206 if start < len(body) else 416
+            status = answers.pop(0) if answers else whole
+            self.send_response(whole if status == BROKEN else status)
+            sent = body[start:] if whole == 206 and status != 200 else body
+            self.send_header("Content-Length", str(len(sent)))
+            if start:
+                shown = "*" if status == 416 else f"{start}-{len(body) - 1}"
+                self.send_header("Content-Range", f"bytes {shown}/{len(body)}")
             self.end_headers()
-            # 206 stands for an answer that breaks off.
-            self.wfile.write(body[: len(body) // 2] if status == 206 else body)
+            self.wfile.write(sent[: len(sent) // 2] if status == BROKEN else sent)
 
         def log_message(self, *_):
             pass
@@ -382,12 +392,13 @@ def test_what_is_no_whole_archive_is_refused(dataset, volume, tmp_path, archive,
 def test_a_download_is_tried_again(dataset, volume, archive, served, capsys, monkeypatch):  # D8
     monkeypatch.setattr(dataset, "RETRY_SECONDS", 0)
     url, answers = served
-    answers += [503, 206]
+    answers += [503, BROKEN]
     assert dataset.main(["--url", url, "--folder", str(volume)]) == 0
     assert images(volume) == sorted_by_class(FLAT)
     output = capsys.readouterr().out
     assert "503 Service Unavailable; trying again" in output
     assert output.count("trying again") == 2
+    assert "from 0 MiB on" in output
     assert "hidden" not in output + (volume / "Food-11" / ".manifest.json").read_text()
 
 
@@ -403,6 +414,73 @@ def test_a_download_that_cannot_be_had_says_why(dataset, volume, served, capsys,
     assert dataset.main(["--url", "http://127.0.0.1:1/x.zip", "--folder", str(volume)]) == 1
     assert "Connection refused: check the address" in capsys.readouterr().out
     assert list(volume.iterdir()) == []
+
+
+@pytest.mark.parametrize("then", [[BROKEN, BROKEN, BROKEN, BROKEN], [200], []])
+def test_a_broken_download_continues_in_the_next_run(  # D8
+    dataset, volume, archive, served, capsys, monkeypatch, then
+):
+    monkeypatch.setattr(dataset, "RETRY_SECONDS", 0)
+    url, answers = served
+    answers += [BROKEN, 500, 500, 500]
+    (volume / ".download-of-another-address").touch()
+    assert dataset.main(["--url", url, "--folder", str(volume)]) == 1
+    assert "the next run continues the download" in capsys.readouterr().out
+    (part,) = volume.iterdir()
+    assert part.read_bytes() == archive.read_bytes()[: archive.stat().st_size // 2]
+    # Each attempt brings bytes; then a server that sends all of it; then one that sends the rest.
+    answers += then
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert dataset.main(["--url", url, "--folder", str(volume), "--sha256", digest]) == 0
+    assert images(volume) == sorted_by_class(FLAT)
+    assert sorted(path.name for path in volume.iterdir()) == ["Food-11"]
+
+
+def test_a_whole_download_is_checked_before_it_is_used(  # D8
+    dataset, volume, archive, served, capsys, monkeypatch
+):
+    monkeypatch.setattr(dataset, "RETRY_SECONDS", 0)
+    url, _ = served
+    part = volume / f".download-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
+    for content, status in (
+        (archive.read_bytes(), 0),  # killed after the last byte
+        (archive.read_bytes() + b"more than the server has", 0),
+        (b"x" * 99, 1),  # continued, and not the archive: the next run starts afresh
+    ):
+        part.write_bytes(content)
+        assert dataset.main(["--url", url, "--folder", str(volume)]) == status
+        left = [path.name for path in volume.iterdir()]
+        assert left == ([] if status else ["Food-11"])
+        shutil.rmtree(volume / "Food-11", ignore_errors=True)
+    assert "is damaged" in capsys.readouterr().out
+
+
+def test_food_11_itself_has_a_known_number_of_images(  # D8
+    dataset, volume, tmp_path, served, archive, capsys, monkeypatch
+):
+    # As its authors say, 16,643 in all.
+    assert [sum(counts) for counts in dataset.COUNTS.values()] == [9866, 3430, 3347]
+    monkeypatch.setattr(dataset, "COUNTS", dict.fromkeys(dataset.COUNTS, (2,) * 11))
+    zipped(archive, {name: FLAT[name] for name in list(FLAT)[1:]})
+    monkeypatch.setattr(dataset, "ADDRESS", served[0])
+    assert dataset.main(["--public", "--folder", str(volume)]) == 1
+    assert "training/class_00 has 1 images, where Food-11 has 2" in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+    zipped(archive, FLAT)
+    assert dataset.main(["--public", "--folder", str(volume)]) == 0
+    assert "training: 22 images in 11 classes" in capsys.readouterr().out
+    # A volume that is filled already is held to the same.
+    assert dataset.main(["--public", "--folder", str(volume)]) == 0
+    other = tmp_path / "other"
+    more = [
+        "--archive",
+        str(zipped(tmp_path / "more.zip", FLAT | {"training/0_2.jpg": JPEG})),
+        "--folder",
+        str(other),
+    ]
+    assert dataset.main(more) == 0
+    assert dataset.main([*more, "--public"]) == 1
+    assert "class_00 has 3 images, where Food-11 has 2: name another" in capsys.readouterr().out
 
 
 def test_two_at_once_do_not_mix(dataset, volume, archive, capsys):
@@ -428,7 +506,8 @@ def test_a_volume_that_is_not_there_is_named(dataset, archive, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "one of the arguments --url --archive --generate is required"),
+        ([], "one of the arguments --url --archive --generate --public is required"),
+        (["--generate", "--public"], "not allowed with argument --generate"),
         (["--url", "ftp://host/x.zip"], "is not an http or https address"),
         (["--url", "file:///etc/passwd"], "is not an http or https address"),
         (["--url", "https://user:secret@host/x.zip"], "the address holds a password"),

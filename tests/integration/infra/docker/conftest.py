@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from infra.hosts import docker_engine
+from infra.hosts import docker_engine, local
 from tests.cli import Cli
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -114,19 +114,26 @@ def images() -> None:
 
 @pytest.fixture(scope="session")
 def make_lab(declare: Callable[..., Any], images: None) -> Iterator[Callable[..., Lab]]:
-    """Declare a lab that is not up yet; its leftovers are removed at the end."""
+    """Declare a lab that is not up yet; its leftovers are removed at the end.
+
+    A data set without a volume of its own gets one that is removed with the lab.
+    """
     made: list[tuple[Path, Lab]] = []
     client = docker_engine.client()
 
     def make(**changes: Any) -> Lab:
         base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
-        prefix = f"{base.name.lower().replace('_', '-')}-{random.randrange(1000)}-"
+        owner = local.owner_part(f"{base.name}-{random.randrange(1000)}")
+        prefix = f"{owner}-"
         settings: dict[str, Any] = {
             "runtime": "docker",
-            "containerPrefix": prefix,
+            "owner": owner,
             "workers": 2,
         }
-        stack = declare(base, **_settings({**settings, **changes}))
+        settings |= changes
+        if "dataset" in settings:
+            settings["dataset"] = {"volume": f"{prefix}trainyard-test-food11"} | settings["dataset"]
+        stack = declare(base, **_settings(settings))
         lab = Lab(stack=stack, prefix=prefix, client=client)
         made.append((base, lab))
         return lab
@@ -163,6 +170,7 @@ def lab(make_lab: Callable[..., Lab], pulumi_cli: Cli) -> Iterator[Lab]:
         copied=True,
         cli=pulumi_cli,
         objectStore="minio",
+        dataset={"generate": True},
         containerLimits={"grafana": {"processes": 128}},
     )
     lab.stack.pulumi("up", "--yes")

@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import pytest
 from docker.errors import APIError
 
 from cluster import grafana
+from cluster.notebook import WORKSPACE
 from infra import container_limits
-from tests import status
-from tests.integration.infra import drained, drilled, hostile_job
+from infra.runtimes.docker import VOLUMES
+from tests import pages, status
+from tests.integration.infra import drained, hostile_job
 from tests.integration.infra.docker import hunt
 from tests.killing import kill
 from tests.listening import kernel_chooses, listeners
@@ -48,8 +51,11 @@ PUBLISHED = {
     "servePort",
 }
 WORKERS = ("ray-worker-0", "ray-worker-1")
-EPOCHS = 6
-GO = "/tmp/trainyard-moved"
+ENVIRONMENT, TRAIN, TOLERANT, STOP, START = pages.read_by(__file__)
+EPOCHS = 4
+# Options that make the course's jobs short, on nodes without a GPU.
+SMALL = ("--weights", "none", "--image-side", "32", "--loader-processes", "0")
+SMALL += ("--gpus-per-worker", "0", "--cpus-per-worker", "1", "--total-epochs", str(EPOCHS))
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +90,9 @@ def _train(lab: Any, outputs: dict[str, Any], tmp_path: Path, *arguments: str) -
     )
 
 
-def test_all_services_are_up(lab: Any, outputs: dict[str, Any]) -> None:  # D11 D14 D23
-    assert set(lab.containers()) == SERVICES
-    assert {each.status for each in lab.containers().values()} == {"running"}
+def test_all_services_are_up(lab: Any, outputs: dict[str, Any]) -> None:  # D4 D11 D14 D23
+    states = {service: container.status for service, container in lab.containers().items()}
+    assert states == dict.fromkeys(SERVICES, "running") | {"dataset": "exited"}
     assert len(_alive(outputs)) == 3
     assert [node["name"] for node in outputs["nodes"]] == [
         "ray-head",
@@ -104,6 +110,20 @@ def test_a_second_up_changes_nothing(lab: Any) -> None:
     lab.stack.pulumi("preview", "--expect-no-changes")
     lab.stack.pulumi("refresh", "--yes", "--expect-no-changes")
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
+
+
+def test_a_lab_that_is_up_keeps_its_names(lab: Any) -> None:  # D4
+    owner, volumes = lab.stack.settings["owner"], lab.volumes()
+    lab.change(owner="ann")
+    up = lab.stack.engine("up", "--yes", check=False)
+    assert up.returncode == 1
+    for said in (up.stdout + up.stderr, lab.stack.pulumi("preview", check=False)):
+        text = " ".join(said.split())
+        assert f"network and volumes are named {lab.identity}, and the settings" in text
+        assert "now name them ann-trainyard-test. Nothing was changed" in text
+    lab.change(owner=owner)
+    assert lab.volumes() == volumes
+    lab.stack.engine("up", "--yes", "--expect-no-changes")
 
 
 def test_the_nodes_run_what_the_outputs_say(lab: Any, outputs: dict[str, Any]) -> None:
@@ -126,18 +146,19 @@ def test_no_container_may_do_more_than_it_needs(  # F40
 ) -> None:
     nodes = {node["name"]: node for node in outputs["nodes"]}
     for service, container in lab.containers().items():
-        host = container.attrs["HostConfig"]
+        host, once = container.attrs["HostConfig"], service == "dataset"
         assert host["Privileged"] is False, service
         assert host["CapDrop"] == ["ALL"], service
         assert not host["CapAdd"], service
         assert host["SecurityOpt"] == ["no-new-privileges:true"], service
         assert host["NetworkMode"] != "host", service
-        assert host["RestartPolicy"]["Name"] == "unless-stopped", service
+        assert host["RestartPolicy"]["Name"] == ("no" if once else "unless-stopped"), service
         assert host["LogConfig"]["Config"] == {"max-file": "3", "max-size": "10m"}, service
         assert not [m for m in container.attrs["Mounts"] if "docker.sock" in str(m)], service
-        code, said = container.exec_run(["id", "-u"])
-        assert code == 0, service
-        assert int(said) != 0, service
+        if not once:
+            code, said = container.exec_run(["id", "-u"])
+            assert code == 0, service
+            assert int(said) != 0, service
         assert container.labels["trainyard.stack"] == "test", service
         limit = _limit(lab, service)
         memory = limit.memory_mib
@@ -279,7 +300,7 @@ def test_a_hostile_job_has_what_its_stacks_jobs_have(  # F44
     # A secret that it must find, as proof that it searches: its own way to the store.
     secrets["training"] = outputs["secretKey"]
     asked = hostile_job.arguments(secrets)
-    job = _train(lab, outputs, tmp_path, "submit", hostile_job.script(tmp_path), "--", asked)
+    job = _train(lab, outputs, tmp_path, "submit", *hostile_job.script(tmp_path), "--", asked)
     said, _ = job.communicate(timeout=120)
     assert job.returncode == 0, said
     got = hostile_job.report(said)
@@ -294,9 +315,12 @@ def test_the_notebook_reaches_the_cluster(lab: Any, outputs: dict[str, Any]) -> 
     )
     code, said = container.exec_run(["python3", "-c", script])
     assert code == 0, said.decode()
-    code, said = container.exec_run(["printenv", "RAY_API_SERVER_ADDRESS"])
-    port = lab.stack.settings["dashboardPort"]
-    assert said.decode().strip() == f"http://ray-head:{port}"
+    (command,) = ENVIRONMENT.commands
+    said = container.exec_run(command).output
+    here = f"http://ray-head:{lab.stack.settings['dashboardPort']}"
+    assert {f"RAY_ADDRESS={here}", f"RAY_API_SERVER_ADDRESS={here}"} <= {*said.decode().split()}
+    code, said = container.exec_run(["train", "list", "-s", "test"])
+    assert code == 0, said.decode()
     address, _, token = outputs["notebookUrl"].partition("/lab?token=")  # D21
     assert status.ask(f"{address}/api/status?token={token}")["started"]
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -366,49 +390,85 @@ def test_what_is_changed_by_hand_is_seen_and_mended(
     wait_for(lambda: len(_alive(outputs)) == 3, 90)
 
 
-def test_a_job_ends_on_the_other_worker_from_its_checkpoint(  # D47 D48 D49 D50 D13
+def _of_the_notebook(lab: Any, block: pages.Block, *options: str) -> subprocess.Popen[str]:
+    """Starts the last command of a block in the notebook's terminal, with more options."""
+    # Where no terminal is, Python keeps lines back.
+    terminal = ("docker", "exec", "--env", "PYTHONUNBUFFERED=1")
+    terminal += ("--workdir", f"{VOLUMES}/{WORKSPACE.name}/train")
+    return subprocess.Popen(
+        [*terminal, lab.container("jupyter").name, *block.commands[-1], *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def _on_the_machine(lab: Any, block: pages.Block, worker: str) -> None:
+    """Runs a block of `docker` commands on this lab's container of a worker."""
+    for command in block.commands:
+        words = [lab.prefix + worker if word in WORKERS else word for word in command]
+        subprocess.run(words, check=True, capture_output=True, timeout=60)
+
+
+def _metrics(outputs: contract.StackOutputs, run: str) -> list[dict[str, Any]]:
+    """Records of a run in the bucket, without their times."""
+    (name,) = {key for key in store.open_store(outputs).folders() if key.startswith(run)}
+    lines = (store.open_store(outputs).get(f"{name}/metrics.jsonl") or b"").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "minutes"} for line in lines]
+
+
+def test_the_courses_job_goes_on_at_the_other_worker_from_its_checkpoint(  # D13 D30 D47 to D50
     lab: Any, outputs: dict[str, Any], tmp_path: Path, wait_for: Callable[..., Any]
 ) -> None:
-    # The whole tree, whose library the script imports.
-    options = ("--name", "moved", "--working-dir", str(ROOT))
-    job = ("--epochs", str(EPOCHS), "--go", GO)
-    submit = ("submit", drilled.__file__, *options, "--", *job)
-    process = _train(lab, outputs, tmp_path, *submit)
+    file = tmp_path / "outputs.json"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(outputs))
+    known = contract.read(None, file)
+    undisturbed = _of_the_notebook(lab, TRAIN, *SMALL)
+    process = None
+    networks = {
+        name: lab.container(name).attrs["NetworkSettings"]["Networks"][lab.identity]
+        for name in WORKERS
+    }
+    services = {network["IPAddress"]: name for name, network in networks.items()}
     lines: list[str] = []
     try:
-        addresses = {
-            lab.container(name).attrs["NetworkSettings"]["Networks"][lab.identity][
-                "IPAddress"
-            ]: name
-            for name in WORKERS
-        }
+        whole, _ = undisturbed.communicate(timeout=200)
+        assert undisturbed.returncode == 0, whole
+        process = _of_the_notebook(lab, TOLERANT, *SMALL)
         stopped = ""
+        assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
-            if not stopped and line.startswith("(RayTrainWorker") and "'epoch': 2" in line:
-                stopped = addresses[re.search(r"ip=([\d.]+)", line)[1]]
-                lab.container(stopped).stop()
-                # In the middle of the next epoch it waits for this.
-                (other,) = set(WORKERS) - {stopped}
-                lab.container(other).exec_run(["touch", GO])
-        assert process.wait(30) == 0, "".join(lines)
+            if not stopped and "Epoch: 002/" in line:
+                stopped = re.search(r"ip=([\d.]+)", line)[1]
+                _on_the_machine(lab, STOP, services[stopped])
+                wait_for(lambda: len(_alive(outputs)) == 2, 60)
         text = "".join(lines)
+        assert process.wait(30) == 0, text
         assert stopped, text
-        # Of its own or, where the notice came in time, of the middle of an epoch.
-        done = r"Restored from checkpoint \S*moved\S*: (\d) epochs (and \d batches )?are done"
-        restored = re.search(done, text)
-        assert restored, text
-        assert int(restored[1]) >= 2  # at most one checkpoint interval is lost
-        assert f"{EPOCHS}\n" in lines  # of the table of the run's epochs
-        wait_for(lambda: len(_alive(outputs)) == 2, 30)
-        lab.container(stopped).start()
+        # The second, where the node's notice came in time.
+        lost = rf"Worker 0 on {stopped} has failed; restart 1 of 2, from the last checkpoint\."
+        lost += "|Worker 0 ended with its node, as it had notice; the run goes on from the last"
+        assert len(re.findall(lost, text)) == 1, text
+        found = re.findall(r"Restored on ([\d.]+) from checkpoint: s3://ray/\S+/check", text)
+        assert found == [address for address in services if address != stopped], text
+        # It read the volume, and ends with the figures of the undisturbed run.
+        accuracy = r"Test ACC: \d+\.\d\d% \| generated data"
+        assert len(re.findall(accuracy, whole)) == 1, whole
+        assert re.findall(accuracy, text) == re.findall(accuracy, whole)
+        records = _metrics(known, "food11-train-fault-tolerant-")
+        assert [record["epoch"] for record in records] == list(range(EPOCHS))
+        assert records == _metrics(known, "food11-train-ray-")
+        _on_the_machine(lab, START, services[stopped])
         wait_for(lambda: len(_alive(outputs)) == 3, 90)
     finally:
-        process.kill()
-        process.wait()
+        for each in filter(None, (undisturbed, process)):
+            each.kill()
+            each.wait()
         for name in WORKERS:
             lab.container(name).start()
-            lab.container(name).exec_run(["touch", GO])  # a job that is left ends
 
 
 def test_an_up_drains_workers_one_after_another_and_refuses_a_head_with_jobs(
@@ -466,6 +526,39 @@ def test_the_cluster_comes_back_after_its_head_was_killed(  # F27
     lab.stack.engine("refresh", "--yes", "--expect-no-changes")
 
 
+def test_containers_end_with_their_reservation_and_run_again_when_it_is_extended(  # D3
+    lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
+) -> None:
+    def reserve(seconds: float) -> str:
+        now = datetime.now(UTC)
+        end = now + timedelta(seconds=seconds)
+        times = {"start": f"{now:%Y-%m-%dT%H:%MZ}", "end": f"{end:%Y-%m-%dT%H:%M:%SZ}"}
+        lab.change(reservation=times, drainSeconds=5)
+        lab.stack.engine("up", "--yes")
+        return f"reservation-ends-{end:%Y-%m-%d-%H%M}-UTC.txt"
+
+    def notices() -> list[str]:
+        listed = lab.container("jupyter").exec_run(["ls", "/var/lib/trainyard/workspace"])[1]
+        return [name for name in listed.decode().split() if name.startswith("reservation-")]
+
+    before = _alive(outputs)
+    for seconds in (7200, 60):
+        named = reserve(seconds)
+        wait_for(lambda named=named: notices() == [named], 30)
+    assert _alive(outputs) == before, "a reservation restarts nothing"
+    wait_for(lambda: {each.status for each in lab.containers().values()} == {"exited"}, 150)
+    late = lab.stack.engine("up", "--yes", check=False)
+    assert "set reservation.end to the new end" in late.stdout + late.stderr
+    assert late.returncode == 1
+    reserve(7200)
+    states = {name: each.status for name, each in lab.containers().items()}
+    assert states == dict.fromkeys(SERVICES, "running") | {"dataset": "exited"}
+    wait_for(lambda: len(_alive(outputs) - before) == 3, 120)
+    lab.stack.engine("refresh", "--yes", "--expect-no-changes")
+    lab.stack.change("reservation", "drainSeconds")
+    lab.stack.engine("up", "--yes")
+
+
 def test_everything_comes_back_after_the_engine_was_restarted(  # F31
     lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
 ) -> None:
@@ -475,5 +568,5 @@ def test_everything_comes_back_after_the_engine_was_restarted(  # F31
     before = _alive(outputs)
     subprocess.run(restart, shell=True, check=True, timeout=120)
     wait_for(lambda: len(_alive(outputs) - before) == 3, 180)
-    wait_for(lambda: {c.status for c in lab.containers().values()} == {"running"}, 60)
+    wait_for(lambda: {lab.container(name).status for name in SERVICES} == {"running"}, 60)
     lab.stack.engine("refresh", "--yes", "--expect-no-changes")

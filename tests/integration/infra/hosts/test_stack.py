@@ -193,7 +193,7 @@ def test_a_hostile_job_has_what_the_login_has(  # F44
     submit = (
         TRAIN,
         "submit",
-        hostile_job.script(tmp_path),
+        *hostile_job.script(tmp_path),
         "--outputs",
         str(outputs_file),
         "--",

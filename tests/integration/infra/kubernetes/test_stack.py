@@ -6,14 +6,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import requests
+import yaml
 
 from cluster import kuberay
+from tests import pages
 from tests.cli import Cli
 from tests.fakes.kubernetes import Node
 from tests.integration.infra import hostile_job
@@ -27,7 +30,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[4]
 GROW_SECONDS = 300  # a pod waits for the head with a fifth of a processor
 EPOCHS = 2
+RESERVED_SECONDS = 100  # an `up` that only restarts the notebook and Prometheus takes 40
 *USED, ENDED = blocks_of("kubernetes")["docs/kubernetes.md"]  # its last block is `make down`
+VOLUME, *TUTORIAL = blocks_of("kubernetes")["docs/kuberay.md"]
+SHARED, FIRST, SECOND = pages.read_by(__file__)
 GROUP_OF_FILES = 1000  # kubernetes.group
 # Each page's answer to a user without a password: the dashboard's page asks for a token itself, and
 # the stand-in for Grafana has a page for its health alone.
@@ -63,21 +69,32 @@ def lab(
 ) -> Iterator[Lab]:
     """A stack with all possible parts; the pulumi CLI brings it up."""
     shared = tmp_path_factory.mktemp("shared")
-    os.chown(shared, -1, GROUP_OF_FILES)
-    shared.chmod(0o2775)
     with made(kubernetes) as namespace:
         lab = make_lab(
             namespace,
             copied=True,
             cli=pulumi_cli,
-            kubernetes={"shared": {"hostPath": str(shared)}},
+            kubernetes={"shared": {"claim": "nfs"}},
             dataset={"generate": True},
             grafana=True,
             notebook=True,
             tracking="mlflow",
         )
+        user = lab.stack.terminal("kube")
+        # A folder of the node takes the place of an NFS server.
+        server = "nfs: {server: 192.0.2.9, path: /srv/training}"
+        user.instead = {
+            server: f"hostPath: {{path: {shared}}}",
+            "namespace: training": f"namespace: {namespace}",
+            "-n training": f"-n {namespace}",
+            "registry.example/trainyard/ray:8df85faf767c": "trainyard-test/ray:latest",
+        }
+        user.environment = user.environment | {"KUBECONFIG": str(kubernetes.kubeconfig)}
+        user.run(VOLUME)
+        user.run(SHARED)
         lab.stack.pulumi("up", "--yes", "--skip-preview")
         yield lab
+        assert (shared / "classes.txt").read_text() == "cat\ndog\n"  # the ConfigMap's
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +123,12 @@ def _run(lab: Lab, outputs: Path, *arguments: str) -> str:
     said, _ = done.communicate(timeout=GROW_SECONDS)
     assert done.returncode == 0, said[-4000:]
     return said
+
+
+def _results(lab: Lab, outputs: Path) -> list[dict[str, Any]]:
+    """All runs with their results; Ray's list of jobs ends with its head."""
+    runs: list[dict[str, Any]] = json.loads(_run(lab, outputs, "runs", "--json"))
+    return [{key: value for key, value in run.items() if key != "job"} for run in runs]
 
 
 def _try_another_head(lab: Lab) -> str:
@@ -190,7 +213,7 @@ def test_a_job_starts_workers_survives_one_that_is_killed_and_they_go(  # E6, E9
 ) -> None:
     assert lab.pods("worker") == {}
     arguments = ("--data", "digits", "--epochs", str(EPOCHS), "--batch-size", "32")
-    job = _train(lab, outputs, "submit", "pytorch_distributed_training", "--", *arguments)
+    job = _train(lab, outputs, *FIRST.of("train")[0], "--", *arguments)
     said, killed, at_once, refused = [], "", 0, ""
     try:
         for line in job.stdout:
@@ -219,17 +242,24 @@ def test_a_hostile_job_has_what_its_stacks_jobs_have(  # F44
     # A secret that it must find, as proof that it searches: its own way to the store.
     secrets["training"] = known["secretKey"]
     asked = hostile_job.arguments(secrets)
-    said = _run(lab, outputs, "submit", hostile_job.script(tmp_path), "--", asked)
+    said = _run(lab, outputs, "submit", *hostile_job.script(tmp_path), "--", asked)
     got = hostile_job.report(said)
     (path,) = got["secrets"].pop("training")
     assert Path(path).name == "aws-credentials"
     assert got == {"secrets": {}, "rights": []}
 
 
-def test_the_commands_of_the_page(lab: Lab) -> None:
+def test_the_commands_of_the_pages(lab: Lab, outputs: Path) -> None:  # E1, E2, E3
     user = lab.stack.terminal("kube")
-    for block in USED:
+    # The GPUs of this stack are a group's that no node takes.
+    user.instead = {**user.instead, "--epochs 1": "--epochs 1 --cpu"}
+    for block in (*USED, *TUTORIAL):
         user.run(block)
+    values = yaml.safe_load((user.folder / "values.yaml").read_text())
+    assert values["fullnameOverride"] == "test-ray"
+    said = _run(lab, outputs, *SECOND.of("train")[0])  # E11, E12
+    assert re.findall(r"'epoch': (\d)", said) == ["0", "1"]
+    assert '"throughput_MB_s": ' in said
 
 
 def test_what_was_changed_by_hand_is_seen_and_set_right_and_waited_for(lab: Lab) -> None:
@@ -274,6 +304,44 @@ def test_a_job_that_counts_on_a_pod_that_no_node_takes_goes_on(
     assert "1 tasks" in _run(lab, outputs, "submit", "cpu_example", "--", "1")
 
 
+def test_a_reservation_ends_all_pods_and_a_later_one_brings_them_back(  # D3
+    lab: Lab, outputs: Path, wait_for: Callable[..., Any]
+) -> None:
+    runs = _results(lab, outputs)
+    (before,) = lab.pods("head")
+    now = datetime.now(UTC)
+    reserved = {"start": f"{now:%Y-%m-%dT%H:%MZ}"}
+    ends = now + timedelta(seconds=RESERVED_SECONDS)
+    lab.stack.change(reservation={**reserved, "end": f"{ends:%Y-%m-%dT%H:%M:%SZ}"})
+    lab.stack.engine("up", "--yes")
+    assert [*lab.pods("head")] == [before]
+    notice = f"reservation-ends-{ends:%Y-%m-%d-%H%M}-UTC.txt"
+    folder = "/var/lib/trainyard/workspace"
+    assert notice in lab.kubectl("exec", "statefulset/test-jupyter", "--", "ls", folder)
+    # A killed timer is started again.
+    lab.kubectl("delete", "pod", "--selector=trainyard/service=reservation-end", "--wait=false")
+    said = ""
+
+    def are_gone() -> bool:
+        nonlocal said
+        said = lab.kubectl("logs", "deployment/test-reservation-end", check=False) or said
+        chosen = ("--selector=trainyard/stack", "--field-selector=status.phase!=Succeeded")
+        return not lab.get("pods", *chosen)["items"]
+
+    wait_for(are_gone, RESERVED_SECONDS + 60)
+    assert datetime.now(UTC) >= ends
+    assert "runs store a checkpoint and leave" in said
+    assert "could not be drained" not in said
+    late = lab.stack.engine("up", "--yes", check=False)
+    assert late.returncode
+    assert "reservation.end" in late.stdout + late.stderr
+    lab.stack.change(reservation={**reserved, "end": "2126-01-01T00:00Z"})
+    lab.stack.engine("up", "--yes")
+    assert all(map(_is_ready, lab.pods("head").values()))
+    assert _results(lab, outputs) == runs  # claims stay
+    lab.stack.engine("preview", "--refresh", "--expect-no-changes")
+
+
 def test_destroy_leaves_claims_with_results_and_nothing_else(lab: Lab) -> None:
     user = lab.stack.terminal("kube")
     # Results were not pulled. For `make` this is like text typed after the command.
@@ -282,6 +350,7 @@ def test_destroy_leaves_claims_with_results_and_nothing_else(lab: Lab) -> None:
     every = "all,configmap,secret,pvc,networkpolicy,pdb,raycluster,role,rolebinding,serviceaccount"
     left = lab.kubectl("get", every, "--selector=trainyard/stack", "--output=name")
     assert left == ""
-    assert lab.pods() == {}
+    # The Job of the page is its reader's.
+    assert [name for name in lab.pods() if not name.startswith("prepare-shared-")] == []
     claims = lab.get("pvc", "--selector=trainyard/kept-of=test")["items"]
     assert any("versitygw" in claim["metadata"]["name"] for claim in claims)

@@ -31,6 +31,7 @@ GROWS, MEETS = pages.read_by(__file__)
 UP, SCALE = (["make", *words[:-1], "STACK=test"] for words in GROWS.of("make"))
 (ONCE,) = MEETS.of("python")
 IDLE_SECONDS = 12
+HEAD = "trainyard-test-teacher-0"
 SECONDS = 250  # for an instance to boot, be set up and join, on a busy machine
 TRAIN = str(Path(sys.executable).parent / "train")
 # All nodes at once: each task stays until as many nodes as tasks have joined.
@@ -181,7 +182,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def test_instances_come_with_the_queue_and_go_with_it(growing: Growing) -> None:  # B1 B4 F2
-    assert growing.names() == ["trainyard-test-0"]
+    assert growing.names() == [HEAD]
     first = growing.scale()
     job = growing.submit(2)
     wait_for("a launch", lambda: growing.launches() > 1, SECONDS)
@@ -189,7 +190,7 @@ def test_instances_come_with_the_queue_and_go_with_it(growing: Growing) -> None:
     scaler = growing.scale()
     text, _ = job.communicate(timeout=2 * SECONDS)
     assert "on 2 nodes" in text, text + growing.said()
-    wait_for("the end of both", lambda: growing.names() == ["trainyard-test-0"], SECONDS)
+    wait_for("the end of both", lambda: growing.names() == [HEAD], SECONDS)
     assert growing.launches() == 3, growing.said()  # nothing twice
     # And the `up` that ended them is over: until then the stack is locked.
     wait_for(
@@ -226,7 +227,7 @@ def test_destroy_ends_what_was_begun_and_needs_no_head(growing: Growing) -> None
     wait_for("a launch", lambda: growing.launches() > launches, SECONDS)
     _kill(up)
     account = growing.cloud.account
-    (head,) = [each for each in account.instances.values() if each.name == "trainyard-test-0"]
+    (head,) = [each for each in account.instances.values() if each.name == HEAD]
     account.disappear(head.id)
     growing.guests.destroy(head.id)
     assert growing.names()

@@ -31,7 +31,13 @@ def test_up_and_down_leave_nothing_but_what_is_not_theirs(rented, cloud):  # F20
     cloud.account.rulesets["foreign"] = foreign | {"created": CREATED}
     text = rented.done("up")
     assert "Adding key name test-ssh-010" in text  # A8
-    assert "Launching instance rented-0 (gpu_1x_a10 in us-east-1)" in text  # A15
+    place = {"region_name": "us-east-1", "instance_type_name": "gpu_1x_a10"}
+    for id_ in rented.recorded():  # A15
+        name = cloud.account.instances[id_].name
+        asked = place | {"ssh_key_names": ["test-ssh-010"], "name": name}
+        assert f"Launching instance using key name test-ssh-010 and name {name}\n" in text
+        assert f"Launch instance with parameters {asked}\n" in text
+        assert f"Launched instance {name}: {id_}\n" in text
     assert "2 x gpu_1x_a10 in us-east-1: 1.50 $/h, 12.00 $ for the stack's 8 h" in text
     assert rented.live() == rented.recorded() | {stranger.id}
     for instance in cloud.account.instances.values():

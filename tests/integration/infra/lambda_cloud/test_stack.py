@@ -1,12 +1,15 @@
 """The whole way on two rented machines: key, launch, SSH, Ray, a job, loss of one, the end.
 
 The cloud is the fake one; its instances are machines with their own cloud-init and sshd. The stack
-comes up and ends under the pulumi CLI; the rest is the engine's.
+comes up and ends under the pulumi CLI, by the commands of docs/poc.md: first with Ray's own
+launcher, later with a Ray of the stack. The rest is the engine's.
 """
 
 import json
+import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -23,22 +26,28 @@ from ray.job_submission import JobSubmissionClient
 
 import trainyard.client.idle
 from cluster import idle_watch
-from tests import pages
+from infra.hosts.cloud_init import HOME
+from infra.hosts.environment import PYTHON
+from tests import pages, status
 from tests.cli import Cli
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
 from tests.integration.infra import hostile_job
 from tests.integration.infra.hostile_job import METADATA
-from tests.pages import Block, blocks_of
+from tests.pages import Block, Terminal, blocks_of
+from tests.unit.trainyard import cifar10_files
 from tests.waiting import wait_for
 from trainyard.client import connection
 from trainyard.client import outputs as contract
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
-IDLE, LOGIN = pages.read_by(__file__)
+IDLE, LOGIN, SETUP, UP, LAUNCH, DASHBOARD, SUBMIT, SAVE, DOWN = pages.read_by(__file__)
+(POC,) = [yaml.safe_load(each.text)["config"] for each in pages.blocks() if "poc" in each.file]
+(FORWARD,) = DASHBOARD.of("ray")
 (SET,) = IDLE.of("python")
 INFO, KEEP = IDLE.of("train")
 TRAIN = str(Path(sys.executable).parent / "train")
+RUN = r"alexnet-\d{8}-\d{6}-[0-9a-f]{4}"
 TTL_FILE, TTL_LOG = "/etc/trainyard/ttl.json", "/var/log/trainyard-ttl.log"
 # Counts on each machine, in the store, how often it was submitted.
 COUNT = """\
@@ -47,6 +56,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 @ray.remote(num_cpus=1)
 def count(address):
+    import humanize  # of environmentFile
     s3 = boto3.client("s3")
     bucket = os.environ["TRAINYARD_STORAGE_URL"].removeprefix("s3://")
     place = {"Bucket": bucket, "Key": os.environ["TRAINYARD_RUN"] + "/" + address}
@@ -74,6 +84,7 @@ class Rented:
     cloud: FakeCloud
     guests: Machines
     key_file: Path
+    user: Terminal  # a reader of docs/poc.md
 
     def instances(self) -> list[Any]:
         """The living ones, the head's first."""
@@ -82,11 +93,11 @@ class Rented:
 
 
 @pytest.fixture(scope="module")
-def lambda_stack(
-    guests: Machines, declare: Callable[..., Any], pulumi_cli: Cli
-) -> Iterator[Rented]:
+def launched(guests: Machines, declare: Callable[..., Any], pulumi_cli: Cli) -> Iterator[Rented]:
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
-    key_file = base / "keys" / "course.pem"
+    key_file = base / "keys" / "test-ssh-010.pem"
+    cloud_settings = POC["trainyard:lambdaCloud"]
+    (candidate,) = cloud_settings["candidates"]
     with FakeCloud(machines=guests) as cloud:
         cloud.account.add_instance("of-somebody-else")
         stack = declare(
@@ -99,31 +110,37 @@ def lambda_stack(
             owner="teacher",
             sshKeyFile=str(key_file),
             allowedCidrs=["192.0.2.0/24"],
+            startRay=POC["trainyard:startRay"],
+            environmentFile="requirements.txt",
             lambdaCloud={
+                **cloud_settings,
                 "instances": 2,
-                "candidates": [
-                    {"type": "gpu_1x_h100_pcie", "region": "us-west-3"},
-                    {"type": "gpu_1x_a10", "region": "us-east-1"},
-                ],
-                "sshKeyName": "course",
-                "ttlHours": 8,
-                "budget": 20,
+                "candidates": [{"type": "gpu_1x_h100_pcie", "region": "us-west-3"}, candidate],
+                "maxHourlyCost": 4,
             },
         )
+        (stack.project / "requirements.txt").write_text("humanize==4.15.0\n")  # no node has it
         stack.environment.pop("SSH_AUTH_SOCK", None)
         # A machine of namespaces takes seconds to go, so time is not scaled as elsewhere.
         stack.environment.update(cloud.environment() | {"TRAINYARD_LAMBDA_PACE": "0.05"})
-        rented = Rented(stack, cloud, guests, key_file)
+        stack.environment["LAMBDALABS_API_KEY"] = stack.environment.pop("LAMBDA_API_KEY")
+        port = stack.settings["dashboardPort"]
+        user = stack.terminal("poc")
+        user.environment = pulumi_cli.environment(user.environment)
+        user.instead = {**user.instead, "localhost:8265": f"localhost:{port}"}
+        rented = Rented(stack, cloud, guests, key_file, user)
         try:
-            stack.engine(*SET[2:])  # longer than a test takes
-            preview = stack.pulumi("preview")
+            user.run(SETUP)
+            preview, up = [replace(UP, text=line) for line in UP.text.splitlines()]
+            seen = user.run(preview)
             assert not cloud.journal.of("launch")
-            assert "2 x gpu_1x_a10 in us-east-1: 1.50 $/h, 12.00 $ for the stack's 8 h" in preview
-            stack.pulumi("up", "--yes", "--skip-preview")
+            assert "2 x gpu_1x_a10 in us-east-1: 1.50 $/h, 12.00 $ for the stack's 8 h" in seen
+            stack.said.extend([seen, user.run(up)])
             yield rented
             # Even if nothing is left to terminate, because the machines have ended themselves.
-            left = stack.pulumi("destroy", "--yes")
-            assert "the account holds nothing of stack test" in left  # A43
+            user.folder = stack.project
+            left = user.run(replace(DOWN, text=f"{DOWN.text.strip()} YES=1 FORCE=1"))
+            assert "the account holds nothing of stack test" in left  # A41 A43
             assert [i.name for i in rented.instances()] == ["of-somebody-else"]
             assert not cloud.account.ssh_keys
             assert not cloud.account.rulesets
@@ -135,23 +152,113 @@ def lambda_stack(
             shutil.rmtree(base, ignore_errors=True)
 
 
-def test_key_instances_and_rules_are_as_declared(lambda_stack: Rented) -> None:
-    account, mine = lambda_stack.cloud.account, lambda_stack.instances()[1:]
-    assert [i.name for i in mine] == ["trainyard-test-0", "trainyard-test-1"]  # A12 to A14
+def test_key_instances_and_rules_are_as_declared(launched: Rented) -> None:
+    account, mine = launched.cloud.account, launched.instances()[1:]
+    assert [i.name for i in mine] == ["ray_head_node", "trainyard-test-teacher-1"]  # A12 to A14, D4
     assert {i.type for i in mine} == {"gpu_1x_a10"}
     for index, instance in enumerate(mine):
         assert instance.tags["trainyard:owner"] == "teacher"
         assert instance.tags["trainyard:stack"] == "test"
         assert instance.tags["trainyard:node"] == str(index)
-    assert [key["name"] for key in account.ssh_keys.values()] == ["course"]  # A7, A9
-    assert stat.S_IMODE(lambda_stack.key_file.stat().st_mode) == 0o600  # A10
+    assert [key["name"] for key in account.ssh_keys.values()] == ["test-ssh-010"]  # A7, A9
+    assert stat.S_IMODE(launched.key_file.stat().st_mode) == 0o600  # A10
     (rules,) = [ruleset["rules"] for ruleset in account.rulesets.values()]
     assert [(rule["source_network"], rule["port_range"]) for rule in rules] == [
         ("192.0.2.0/24", [22, 22])
     ]  # B2
-    said = "".join(lambda_stack.stack.said)
-    for text in ("Adding key name course", "Launching instance trainyard-test-0"):  # A8, A15
+    said = "".join(launched.stack.said)
+    assert "Adding key name test-ssh-010" in said  # A8
+    for instance in mine:  # A15
+        asked = {"region_name": "us-east-1", "instance_type_name": "gpu_1x_a10"}
+        asked |= {"ssh_key_names": ["test-ssh-010"], "name": instance.name}
+        for text in (
+            f"Launching instance using key name test-ssh-010 and name {instance.name}",
+            f"Launch instance with parameters {asked}",
+            f"Launched instance {instance.name}: {instance.id}",
+        ):
+            assert text in said
+
+
+@pytest.fixture
+def cifar10(launched: Rented, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few images on each machine, as if it had downloaded CIFAR-10."""
+    code = cifar10_files.write_for_others(tmp_path, monkeypatch)
+    packages = f"{HOME}/.trainyard/trainyard-test/env/lib/python{PYTHON}/site-packages"
+    data = f"{HOME}/.cache/trainyard/data"
+    for instance in launched.instances()[1:]:
+        launched.guests.exec(instance.id, f"mkdir -p {data}")
+        shutil.copytree(tmp_path, launched.guests.path(instance.id, data), dirs_exist_ok=True)
+        launched.guests.exec(instance.id, f"chown -R trainyard {HOME}/.cache/trainyard")
+        for file, text in (("sums.py", code), ("sums.pth", "import sums; sums.begin()\n")):
+            launched.guests.path(instance.id, f"{packages}/{file}").write_text(text)
+
+
+@pytest.mark.usefixtures("cifar10")
+def test_alexnet_is_trained_as_on_the_page(launched: Rented) -> None:  # A1, A22 to A30, A41
+    stack, user = launched.stack, launched.user
+    for instance in launched.instances()[1:]:  # F35: a job could become root here
+        assert launched.guests.exec(instance.id, f"test -e {TTL_FILE}", check=False).returncode
+    # Another cluster of this name may have been here.
+    (up,) = LAUNCH.of("ray")
+    said = user.run(replace(LAUNCH, text=LAUNCH.text.replace("up -y", "up --no-config-cache -y")))
+    assert up == ["up", "-y", "ray_cluster_config.yaml"]
+    for text in ("Acquiring an up-to-date head node", "Ray runtime started", "Next steps"):
         assert text in said
+    port = stack.settings["dashboardPort"]
+    forward = subprocess.Popen(
+        [Path(sys.executable).parent / "ray", *FORWARD, f"--port={port}", f"--remote-port={port}"],
+        cwd=stack.project,
+        env=user.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        nodes = f"http://127.0.0.1:{port}/api/v0/nodes"
+        token = stack.outputs()["rayToken"]
+        # The launcher starts the second machine's some time after the head.
+        wait_for(
+            "both nodes",
+            lambda: len(status.ask(nodes, token)["data"]["result"]["result"]) == 2,
+            120,
+        )
+        said = re.sub(r"\x1b\[\d*m", "", user.run(SUBMIT))
+    finally:
+        os.killpg(forward.pid, signal.SIGTERM)
+        forward.wait()
+    for item in (  # A32 to A38
+        rf"Job submission server address: http://localhost:{port}$",
+        r"Uploading package gcs://_ray_pkg_\w+\.zip\.",
+        r"Job 'raysubmit_\w+' submitted successfully$",
+        r"\(RayTrainWorker pid=\d+.*\) \{'loss': \d\.\d+, 'epoch': 0\}",
+        r"Epoch: 001/001 \| Train\. Acc\.: \d+\.\d{3}% \| Loss: \d\.\d{4}",
+        r"Epoch: 001/001 \| Valid\. Acc\.: \d+\.\d{3}% \| Loss: \d\.\d{4}",
+        r"^Total Training Time: \d+\.\d\d min$",
+        r"^Train ACC: \d+\.\d\d%$",
+        r"^Validation ACC: \d+\.\d\d%$",
+        r"^Test ACC: \d+\.\d\d%$",
+        r"^Training completed after 1 epochs",
+        r"Job 'raysubmit_\w+' succeeded$",
+    ):
+        assert re.search(item, said, re.MULTILINE), f"{item}\n{said}"
+    run = re.search(RUN, user.run(replace(SAVE, text="train runs -s poc")))
+    assert run
+    (written,) = re.findall(RUN, SAVE.text)
+    user.instead = {**user.instead, written: run[0]}
+    said = user.run(SAVE)
+    assert "No nodes remaining" in said
+
+
+@pytest.fixture(scope="module")
+def lambda_stack(launched: Rented) -> Rented:
+    """From here on the stack starts Ray, and its machines end themselves."""
+    for instance in launched.instances()[1:]:  # as docs/hosts.md says
+        launched.guests.exec(instance.id, f"rm -f {HOME}/ray_bootstrap_*; pkill raylet || true")
+    launched.stack.change("startRay")
+    launched.stack.engine(*SET[2:])  # longer than a test takes
+    launched.stack.pulumi("up", "--yes", "--skip-preview")
+    return launched
 
 
 def test_the_api_key_is_nowhere_but_where_root_reads_it(lambda_stack: Rented) -> None:  # F35
@@ -205,9 +312,9 @@ def test_a_user_logs_in_with_the_host_key_of_the_outputs(
     replace(user, instead={**user.instead, **theirs}).run(LOGIN)
 
 
-def submit(rented: Rented, script: Path, *arguments: str) -> str:
+def submit(rented: Rented, script: Path, *arguments: str, options: tuple[str, ...] = ()) -> str:
     path = rented.stack.write_outputs(script.parent)
-    options = ("--name", script.stem, "--outputs", str(path), "--")
+    options = ("--name", script.stem, "--outputs", str(path), *options, "--")
     done = subprocess.run(
         [TRAIN, "submit", str(script), *options, *arguments],
         env=rented.stack.environment,
@@ -220,7 +327,7 @@ def submit(rented: Rented, script: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_each_machine_uses_the_store_and_it_keeps_what_a_run_left(
+def test_each_machine_uses_the_store_and_it_keeps_what_a_run_left(  # A5
     lambda_stack: Rented, tmp_path: Path
 ) -> None:
     # Tests of stacks on hosts and of training show its effect on training.
@@ -266,7 +373,8 @@ def test_a_hostile_job_has_what_the_services_user_has(  # F44
     secrets["the host key"] = hostile_job.longest_word(host_key)
     folders = ("/etc", "/home/ubuntu", "/root", "/run/cloud-init", "/var/lib/cloud", "/var/tmp")
     asked = hostile_job.arguments(secrets, folders=folders, metadata=True)
-    said = submit(lambda_stack, Path(hostile_job.script(tmp_path)), asked)
+    script, on_head = hostile_job.script(tmp_path)
+    said = submit(lambda_stack, Path(script), asked, options=(on_head,))
     assert hostile_job.report(said) == {"secrets": {"root": [path]}, "rights": []}
 
 

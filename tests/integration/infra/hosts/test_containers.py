@@ -1,0 +1,243 @@
+"""A whole stack of containers on the Docker Engine of another machine, reached by SSH."""
+
+import json
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.hosts import docker_engine
+from tests.cli import Cli
+from tests.fakes.machines import Machines, images
+from tests.fakes.sshd import BINARY, Sshd
+from tests.integration.training import tiny
+from tests.waiting import wait_for
+from trainyard.access import ssh_run
+from trainyard.access.ssh import Connection
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[4]
+NAME = "engine"
+BUILT = ("jupyter", "ray")  # there, from what is linked
+NAMED = ("grafana", "prometheus", "versitygw")
+SERVICES = {"grafana", "jupyter", "prometheus", "ray-head", "ray-worker-0", "versitygw"}
+UP = "for _ in $(seq 300); do docker version >/dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1"
+DOWN = "kill $(cat /var/run/docker.pid); while [ -e /var/run/docker.pid ]; do sleep 0.1; done"
+TIMER = "~ubuntu/.trainyard/trainyard-test/container_ending.sh"
+LEFT = "docker ps --all --quiet; docker network ls --quiet --filter type=custom; docker volume ls"
+
+
+def _image(program: str) -> str:
+    return f"trainyard-test/{program}:latest"
+
+
+@pytest.fixture(scope="module")
+def host(guests: Machines, boot_host: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+    """A machine with a Docker Engine that has the images of this machine's."""
+    if not docker_engine.answers():
+        pytest.skip("no Docker Engine answers, which makes the images")
+    build = [sys.executable, ROOT / "tests" / "images" / "build.py", "base", *BUILT, *NAMED]
+    subprocess.run(build, check=True, cwd=ROOT)
+    host = boot_host(NAME, docker=True)
+    guests.exec(NAME, f"({UP}) && {DOWN}")
+    images.link(
+        [_image(each) for each in ("base", *BUILT, *NAMED)], guests.folder / NAME / "docker"
+    )
+    guests.exec(NAME, f"setsid dockerd >/var/log/dockerd.log 2>&1 </dev/null & {UP}")
+    yield host
+    guests.destroy(NAME)
+
+
+@pytest.fixture(scope="module")
+def there(
+    host: dict[str, Any],
+    guests: Machines,
+    declare_on_hosts: Callable[..., Any],
+    pulumi_cli: Cli,
+) -> Iterator[Any]:
+    stack = declare_on_hosts(
+        [host],
+        runtime="docker",
+        images={program: _image(program) for program in NAMED},
+        buildArgs={"BASE_IMAGE": _image("base")},
+        worker={"cpus": 2},
+        keepData=False,
+        copied=True,
+        cli=pulumi_cli,
+    )
+    said = stack.engine("preview", check=False)
+    assert (
+        "may not be used by this user: run there `sudo usermod -aG docker ubuntu`"
+        in said.stdout + said.stderr
+    )
+    guests.exec(NAME, "usermod -aG docker ubuntu")
+    stack.engine("up", "--yes")
+    yield stack
+    # Killed in between, the next one goes on.
+    command = [stack.python, "-m", "engine", "destroy", "--yes", "-s", "test"]
+    with subprocess.Popen(
+        command, cwd=stack.project, env=stack.environment, stdout=subprocess.PIPE, text=True
+    ) as ending:
+        assert ending.stdout is not None
+        assert any("Container" in line and "delete done" in line for line in ending.stdout)
+        ending.kill()
+    stack.engine("refresh", "--yes")
+    stack.pulumi("destroy", "--yes")
+    assert guests.exec(NAME, LEFT).stdout.split() == ["DRIVER", "VOLUME", "NAME"]
+    timer = "ls -d ~ubuntu/.trainyard; pgrep -f 'container_ending[.]sh wait'"
+    assert guests.exec(NAME, timer, check=False).stdout == ""
+
+
+def _containers(guests: Machines) -> dict[str, str]:
+    """States of the containers there, by name."""
+    lines = guests.exec(NAME, "docker ps --all --format '{{.Names}} {{.State}}'").stdout
+    return dict(line.split() for line in lines.splitlines())
+
+
+def test_all_services_are_containers_there(there: Any, guests: Machines) -> None:  # A27
+    assert _containers(guests) == dict.fromkeys(SERVICES, "running")
+
+
+def test_a_job_trains_there(there: Any, tmp_path: Path) -> None:  # A27
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "trainyard.client", "submit", tiny.__file__, "--name", "there"),
+            *("--outputs", there.write_outputs(tmp_path), "--working-dir", ROOT),
+            *("--", "--epochs", "1"),
+        ],
+        env=there.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Training completed after 1 epochs" in done.stdout
+
+
+def test_a_second_up_and_a_refresh_change_nothing(there: Any) -> None:
+    there.engine("up", "--yes", "--refresh", "--expect-no-changes")
+    there.pulumi("preview", "--expect-no-changes")
+    there.pulumi("refresh", "--yes", "--expect-no-changes")
+
+
+def test_a_second_clone_is_refused_and_harms_nothing(
+    there: Any, host: dict[str, Any], guests: Machines, declare_on_hosts: Callable[..., Any]
+) -> None:
+    kept = ("runtime", "images", "buildArgs", "prometheusPort")
+    clone = declare_on_hosts([host], **{key: there.settings[key] for key in kept})
+    said = clone.engine("up", "--yes", check=False)
+    address = f"on ubuntu@{host['address']}: "
+    name = "a container ray-head is there already (made by stack test of trainyard)"
+    assert f"{address}{name}" in said.stdout + said.stderr
+    port = f"port {there.settings['prometheusPort']} (prometheusPort) is published by container"
+    assert f"{address}{port}" in said.stdout + said.stderr
+    clone.engine("destroy", "--yes")
+    assert _containers(guests) == dict.fromkeys(SERVICES, "running")
+
+
+def test_a_stopped_container_is_drift_and_is_started_again(there: Any, guests: Machines) -> None:
+    assert there.drift().returncode == 0
+    guests.exec(NAME, "docker stop --time 0 prometheus")
+    done = there.drift("--json")
+    found = {each["name"]: each["found"] for each in json.loads(done.stdout)["findings"]}
+    assert (done.returncode, found) == (2, {"hosts-prometheus": "stopped"})
+    there.engine("up", "--yes", "--refresh")
+    assert _containers(guests) == dict.fromkeys(SERVICES, "running")
+
+
+def test_they_end_by_a_timer_there_and_run_again_when_the_reservation_is_extended(  # D3
+    there: Any, guests: Machines
+) -> None:
+    def reserve(seconds: float, *options: str) -> Any:
+        now = datetime.now(UTC)
+        times = {"start": now, "end": now + timedelta(seconds=seconds)}
+        texts = {key: f"{time:%Y-%m-%dT%H:%M:%SZ}" for key, time in times.items()}
+        there.change(reservation=texts, drainSeconds=5)
+        there.engine("up", "--yes", *options)
+        return times["end"]
+
+    def started() -> str:
+        nodes = "ray-head ray-worker-0"
+        return guests.exec(
+            NAME, f"docker inspect --format '{{{{.State.StartedAt}}}}' {nodes}"
+        ).stdout
+
+    def notices() -> list[str]:
+        listed = guests.exec(NAME, "docker exec jupyter ls /var/lib/trainyard/workspace").stdout
+        return [name for name in listed.split() if name.startswith("reservation-")]
+
+    before = started()
+    reserve(7200)
+    guests.exec(NAME, f"kill -9 $(cat {TIMER}.pid)")
+    found = json.loads(there.drift("--json").stdout)["findings"]
+    ends = [(each["name"], each["found"]) for each in found]
+    assert ends == [("hosts-deadline", "at never: its timer does not run")]
+    end = reserve(75, "--refresh")
+    named = f"reservation-ends-{end:%Y-%m-%d-%H%M}-UTC.txt"
+    wait_for("the notice", lambda: notices() == [named], 30)
+    assert started() == before, "a reservation restarts no Ray node"
+
+    # Nobody is logged in.
+    wait_for("the end", lambda: {*_containers(guests).values()} == {"exited"}, 150)
+    said = guests.exec(NAME, f"cat {TIMER}.log").stdout
+    assert "runs store a checkpoint and leave, for at most 5 s" in said
+    assert "could not be drained" not in said
+    late = there.engine("up", "--yes", check=False)
+    assert late.returncode == 1
+    assert "set reservation.end to the new end" in late.stdout + late.stderr
+    reserve(7200)
+    healthy = "docker ps --filter health=healthy --format '{{.Names}}'"
+    assert {*guests.exec(NAME, healthy).stdout.split()} == SERVICES
+    there.engine("up", "--yes", "--refresh", "--expect-no-changes")
+
+
+def _asked(path: str) -> bytes:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        return client.recv(100)
+
+
+def test_a_socket_there_is_one_here_again_after_a_lost_connection(  # A27
+    tmp_path: Path,
+) -> None:
+    if not BINARY:
+        pytest.skip("no sshd")
+    with Sshd(tmp_path) as sshd, socket.socket(socket.AF_UNIX) as served:
+        host = Connection(
+            host=sshd.host,
+            port=sshd.port,
+            user=sshd.user,
+            host_key=sshd.host_key,
+            private_key=sshd.key_file.read_text(),
+        )
+        served.bind(path := str(tmp_path / "served"))
+        served.listen()
+
+        def answer() -> None:
+            for _ in range(2):
+                with served.accept()[0] as client:
+                    client.sendall(b"an answer")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        here = ssh_run.socket(host, path)
+        assert stat.S_IMODE(Path(here).parent.stat().st_mode) == 0o700
+        assert _asked(here) == b"an answer"
+        assert ssh_run.socket(host, path) == here
+        sshd.cut()
+        deadline = time.monotonic() + 30
+        while (again := ssh_run.socket(host, path)) == here:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert _asked(again) == b"an answer"
+        thread.join()
