@@ -3,12 +3,12 @@
 
 The volume gets Food-11/{training,validation,evaluation}/class_00 … class_10. The source is a zip or
 tar, from a URL or a file, with the three splits anywhere in it; their images are in class folders,
-or all together under the names <class>_<number>.jpg. Without a source generated.py draws a
-stand-in, which the manifest tells apart.
+or all together under the names <class>_<number>.jpg. --public is Food-11 itself, which has a known
+number of images in each class. --generate draws a stand-in, which the manifest tells apart.
 
 Food-11 appears whole or not at all: it is made next to its place, checked, and renamed. The next
-run knows it by its manifest, and removes the leftovers of a killed run. Only the split, the class
-and the bare name of an image decide where a file goes.
+run knows it by its manifest, and removes the leftovers of a killed run, except a download, which
+it continues. Only the split, the class and the bare name of an image decide where a file goes.
 """
 
 import argparse
@@ -36,7 +36,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -47,11 +47,21 @@ SPLITS = ("training", "validation", "evaluation")
 CLASSES = 11
 MANIFEST = ".manifest.json"  # hidden: a listing of Food-11 shows the splits
 STAGING = ".filling"
+DOWNLOAD = ".download-"  # begins the name of an archive that has not come whole
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 CLASS_FOLDER = re.compile(r"class_(\d{1,2})")
 FLAT_NAME = re.compile(r"(\d{1,2})_.+")
 GENERATED = "generated: "  # begins the source of generated.py's manifest
+
+# Where the course's own set-up has it from. Nobody publishes a digest of this archive, so the
+# numbers of images by class tell whether it is Food-11: two tables of its users have the same 33.
+ADDRESS = "https://nyu.box.com/shared/static/m5kvcl25hfpljul3elhu6xz8y2w61op4.zip"
+COUNTS = {
+    "training": (994, 429, 1500, 986, 848, 1325, 440, 280, 855, 1500, 709),
+    "validation": (362, 144, 500, 327, 326, 449, 147, 96, 347, 500, 232),
+    "evaluation": (368, 148, 500, 335, 287, 432, 147, 96, 303, 500, 231),
+}
 
 # Food-11 is 16,643 images in 1.2 GB. A far larger archive is another one, or an attack.
 MAX_BYTES = 32 * 1024**3
@@ -74,7 +84,7 @@ PAX_RECORD = re.compile(rb"([1-9][0-9]{0,8}) ([^=\n]{1,99})=")
 MIB = 1024**2  # bytes
 
 TIMEOUT_SECONDS = 60  # without a byte from the server
-ATTEMPTS = 3
+ATTEMPTS = 3  # without a new byte
 RETRY_SECONDS = 2.0
 PROGRESS_SECONDS = 5.0
 
@@ -125,19 +135,27 @@ class Progress:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fill the volume as the command line says; return the exit status."""
     parser = argparse.ArgumentParser(prog="dataset", description="Fills a volume with Food-11.")
-    source = parser.add_mutually_exclusive_group(required=True)
+    source = parser.add_mutually_exclusive_group()
     source.add_argument("--url", type=_url, help="http or https address of a zip or tar")
     source.add_argument("--archive", type=Path, help="a zip or tar")
     source.add_argument("--generate", action="store_true", help="draw a small stand-in for Food-11")
+    parser.add_argument(
+        "--public", action="store_true", help=f"Food-11 itself, without --url from {ADDRESS}"
+    )
     parser.add_argument("--sha256", type=_sha256, help="sha256 that the archive must have")
     parser.add_argument("--folder", type=Path, default="/mnt", help="the volume (default: /mnt)")
     options = parser.parse_args(arguments)
-    if options.generate and options.sha256:
-        parser.error("argument --sha256: not allowed with argument --generate")
+    if not (options.url or options.archive or options.generate or options.public):
+        parser.error("one of the arguments --url --archive --generate --public is required")
+    for name in ("sha256", "public"):
+        if options.generate and getattr(options, name):
+            parser.error(f"argument --{name}: not allowed with argument --generate")
+    if options.public and not options.archive:
+        options.url = options.url or ADDRESS
     # Without a handler, which Python lacks, it does not end the first process of a container.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        _fill(options.folder, options.url or options.archive, options.sha256)
+        _fill(options.folder, options.url or options.archive, options.sha256, public=options.public)
     except DatasetError as error:
         _say(f"error: {error}")
         return 1
@@ -146,17 +164,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _fill(folder: Path, source: str | Path | None, sha256: str | None) -> None:
+def _fill(folder: Path, source: str | Path | None, sha256: str | None, *, public: bool) -> None:
     """Fill the volume from a URL or a file, or from nothing with generated images."""
     with _sole_user(folder):
-        if _is_filled(folder, sha256, generated=source is None):
+        if _is_filled(folder, sha256, generated=source is None, public=public):
             return
         staging = folder / STAGING
         try:
             _make_empty(staging)
-            manifest = _prepare(staging, source, sha256) if source else _generate(staging)
+            if source is None:
+                manifest = _generate(staging)
+            else:
+                manifest = _prepare(staging, source, sha256, public=public)
             os.sync()  # otherwise a power cut may leave the new name without its files
             (staging / NAME).rename(folder / NAME)
+            for download in folder.glob(f"{DOWNLOAD}*"):
+                download.unlink()
         except OSError as error:
             raise DatasetError(
                 f"{error.filename or folder}: {error.strerror} (the volume has to be writable for "
@@ -186,20 +209,21 @@ def _sole_user(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _is_filled(folder: Path, sha256: str | None, *, generated: bool) -> bool:
+def _is_filled(folder: Path, sha256: str | None, *, generated: bool, public: bool) -> bool:
     """Return whether the volume holds Food-11 already.
 
     Raises:
         DatasetError: it holds anything else, or a Food-11 that is not the one it was filled with,
             or generated images where Food-11 was asked for, and the other way round.
     """
-    found = sorted({path.name for path in folder.iterdir()} - {STAGING, "lost+found"})
+    found = {path.name for path in folder.iterdir() if not path.name.startswith(DOWNLOAD)}
+    found -= {STAGING, "lost+found"}
     if not found:
         return False
     manifest = _read_manifest(folder / NAME / MANIFEST)
-    if found != [NAME] or manifest is None:
+    if found != {NAME} or manifest is None:
         raise DatasetError(
-            f"{folder} holds data of another origin ({', '.join(found[:5])}): "
+            f"{folder} holds data of another origin ({', '.join(sorted(found)[:5])}): "
             "name another volume, or empty this one"
         )
     if _survey(folder / NAME) != (manifest.images, manifest.digest):
@@ -217,6 +241,11 @@ def _is_filled(folder: Path, sha256: str | None, *, generated: bool) -> bool:
         raise DatasetError(
             f"{folder / NAME} was filled from an archive with sha256 {manifest.sha256}, not "
             f"{sha256}: name another volume, or empty this one"
+        )
+    if public and (fault := _not_public(manifest.images)):
+        raise DatasetError(
+            f"{folder / NAME} was filled from {manifest.source}, and {fault}: name another volume, "
+            "or empty this one"
         )
     _say(f"filled already, from {manifest.source}")
     _say_counts(manifest, folder)
@@ -237,18 +266,44 @@ def _make_empty(staging: Path) -> None:
     staging.mkdir()
 
 
-def _prepare(staging: Path, source: str | Path, sha256: str | None) -> Manifest:
+def _not_public(images: Mapping[str, int]) -> str | None:
+    """Return how images by "split/class" differ from Food-11's own, None if they do not."""
+    for split, counts in COUNTS.items():
+        for number, count in enumerate(counts):
+            name = f"{split}/class_{number:02d}"
+            if (has := images.get(name, 0)) != count:
+                return f"{name} has {has} images, where Food-11 has {count}"
+    return None
+
+
+def _prepare(staging: Path, source: str | Path, sha256: str | None, *, public: bool) -> Manifest:
     """Make and check Food-11 in the staging folder."""
     if isinstance(source, Path):
-        archive, shown = source, source.name
-        digest = _digest_of(archive)
-    else:
-        archive, shown = staging / "archive", source.partition("?")[0]  # a query may hold a key
-        digest = _download(source, shown, archive)
+        return _sorted(staging, source, source.name, sha256, public=public)
+    shown = source.partition("?")[0]  # a query may hold a key
+    name = f"{DOWNLOAD}{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    archive = staging.with_name(name)
+    for other in staging.parent.glob(f"{DOWNLOAD}*"):
+        if other != archive:
+            other.unlink()
+    _download(source, shown, archive)
+    try:
+        return _sorted(staging, archive, shown, sha256, public=public)
+    except DatasetError:
+        archive.unlink()  # the next run would find the same fault
+        raise
+
+
+def _sorted(
+    staging: Path, archive: Path, shown: str, sha256: str | None, *, public: bool
+) -> Manifest:
+    """Check an archive, and sort its images in the staging folder."""
+    digest = _digest_of(archive)
     if sha256 not in {None, digest}:
         raise DatasetError(
             f"{shown} has sha256 {digest}, not {sha256}: it is another file, or a damaged one"
         )
+    _say(f"{shown} has sha256 {digest}")
     _unpack(archive, shown, staging / NAME)
     images, listing = _survey(staging / NAME)
     missing = [
@@ -262,6 +317,10 @@ def _prepare(staging: Path, source: str | Path, sha256: str | None) -> Manifest:
             f"{shown} has no images of {', '.join(missing[:5])}"
             f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}: Food-11 has "
             f"{CLASSES} classes in each of {', '.join(SPLITS)}"
+        )
+    if public and (fault := _not_public(images)):
+        raise DatasetError(
+            f"{shown}: {fault}: name another copy of Food-11 as url or archive, or leave public out"
         )
     manifest = Manifest(shown, digest, images, listing)
     (staging / NAME / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
@@ -289,47 +348,71 @@ def _digest_of(archive: Path) -> str:
         ) from None
 
 
-def _download(url: str, shown: str, archive: Path) -> str:
-    """Download to a file; return its sha256."""
-    for attempt in range(1, ATTEMPTS + 1):
+def _download(url: str, shown: str, archive: Path) -> None:
+    """Download to a file, from where an earlier attempt or run ended."""
+    attempt = 1
+    while True:
+        before = archive.stat().st_size if archive.exists() else 0
         try:
-            return _download_once(url, shown, archive)
+            return _download_rest(url, shown, archive, before)
         except urllib.error.HTTPError as error:
             problem = f"{error.code} {error.reason}"
-            if error.code < 500:
+            # A range that the server lacks: the file is gone, and the next attempt has none.
+            if error.code < 500 and error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 break
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
             problem = str(getattr(error, "reason", error) or type(error).__name__)
         except ConnectionError as error:
             problem = error.strerror or type(error).__name__
-        if attempt < ATTEMPTS:
-            _say(f"{shown}: {problem}; trying again")
-            time.sleep(RETRY_SECONDS * attempt)
-    raise DatasetError(f"{shown}: {problem}: check the address, or give a local archive instead")
+        grew = archive.exists() and archive.stat().st_size > before
+        attempt = 1 if grew else attempt + 1
+        if attempt > ATTEMPTS:
+            break
+        _say(f"{shown}: {problem}; trying again")
+        time.sleep(RETRY_SECONDS * attempt)
+    raise DatasetError(
+        f"{shown}: {problem}: check the address, or give a local archive instead; the next run "
+        "continues the download"
+    )
 
 
-def _download_once(url: str, shown: str, archive: Path) -> str:
+def _download_rest(url: str, shown: str, archive: Path, before: int) -> None:
+    """Append what a file lacks; a server that cannot continue sends all of it."""
     progress = Progress()
-    digest = hashlib.sha256()
-    done = 0
-    _say(f"downloading {shown}")
-    with (
-        urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer,  # noqa: S310 - _url checks
-        archive.open("wb") as file,
-    ):
+    request = urllib.request.Request(url)  # noqa: S310 - _url checks
+    if before:
+        request.add_header("Range", f"bytes={before}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)  # noqa: S310
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and before:
+            # The file is whole already, or longer than the server's.
+            if error.headers.get("Content-Range") == f"bytes */{before}":
+                return
+            archive.unlink()
+        raise
+    with answer:
+        start = f"bytes {before}-"
+        continued = answer.status == http.HTTPStatus.PARTIAL_CONTENT
+        if continued and not (answer.headers.get("Content-Range") or "").startswith(start):
+            raise http.client.HTTPException("the server continues at another place")
+        done = before if continued else 0
+        _say(f"downloading {shown}" + (f", from {done // MIB} MiB on" if done else ""))
         length = answer.headers.get("Content-Length") or ""
-        size = int(length) if re.fullmatch("[0-9]{1,18}", length) else 0
-        while chunk := answer.read(CHUNK):
-            done += len(chunk)
-            if max(done, size) > MAX_BYTES:
-                raise DatasetError(f"{shown} is larger than {MAX_BYTES // MIB} MiB: Food-11 is not")
-            file.write(chunk)
-            digest.update(chunk)
-            progress(f"downloaded {done // MIB} of {size // MIB or '?'} MiB")
+        size = done + int(length) if re.fullmatch("[0-9]{1,18}", length) else 0
+        with archive.open("ab" if continued else "wb") as file:
+            while chunk := answer.read(CHUNK):
+                done += len(chunk)
+                if max(done, size) > MAX_BYTES:
+                    archive.unlink()
+                    raise DatasetError(
+                        f"{shown} is larger than {MAX_BYTES // MIB} MiB: Food-11 is not"
+                    )
+                file.write(chunk)
+                progress(f"downloaded {done // MIB} of {size // MIB or '?'} MiB")
     if size and done < size:
         raise http.client.IncompleteRead(b"", size - done)
     _say(f"downloaded {done // MIB} MiB")
-    return digest.hexdigest()
 
 
 def _unpack(archive: Path, shown: str, target: Path) -> None:
