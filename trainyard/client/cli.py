@@ -417,7 +417,8 @@ def status(
         return
     for key, value in facts.items():
         if value not in ("", None):
-            say(f"{key:>10}  {clean(value)}")
+            first, *others = str(value).splitlines() if key == "message" else [clean(value)]
+            say("\n".join([f"{key:>10}  {first}", *(f"{'':>10}  {line}" for line in others)]))
 
 
 @app.command()

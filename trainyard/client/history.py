@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard import run_folder
-from trainyard.client.errors import ClientError
+from trainyard.client.errors import ClientError, guess
 from trainyard.objects import Store
 
 READERS = 8
@@ -57,8 +57,14 @@ def read_run(store: Store, name: str) -> RunRecord:
     """
     run = find_run(store, name)
     if run is None:
-        raise ClientError(f"no run is called {name!r} in {store.where}: `train runs` lists them")
+        raise no_run(store, name)
     return run
+
+
+def no_run(store: Store, name: str) -> ClientError:
+    """Return the error about a run that a store does not have."""
+    near = guess(name, store.folders())
+    return ClientError(f"no run is called {name!r} in {store.where}: {near}`train runs` lists them")
 
 
 def find_run(store: Store, name: str) -> RunRecord | None:
