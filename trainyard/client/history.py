@@ -12,6 +12,7 @@ from trainyard.client.errors import ClientError, guess
 from trainyard.objects import Store
 
 READERS = 8
+DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,16 @@ def find_run(store: Store, name: str) -> RunRecord | None:
         ClientError: the name is invalid, or the store cannot be read.
     """
     return _read(store, valid_name(name))
+
+
+def epochs(run: RunRecord, done: int) -> str:
+    """Return a number of epochs of all that a run is to have: `3/10`."""
+    return f"{done}/{run.config.get('epochs', '?')}"
+
+
+def rounded(value: Any) -> Any:
+    """Return a figure with few digits; other values as they are."""
+    return round(value, DIGITS) if isinstance(value, float) else value
 
 
 def valid_name(name: str) -> str:

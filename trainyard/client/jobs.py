@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -115,7 +115,12 @@ def _check_version(said: object, where: str) -> None:
 
 def submissions(server: JobServer) -> list[Job]:
     """Submitted jobs, newest first."""
-    return sorted((job for job in server.jobs() if job.submitted), key=lambda job: -job.start_time)
+    return newest_first(server.jobs())
+
+
+def newest_first(found: Iterable[Job]) -> list[Job]:
+    """Return the submitted ones of all jobs, newest first."""
+    return sorted((job for job in found if job.submitted), key=lambda job: -job.start_time)
 
 
 def resolve(server: JobServer, wanted: str) -> Job:
