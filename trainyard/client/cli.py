@@ -14,7 +14,7 @@ import typer
 
 from trainyard.access import repository, terminal, user
 from trainyard.access.terminal import clean, print_json
-from trainyard.client import attach, manifests, restore, services
+from trainyard.client import attach, manifests, restore, services, watch
 from trainyard.client import info as info_rows
 from trainyard.client import outputs as contract
 from trainyard.client.command import (
@@ -44,6 +44,7 @@ app.add_typer(dev_command.app)
 app.add_typer(pull_command.app)
 app.add_typer(restore.app)
 app.add_typer(manifests.app)
+app.add_typer(watch.app)
 
 
 def main() -> None:
