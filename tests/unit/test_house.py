@@ -215,7 +215,7 @@ def _named_like_other_modules(root, folders):
     installed = {
         name
         for name, distributions in packages_distributions().items()
-        if set(distributions) != {"trainyard"}
+        if not {*distributions} <= {"trainyard-ray", "trainyard"}  # its former name
     }
     taken = {*sys.stdlib_module_names, *installed}
     for path in (found for folder in folders for found in (root / folder).rglob("*.py")):

@@ -15,7 +15,7 @@ import typer
 
 from trainyard.access import repository, user
 from trainyard.access.terminal import clean
-from trainyard.client import attach, manifests, restore, services
+from trainyard.client import attach, extras, manifests, restore, services
 from trainyard.client import info as info_rows
 from trainyard.client import outputs as contract
 from trainyard.client.command import (
@@ -39,7 +39,7 @@ from trainyard.client.pull import command as pull_command
 if TYPE_CHECKING:
     from trainyard.client.job_server import Job
 
-PACKAGES = ("trainyard", "ray", "torch")  # a bug report needs their versions
+PACKAGES = (extras.DISTRIBUTION, "ray", "torch")  # a bug report needs their versions
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(attach.app)
 app.add_typer(services.app)
@@ -66,6 +66,11 @@ def main() -> None:
         )  # or `python -m trainyard.client` would install a completion of `python`
     except ClientError as error:
         _fail(error)
+    except ModuleNotFoundError as error:
+        message = extras.explained(error)
+        if message is None:
+            raise
+        _fail(message)
     except Exception as error:
         from trainyard.client import unreachable
 

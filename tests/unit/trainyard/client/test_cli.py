@@ -75,7 +75,7 @@ def test_a_jobs_help_needs_no_stack(
 def test_versions_are_printed_of_what_is_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    installed = {"trainyard": "0.1.0", "ray": "2.60.0"}
+    installed = {"trainyard-ray": "0.1.0", "ray": "2.60.0"}
 
     def version(name: str) -> str:
         if name not in installed:
@@ -84,7 +84,7 @@ def test_versions_are_printed_of_what_is_installed(
 
     monkeypatch.setattr(metadata, "version", version)
     assert call(monkeypatch, "--version") == 0
-    assert capsys.readouterr().out == "trainyard 0.1.0\nray 2.60.0\n"
+    assert capsys.readouterr().out == "trainyard-ray 0.1.0\nray 2.60.0\n"
 
 
 def test_versions_need_no_import_of_what_they_are_of() -> None:
@@ -98,7 +98,7 @@ def test_versions_need_no_import_of_what_they_are_of() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    names = ("trainyard", "ray", "torch")
+    names = ("trainyard-ray", "ray", "torch")
     versions = [f"{name} {metadata.version(name)}" for name in names]
     assert done.stdout.splitlines() == [*versions, ""]
 
