@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -183,13 +182,13 @@ def _output(options: argparse.Namespace) -> int:
             known = ", ".join(sorted(outputs)) or "none"
             raise EngineError(f"stack {stack} has no output {options.property!r}; it has: {known}")
         value = outputs[options.property]
-        text = value if isinstance(value, str) and not options.json else json.dumps(value, indent=2)
-        terminal.print_value(text)
+        is_text = isinstance(value, str) and not options.json
+        terminal.print_value(value if is_text else terminal.as_json(value, indent=2))
     elif options.json:
         terminal.print_json(outputs, indent=2)
     else:
         for key, value in sorted(outputs.items()):
-            shown = value if isinstance(value, str) else json.dumps(value)
+            shown = value if isinstance(value, str) else terminal.as_json(value)
             terminal.print_value(f"{key:24} {shown}")
     return 0
 
@@ -221,7 +220,7 @@ def _stack(options: argparse.Namespace) -> int:
         return 0
     if options.action == "history":
         found = backend.history(project.name, stack)
-        lines = [json.dumps(found, indent=2)] if options.json else map(history.line, found)
+        lines = [terminal.as_json(found, indent=2)] if options.json else map(history.line, found)
         terminal.say("\n".join(lines))
         return 0
     _require_empty(project, stack, backend)

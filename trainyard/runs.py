@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import io
-import json
 import os
 import platform
 from collections.abc import Sequence
@@ -42,7 +41,7 @@ class Run(RunFolder):
 
     def start(self, config: dict[str, Any]) -> None:
         """Records a start and its configuration."""
-        self.write(CONFIG, json.dumps(config, indent=2).encode())
+        self.write(CONFIG, plain.json_text(config, indent=2).encode())
         record = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": os.environ.get(COMMIT_VARIABLE, ""),
@@ -50,15 +49,13 @@ class Run(RunFolder):
             "packages": {name: _version(name) for name in PACKAGES},
             "config": config,
         }
-        self.write(STARTS, (self.read(STARTS) or b"") + json.dumps(record).encode() + b"\n")
+        self.write(STARTS, (self.read(STARTS) or b"") + plain.json_text(record).encode() + b"\n")
         if self._tracking is not None:
             self._tracking.start(config)
 
     def write_metrics(self, history: Sequence[dict[str, Any]]) -> None:
         """Rewrites all epochs: a resumed run's history is its checkpoint's."""
-        self.write(
-            METRICS, "".join(json.dumps(plain.finite(epoch)) + "\n" for epoch in history).encode()
-        )
+        self.write(METRICS, "".join(plain.json_text(epoch) + "\n" for epoch in history).encode())
         if self._tracking is not None:
             self._tracking.log(history)
 

@@ -111,6 +111,7 @@ def recorded_search(
         # to store it.
         os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
         ray_train.connect()
+        trials.end_trials_at_faults()
         files = SearchFiles(run, signed.cluster_key())
         resumes = files.search.take_up()
         resources = next(iter(ray_train.resources(config)), {})

@@ -14,8 +14,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from ray import tune
+from ray.tune.experiment import Trial
 
-from trainyard import best_trial, search_state
+from trainyard import best_trial, code_faults, search_state
+from trainyard.errors import JobError
 from trainyard.housekeeping import housekeeping
 from trainyard.progress import LINE_INTERVAL_S
 from trainyard.run_folder import CURVES
@@ -116,6 +118,22 @@ class TrialLines(tune.Callback):
     def _print(self, line: str) -> None:
         self._printed = time.monotonic()
         print(line, flush=True)
+
+
+def end_trials_at_faults() -> None:
+    """Has Tune end a trial at a fault of its code; it would restart the trial as if it were lost.
+
+    Tune 2.60 has no setting for it.
+    """
+    handle = Trial.handle_error
+
+    def handle_error(trial: Trial, exc: Exception | None = None) -> None:
+        cause = getattr(exc, "cause", None)
+        if isinstance(cause, JobError) or (cause is not None and code_faults.is_one(cause)):
+            trial.max_failures = 0
+        handle(trial, exc)
+
+    Trial.handle_error = handle_error
 
 
 def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:

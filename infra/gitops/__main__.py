@@ -7,7 +7,6 @@ with one message.
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import subprocess
 import sys
@@ -53,7 +52,7 @@ def _answer(options: argparse.Namespace) -> str:
         for stack in options.stacks if options.pull else ():
             if stack not in found:
                 GitHub().comment(options.pull, SAME.format(stack=stack), new=False)
-        return json.dumps(found)
+        return terminal.as_json(found)
     if options.command == "plan":
         return " ".join(map(str, GitHub().run_with(f"{ARTIFACT}-{options.stack}", options.commit)))
     if options.command == "comment":

@@ -8,13 +8,13 @@ of its own. It needs only Python: some commands run before anything is installed
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from trainyard import plain
 from trainyard.access import typed
 
 # Characters that terminals interpret, except line ends and tabs: control characters of both sets,
@@ -107,8 +107,13 @@ def print_value(text: str, end: str = "\n") -> None:
 
 
 def print_json(value: Any, indent: int | None = None) -> None:
-    """Print JSON in printable ASCII."""
-    print(json.dumps(value, indent=indent).replace("\x7f", r"\u007f"), flush=True)  # noqa: T201
+    """Print JSON."""
+    print(as_json(value, indent), flush=True)  # noqa: T201
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """Return valid JSON in printable ASCII: null for NaN and infinities."""
+    return plain.json_text(value, indent).replace("\x7f", r"\u007f")
 
 
 def print_row(cells: Sequence[object]) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from trainyard.access import repository, user
-from trainyard.access.terminal import clean
+from trainyard.access import repository, terminal, user
+from trainyard.access.terminal import clean, print_json
 from trainyard.client import attach, extras, manifests, restore, services
 from trainyard.client import info as info_rows
 from trainyard.client import outputs as contract
@@ -30,7 +30,7 @@ from trainyard.client.command import (
     warn_of_end,
     why_it_waits,
 )
-from trainyard.client.console import print_json, print_table, say, warn
+from trainyard.client.console import print_table, say, warn
 from trainyard.client.dev import command as dev_command
 from trainyard.client.drill import command as drill_command
 from trainyard.client.errors import ClientError
@@ -556,7 +556,7 @@ def show(
         say(f"run         {record.name}")
         if record.fault:
             say(f"fault       {clean(record.fault)}")
-        say(f"config      {json.dumps(record.config)}")
+        say(f"config      {terminal.as_json(record.config)}")
         for start in record.starts:
             versions = ", ".join(f"{k} {v}" for k, v in start["packages"].items() if v)
             commit = clean(start["commit"]) or "unknown"

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from trainyard import plain, progress
+from trainyard import progress
 from trainyard.access import terminal, typed
-from trainyard.access.terminal import clean, clean_log
+from trainyard.access.terminal import clean, clean_log, print_json
 
 BAR_CELLS = 24
 CLEAR_LINE = "\r\x1b[2K"
@@ -114,11 +114,6 @@ def say(text: str, *, rule: bool = False) -> None:
 def warn(text: str) -> None:
     """Prints a sentence apart from the command's output, which may be a log or JSON."""
     terminal.warn(text, _about)
-
-
-def print_json(value: Any) -> None:
-    """Prints JSON, with null for NaN and infinities, which JSON lacks."""
-    terminal.print_json(plain.finite(value))
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainyard.run_folder import CONFIG, METRICS, STARTS
 from trainyard.runs import Run
 
 EPOCHS = [{"epoch": i, "loss": 2.0 - i, "valid_acc": 0.1 * i} for i in range(2)]
@@ -21,6 +23,15 @@ def test_history_written_anew_replaces_the_old(run: Run) -> None:
     run.write_metrics(EPOCHS)
     run.write_metrics(EPOCHS[:1])
     assert run.metrics() == EPOCHS[:1]
+
+
+def test_a_run_s_files_are_json_for_any_reader(run: Run) -> None:  # F61
+    run.start({"epochs": 1, "least": float("nan")})
+    run.write_metrics([{"epoch": 0, "loss": float("inf")}])
+    lines = [line for name in (STARTS, METRICS) for line in (run.read(name) or b"").splitlines()]
+    for text in (run.read(CONFIG) or b"", *lines):
+        assert json.loads(text, parse_constant=pytest.fail)
+    assert run.metrics() == [{"epoch": 0, "loss": None}]
 
 
 def test_a_run_ends_well_without_its_picture(run: Run, capsys: Any) -> None:

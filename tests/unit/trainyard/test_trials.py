@@ -7,9 +7,11 @@ from typing import Any
 
 import pandas
 import pytest
+from ray.exceptions import RayTaskError
 from ray.tune.experiment import Trial
 
 from trainyard import trials
+from trainyard.errors import JobError
 from trainyard.runs import Run
 
 ACCURACY = trials.Goal({"batch_size": "d", "dropout_probability": ".4f"})
@@ -137,3 +139,18 @@ def test_trials_that_cannot_be_counted_end_no_search(
         shown.on_step_end(1, [SimpleNamespace(status="RUNNING")])
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("warning: the progress of the search is not shown: ")
+
+
+@pytest.mark.parametrize(
+    ("cause", "recovers"),
+    [(NameError("x"), False), (JobError("do this"), False), (RuntimeError("lost a peer"), True)],
+)
+def test_a_fault_of_a_trials_code_ends_the_trial(
+    cause: Exception, recovers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trial, "handle_error", Trial.handle_error)
+    monkeypatch.setattr(Trial, "local_path", "")  # no file for the error
+    trials.end_trials_at_faults()
+    trial = Trial("test", stub=True, max_failures=1)
+    trial.handle_error(RayTaskError("f", "a traceback", cause).as_instanceof_cause())
+    assert trial.should_recover() is recovers

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
+from trainyard.access.terminal import print_json
 from trainyard.client.command import Json, Outputs, Stack, reach_jobs
-from trainyard.client.console import print_json, print_table
+from trainyard.client.console import print_table
 from trainyard.client.drill import Fault
 
 SECONDS = {Fault.STORE_LOSS: 10.0, Fault.PREEMPT: 20.0}

@@ -9,8 +9,8 @@ import pytest
 from tests.growth import growth
 from tests.hostile import HARM, LINK, TITLE
 from trainyard import progress
-from trainyard.access.terminal import COLOUR, CONTROL, clean
-from trainyard.client.console import CLEAR_LINE, LogWriter, bar, print_json, print_table, say, warn
+from trainyard.access.terminal import COLOUR, CONTROL, clean, print_json
+from trainyard.client.console import CLEAR_LINE, LogWriter, bar, print_table, say, warn
 
 PREFIX = "(RayTrainWorker pid=7) "
 
@@ -135,5 +135,7 @@ def test_a_line_too_long_for_a_record_is_passed_on():  # F56
 
 
 def test_json_has_no_nan(capsys):  # F61
-    print_json([{"loss": float("nan"), "more": [float("inf"), 1.5]}])
-    assert capsys.readouterr().out == '[{"loss": null, "more": [null, 1.5]}]\n'
+    rows = [{"loss": float("nan"), "more": [float("inf"), 1.5]}]
+    print_json(rows)
+    print_table(rows, ("loss",), as_json=True)
+    assert capsys.readouterr().out == '[{"loss": null, "more": [null, 1.5]}]\n' * 2
