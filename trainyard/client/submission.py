@@ -274,7 +274,7 @@ def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str
     Args:
         outputs: of the stack.
         packed: the runtime environment; None for none.
-        job: arguments of Ray's `submit_job`.
+        job: arguments of Ray's `submit_job`; `metadata` has `run`, `job` or both.
 
     Returns:
         The job's submission id.
@@ -290,6 +290,9 @@ def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str
     for variable in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
         os.environ.pop(variable, None)
     _go_direct(outputs.dashboard_url)
+    facts = job["metadata"]
+    shown = f"{facts.get('run') or facts['job']} ({user.name()})"
+    job["metadata"] = facts | {"job_name": shown}  # the name in the job list of Ray's dashboard
     if packed is not None:
         _upload(packed.packages, outputs)
         job["runtime_env"] = _stored(packed.env, outputs)

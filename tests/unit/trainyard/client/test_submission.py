@@ -15,6 +15,7 @@ from ray import job_submission
 
 from engine import plan
 from trainyard import options, run_folder
+from trainyard.access import user
 from trainyard.client import package, preflight, scripts, submission
 from trainyard.client.dashboard import Dashboard
 from trainyard.client.errors import ClientError, UnreachedError
@@ -171,6 +172,7 @@ def test_a_job_is_sent_with_its_demand(request_, stack, monkeypatch):
     told = json.loads(client.sent["runtime_env"]["env_vars"]["TRAINYARD_NODES"])
     assert options.request(request_.config, told) == [gpu]
     assert client.sent["metadata"]["run"] == "r"
+    assert client.sent["metadata"]["job_name"] == f"r ({user.name()})"  # Ray's dashboard shows it
     assert "canary" not in str(client.sent)  # F35
     (module,) = client.sent["runtime_env"]["py_modules"]
     assert client.put == [f"/api/packages/gcs/{module.removeprefix('gcs://')}"]
@@ -281,7 +283,7 @@ def test_no_proxy_of_the_environment_sees_the_token_of_a_job(stack, monkeypatch)
             stack, dashboard_url=f"http://127.0.0.1:{head.getsockname()[1]}"
         )
         with pytest.raises(UnreachedError):
-            submission.send(there, entrypoint="true")
+            submission.send(there, entrypoint="true", metadata={"job": "attach"})
         with pytest.raises(BlockingIOError):
             proxy.accept()
     assert os.environ["no_proxy"] == "intranet,127.0.0.1"
