@@ -56,8 +56,9 @@ class Search:
 
     @property
     def callbacks(self) -> list[tune.Callback]:
-        """Callbacks of Tune: they print a line for each epoch, and remove old checkpoints."""
-        return [trials.TrialLines(self.config["epochs"], self.goal), self.pruning]
+        """Callbacks of Tune: they print and draw each epoch, and remove old checkpoints."""
+        shown = trials.TrialLines(self.config["epochs"], self.goal)
+        return [shown, trials.TrialCurves(self.run.url, self.goal), self.pruning]
 
     @property
     def folder(self) -> str:

@@ -537,7 +537,8 @@ def show(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="Name of a run.")],
     curves: Annotated[
-        Path | None, typer.Option("--curves", help="File to save the curves to, as PNG.")
+        Path | None,
+        typer.Option("--curves", help="PNG file for the curves, also of a run that goes on."),
     ] = None,
     as_json: Json = False,
     stack: Stack = None,
@@ -545,8 +546,7 @@ def show(
 ) -> None:
     """Print a run: configuration, commit, versions, metrics, checkpoint."""
     stack_outputs = reach(context, contract.read(stack, outputs))
-    from trainyard import run_folder
-    from trainyard.client import history, store
+    from trainyard.client import history, results, store
 
     place = store.open_store(stack_outputs)
     record = history.read_run(place, run)
@@ -567,10 +567,7 @@ def show(
         rows = [{k: _number(v) for k, v in epoch.items()} for epoch in record.metrics]
         print_table(rows, columns, as_json=False)
     if curves is not None:
-        picture = place.get(f"{record.name}/{run_folder.CURVES}")
-        if picture is None:
-            raise ClientError(f"run {record.name!r} has no curves yet: they are drawn at its end")
-        curves.write_bytes(picture)
+        results.save_curves(place, record, curves)
         say(f"curves      {curves}")
 
 

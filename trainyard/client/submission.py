@@ -278,7 +278,8 @@ def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str
     Args:
         outputs: of the stack.
         packed: the runtime environment; None for none.
-        job: fields of that API's submission, such as `entrypoint`; None is left out.
+        job: fields of that API's submission, such as `entrypoint`; None is left out. `metadata` has
+            `run`, `job` or both.
 
     Returns:
         The job's submission id.
@@ -288,6 +289,9 @@ def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str
         ClientError: it refused the job.
     """
     dashboard = Dashboard(outputs)
+    facts = job["metadata"]
+    shown = f"{facts.get('run') or facts['job']} ({user.name()})"
+    job["metadata"] = facts | {"job_name": shown}  # the name in the job list of Ray's dashboard
     if packed is not None:
         _upload(packed.packages, dashboard)
         job["runtime_env"] = _stored(packed.env, outputs)

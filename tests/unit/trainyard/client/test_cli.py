@@ -170,8 +170,8 @@ def test_runs_of_a_store_without_a_cluster(monkeypatch, capsys, path, values, tm
     call(monkeypatch, "show", "first", "--outputs", path)
     assert 'config      {"epochs": 2}' in capsys.readouterr().out
     target = str(tmp_path / "c.png")
-    assert call(monkeypatch, "show", "first", "--curves", target, "--outputs", path) == 1
-    assert "has no curves yet" in capsys.readouterr().err
+    assert call(monkeypatch, "show", "first", "--curves", target, "--outputs", path) == 0
+    assert f"curves      {target}" in capsys.readouterr().out
     assert call(monkeypatch, "show", "second", "--outputs", path) == 1
     assert "no run is called 'second'" in capsys.readouterr().err
 

@@ -13,6 +13,7 @@ import pytest
 
 from engine import plan
 from trainyard import options, run_folder
+from trainyard.access import user
 from trainyard.client import package, preflight, scripts, submission
 from trainyard.client.dashboard import Dashboard, RefusedError
 from trainyard.client.errors import ClientError, UnreachedError
@@ -168,6 +169,7 @@ def test_a_job_is_sent_with_its_demand(request_, stack, monkeypatch):
     told = json.loads(head.sent["runtime_env"]["env_vars"]["TRAINYARD_NODES"])
     assert options.request(request_.config, told) == [gpu]
     assert head.sent["metadata"]["run"] == "r"
+    assert head.sent["metadata"]["job_name"] == f"r ({user.name()})"  # Ray's dashboard shows it
     assert "canary" not in str(head.sent)  # F35
     (module,) = head.sent["runtime_env"]["py_modules"]
     assert head.put == [f"/api/packages/gcs/{module.removeprefix('gcs://')}"]
@@ -284,7 +286,7 @@ def test_no_proxy_of_the_environment_sees_the_token_of_a_job(stack, monkeypatch)
             stack, dashboard_url=f"http://127.0.0.1:{head.getsockname()[1]}"
         )
         with pytest.raises(UnreachedError):
-            submission.send(there, entrypoint="true")
+            submission.send(there, entrypoint="true", metadata={"job": "attach"})
         with pytest.raises(BlockingIOError):
             proxy.accept()
 
