@@ -10,7 +10,7 @@ _ := $(shell [ ! -e $(READY) ] || [ "$$(cd -P .venv && pwd)" = "$$(cat $(READY))
 # Without stored byte code, each process compiles PyTorch and Ray again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help python able ready store monitoring setup demo course up down preview review policy refresh drift rotate
-.PHONY: tunnel scale lint bench lock release docs digests audit test test-all test-rest retry test-unit
+.PHONY: tunnel scale lint bench lock release site docs digests audit test test-all test-rest retry test-unit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 
 help:
@@ -117,6 +117,11 @@ docs: setup ## write the generated pages and parts of pages in docs/
 release: setup ## check the tagged version and build it into out/dist; publishes nothing
 	$(BIN)/python -m infra.release
 	$(BIN)/uv tool run --quiet twine==7.0.0 check --strict out/dist/trainyard_ray-*
+SITE_ENVIRONMENT := out/site-environment
+site: setup ## build the site of docs/ and its references into out/site; warnings are errors
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SITE_ENVIRONMENT)
+	$(BIN)/uv pip install --quiet --require-hashes --python $(SITE_ENVIRONMENT) -r requirements/site.txt
+	$(SITE_ENVIRONMENT)/bin/python -m infra.website
 digests: setup ## ask the registries for the digests of third-party images
 	$(BIN)/python -m infra.registry
 # A mirror may lack PyPI's advisories: --strict makes an unknown package an error, not a pass.

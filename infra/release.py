@@ -49,9 +49,9 @@ def check(checkout: Path) -> str:
     """
     project = tomllib.loads((checkout / PROJECT).read_text(encoding="utf-8"))["project"]
     version = str(project["version"])
-    if changed := _git(checkout, "status", "--porcelain"):
+    if changed := git(checkout, "status", "--porcelain"):
         raise ReleaseError(f"files differ from HEAD: commit or remove them\n{changed}")
-    tags = _git(checkout, "tag", "--points-at", "HEAD").split()
+    tags = git(checkout, "tag", "--points-at", "HEAD").split()
     if f"v{version}" not in tags:
         raise ReleaseError(
             f"{PROJECT} has version {version}, and HEAD has the tags {' '.join(tags) or 'none'}: "
@@ -73,7 +73,7 @@ def repository(checkout: Path) -> str:
         ReleaseError: REPOSITORY is not such an address.
     """
     given = os.environ.get("REPOSITORY", "")
-    address = (given or _git(checkout, "remote", "get-url", "origin")).strip()
+    address = (given or git(checkout, "remote", "get-url", "origin")).strip()
     address = address.removesuffix("/").removesuffix(".git")
     if REPOSITORY.fullmatch(address):
         return address
@@ -112,14 +112,21 @@ def build(address: str, tag: str) -> None:
             ):
                 (copy / name).write_text(text, encoding="utf-8")
         programs = Path(sys.executable).parent
-        command = [programs / "uv", "build", "--quiet", "--no-build-isolation", "--python"]
+        command: list[str | Path] = [
+            programs / "uv",
+            "build",
+            "--quiet",
+            "--no-build-isolation",
+            "--python",
+        ]
         command += [sys.executable, "--out-dir", OUT.absolute()]
         subprocess.run(command, cwd=copy, check=True)
     for path in sorted(OUT.glob("trainyard_ray-*")):
         terminal.say(str(path))
 
 
-def _git(checkout: Path, *arguments: str) -> str:
+def git(checkout: Path, *arguments: str) -> str:
+    """Return what git prints of a checkout; empty if it fails."""
     done = subprocess.run(
         ["git", "-C", checkout, *arguments], capture_output=True, text=True, check=False
     )
