@@ -25,6 +25,7 @@ CONFIG = "config.json"
 STARTS = "starts.jsonl"
 METRICS = "metrics.jsonl"
 CURVES = "curves.png"
+TRACKED = "tracking.json"
 CHECKPOINT_FILE = "checkpoint.pt"
 
 RUN_VARIABLE = "TRAINYARD_RUN"

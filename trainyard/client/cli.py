@@ -563,6 +563,8 @@ def show(
             say(f"started     {clean(start['time'])}, commit {commit}")
             say(f"            Python {clean(start['python'])}, {clean(versions)}")
         say(f"checkpoint  {record.checkpoint or 'none yet'}")
+        if page := results.tracked_at(stack_outputs, place, record.name):
+            say(f"mlflow      {page}")
         columns = tuple(dict.fromkeys(key for epoch in record.metrics for key in epoch))
         rows = [{k: _number(v) for k, v in epoch.items()} for epoch in record.metrics]
         print_table(rows, columns, as_json=False)

@@ -7,12 +7,13 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 
 from trainyard.access import typed
-from trainyard.access.outputs import DASHBOARD_URL, IDLE_END_URL, SERVE_URL
+from trainyard.access.outputs import DASHBOARD_URL, IDLE_END_URL, SERVE_URL, TRACKING_URL
 from trainyard.client.outputs import UNKNOWN_MIB, InCluster, Service, StackOutputs
 
 SOON = timedelta(hours=1)
 MONITORING = "Prometheus"  # its absence is shown; that of other services is not
 NOTES = {SERVE_URL: " (train serve RUN)"}
+PAGES = {TRACKING_URL: "/#/experiments"}  # MLflow's first page is about MLflow
 
 
 def addresses(outputs: StackOutputs, disk: str = "", idle: str = "") -> list[tuple[str, str]]:
@@ -60,7 +61,7 @@ def _service(service: Service, outputs: StackOutputs) -> list[tuple[str, str]]:
         return [(service.title, _unmonitored(outputs) if service.title == MONITORING else "")]
     show = typed.command(f"python -m engine output {{}} --show-secrets -s {outputs.stack}")
     url, _, query = service.url.partition("?")
-    rows = [(service.title, url + NOTES.get(service.output, ""))]
+    rows = [(service.title, url + PAGES.get(service.output, NOTES.get(service.output, "")))]
     if query:  # which holds a token
         rows.append(("with its token", show.format(service.output)))
     elif service.password:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from trainyard import curves, run_folder
+from trainyard.access.outputs import TRACKING_URL
 from trainyard.client import history
 from trainyard.client.console import print_table, say, warn
 from trainyard.client.errors import ClientError
@@ -64,6 +66,17 @@ def save_curves(store: Store, run: RunRecord, target: Path) -> None:
     if picture is None and not run.metrics:
         raise ClientError(f"run {run.name!r} has no epoch to draw yet: `train logs {run.name} -f`")
     target.write_bytes(picture or curves.of_run(run.name, run.config, run.metrics))
+
+
+def tracked_at(outputs: StackOutputs, store: Store, name: str) -> str:
+    """Return the address of a run's page in the stack's MLflow; "" without one."""
+    url = next((each.url for each in outputs.services if each.output == TRACKING_URL), "")
+    content = store.get(f"{name}/{run_folder.TRACKED}") if url else None
+    [known] = run_folder.whole_records(content)[:1] or [{}]
+    ids = [str(known.get(key, "")) for key in ("experiment_id", "run_id")]
+    if not all(re.fullmatch(r"[0-9a-z]{1,64}", each) for each in ids):  # anyone can write the file
+        return ""
+    return f"{url}/#/experiments/{ids[0]}/runs/{ids[1]}"
 
 
 def _cache(name: str) -> Path:

@@ -54,6 +54,20 @@ def test_curves_that_cannot_be_saved(run, stack, tmp_path):
     assert not list(tmp_path.glob("a.*"))
 
 
+def test_a_run_knows_its_page_in_mlflow(run, stack):  # A45
+    store = open_store(stack)
+    assert results.tracked_at(stack, store, "first") == ""
+    there = stack.at({"trackingUrl": "http://127.0.0.1:5000"})
+    assert results.tracked_at(there, store, "first") == ""
+    run.write("tracking.json", b'{"run_id": "0af", "experiment_id": "3"}')
+    page = "http://127.0.0.1:5000/#/experiments/3/runs/0af"
+    assert results.tracked_at(there, store, "first") == page
+    assert results.tracked_at(stack, store, "first") == ""  # the store outlives an MLflow
+    for content in (b'{"run_id": "0af"}', b"[]", b'{"run_id": "a/../b", "experiment_id": "3"}'):
+        run.write("tracking.json", content)
+        assert results.tracked_at(there, store, "first") == ""
+
+
 def test_a_job_that_keeps_no_run_has_nothing_to_tell(run, stack, capsys):
     results.tell(stack, "second")
     run.write_metrics([])
