@@ -126,13 +126,13 @@ def end_trials_at_faults() -> None:
     """
     handle = Trial.handle_error
 
-    def handle_error(trial: Trial, exc: Exception | None = None) -> None:
+    def handle_error(trial: Trial, exc: Any = None) -> None:
         cause = getattr(exc, "cause", None)
         if isinstance(cause, JobError) or (cause is not None and code_faults.is_one(cause)):
             trial.max_failures = 0
         handle(trial, exc)
 
-    Trial.handle_error = handle_error
+    Trial.handle_error = handle_error  # type: ignore[method-assign]
 
 
 class TrialCurves(tune.Callback):

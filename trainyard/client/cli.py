@@ -7,9 +7,8 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -37,7 +36,7 @@ from trainyard.client.errors import ClientError
 from trainyard.client.pull import command as pull_command
 
 if TYPE_CHECKING:
-    from trainyard.client.job_server import Job
+    pass
 
 PACKAGES = (extras.DISTRIBUTION, "ray", "torch")  # a bug report needs their versions
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -387,12 +386,19 @@ def cluster_file(
 def list_jobs(
     context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
 ) -> None:
-    """List the cluster's jobs, newest first."""
-    server, _ = reach_jobs(context, stack, outputs)
-    from trainyard.client import jobs
+    """List the cluster's jobs, newest first, and why they wait."""
+    server, stack_outputs = reach_jobs(context, stack, outputs)
+    from trainyard.client import rows
 
-    rows = [_job_row(job) for job in jobs.submissions(server)]
-    print_table(rows, ("job", "status", "run", "started", "seconds", "user"), as_json=as_json)
+    found = rows.of_jobs(server, stack_outputs)
+    print_table(
+        found,
+        rows.JOBS,
+        as_json=as_json,
+        whole=("job", "run"),
+        below="waits",
+        empty=rows.NO_JOBS,
+    )
 
 
 @app.command()
@@ -405,11 +411,11 @@ def status(
 ) -> None:
     """Show a job's state, and why it waits."""
     server, stack_outputs = reach_jobs(context, stack, outputs)
-    from trainyard.client import jobs
+    from trainyard.client import jobs, rows
 
     found = jobs.resolve(server, job)
     wait = why_it_waits(server, found, stack_outputs)
-    facts = _job_row(found) | {
+    facts = rows.of_job(found) | {
         "entrypoint": found.entrypoint,
         "commit": found.metadata.get("commit", ""),
         "message": jobs.failure(found) if found.message else "",
@@ -422,7 +428,8 @@ def status(
         return
     for key, value in facts.items():
         if value not in ("", None):
-            say(f"{key:>10}  {clean(value)}")
+            first, *others = str(value).splitlines() if key == "message" else [clean(value)]
+            say("\n".join([f"{key:>10}  {first}", *(f"{'':>10}  {line}" for line in others)]))
 
 
 @app.command()
@@ -481,30 +488,13 @@ def stop(
 def runs(
     context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
 ) -> None:
-    """List the runs in the store, with their last metrics."""
+    """List the runs in the store, newest first, with their last metrics."""
     stack_outputs = reach(context, contract.read(stack, outputs))
-    from trainyard.client import history, store
+    from trainyard.client import rows
 
-    states = _states(stack_outputs)
-    rows = []
-    for run in history.list_runs(store.open_store(stack_outputs)):
-        last = run.metrics[-1] if run.metrics else {}
-        rows.append(
-            {
-                "run": run.name,
-                "epochs": f"{len(run.metrics)}/{run.config.get('epochs', '?')}",
-                "fault": run.fault,
-                "loss": _number(last.get("loss")),
-                "valid_acc": _number(last.get("valid_acc")),
-                "test_acc": _number(last.get("test_acc")),
-                "job": states.get(run.name, ""),
-                "started": run.starts[0]["time"] if run.starts else "",
-            }
-        )
-    columns = ["run", "epochs", "loss", "valid_acc", "test_acc", "job", "started"]
-    if any(row["fault"] for row in rows):
-        columns.append("fault")
-    print_table(rows, columns, as_json=as_json)
+    found = rows.of_runs(stack_outputs)
+    columns = (*rows.RUNS, "fault") if any(row["fault"] for row in found) else rows.RUNS
+    print_table(found, columns, as_json=as_json, whole=("run",), empty=rows.NO_RUNS)
 
 
 @app.command()
@@ -565,24 +555,21 @@ def show(
         say(f"checkpoint  {record.checkpoint or 'none yet'}")
         if page := results.tracked_at(stack_outputs, place, record.name):
             say(f"mlflow      {page}")
-        columns = tuple(dict.fromkeys(key for epoch in record.metrics for key in epoch))
-        rows = [{k: _number(v) for k, v in epoch.items()} for epoch in record.metrics]
-        print_table(rows, columns, as_json=False)
+        epochs = [
+            {"epoch": history.epochs(record, done)}
+            | {k: history.rounded(v) for k, v in epoch.items() if k != "epoch"}
+            for done, epoch in enumerate(record.metrics, start=1)
+        ]
+        columns = tuple(dict.fromkeys(["epoch", *(key for epoch in epochs for key in epoch)]))
+        print_table(
+            epochs,
+            columns,
+            as_json=False,
+            empty=f"no epoch is done yet: `train logs -f {record.name}` follows its job",
+        )
     if curves is not None:
         results.save_curves(place, record, curves)
         say(f"curves      {curves}")
-
-
-def _states(outputs: contract.StackOutputs) -> dict[str, str]:
-    """Job state by run; empty when no cluster answers, since the store outlives it."""
-    from trainyard.client import jobs
-    from trainyard.client.dashboard import DashboardError
-
-    try:
-        found = jobs.submissions(jobs.connect(outputs))
-    except (ClientError, DashboardError):
-        return {}
-    return {job.run: str(job.status) for job in reversed(found)}
 
 
 def _bundle(amounts: dict[str, float | None], text: str | None) -> dict[str, float]:
@@ -597,20 +584,3 @@ def _bundle(amounts: dict[str, float | None], text: str | None) -> dict[str, flo
             f"--entrypoint-resources {text!r} is not a JSON object of amounts: "
             """give it like '{"TPU": 4}'"""
         ) from None
-
-
-def _job_row(job: Job) -> dict[str, Any]:
-    end = job.end_time or datetime.now(UTC).timestamp() * 1000
-    started = datetime.fromtimestamp(job.start_time / 1000, UTC).astimezone()
-    return {
-        "job": job.submission_id,
-        "status": str(job.status),
-        "run": job.run,
-        "started": started.isoformat(sep=" ", timespec="seconds"),
-        "seconds": round((end - (job.start_time or end)) / 1000),
-        "user": job.user,
-    }
-
-
-def _number(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value

@@ -34,7 +34,9 @@ Outputs = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JobName = Annotated[str, typer.Argument(help="Submission id, or the name of a run.")]
+JobName = Annotated[
+    str, typer.Argument(help="Submission id, or the name of a run: its newest job.")
+]
 
 
 def reach(context: typer.Context, outputs: contract.StackOutputs) -> contract.StackOutputs:

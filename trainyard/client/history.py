@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard import run_folder
-from trainyard.client.errors import ClientError
+from trainyard.client.errors import ClientError, guess
 from trainyard.objects import Store
 
 READERS = 8
+DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,14 @@ def read_run(store: Store, name: str) -> RunRecord:
     """
     run = find_run(store, name)
     if run is None:
-        raise ClientError(f"no run is called {name!r} in {store.where}: `train runs` lists them")
+        raise no_run(store, name)
     return run
+
+
+def no_run(store: Store, name: str) -> ClientError:
+    """Return the error about a run that a store does not have."""
+    near = guess(name, store.folders())
+    return ClientError(f"no run is called {name!r} in {store.where}: {near}`train runs` lists them")
 
 
 def find_run(store: Store, name: str) -> RunRecord | None:
@@ -68,6 +75,16 @@ def find_run(store: Store, name: str) -> RunRecord | None:
         ClientError: the name is invalid, or the store cannot be read.
     """
     return _read(store, valid_name(name))
+
+
+def epochs(run: RunRecord, done: int) -> str:
+    """Return a number of epochs of all that a run is to have: `3/10`."""
+    return f"{done}/{run.config.get('epochs', '?')}"
+
+
+def rounded(value: Any) -> Any:
+    """Return a figure with few digits; other values as they are."""
+    return round(value, DIGITS) if isinstance(value, float) else value
 
 
 def valid_name(name: str) -> str:

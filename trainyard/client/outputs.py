@@ -60,6 +60,7 @@ MOST_BYTES = 16 * 2**20  # of a file with outputs
 UNKNOWN_MIB = 2.0**20  # for a node whose memory is not known: more than it has
 READ_TIMEOUT_S = 60
 NO_STACK = "no stack named"  # the engine's message about a stack without a state
+WRONG_KEY = "incorrect passphrase"  # in the engine's message, and in the CLI's
 
 T = TypeVar("T")
 
@@ -523,6 +524,9 @@ def _ask_engines(stack: str) -> str:
     if NO_STACK in reasons[0]:
         found = reasons[0].removeprefix("engine: error: ").partition(";")[0]
         raise DownError(f"stack {stack!r} is down, or never was up ({found}): run `make up`")
+    if WRONG_KEY in reasons[0]:
+        found = reasons[0].rpartition("error: ")[2]
+        raise ClientError(f"cannot read the secrets of stack {stack!r}: {found}")
     raise ClientError(
         f"cannot read the outputs of stack {stack!r} ({'; '.join(reasons)}); "
         f"if it does not exist yet, run `make up STACK={stack}`; "

@@ -33,7 +33,7 @@ def tell(outputs: StackOutputs, name: str) -> None:
         if run is None or not run.metrics:
             return
         rows = [
-            {"epoch": number}
+            {"epoch": history.epochs(run, number)}
             | {
                 title: f"{epoch[key]:.1%}"
                 for key, title in ACCURACIES.items()

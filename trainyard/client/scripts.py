@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 import trainyard
 from trainyard import options
 from trainyard.client import script_parser
-from trainyard.client.errors import ClientError
+from trainyard.client.errors import ClientError, guess
 
 PACKAGE = Path(trainyard.__file__).resolve().parent
 JOBS_PACKAGE = "jobs"
@@ -65,9 +64,7 @@ def find(job: str, working_dir: str | None = None) -> Script:
             return _own(path, working_dir)
         job = path.relative_to(JOBS).with_suffix("").as_posix()
     if job not in names():
-        close = difflib.get_close_matches(job, names(), n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ClientError(f"no job is called {job[:80]!r}; {hint}{_known()}")
+        raise ClientError(f"no job is called {job[:80]!r}; {guess(job, names())}{_known()}")
     command = ("python", "-m", f"trainyard.jobs.{job.replace('/', '.')}")
     return Script(job.replace("/", "-"), JOBS / f"{job}.py", command, working_dir, PACKAGE)
 

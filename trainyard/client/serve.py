@@ -16,6 +16,7 @@ from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import PACKAGE, Script
+from trainyard.client.store import open_store
 
 DEPLOY = Script(
     name="serve",
@@ -55,7 +56,8 @@ def start(
         The job server, and the job's submission id.
 
     Raises:
-        ClientError: a bad name, no node can hold a replica, or a check failed.
+        ClientError: a bad name, a run that is not in the store or has no checkpoint, no node can
+            hold a replica, or a check failed.
     """
     for name in (run, service):
         history.valid_name(name)
@@ -69,6 +71,12 @@ def start(
             )
         )
     feasibility.check_fits([replica] * replicas, outputs)
+    if outputs.storage_url and not outputs.keeps_files_away:
+        record = history.read_run(open_store(outputs), run)
+        if record.checkpoint is None:
+            raise ClientError(
+                f"run {run!r} has no checkpoint yet: `train show {run}` tells how far it is"
+            )
     arguments = [run, "--name", service, "--replicas", str(replicas), "--timeout", f"{timeout_s:g}"]
     arguments += ["--cpus", f"{replica['CPU']:g}", "--gpus", f"{replica['GPU']:g}"]
     if checkpoint is not None:

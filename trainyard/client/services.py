@@ -71,4 +71,10 @@ def services(
     _, stack_outputs = reach_jobs(context, stack, outputs)
     from trainyard.client import serve as serving
 
-    print_table(serving.services(stack_outputs), serving.COLUMNS, as_json=as_json)
+    print_table(
+        serving.services(stack_outputs),
+        serving.COLUMNS,
+        as_json=as_json,
+        whole=("service", "run", "checkpoint", "url"),
+        empty="nothing is served yet: `train serve RUN` serves a run's newest checkpoint",
+    )

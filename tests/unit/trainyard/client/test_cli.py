@@ -164,11 +164,13 @@ def test_runs_of_a_store_without_a_cluster(monkeypatch, capsys, path, values, tm
     run.write_metrics([EPOCH])
     call(monkeypatch, "runs", "--outputs", path)
     header, line = capsys.readouterr().out.splitlines()
-    assert header.split("\t")[:4] == ["run", "epochs", "loss", "valid_acc"]
-    assert line.split("\t")[:4] == ["first", "1/2", "1.25", "0.5"]
+    assert header.split("\t")[:4] == ["run", "epochs", "job", "loss"]
+    assert line.split("\t")[:4] == ["first", "1/2", "", "1.25"]
 
     call(monkeypatch, "show", "first", "--outputs", path)
-    assert 'config      {"epochs": 2}' in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert 'config      {"epochs": 2}' in told
+    assert "\n1/2\t" in told  # counted as `runs` does
     target = str(tmp_path / "c.png")
     assert call(monkeypatch, "show", "first", "--curves", target, "--outputs", path) == 0
     assert f"curves      {target}" in capsys.readouterr().out

@@ -8,10 +8,14 @@ import pytest
 
 from trainyard.client import serve
 from trainyard.client.errors import ClientError
+from trainyard.run_folder import CONFIG
 
 
 @pytest.fixture
-def served(stack):
+def served(stack, tmp_path):
+    for name in ("first", "second", "untrained"):
+        (tmp_path / "storage" / name).mkdir(parents=True)
+        (tmp_path / "storage" / name / CONFIG).write_text("{}")
     return replace(stack, serve_url="http://127.0.0.1:8000")
 
 
@@ -34,6 +38,9 @@ def start(outputs, **changes):
         ({"service": "../x"}, "run name '../x' is not"),
         ({"replica": {"CPU": 5.0, "GPU": 0.0}}, "asks for CPU 5 on one node"),
         ({"replica": {"CPU": 1.0, "GPU": 1.0}, "replicas": 2}, "not all fit together"),
+        # An answer without a job.
+        ({"run": "frist"}, r"no run is called 'frist' in .*: did you mean 'first'\? `train runs`"),
+        ({"run": "untrained"}, "run 'untrained' has no checkpoint yet: `train show untrained`"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_is_sent(changes, message, served):  # F29
