@@ -82,7 +82,7 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
             else f"stack {stack!r} is not up: run `make up STACK={stack}` first"
         )
     if known[name].by_head:
-        asked = ["-m", "trainyard.client.losses", "-s", stack, "--head", *force]
+        asked = ["-m", "trainyard.client.losses", "-s", stack, *force]
         if subprocess.run([sys.executable, "-P", *asked], cwd=folder, check=False).returncode:
             raise RotateError(f"{name} restarts Ray's head. Nothing was changed")
     # A rotation that was counted and not yet applied is not counted twice.

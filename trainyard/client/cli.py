@@ -15,7 +15,7 @@ import typer
 
 from trainyard.access import repository, user
 from trainyard.access.terminal import clean
-from trainyard.client import attach, manifests, restore, services
+from trainyard.client import attach, manifests, restore, services, stack_commands
 from trainyard.client import info as info_rows
 from trainyard.client import outputs as contract
 from trainyard.client.command import (
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("trainyard", "ray", "torch")  # a bug report needs their versions
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(stack_commands.app)
 app.add_typer(attach.app)
 app.add_typer(services.app)
 app.add_typer(drill_command.app)
