@@ -123,7 +123,9 @@ def _takes(entry: Mapping[str, Any], urn: str) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m infra.rotate", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.rotate", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("-s", "--stack", required=True, help="name of the stack")
     parser.add_argument(
         "--secret", default="", help="name of the secret; without one all are listed"

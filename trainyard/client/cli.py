@@ -1,4 +1,4 @@
-"""`train`: submit jobs to a stack's cluster, follow and stop them, look at their runs."""
+"""`train`: bring a stack up, submit jobs to its cluster, follow and stop them, look at runs."""
 
 # ruff: noqa: PLC0415 - each command imports only what it needs, since imports are slow
 
@@ -34,13 +34,14 @@ from trainyard.client.console import print_json, print_table, say, warn
 from trainyard.client.dev import command as dev_command
 from trainyard.client.drill import command as drill_command
 from trainyard.client.errors import ClientError
+from trainyard.client.help_text import Commands
 from trainyard.client.pull import command as pull_command
 
 if TYPE_CHECKING:
     from trainyard.client.job_server import Job
 
 PACKAGES = ("trainyard", "ray", "torch")  # a bug report needs their versions
-app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(stack_commands.app)
 app.add_typer(attach.app)
 app.add_typer(services.app)
