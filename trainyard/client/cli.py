@@ -15,7 +15,7 @@ import typer
 
 from trainyard.access import repository, user
 from trainyard.access.terminal import clean
-from trainyard.client import attach, manifests, restore, services, stack_commands
+from trainyard.client import attach, completion, manifests, restore, services, stack_commands
 from trainyard.client import info as info_rows
 from trainyard.client import outputs as contract
 from trainyard.client.command import (
@@ -23,6 +23,8 @@ from trainyard.client.command import (
     JobName,
     Json,
     Outputs,
+    RunName,
+    Script,
     Stack,
     follow_job,
     reach,
@@ -108,14 +110,16 @@ def _options(
 @app.command()
 def submit(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(help="Name of a job, or path of a .py file.")],
+    job: Script,
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of the job, after `--`.")
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", help="Name of the run; an existing run is resumed (default: a new name)."
+            "--name",
+            help="Name of the run; an existing run is resumed (default: a new name).",
+            autocompletion=completion.runs,
         ),
     ] = None,
     entrypoint_num_cpus: Annotated[
@@ -507,7 +511,12 @@ def runs(
 @app.command()
 def compare(
     context: typer.Context,
-    groups: Annotated[list[str], typer.Argument(help="Prefix of the run names of each group.")],
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            help="Prefix of the run names of each group.", autocompletion=completion.groups
+        ),
+    ],
     as_json: Json = False,
     stack: Stack = None,
     outputs: Outputs = None,
@@ -532,7 +541,7 @@ def compare(
 @app.command()
 def show(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="Name of a run.")],
+    run: RunName,
     curves: Annotated[
         Path | None, typer.Option("--curves", help="File to save the curves to, as PNG.")
     ] = None,
