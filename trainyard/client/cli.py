@@ -32,7 +32,7 @@ from trainyard.client.command import (
     warn_of_end,
     why_it_waits,
 )
-from trainyard.client.console import print_json, print_table, say, warn
+from trainyard.client.console import print_facts, print_json, print_table, say, warn
 from trainyard.client.dev import command as dev_command
 from trainyard.client.drill import command as drill_command
 from trainyard.client.errors import ClientError
@@ -288,10 +288,7 @@ def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -
         ("", info_rows.addresses(stack_outputs, disk, idle)),
         ("next:", info_rows.next_steps(stack_outputs)),
     ):
-        say(title)
-        width = max(len(name) for name, _ in rows)
-        for name, value in rows:
-            say(f"  {name:<{width}}  {value}")
+        print_facts(title, rows)
 
 
 @app.command()

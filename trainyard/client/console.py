@@ -121,6 +121,14 @@ def print_json(value: Any) -> None:
     terminal.print_json(plain.finite(value))
 
 
+def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
+    """Prints a title, and a line for each fact: its name, and its value."""
+    say(title)
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        say(f"  {name:<{width}}  {value}")
+
+
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
     """Prints rows as JSON, as a table on a terminal, else as tab-separated lines."""
     if as_json:

@@ -20,6 +20,7 @@ import typer
 from trainyard.access import repository
 from trainyard.client import outputs as contract
 from trainyard.client.command import Json, Stack
+from trainyard.client.console import print_facts, warn
 from trainyard.client.errors import ClientError
 
 LAUNCH, SALT = "engine.launch", "infra.checkout"
@@ -52,7 +53,7 @@ def up(
     yes: Unasked = False,
     stack: Stack = None,
 ) -> None:
-    """Bring a stack up, or change it as its settings say."""
+    """Bring a stack up, or change it as its settings say; show its addresses."""
     name = _name(stack)
     if force:
         from trainyard.client import losses
@@ -63,6 +64,7 @@ def up(
         *("up", "-s", name, *_path("--plan", plan), *_rules(policy_pack, policy_pack_config)),
         variables=FORCE if force else {},
     )
+    _show_addresses(name)
 
 
 @app.command()
@@ -186,6 +188,18 @@ def reap(
     flags = _flags(yes=yes, expired=expired, past_end=past_end, json=as_json)
     ended = ("--end", *(names or [])) if end else ()
     _run_here("infra.reap", *_text("--owner", owner), *flags, *ended)
+
+
+def _show_addresses(stack: str) -> None:
+    from trainyard.client import info
+
+    try:
+        outputs = contract.of_state(stack)
+    except ClientError as error:
+        warn(f"warning: cannot show the addresses: {error}")
+        return
+    print_facts("", info.addresses(outputs))
+    print_facts("next:", info.first_steps(outputs))
 
 
 def _name(stack: str | None) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -14,6 +17,8 @@ import pytest
 from tests.waiting import wait_for
 from trainyard.access import repository
 from trainyard.client import cli, losses, stack_commands
+from trainyard.client import outputs as contract
+from trainyard.client.errors import ClientError
 
 ROOT = Path(__file__).resolve().parents[4]
 LAUNCH = ("engine.launch",)
@@ -43,6 +48,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         return Mock(wait=lambda: 0)
 
     monkeypatch.setattr(subprocess, "Popen", stand_in)
+    monkeypatch.setattr(contract, "_ask_engines", lambda _: "{}")
     for name in ("agree_to_a_new_head", "agree_to_the_end"):
         monkeypatch.setattr(
             losses, name, lambda stack, _name=name, **how: found.append((_name, stack, str(how)))
@@ -98,6 +104,35 @@ def test_a_command_runs_the_code_of_make(
 ) -> None:
     assert call(monkeypatch, *given.split()) == 0
     assert started == expected
+
+
+@pytest.mark.parametrize("launched_by_ray", [False, True])
+def test_up_ends_with_the_addresses_and_the_next_command(
+    launched_by_ray: bool,
+    started,
+    values: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    values |= {"stack": "lab", "rayClusterFile": "a file" if launched_by_ray else ""}
+    monkeypatch.setattr(contract, "_ask_engines", lambda _: json.dumps(values))
+    assert call(monkeypatch, "up", "-s", "lab") == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^  stack  +lab \(Ray", said, re.MULTILINE)
+    assert re.search(r"^  Ray dashboard  +http://127\.0\.0\.1:1", said, re.MULTILINE)
+    assert "canary" not in said
+    _, _, after = said.partition("next:\n")
+    first = "cluster-file -s lab" if launched_by_ray else "submit alexnet -s lab -- --epochs 1"
+    assert first in after.splitlines()[0]
+    assert re.search(r"train info -s lab +these addresses again", after)
+
+
+def test_an_up_whose_outputs_cannot_be_read_has_succeeded(
+    started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(contract, "_ask_engines", Mock(side_effect=ClientError("no answer")))
+    assert call(monkeypatch, "up") == 0
+    assert capsys.readouterr().err == "warning: cannot show the addresses: no answer\n"
 
 
 def test_a_stack_of_the_environment_is_taken(started, monkeypatch: pytest.MonkeyPatch) -> None:
