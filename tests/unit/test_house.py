@@ -290,6 +290,22 @@ def test_an_answer_that_is_not_http_is_no_traceback():  # F39
     assert [path for path in asking if "HTTPException" not in texts[path]] == []
 
 
+def test_abbreviated_options_are_refused():
+    """A new option could give one another meaning. For jobs, options.parse sees to it."""
+    made = ("ArgumentParser", "_Parser", "add_parser")
+    for path in (path for each in ("engine", "infra", "bench", "trainyard") for path in _of(each)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(made):
+                given = {each.arg: ast.unparse(each.value) for each in node.keywords}
+                assert given.get("allow_abbrev") == "False", f"{path}:{node.lineno}"
+
+
+def _of(package):
+    """The modules of a package, without jobs and a project's template."""
+    apart = {"jobs", "project"}
+    return (path for path in (ROOT / package).rglob("*.py") if not apart & {*path.parts})
+
+
 def test_help_of_every_command_line_works():
     for command in (
         ["-m", "engine", "--help"],

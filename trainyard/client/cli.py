@@ -1,4 +1,4 @@
-"""`train`: submit jobs to a stack's cluster, follow and stop them, look at their runs."""
+"""`train`: bring a stack up, submit jobs to its cluster, follow and stop them, look at runs."""
 
 # ruff: noqa: PLC0415 - each command imports only what it needs, since imports are slow
 
@@ -14,7 +14,15 @@ import typer
 
 from trainyard.access import repository, terminal, user
 from trainyard.access.terminal import clean, print_json
-from trainyard.client import attach, extras, manifests, restore, services
+from trainyard.client import (
+    attach,
+    completion,
+    extras,
+    manifests,
+    restore,
+    services,
+    stack_commands,
+)
 from trainyard.client import info as info_rows
 from trainyard.client import outputs as contract
 from trainyard.client.command import (
@@ -22,6 +30,8 @@ from trainyard.client.command import (
     JobName,
     Json,
     Outputs,
+    RunName,
+    Script,
     Stack,
     follow_job,
     reach,
@@ -29,17 +39,16 @@ from trainyard.client.command import (
     warn_of_end,
     why_it_waits,
 )
-from trainyard.client.console import print_table, say, warn
+from trainyard.client.console import print_facts, print_table, say, warn
 from trainyard.client.dev import command as dev_command
 from trainyard.client.drill import command as drill_command
 from trainyard.client.errors import ClientError
+from trainyard.client.help_text import Commands
 from trainyard.client.pull import command as pull_command
 
-if TYPE_CHECKING:
-    pass
-
 PACKAGES = (extras.DISTRIBUTION, "ray", "torch")  # a bug report needs their versions
-app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(stack_commands.app)
 app.add_typer(attach.app)
 app.add_typer(services.app)
 app.add_typer(drill_command.app)
@@ -110,14 +119,16 @@ def _options(
 @app.command()
 def submit(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(help="Name of a job, or path of a .py file.")],
+    job: Script,
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of the job, after `--`.")
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", help="Name of the run; an existing run is resumed (default: a new name)."
+            "--name",
+            help="Name of the run; an existing run is resumed (default: a new name).",
+            autocompletion=completion.runs,
         ),
     ] = None,
     entrypoint_num_cpus: Annotated[
@@ -286,10 +297,7 @@ def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -
         ("", info_rows.addresses(stack_outputs, disk, idle)),
         ("next:", info_rows.next_steps(stack_outputs)),
     ):
-        say(title)
-        width = max(len(name) for name, _ in rows)
-        for name, value in rows:
-            say(f"  {name:<{width}}  {value}")
+        print_facts(title, rows)
 
 
 @app.command()
@@ -500,7 +508,12 @@ def runs(
 @app.command()
 def compare(
     context: typer.Context,
-    groups: Annotated[list[str], typer.Argument(help="Prefix of the run names of each group.")],
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            help="Prefix of the run names of each group.", autocompletion=completion.groups
+        ),
+    ],
     as_json: Json = False,
     stack: Stack = None,
     outputs: Outputs = None,
@@ -525,7 +538,7 @@ def compare(
 @app.command()
 def show(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="Name of a run.")],
+    run: RunName,
     curves: Annotated[
         Path | None,
         typer.Option("--curves", help="PNG file for the curves, also of a run that goes on."),

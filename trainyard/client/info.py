@@ -116,10 +116,27 @@ def _head_pod(stack: InCluster) -> str:
     return done.stdout.strip().removeprefix("pod/") or shlex.join(command)
 
 
+def first_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
+    """Return the commands for a stack that has just come up, each with its effect."""
+    stack, train = _option(outputs), typed.program("train")
+    first = (f"{train} submit alexnet{stack} -- --epochs 1", "train a first model")
+    if outputs.ray_cluster_file:  # Ray's own launcher has not started Ray
+        first = (f"{train} cluster-file{stack}", "write a file, then start Ray with `ray up`")
+    return [
+        first,
+        (f"{train} ui{stack}", "jobs, runs and nodes on one page"),
+        (f"{train} info{stack}", "these addresses again, and more commands"),
+        (f"{train} down{stack}", "end everything"),
+    ]
+
+
+def _option(outputs: StackOutputs) -> str:
+    return "" if outputs.stack == typed.DEFAULT_STACK else f" -s {outputs.stack}"
+
+
 def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
     """Return the commands that a user is likely to want now, each with its effect."""
-    stack = "" if outputs.stack == "dev" else f" -s {outputs.stack}"
-    train = typed.program("train")
+    stack, train = _option(outputs), typed.program("train")
     return [
         (f"{train} dashboard{stack}", "open Ray's dashboard, and print its token"),
         (f"{train} runs{stack}", "list the runs with their accuracies"),
@@ -130,7 +147,7 @@ def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
         (f"{train} detach{stack}", "forget this cluster, which keeps running")
         if outputs.attached
         else (
-            typed.command("make down", outputs.stack),
+            f"{train} down{stack}",
             f"end everything; {RESULTS[outputs.ssh is not None]}",
         ),
     ]

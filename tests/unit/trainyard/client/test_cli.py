@@ -17,7 +17,7 @@ import shellingham
 
 from trainyard import runs
 from trainyard.access.terminal import COLOUR, CONTROL, clean
-from trainyard.client import cli, results, submission
+from trainyard.client import cli, results, scripts, submission
 from trainyard.client import outputs as contract
 from trainyard.client.drill import command, procedure
 from trainyard.client.outputs import StackOutputs
@@ -70,6 +70,20 @@ def test_a_jobs_help_needs_no_stack(
     assert call(monkeypatch, "submit", "alexnet", "--", "--help") == 0
     assert "--epochs EPOCHS       epochs in all (default: 20)" in capsys.readouterr().out
     assert call(monkeypatch, "submit", "alexnet", "--", "--epochs", "0") == 2
+    assert call(monkeypatch, "submit", "alexnet", "--", "--epoch", "1") == 2  # abbreviated
+    assert "unrecognized arguments: --epoch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("job", scripts.names())
+def test_the_help_of_each_job_needs_no_stack(
+    job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of those whose arguments Hydra reads."""
+    monkeypatch.setattr(contract, "read", lambda *_: pytest.fail("looked for a stack"))
+    assert call(monkeypatch, "submit", job, "--", "--help") == 0
+    said = capsys.readouterr().out
+    itself = f"python -m trainyard.jobs.{job.replace('/', '.')} --help`"
+    assert said.startswith("usage: ") or said.rstrip().endswith(itself)
 
 
 def test_versions_are_printed_of_what_is_installed(
