@@ -35,6 +35,7 @@ from trainyard.client.dev import command as dev_command
 from trainyard.client.drill import command as drill_command
 from trainyard.client.errors import ClientError
 from trainyard.client.pull import command as pull_command
+from trainyard.client.ui import command as ui_command
 
 if TYPE_CHECKING:
     from trainyard.client.job_server import Job
@@ -46,6 +47,7 @@ app.add_typer(services.app)
 app.add_typer(drill_command.app)
 app.add_typer(dev_command.app)
 app.add_typer(pull_command.app)
+app.add_typer(ui_command.app)
 app.add_typer(restore.app)
 app.add_typer(manifests.app)
 
