@@ -114,6 +114,7 @@ docs: setup ## write the generated pages and parts of pages in docs/
 	$(BIN)/python -m engine.resources_page
 	$(BIN)/python -m tests.course_page
 	$(BIN)/python -m tests.items --write
+	$(BIN)/python -m tests.ui_pictures
 digests: setup ## ask the registries for the digests of third-party images
 	$(BIN)/python -m infra.registry
 # A mirror may lack PyPI's advisories: --strict makes an unknown package an error, not a pass.

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -92,12 +92,14 @@ class Page:
     def wait(self, expression: str) -> Any:
         """Waits until JavaScript has a value that is true; returns it."""
         deadline = time.monotonic() + DEADLINE_S
-        while not (found := self.value(expression)):
+        while True:
+            with suppress(RuntimeError):  # the page is being loaded
+                if found := self.value(expression):
+                    return found
             if time.monotonic() > deadline:
-                text = self.value("document.body.innerText")
+                text = self.value("document.body?.innerText ?? ''")
                 raise TimeoutError(f"{expression}; errors: {self.errors}; the page: {text[:2000]}")
             time.sleep(POLL_S)
-        return found
 
     def wait_text(self, text: str) -> None:
         """Waits until the page shows a text."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from trainyard.access import typed
 from trainyard.client import jobs as job_functions
 from trainyard.client import waiting
 from trainyard.client.history import RunRecord
@@ -58,7 +59,8 @@ def waits(job: Job, others: Sequence[Job], outputs: StackOutputs, state: Cluster
     found = waiting.explain(job, others, outputs, state)
     if found is None:
         return ""
-    return f"{found.reason}; {found.ends}" if found.ends else found.reason
+    said = f"{found.reason}; {found.ends}" if found.ends else found.reason
+    return typed.commands(said, outputs.stack)
 
 
 def in_full(
@@ -99,6 +101,7 @@ def of_runs(
 
 def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str, Any]:
     last = record.metrics[-1] if record.metrics else {}
+    ran = [seconds(job) for job in jobs if job.status != "PENDING"]
     best = [found for epoch in record.metrics if (found := number(epoch.get("valid_acc")))]
     return {
         "run": record.name,
@@ -113,7 +116,7 @@ def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str,
         "started": record.starts[-1]["time"] if record.starts else "",
         "checkpoint": (record.checkpoint or "").rpartition("/")[2],
         # The whole stack was there for the run: the most that it can have cost.
-        "cost": round(sum(map(seconds, jobs)) / 3600 * dollars, 2) if dollars and jobs else None,
+        "cost": round(sum(ran) / 3600 * dollars, 2) if dollars and ran else None,
         "fault": record.fault,
         HIDDEN: {**record.config, **last},
     }

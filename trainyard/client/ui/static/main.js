@@ -1,6 +1,6 @@
 // Which view is shown, and when it asks again.
 
-import { follow, session, tellFault } from "./api.js";
+import { follow, say, session, tellFault } from "./api.js";
 import { clear } from "./charts.js";
 import { byId, el, fill } from "./dom.js";
 import * as views from "./views.js";
@@ -29,6 +29,7 @@ function show() {
   }
   fill(byId("main"), view.element);
   tellFault("");
+  say("");
   refresh(view);
 }
 

@@ -16,7 +16,7 @@ export class PagedTable {
     this.body = el("tbody");
     this.element = el("div", {},
       el("div", { class: "bar" }, this.search, this.count, this.back, this.next),
-      el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+      el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": caption },
         el("table", {}, el("caption", {}, caption), el("thead", {}, this.head), this.body)));
   }
 

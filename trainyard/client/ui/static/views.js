@@ -192,7 +192,7 @@ function sweep(stack, item) {
     const values = [...new Set(points.flatMap((point) => Object.keys(point.values)))];
     fill(body, by && points.length > 1 ? parallel(points, [...varying, by], by) : "",
       table(`Points of ${name}, the largest ${by || "value"} first`, [["point", (row) => row.point], ...varying.map((key) => [key, (row) => number(row.settings[key])]),
-        ...values.map((key) => [key, (row) => number(row.values[key]), "number"]), ["error", (row) => row.error, "long"]], ranked, "no points yet"));
+        ...values.map((key) => [key, (row) => number(row.values[key]), "number"]), ...(points.some((point) => point.error) ? [["error", (row) => row.error, "long"]] : [])], ranked, "no points yet"));
   };
   const load = async () => {
     const { rows } = await get(stack, "sweep", { kind, sweep: name });
