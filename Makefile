@@ -110,6 +110,7 @@ docs: setup ## write the generated pages and parts of pages in docs/
 	$(BIN)/python -m engine.resources_page
 	$(BIN)/python -m tests.course_page
 	$(BIN)/python -m tests.items --write
+	$(BIN)/python -m tests.ui_pictures
 release: setup ## check the tagged version and build it into out/dist; publishes nothing
 	$(BIN)/python -m infra.release
 	$(BIN)/uv tool run --quiet twine==7.0.0 check --strict out/dist/trainyard_ray-*

@@ -45,6 +45,7 @@ from trainyard.client.drill import command as drill_command
 from trainyard.client.errors import ClientError
 from trainyard.client.help_text import Commands
 from trainyard.client.pull import command as pull_command
+from trainyard.client.ui import command as ui_command
 
 PACKAGES = (extras.DISTRIBUTION, "ray", "torch")  # a bug report needs their versions
 app = typer.Typer(cls=Commands, help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -54,6 +55,7 @@ app.add_typer(services.app)
 app.add_typer(drill_command.app)
 app.add_typer(dev_command.app)
 app.add_typer(pull_command.app)
+app.add_typer(ui_command.app)
 app.add_typer(restore.app)
 app.add_typer(manifests.app)
 

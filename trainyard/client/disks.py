@@ -47,7 +47,7 @@ def of_nodes(outputs: StackOutputs) -> list[Disk]:
     """
     found = Dashboard(outputs).get(PATH, TIMEOUT_S)
     try:
-        disks = [_disk(node) for node in found["data"]["summary"]]
+        disks = [of_node(node) for node in found["data"]["summary"]]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(f"no list of nodes: {error!r}"[:80]) from None
     return sorted(filter(None, disks), key=lambda disk: (disk.node != "head", disk.node))
@@ -100,7 +100,8 @@ def _content(package: bytes) -> int:
         return sum(entry.file_size for entry in archive.infolist())
 
 
-def _disk(node: Any) -> Disk | None:
+def of_node(node: Any) -> Disk | None:
+    """Return the disk of one node of the dashboard's list; None if it is not known."""
     raylet = node["raylet"]
     if raylet.get("state") != "ALIVE" or not node.get("disk"):
         return None

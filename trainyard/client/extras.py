@@ -16,7 +16,7 @@ MODULES = {
         *("pulumi_docker", "ruamel", "supervisor"),
     ),
     "mlflow": ("mlflow",),
-    "ui": ("jinja2", "starlette", "uvicorn"),
+    "ui": ("starlette", "uvicorn"),
 }
 
 

@@ -43,7 +43,7 @@ def list_runs(store: Store) -> list[RunRecord]:
         ClientError: the store cannot be read.
     """
     with ThreadPoolExecutor(READERS) as pool:
-        found = list(pool.map(lambda name: _tried(store, name), store.folders()))
+        found = list(pool.map(lambda name: tried(store, name), store.folders()))
     errors = [error for _, error in found if error is not None]
     if errors and len(errors) == len(found):
         raise errors[0]
@@ -99,7 +99,8 @@ def valid_name(name: str) -> str:
         raise ClientError(str(error)) from None
 
 
-def _tried(store: Store, name: str) -> tuple[RunRecord | None, ClientError | None]:
+def tried(store: Store, name: str) -> tuple[RunRecord | None, ClientError | None]:
+    """Return one run, and why it cannot be read; None for each that is missing."""
     try:
         return _read(store, name), None
     except ClientError as error:
