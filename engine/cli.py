@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m engine",
         description="Runs a Pulumi program without the pulumi CLI. The state is "
         "Pulumi's own: either tool can take over the other's stack.",
+        allow_abbrev=False,
     )
     parser.add_argument(
         "-C", "--cwd", type=Path, default=Path(), help="folder of the project (default: this one)"
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     def add(
         name: str, run: Callable[[argparse.Namespace], int], text: str, to: Any = commands
     ) -> Any:
-        command = to.add_parser(name, help=text, description=text)
+        command = to.add_parser(name, help=text, description=text, allow_abbrev=False)
         command.set_defaults(command=run, name=name)
         command.add_argument("-s", "--stack", default="dev", help="stack's name (default: dev)")
         return command
@@ -120,9 +121,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_config(commands: Any, add: Callable[..., Any]) -> None:
     text = "read or change the settings of a stack, in Pulumi.<stack>.yaml"
-    actions = commands.add_parser("config", help=text, description=text).add_subparsers(
-        required=True, metavar="ACTION"
-    )
+    actions = commands.add_parser(
+        "config", help=text, description=text, allow_abbrev=False
+    ).add_subparsers(required=True, metavar="ACTION")
     for name, run, text in (
         ("set", _config_set, "set a setting"),
         ("get", _config_get, "print a setting, a secret in the clear"),

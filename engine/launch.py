@@ -31,7 +31,9 @@ PLANS = {"PULUMI_EXPERIMENTAL": "true"}  # without it the CLI does not list its 
 
 def main() -> None:
     """Replace this process with the better of the two engines, with one command."""
-    parser = argparse.ArgumentParser(prog="python -m engine.launch", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m engine.launch", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("command", choices=["up", "preview", "refresh", "destroy"])
     parser.add_argument("-s", "--stack", default="dev")
     parser.add_argument("--plan", default="", help="a file: preview writes it, up does only that")

@@ -158,7 +158,9 @@ _WAYS = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m infra.reap", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.reap", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument(
         "-C",
         "--cwd",

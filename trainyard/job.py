@@ -1,6 +1,6 @@
 """The parts of a job besides training: start or resume, fail together, report, end.
 
-A job has an argparse parser at its top, a function for the workers and a driver:
+A job has an argparse parser at its top, a function for the workers and a driver::
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=20, help="epochs in all")

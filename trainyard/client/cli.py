@@ -1,4 +1,4 @@
-"""`train`: submit jobs to a stack's cluster, follow and stop them, look at their runs."""
+"""`train`: bring a stack up, submit jobs to its cluster, follow and stop them, look at runs."""
 
 # ruff: noqa: PLC0415 - each command imports only what it needs, since imports are slow
 
@@ -14,7 +14,16 @@ import typer
 
 from trainyard.access import repository, terminal, user
 from trainyard.access.terminal import clean, print_json
-from trainyard.client import attach, manifests, restore, services, watch
+from trainyard.client import (
+    attach,
+    completion,
+    extras,
+    manifests,
+    restore,
+    services,
+    stack_commands,
+    watch,
+)
 from trainyard.client import info as info_rows
 from trainyard.client import outputs as contract
 from trainyard.client.command import (
@@ -22,6 +31,8 @@ from trainyard.client.command import (
     JobName,
     Json,
     Outputs,
+    RunName,
+    Script,
     Stack,
     follow_job,
     reach,
@@ -29,19 +40,23 @@ from trainyard.client.command import (
     warn_of_end,
     why_it_waits,
 )
-from trainyard.client.console import print_table, say, warn
+from trainyard.client.console import print_facts, print_table, say, warn
 from trainyard.client.dev import command as dev_command
 from trainyard.client.drill import command as drill_command
 from trainyard.client.errors import ClientError
+from trainyard.client.help_text import Commands
 from trainyard.client.pull import command as pull_command
+from trainyard.client.ui import command as ui_command
 
-PACKAGES = ("trainyard", "ray", "torch")  # a bug report needs their versions
-app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+PACKAGES = (extras.DISTRIBUTION, "ray", "torch")  # a bug report needs their versions
+app = typer.Typer(cls=Commands, help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(stack_commands.app)
 app.add_typer(attach.app)
 app.add_typer(services.app)
 app.add_typer(drill_command.app)
 app.add_typer(dev_command.app)
 app.add_typer(pull_command.app)
+app.add_typer(ui_command.app)
 app.add_typer(restore.app)
 app.add_typer(manifests.app)
 app.add_typer(watch.app)
@@ -63,6 +78,11 @@ def main() -> None:
         )  # or `python -m trainyard.client` would install a completion of `python`
     except ClientError as error:
         _fail(error)
+    except ModuleNotFoundError as error:
+        message = extras.explained(error)
+        if message is None:
+            raise
+        _fail(message)
     except Exception as error:
         from trainyard.client import unreachable
 
@@ -103,14 +123,16 @@ def _options(
 @app.command()
 def submit(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(help="Name of a job, or path of a .py file.")],
+    job: Script,
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of the job, after `--`.")
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", help="Name of the run; an existing run is resumed (default: a new name)."
+            "--name",
+            help="Name of the run; an existing run is resumed (default: a new name).",
+            autocompletion=completion.runs,
         ),
     ] = None,
     entrypoint_num_cpus: Annotated[
@@ -279,10 +301,7 @@ def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -
         ("", info_rows.addresses(stack_outputs, disk, idle)),
         ("next:", info_rows.next_steps(stack_outputs)),
     ):
-        say(title)
-        width = max(len(name) for name, _ in rows)
-        for name, value in rows:
-            say(f"  {name:<{width}}  {value}")
+        print_facts(title, rows)
 
 
 @app.command()
@@ -493,7 +512,12 @@ def runs(
 @app.command()
 def compare(
     context: typer.Context,
-    groups: Annotated[list[str], typer.Argument(help="Prefix of the run names of each group.")],
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            help="Prefix of the run names of each group.", autocompletion=completion.groups
+        ),
+    ],
     as_json: Json = False,
     stack: Stack = None,
     outputs: Outputs = None,
@@ -518,9 +542,10 @@ def compare(
 @app.command()
 def show(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="Name of a run.")],
+    run: RunName,
     curves: Annotated[
-        Path | None, typer.Option("--curves", help="File to save the curves to, as PNG.")
+        Path | None,
+        typer.Option("--curves", help="PNG file for the curves, also of a run that goes on."),
     ] = None,
     as_json: Json = False,
     stack: Stack = None,
@@ -528,8 +553,7 @@ def show(
 ) -> None:
     """Print a run: configuration, commit, versions, metrics, checkpoint."""
     stack_outputs = reach(context, contract.read(stack, outputs))
-    from trainyard import run_folder
-    from trainyard.client import history, store
+    from trainyard.client import history, results, store
 
     place = store.open_store(stack_outputs)
     record = history.read_run(place, run)
@@ -546,6 +570,8 @@ def show(
             say(f"started     {clean(start['time'])}, commit {commit}")
             say(f"            Python {clean(start['python'])}, {clean(versions)}")
         say(f"checkpoint  {record.checkpoint or 'none yet'}")
+        if page := results.tracked_at(stack_outputs, place, record.name):
+            say(f"mlflow      {page}")
         epochs = [
             {"epoch": history.epochs(record, done)}
             | {k: history.rounded(v) for k, v in epoch.items() if k != "epoch"}
@@ -559,10 +585,7 @@ def show(
             empty=f"no epoch is done yet: `train logs -f {record.name}` follows its job",
         )
     if curves is not None:
-        picture = place.get(f"{record.name}/{run_folder.CURVES}")
-        if picture is None:
-            raise ClientError(f"run {record.name!r} has no curves yet: they are drawn at its end")
-        curves.write_bytes(picture)
+        results.save_curves(place, record, curves)
         say(f"curves      {curves}")
 
 

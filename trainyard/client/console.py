@@ -123,6 +123,14 @@ def warn(text: str) -> None:
     terminal.warn(text, _about)
 
 
+def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
+    """Prints a title, and a line for each fact: its name, and its value."""
+    say(title)
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        say(f"  {name:<{width}}  {value}")
+
+
 def print_table(
     rows: Sequence[dict[str, Any]],
     columns: Sequence[str],

@@ -47,7 +47,7 @@ def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunRecor
     """
     with ThreadPoolExecutor(READERS) as pool:
         wanted = store.folders() if names is None else names
-        found = list(pool.map(lambda name: _tried(store, name), wanted))
+        found = list(pool.map(lambda name: tried(store, name), wanted))
     errors = [error for _, error in found if error is not None]
     if errors and len(errors) == len(found):
         raise errors[0]
@@ -103,7 +103,8 @@ def valid_name(name: str) -> str:
         raise ClientError(str(error)) from None
 
 
-def _tried(store: Store, name: str) -> tuple[RunRecord | None, ClientError | None]:
+def tried(store: Store, name: str) -> tuple[RunRecord | None, ClientError | None]:
+    """Return one run, and why it cannot be read; None for each that is missing."""
     try:
         return _read(store, name), None
     except ClientError as error:

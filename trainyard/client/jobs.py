@@ -231,7 +231,7 @@ def follow(
     Raises:
         ClientError: the server did not answer for so long; the job goes on.
     """
-    return asyncio.run(_follow(server, job_id, _Log(write), notice, lost_after_s))
+    return asyncio.run(following(server, job_id, write, notice, lost_after_s))
 
 
 def wait_for_end(server: JobServer, job_id: str) -> Job:
@@ -269,13 +269,15 @@ class _Log:
         return end
 
 
-async def _follow(
+async def following(
     server: JobServer,
     job_id: str,
-    log: _Log,
-    notice: Callable[[Job], None],
-    lost_after_s: float,
+    write: Callable[[str], None],
+    notice: Callable[[Job], None] = lambda _: None,
+    lost_after_s: float = LOST_AFTER_S,
 ) -> Job:
+    """Do what `follow` does, in a loop that has other work too."""
+    log = _Log(write)
     tail = asyncio.create_task(_tail(server, job_id, log))
     started = answered = time.monotonic()
     noticed = False

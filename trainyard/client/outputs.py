@@ -78,6 +78,7 @@ class Node:
     resources: dict[str, float]
     on_demand: bool = False  # Ray's autoscaler starts and ends it
     hourly_cost: float = 0.0  # $ while its machine is there; 0 where that costs nothing more
+    launched: bool = True  # whether its machine existed at the last `up`
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Node:
@@ -96,6 +97,7 @@ class Node:
             resources={str(k): float(v) for k, v in value["resources"].items()},
             on_demand=bool(value.get("onDemand", False)),
             hourly_cost=float(value.get("hourlyCost", 0)),
+            launched=bool(value.get("launched", True)),
         )
 
 

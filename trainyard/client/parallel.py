@@ -14,6 +14,7 @@ def start(function: Callable[..., T], *arguments: object) -> "Future[T]":
     An executor's threads are joined at exit: a request that hangs would hold the user's prompt.
     """
     future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # or a caller that gives up would cancel it
 
     def run() -> None:
         try:

@@ -43,7 +43,7 @@ def request(
     Raises:
         ClientError: the job did not come from that script.
     """
-    script, arguments = _script(job, own)
+    script, arguments = script_of(job, own)
     earlier = job.runtime_env
     env: dict[str, Any] = {}
     for key, value in earlier.items():
@@ -66,8 +66,12 @@ def request(
     )
 
 
-def _script(job: Job, own: scripts.Script | None) -> tuple[scripts.Script, list[str]]:
-    """The job's script and arguments."""
+def script_of(job: Job, own: scripts.Script | None) -> tuple[scripts.Script, list[str]]:
+    """Return a job's script and arguments.
+
+    Raises:
+        ClientError: the job did not come from that script.
+    """
     try:
         words = shlex.split(job.entrypoint)
     except ValueError:

@@ -34,8 +34,22 @@ def test_a_run_s_files_are_json_for_any_reader(run: Run) -> None:  # F61
     assert run.metrics() == [{"epoch": 0, "loss": None}]
 
 
-def test_a_run_ends_well_without_its_picture(run: Run, capsys: Any) -> None:
+def test_a_run_that_starts_again_has_no_picture_of_its_earlier_end(run: Run) -> None:
     run.start({})
-    run.write_metrics([{"epoch": "one", "loss": 1.0}])
     run.end()
-    assert capsys.readouterr().out.startswith("warning: curves.png is missing: TypeError: ")
+    assert run.read("curves.png") is None  # it has no epoch
+    run.write_metrics(EPOCHS)
+    run.end()
+    assert (run.read("curves.png") or b"").startswith(b"\x89PNG")
+    run.start({})
+    assert run.read("curves.png") is None
+
+
+def test_a_run_ends_well_without_its_picture(
+    run: Run, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.start({})
+    run.write_metrics(EPOCHS)
+    monkeypatch.setattr("trainyard.curves.of_run", lambda *_: [].pop())
+    run.end()
+    assert capsys.readouterr().out.startswith("warning: curves.png is missing: IndexError: ")

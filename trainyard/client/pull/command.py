@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainyard.client import outputs as contract
-from trainyard.client.command import INTERRUPTED, Outputs, Stack, reach
+from trainyard.client.command import INTERRUPTED, Outputs, RunName, Stack, reach
 from trainyard.client.console import say
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ app = typer.Typer()
 @app.command()
 def pull(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="Name of a run.")],
+    run: RunName,
     to: Annotated[
         Path, typer.Option("--to", help="Folder for runs; each run has a folder of its name there.")
     ] = RESULTS,

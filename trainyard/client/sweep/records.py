@@ -181,8 +181,7 @@ class Records:
 
     def all(self) -> dict[str, Record]:
         """The records of all points, by their identities."""
-        names = {path.stem for path in self._points.glob("*.json")} - {SWEEP}
-        return {name: record for name in sorted(names) if (record := self.get(name)) is not None}
+        return read_all(self.folder)
 
     def put(self, identity: str, record: Record) -> None:
         """Writes a point's record, whole or not at all.
@@ -244,6 +243,20 @@ class Records:
             "or give a folder of yours with hydra.sweep.dir=FOLDER; then run the same command "
             "again, which continues with the rest"
         )
+
+
+def read_all(folder: Path) -> dict[str, Record]:
+    """Return the records of all points in a sweep's folder, by their identities.
+
+    Another process may have the folder open: each record is written whole.
+
+    Raises:
+        ClientError: a record cannot be read.
+    """
+    points = folder / FOLDER
+    names = {path.stem for path in points.glob("*.json")} - {SWEEP}
+    found = {name: _record(points / f"{name}.json") for name in sorted(names)}
+    return {name: record for name, record in found.items() if record is not None}
 
 
 def _record(path: Path) -> Record | None:

@@ -60,6 +60,24 @@ def test_keys_without_a_value_are_none(tmp_path, text):  # F60
     assert runtimes.read(file) == {}
 
 
+def test_files_of_packages_are_read_as_ray_reads_them(tmp_path, monkeypatch):  # B25
+    """A client without Ray sends what Ray's own would."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.txt").write_text("\nhumanize==4\n# a comment\nrich\n")
+    (tmp_path / "conda.yml").write_text("dependencies: [pip]\n")
+    file = tmp_path / "env.yaml"
+    for key, name in (("pip", "list.txt"), ("uv", "list.txt"), ("conda", "conda.yml")):
+        file.write_text(f"{key}: {name}\n")
+        mine = runtimes.read(file)
+        assert mine != {key: name}
+        assert RuntimeEnv(**mine).to_dict() == RuntimeEnv(**{key: name}).to_dict()
+        file.write_text(f"{key}: missing-{name}\n")
+        with pytest.raises(ClientError, match=f"cannot read {key} of runtime .*missing-{name}"):
+            runtimes.read(file)
+    file.write_text("conda: aims-ray\n")
+    assert runtimes.read(file) == {"conda": "aims-ray"}
+
+
 def test_the_keys_are_those_that_ray_takes():  # F60
     ours = {key for key in RuntimeEnv.known_fields if not re.match("_ray_|_inject_", key)}
     assert runtimes.KEYS.keys() == ours

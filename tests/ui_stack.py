@@ -1,0 +1,230 @@
+"""A stack for the page of `train ui`: a head that answers from memory, and a folder of runs."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from tests.outputs import of_services
+
+TOKEN = "canary-token-0123456789"
+HOSTILE = "<img src=x onerror=document.title='had'>"
+SCRIPT = "<script>document.title='had'</script>"
+GIB = 2**30
+START_MS = 1_790_000_000_000
+
+
+def job(number: int, status: str = "SUCCEEDED", **changes: Any) -> dict[str, Any]:
+    """A job as Ray's job server has it: of run run-NUMBER, by one of three users."""
+    began = START_MS + number * 60_000
+    found = {
+        "type": "SUBMISSION",
+        "submission_id": f"raysubmit_{number:06}",
+        "job_id": f"{number:08x}",
+        "status": status,
+        "entrypoint": "python -m trainyard.jobs.alexnet --epochs 20 --lr 0.01",
+        "message": "",
+        "start_time": began,
+        "end_time": None if status in {"PENDING", "RUNNING"} else began + 600_000,
+        "metadata": {
+            "run": f"run-{number:04}",
+            "user": ("ada", "grace", "linus")[number % 3],
+            "job": "alexnet",
+            "commit": "a0fd5dd",
+            "demand": json.dumps([{"GPU": 9}] if status == "PENDING" else []),
+        },
+        "runtime_env": {"env_vars": {"TRAINYARD_RUN": f"run-{number:04}"}},
+    }
+    return found | changes
+
+
+def write_run(store: Path, name: str, epochs: int = 12, **config: Any) -> None:
+    """Writes a run whose curves depend on `lr`."""
+    settings = {"epochs": 20, "lr": 0.01, "batch_size": 64, "model": "alexnet"} | config
+    folder = store / name
+    (folder / "checkpoint_000001-5d1c").mkdir(parents=True)
+    (folder / "checkpoint_000001-5d1c/checkpoint.pt").write_bytes(b"weights")
+    (folder / "config.json").write_text(json.dumps(settings))
+    start = {"time": "2026-11-20T10:00:00+00:00", "commit": "a0fd5dd", "python": "3.11.2"}
+    packages = {"torch": "2.11.0", "ray": ray.__version__}
+    (folder / "starts.jsonl").write_text(json.dumps(start | {"packages": packages}) + "\n")
+    records = [epoch_record(number, float(settings["lr"])) for number in range(epochs)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+
+
+def epoch_record(number: int, lr: float) -> dict[str, float]:
+    """The record of an epoch, from 0."""
+    done = 1 - math.exp(-(number + 1) * (0.05 + lr * 8))
+    return {
+        "epoch": number,
+        "loss": round(2.3 - 2 * done, 4),
+        "valid_loss": round(2.3 - 1.8 * done, 4),
+        "train_acc": round(0.1 + 0.85 * done, 4),
+        "valid_acc": round(0.1 + 0.75 * done, 4),
+    }
+
+
+def write_sweep(folder: Path, points: int = 12) -> None:
+    """Writes the records of a sweep of Hydra, as `trainyard.client.sweep` does."""
+    (folder / ".points").mkdir(parents=True)
+    (folder / ".points/sweep.json").write_text('{"name": "s1"}')
+    for number in range(points):
+        lr = 10 ** -(1 + number % 4)
+        width = 64 * (1 + number % 3)
+        record = {
+            "sweep": "s1",
+            "job": f"raysubmit_{number}",
+            "number": number,
+            "folder": str(number),
+            "overrides": [f"lr={lr:g}", f"width={width}", "seed=1"],
+            "done": True,
+            "error": "",
+            "value": {"valid_acc": round(0.9 - abs(lr - 0.01) * 3 + width / 4000, 4)},
+        }
+        (folder / f".points/{number}.json").write_text(json.dumps(record))
+
+
+class Head:
+    """Answers like a head's dashboard, from `replies`: values by paths without a query.
+
+    Attributes:
+        asked: method and path of each request, with those that the client posts.
+    """
+
+    def __init__(self, jobs: list[dict[str, Any]]) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.replies: dict[str, Any] = {
+            "/api/version": {"ray_version": ray.__version__},
+            "/nodes": {"data": {"summary": [node("10.0.0.1", head=True), node("10.0.0.2")]}},
+            "/api/serve/applications/": {"applications": {"first": service("first")}},
+        }
+        self.log = "Epoch: 001/020 | Valid. Acc.: 30.7%\n"
+        self.put(jobs)
+
+    def put(self, jobs: list[dict[str, Any]]) -> None:
+        """Replaces the jobs."""
+        self.replies["/api/jobs/"] = jobs
+
+    def answer(self, path: str) -> Any:
+        """The answer to a path; None for one that is not known."""
+        if path in self.replies:
+            return self.replies[path]
+        if path.startswith("/api/v0/"):
+            return {"data": {"result": {"result": []}}}
+        name, _, rest = path.removeprefix("/api/jobs/").partition("/")
+        found = [each for each in self.replies["/api/jobs/"] if each["submission_id"] == name]
+        if not found or rest not in {"", "logs"}:
+            return None
+        return {"logs": self.log} if rest else found[0]
+
+
+@contextmanager
+def serving(head: Head) -> Iterator[str]:
+    """Serves a head on loopback; yields its address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            head.asked.append((self.command, path))
+            assert self.headers["Authorization"] == f"Bearer {TOKEN}"
+            found = head.answer(path)
+            content = json.dumps(found).encode()
+            self.send_response(404 if found is None else 200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def node(address: str, *, head: bool = False) -> dict[str, Any]:
+    """A node of the dashboard's summary; the one without the head has a GPU."""
+    gpu = {
+        "name": "NVIDIA H100",
+        "utilizationGpu": 87,
+        "memoryUsed": 60_000,
+        "memoryTotal": 81_559,
+    }
+    return {
+        "hostname": "box" if head else "gpu-1",
+        "cpu": 12.5 if head else 88.0,
+        "mem": [64 * GIB, 40 * GIB, 37.5, 24 * GIB],
+        "disk": {"/": {"total": 500 * GIB, "free": 30 * GIB if not head else 300 * GIB}},
+        "gpus": [] if head else [gpu],
+        "raylet": {"state": "ALIVE", "isHeadNode": head, "nodeManagerAddress": address},
+    }
+
+
+def service(name: str) -> dict[str, Any]:
+    """An application of Ray Serve with one replica."""
+    deployment = {
+        "replicas": [{"state": "RUNNING"}],
+        "target_num_replicas": 1,
+        "deployment_config": {"user_config": {"run": "run-0001", "checkpoint": "checkpoint_1"}},
+        "message": "",
+    }
+    return {
+        "name": name,
+        "status": "RUNNING",
+        "route_prefix": f"/{name}",
+        "message": "",
+        "deployments": {"model": deployment},
+    }
+
+
+def outputs_of(address: str, store: Path) -> dict[str, Any]:
+    """The outputs of the stack."""
+    size = {"gpus": 0, "memoryMib": 65536, "objectStoreMib": 1024, "resources": {}}
+    return {
+        **of_services(),
+        "project": "trainyard",
+        "stack": "dev",
+        "dashboardUrl": address,
+        "rayToken": TOKEN,
+        "storageUrl": store.as_uri(),
+        "objectStoreEndpoint": "",
+        "bucket": "",
+        "accessKey": "",
+        "secretKey": "",
+        "serveUrl": f"{address}/serve",
+        "serveToken": "canary-serve-token",
+        "rayVersion": ray.__version__,
+        "pythonVersion": "3.11",
+        "nodes": [
+            {"name": "head", "cpus": 0} | size,
+            {"name": "gpu-1", "cpus": 16, "hourlyCost": 2.5} | size | {"gpus": 1},
+        ],
+        "ssh": {},
+        "kubernetes": {},
+        "owner": "ada",
+        "reservedFrom": "",
+        "expiresAt": "2026-12-31T18:00:00+00:00",
+        "jobStartTimeoutSeconds": 900,
+        "rayClusterFile": "",
+    }
+
+
+def write_outputs(path: Path, address: str, store: Path) -> Path:
+    """Writes the outputs as a private file."""
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(outputs_of(address, store)))
+    return path

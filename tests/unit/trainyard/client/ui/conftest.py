@@ -1,0 +1,60 @@
+"""The page's server on a stack in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests import ui_stack
+from trainyard.client.ui.answers import Answers
+from trainyard.client.ui.commands import Commands
+from trainyard.client.ui.guard import Guard
+from trainyard.client.ui.server import application
+from trainyard.client.ui.stacks import Stacks
+
+PORT = 8268
+
+
+@pytest.fixture
+def head() -> ui_stack.Head:
+    return ui_stack.Head([ui_stack.job(1), ui_stack.job(2, "RUNNING"), ui_stack.job(3, "PENDING")])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    for number in (1, 2):
+        ui_stack.write_run(path, f"run-{number:04}", lr=number / 100)
+    return path
+
+
+@pytest.fixture
+def guard(
+    head: ui_stack.Head, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Guard]:
+    monkeypatch.chdir(tmp_path)
+    for name in ("TRAINYARD_OUTPUTS", "TRAINYARD_STACK"):
+        monkeypatch.delenv(name, raising=False)
+    with ui_stack.serving(head) as address:
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, store)
+        stacks, commands = Stacks(None, file, lambda _: None), Commands(file)
+        guard = Guard(application(Answers(stacks, commands), lambda: guard.token), PORT)
+        yield guard
+        commands.close()
+        stacks.close()
+
+
+@pytest.fixture
+def stranger(guard: Guard) -> TestClient:
+    """A browser without the key."""
+    return TestClient(guard, base_url=guard.origin)
+
+
+@pytest.fixture
+def browser(guard: Guard, stranger: TestClient) -> TestClient:
+    """The browser that came with the key."""
+    assert stranger.get(guard.address).status_code == 200
+    return stranger

@@ -1,0 +1,211 @@
+"""The page's answers, which are those of the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests import ui_stack, waiting
+from tests.hostile import HARM
+from trainyard.client import history, store
+from trainyard.client.outputs import parse
+from trainyard.client.ui.guard import Guard
+
+
+def ask(browser: TestClient, path: str, **query: str) -> dict:
+    answer = browser.get(f"/api/{path}", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_stack_says_its_health_costs_and_end(browser: TestClient) -> None:
+    assert ask(browser, "session")["stacks"] == ["dev"]
+    row = ask(browser, "dev/row")
+    facts = ("health", "hourly_cost", "active", "owner", "drift")
+    assert [row[name] for name in facts] == ["up", 2.5, 2, "ada", None]
+    assert row["ends"] == 1798740000000
+    found = ask(browser, "dev/stack")
+    assert ["owner", "ada"] in found["addresses"]
+    assert [each["command"] for each in found["actions"]] == ["make drift"]
+
+
+def test_a_stack_that_is_down_says_what_to_do(head: ui_stack.Head, browser: TestClient) -> None:
+    del head.replies["/api/version"]
+    row = ask(browser, "dev/row")
+    assert row["health"] == "no answer"
+    assert "404" in row["message"]
+    answer = browser.get("/api/dev/jobs")
+    assert (answer.status_code, "404" in answer.json()["error"]) == (503, True)
+    # The store outlives the cluster.
+    assert ask(browser, "dev/runs")["total"] == 2
+    assert "no stack is called 'other'" in browser.get("/api/other/runs").json()["error"]
+
+
+def test_nodes_show_their_load(browser: TestClient) -> None:
+    head, worker = ask(browser, "dev/nodes")["rows"]
+    assert (head["node"], head["cpu"], head["gpus"]) == ("head", 12.5, [])
+    assert worker["disk"] == [470 * ui_stack.GIB, 500 * ui_stack.GIB]
+    assert worker["memory"] == [24 * ui_stack.GIB, 64 * ui_stack.GIB]
+    assert worker["gpus"][0]["used"] == 87
+
+
+@pytest.mark.parametrize("node", [{}, {"raylet": 1}, {"raylet": {"state": "ALIVE"}}, None, "x"])
+def test_a_strange_node_is_one_message(
+    head: ui_stack.Head, browser: TestClient, node: object
+) -> None:
+    head.replies["/nodes"] = {"data": {"summary": [node]}}
+    assert browser.get("/api/dev/nodes").status_code == 503
+
+
+def test_jobs_say_who_and_why_they_wait(browser: TestClient) -> None:
+    rows = ask(browser, "dev/jobs")["rows"]
+    assert [row["status"] for row in rows] == ["PENDING", "RUNNING", "SUCCEEDED"]
+    assert rows[0]["user"] == "ada"
+    assert "GPU 9" in rows[0]["waits"]
+    assert "raysubmit_000003" in rows[0]["waits"]
+    assert rows[2]["seconds"] == 600
+    assert ask(browser, "dev/jobs", filter="status=RUNNING")["matching"] == 1
+    facts = ask(browser, "dev/jobs/raysubmit_000002")
+    assert facts["commit"] == "a0fd5dd"
+    assert "no job 'x'" in browser.get("/api/dev/jobs/x").json()["error"]
+
+
+def test_2000_jobs_and_5000_runs_come_in_pages_and_are_read_once(
+    head: ui_stack.Head, store: Path, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head.put([ui_stack.job(number) for number in range(2000)])
+    found = ask(browser, "dev/jobs")
+    assert (len(found["rows"]), found["total"]) == (100, 2000)
+    for number in range(3, 5001):
+        folder = store / f"run-{number:04}"
+        folder.mkdir()
+        (folder / "config.json").write_text('{"epochs": 1}')
+    read = []
+    real = history.tried
+    monkeypatch.setattr(history, "tried", lambda *which: read.append(which[1]) or real(*which))
+
+    def all_are_there() -> bool:
+        found = ask(browser, "dev/runs", sort="valid_acc", order="descending")
+        return found["total"] == 5000 and not found["reading"] and found
+
+    found = waiting.wait_for("all runs", all_are_there, 60)
+    assert len(found["rows"]) == 100
+    assert [row["run"] for row in found["rows"][:2]] == ["run-0002", "run-0001"]
+    assert len(read) == 5000
+
+
+def test_a_run_that_changes_is_read_again_and_others_are_not(
+    store: Path, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(browser, "dev/runs")
+    read = []
+    real = history.tried
+    monkeypatch.setattr(history, "tried", lambda *which: read.append(which[1]) or real(*which))
+    monkeypatch.setattr("trainyard.client.ui.run_cache.LOOK_S", 0)
+    with (store / "run-0002/metrics.jsonl").open("a") as file:
+        file.write(json.dumps(ui_stack.epoch_record(12, 0.02)) + "\n")
+
+    def grown() -> bool:
+        rows = ask(browser, "dev/runs")["rows"]
+        return {row["run"]: row["epochs"] for row in rows} == {"run-0001": 12, "run-0002": 13}
+
+    waiting.wait_for("the run's new epoch", grown, 20)
+    assert read == ["run-0002"]
+
+
+def test_figures_are_those_of_the_command_line(
+    head: ui_stack.Head, store: Path, browser: TestClient
+) -> None:
+    place = store_of(store)
+    rows = {row["run"]: row for row in ask(browser, "dev/runs")["rows"]}
+    for record in history.list_runs(place):
+        row = rows[record.name]
+        assert row["epochs"] == len(record.metrics)
+        assert row["loss"] == record.metrics[-1]["loss"]
+        assert row["started"] == record.starts[-1]["time"]
+        assert record.checkpoint.endswith(row["checkpoint"])
+    assert rows["run-0001"]["cost"] == 0.42  # ten minutes of 2.50 $/h
+
+
+def store_of(folder: Path):
+    return store.open_store(
+        parse(json.dumps(ui_stack.outputs_of("http://127.0.0.1:1", folder)), None, "test")
+    )
+
+
+def test_runs_are_compared_by_settings_and_epochs(browser: TestClient) -> None:
+    found = ask(browser, "dev/compared", runs="run-0001,run-0002,run-0001")
+    assert found["differ"] == ["lr"]
+    first, second = found["runs"]
+    assert first["numbers"] == list(range(1, 13))
+    assert first["curves"]["valid_acc"][-1] < second["curves"]["valid_acc"][-1]
+    commands = {each["action"]: each["command"] for each in first["actions"]}
+    assert commands["resume"].endswith("submit alexnet --name run-0001 -- --epochs 20 --lr 0.01")
+    assert commands["pull"].endswith("train pull run-0001")
+    assert "stop" in {each["action"] for each in second["actions"]}
+    names = ",".join(f"x{i}" for i in range(13))
+    assert "at most 12" in browser.get("/api/dev/compared", params={"runs": names}).json()["error"]
+    assert "no run" in browser.get("/api/dev/compared", params={"runs": "none"}).json()["error"]
+    assert browser.get("/api/dev/compared", params={"runs": "../x"}).status_code == 503
+
+
+def test_sweeps_of_hydra_and_tune_have_points(
+    store: Path, tmp_path: Path, browser: TestClient
+) -> None:
+    ui_stack.write_sweep(tmp_path / "multirun/2026-11-20/10-00-00", points=3)
+    for number in range(2):
+        trial = store / f"run-0001/train_{number}"
+        trial.mkdir()
+        result = {"config": {"lr": number}, "val_accuracy": 0.5, "pid": 7, "time_total_s": 1}
+        (trial / "result.json").write_text(json.dumps(result) + "\n")
+    rows = ask(browser, "dev/sweeps")["rows"]
+    hydra = {"kind": "hydra", "sweep": "multirun/2026-11-20/10-00-00", "points": 3}
+    assert rows == [hydra, {"kind": "tune", "sweep": "run-0001", "points": 2}]
+    points = ask(browser, "dev/sweep", kind="hydra", sweep=hydra["sweep"])["rows"]
+    assert points[1]["settings"] == {"lr": "0.01", "width": "128", "seed": "1"}
+    trials = ask(browser, "dev/sweep", kind="tune", sweep="run-0001")["rows"]
+    assert [each["values"] for each in trials] == [{"val_accuracy": 0.5}] * 2
+    for kind, sweep in (("hydra", ".."), ("hydra", "/"), ("tune", "run-0002"), ("x", "run-0001")):
+        answer = browser.get("/api/dev/sweep", params={"kind": kind, "sweep": sweep})
+        assert answer.status_code == 503, sweep
+
+
+def test_services_have_their_button(browser: TestClient) -> None:
+    [row] = ask(browser, "dev/services")["rows"]
+    assert (row["service"], row["status"], row["replicas"]) == ("first", "RUNNING", "1/1")
+    [button] = row["actions"]
+    assert button["command"].endswith("train serve --stop first")
+    assert button["question"]
+
+
+def test_a_log_is_followed_to_its_end_without_effects(
+    head: ui_stack.Head, browser: TestClient
+) -> None:
+    head.log = "".join(f"{text}\n" for text in HARM.values()) + f"{ui_stack.SCRIPT}\n"
+    head.log += "progress: epoch 1/2: batch 3 of 4, 1.0 batches/s\n"
+    events = browser.get("/api/dev/jobs/raysubmit_000001/log")
+    assert events.headers["content-type"].startswith("text/event-stream")
+    pieces = [each.split("\ndata: ") for each in events.text.strip().split("\n\n")]
+    assert pieces[-1] == ["event: end", '"SUCCEEDED"']
+    text = "".join(json.loads(data) for kind, data in pieces if kind == "event: log")
+    assert ui_stack.SCRIPT in text  # as a text
+    assert "batch 3 of 4" in text
+    assert not set(text) & set("\x1b\x07\x00\x9b\x9d\u202e")
+    assert browser.get("/api/dev/jobs/none/log").status_code == 503
+
+
+def test_strange_records_stay_values(guard: Guard, store: Path, browser: TestClient) -> None:
+    folder = store / "run-0003"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({ui_stack.HOSTILE: [1], "epochs": {}}))
+    strange = {"epoch": "x", "loss": "NaN", "valid_acc": [1], ui_stack.SCRIPT: 1}
+    (folder / "metrics.jsonl").write_text(json.dumps(strange) + '\n{"loss": NaN}\n')
+    rows = ask(browser, "dev/runs")["rows"]
+    [row] = [row for row in rows if row["run"] == "run-0003"]
+    assert (row["loss"], row["valid_acc"], row["of"]) == (None, None, None)
+    [run] = ask(browser, "dev/compared", runs="run-0003")["runs"]
+    assert run["curves"] == {ui_stack.SCRIPT: [1.0, None]}
+    assert run["numbers"] == [1, 2]

@@ -1,0 +1,134 @@
+"""The page's buttons: commands that a user could type."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests import ui_stack, waiting
+from trainyard.access import typed
+from trainyard.client import job_server
+from trainyard.client.errors import ClientError
+from trainyard.client.ui import commands
+from trainyard.client.ui.commands import Action, Commands
+from trainyard.client.ui.guard import Guard
+
+PROGRAM = typed.program("train")
+
+
+def job(status: str = "SUCCEEDED", **changes) -> job_server.Job:
+    return job_server._job(ui_stack.job(1, status, **changes))
+
+
+def test_a_button_is_the_command_that_it_shows() -> None:
+    [stop] = commands.of_job("lab", job("RUNNING"))
+    assert stop.shown == f"{PROGRAM} stop raysubmit_000001 -s lab"
+    assert stop.arguments[1:] == (
+        *("-m", "trainyard.client", "stop"),
+        *("-s", "lab", "--", "raysubmit_000001"),
+    )
+    assert "Stop" in stop.question
+    assert commands.of_job("lab", job()) == []
+
+
+def test_a_run_is_pulled_served_and_resumed() -> None:
+    found = commands.of_run("lab", "run-0001", [job(), job("FAILED")], has_checkpoint=True)
+    assert [each.action for each in found] == ["pull", "serve", "resume"]
+    resume = found[-1]
+    words = "submit alexnet --name run-0001 -s lab -- --epochs 20 --lr 0.01"
+    assert resume.shown == f"{PROGRAM} {words}"
+    assert "--no-wait" in resume.arguments
+    active = commands.of_run("lab", "run-0001", [job("RUNNING")], has_checkpoint=False)
+    assert [each.action for each in active] == ["stop", "pull"]
+    assert [each.action for each in commands.of_run("dev", "r", [], has_checkpoint=False)] == [
+        "pull"
+    ]
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    ["python my_own.py --x 1", "python -m os", "sh -c 'x'", "'", "python -m trainyard.jobs._x"],
+)
+def test_a_cluster_chooses_no_script_of_this_machine(entrypoint: str) -> None:
+    strange = job(entrypoint=entrypoint)
+    resume = commands.of_run("dev", "run-0001", [strange], has_checkpoint=False)[-1]
+    assert resume.arguments == ()
+    assert resume.shown == f"{PROGRAM} submit SCRIPT --name run-0001"
+    with pytest.raises(ClientError, match="yourself"):
+        Commands(None).start("dev", resume)
+
+
+def test_names_are_neither_options_nor_a_shells_text() -> None:
+    strange = "x; touch y $(z) `w`"
+    [stop] = commands.of_job("dev", job("RUNNING", submission_id=strange))
+    assert stop.arguments[-1] == strange
+    assert stop.shown == f"{PROGRAM} stop '{strange}'"
+    with pytest.raises(ClientError, match="would be an option"):
+        commands.of_job("dev", job("RUNNING", submission_id="--stack=other"))
+
+
+def test_a_command_runs_shows_its_output_and_ends_with_the_page(tmp_path: Path) -> None:
+    running = Commands(tmp_path / "outputs.json")
+    program = "import os; print('\\x1b[31mred\\x1b[0m\\x07', os.environ['TRAINYARD_OUTPUTS'])"
+    action = Action(action="pull", shown="train pull x", arguments=(sys.executable, "-c", program))
+    running.start("dev", action)
+    waiting.wait_for("the command", lambda: running.all()[0]["code"] is not None, 20)
+    [row] = running.all()
+    assert (row["code"], row["command"]) == (0, "train pull x")
+    assert row["text"] == f"red {tmp_path / 'outputs.json'}\n"
+    wait = "import signal, sys; print('ready', flush=True); signal.sigwait([2]); sys.exit(130)"
+    signals = f"import signal; signal.pthread_sigmask(0, [2]); {wait}"
+    forever = Action(
+        action="serve", shown="train serve x", arguments=(sys.executable, "-c", signals)
+    )
+    running.start("dev", forever)
+    waiting.wait_for("its output", lambda: running.all()[0]["text"], 20)
+    with pytest.raises(ClientError, match="runs already"):
+        running.start("dev", forever)
+    running.close()
+    waiting.wait_for("its end", lambda: running.all()[0]["code"] == 130, 20)
+
+
+def test_the_page_starts_only_what_it_offers(guard: Guard, browser: TestClient, tmp_path) -> None:
+    headers = {"Origin": guard.origin, "X-Trainyard-Token": guard.token}
+
+    def post(**content: object):
+        return browser.post("/api/commands", json=content, headers=headers)
+
+    for content in (
+        {"stack": "dev", "action": "stop", "job": "raysubmit_000001"},  # has ended
+        {"stack": "dev", "action": "stop", "job": "none"},
+        {"stack": "dev", "action": "rm", "run": "run-0001"},
+        {"stack": "dev", "action": "withdraw", "service": "--stack=x"},
+        {"stack": "none", "action": "pull", "run": "run-0001"},
+        {"stack": "dev", "action": ["pull"], "run": "run-0001"},
+        {},
+    ):
+        assert post(**content).status_code == 503, content
+    assert browser.post("/api/commands", content=b"[", headers=headers).status_code == 503
+    assert browser.get("/api/commands").json() == {"rows": []}
+    started = post(stack="dev", action="pull", run="run-0001").json()
+    assert started["command"].endswith("train pull run-0001")
+
+    def ended() -> dict:
+        [row] = browser.get("/api/commands").json()["rows"]
+        return row["code"] is not None and row
+
+    row = waiting.wait_for("the pull", ended, 60)
+    assert "run run-0001" in row["text"]
+    assert (tmp_path / "results/run-0001/metrics.jsonl").exists()
+
+
+def test_a_request_that_was_given_up_ends_without_a_traceback(capfd) -> None:
+    from trainyard.client import parallel
+
+    go = threading.Event()
+    future = parallel.start(go.wait)
+    assert not future.cancel()
+    go.set()
+    assert future.result(20)
+    assert capfd.readouterr().err == ""

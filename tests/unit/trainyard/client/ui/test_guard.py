@@ -1,0 +1,114 @@
+"""Who may ask the page's server, and what its answers let a browser do."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from trainyard.client.ui import server
+from trainyard.client.ui.guard import MOST_BYTES, Guard
+
+PULL = {"stack": "dev", "action": "pull", "run": "run-0001"}
+# Of dist/chart.umd.min.js of chart.js 4.6.1 in npm's registry.
+CHART = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"
+
+
+def test_the_key_opens_the_page_once(guard: Guard, stranger: TestClient) -> None:
+    other = TestClient(guard, base_url=guard.origin)
+    opened = stranger.get(guard.address)
+    assert opened.status_code == 200
+    cookie = opened.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert stranger.get("/").status_code == 200
+    again = other.get(guard.address)
+    assert again.status_code == 403
+    assert "was used" in again.text
+    assert other.get("/").status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/session", "/api/dev/runs", "/x"])
+def test_a_browser_without_the_key_gets_nothing(stranger: TestClient, path: str) -> None:
+    for cookie in ("", "wrong", "\xff"):
+        answer = stranger.get(path, headers={"Cookie": f"trainyard-8268={cookie}".encode("latin1")})
+        assert answer.status_code == 403
+        assert "train ui" in answer.text
+
+
+def test_another_host_gets_nothing(guard: Guard, browser: TestClient) -> None:
+    # A name of a site that now leads to 127.0.0.1.
+    for host in ("evil.example:8268", "127.0.0.1:8000", "127.0.0.1", "localhost:8268"):
+        for path in ("/", guard.address.removeprefix(guard.origin)):
+            assert browser.get(path, headers={"Host": host}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"Origin": None}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "http://127.0.0.1:8000"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"X-Trainyard-Token": None}, 403),
+        ({"X-Trainyard-Token": "wrong"}, 403),
+        ({"Content-Length": str(MOST_BYTES + 1)}, 413),
+    ],
+)
+def test_a_command_needs_origin_and_token(
+    guard: Guard, browser: TestClient, changed: dict[str, str | None], status: int
+) -> None:
+    headers = {"Origin": guard.origin, "X-Trainyard-Token": guard.token} | changed
+    given = {name: value for name, value in headers.items() if value is not None}
+    assert browser.post("/api/commands", json=PULL, headers=given).status_code == status
+    assert browser.get("/api/commands").json() == {"rows": []}
+
+
+def test_every_answer_forbids_scripts_of_others_and_frames(
+    guard: Guard, browser: TestClient
+) -> None:
+    refused = TestClient(guard, base_url=guard.origin)
+    answers = [browser.get(path) for path in ("/", "/static/ui.css", "/api/dev/runs", "/none")]
+    for answer in (*answers, refused.get("/")):
+        policy = dict(each.split(" ", 1) for each in server_policy(answer.headers))
+        assert policy["default-src"] == "'none'"
+        assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+        assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+        assert policy["require-trusted-types-for"] == "'script'"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def server_policy(headers) -> list[str]:
+    return headers["content-security-policy"].split("; ")
+
+
+def test_files_outside_the_page_are_not_served(browser: TestClient) -> None:
+    for path in ("../server.py", "%2e%2e/server.py", "..%2fserver.py", "/etc/passwd"):
+        assert browser.get(f"/static/{path}").status_code == 404
+
+
+def test_the_page_has_no_inline_script_and_writes_no_html() -> None:
+    page = (server.STATIC / "index.html").read_text()
+    assert re.findall(r"<script(?! src=\"/static/)", page) == []
+    assert re.findall(r"<style|\son\w+=|style=|https?://", page) == []
+    for path in own_scripts():
+        text = path.read_text()
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|eval\(|document\.write", text)
+
+
+def own_scripts() -> list[Path]:
+    found = [path for path in server.STATIC.glob("*.js") if not path.name.startswith("chart.")]
+    assert len(found) > 3
+    return found
+
+
+def test_the_library_for_charts_is_as_its_makers_released_it() -> None:
+    content = (server.STATIC / "chart.umd.min.js").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == CHART
+    assert "MIT" in (server.STATIC / "chart.LICENSE.md").read_text()

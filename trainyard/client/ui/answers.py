@@ -1,0 +1,232 @@
+"""The answers to the page's questions, each from the functions behind a command of `train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainyard.client import idle, info
+from trainyard.client import serve as serving
+from trainyard.client.dashboard import DashboardError
+from trainyard.client.errors import ClientError, DownError
+from trainyard.client.job_server import ACTIVE, Job
+from trainyard.client.state import OneLook
+from trainyard.client.ui import commands, live, rows, sweeps, table
+from trainyard.client.ui.commands import Action, Commands
+from trainyard.client.ui.run_cache import RunCache
+from trainyard.client.ui.stacks import Stack, Stacks
+
+MOST_EXPLAINED = 20  # jobs of a page
+
+Query = dict[str, str]
+Answer = dict[str, Any]
+
+
+class Answers:
+    """Answers questions about stacks; every method may raise ClientError or DashboardError.
+
+    Attributes:
+        stacks: that are shown.
+    """
+
+    def __init__(self, stacks: Stacks, running: Commands) -> None:
+        """Asks nothing yet.
+
+        Args:
+            stacks: to show.
+            running: starts the commands of buttons.
+        """
+        self.stacks = stacks
+        self._commands = running
+        self._here = Path.cwd()
+
+    def session(self) -> Answer:
+        """Return what the page needs first."""
+        return {"stacks": self.stacks.names(), "folder": str(self._here)}
+
+    def row(self, query: Query) -> Answer:
+        """Return one stack in a line: one that is down says so."""
+        return self._row(self.stacks.get(query["stack"]))
+
+    def all_commands(self, _: Query) -> Answer:
+        """Return the commands that buttons have started."""
+        return {"rows": self._commands.all()}
+
+    def stack(self, query: Query) -> Answer:
+        """Return one stack: its row, addresses, the next commands, and buttons."""
+        stack = self.stacks.get(query["stack"])
+        outputs = stack.outputs()
+        ends_idle = idle.summary(outputs) if idle.watch(outputs) else ""
+        return {
+            **self._row(stack),
+            "addresses": info.addresses(outputs, idle=ends_idle),
+            "next": info.next_steps(outputs),
+            "actions": _buttons(commands.of_stack(stack.name)),
+        }
+
+    def nodes(self, query: Query) -> Answer:
+        """Return what the nodes do now, and alerts."""
+        outputs = self.stacks.get(query["stack"]).outputs()
+        found: Answer = {"rows": live.nodes(outputs), "alerts": [], "fault": ""}
+        try:
+            found["alerts"] = live.alerts(outputs)
+        except ClientError as error:
+            found["fault"] = str(error)
+        return found
+
+    def jobs(self, query: Query) -> Answer:
+        """Return a page of the jobs' table; active ones say why they wait."""
+        stack = self.stacks.get(query["stack"])
+        everything = stack.jobs()
+        submitted = {job.submission_id: job for job in everything if job.submitted}
+        found = table.page([rows.of_job(job) for job in submitted.values()], table.View.of(query))
+        outputs = stack.outputs()
+        state = OneLook(outputs)
+        explained = 0
+        for row in found["rows"]:
+            if row["status"] in ACTIVE and explained < MOST_EXPLAINED:
+                row["waits"] = rows.waits(submitted[row["job"]], everything, outputs, state)
+                explained += 1
+        return found
+
+    def job(self, query: Query) -> Answer:
+        """Return one job in full, with its buttons."""
+        stack = self.stacks.get(query["stack"])
+        everything = stack.jobs()
+        job = next((job for job in everything if job.submission_id == query["job"]), None)
+        if job is None or not job.submission_id:
+            raise ClientError(
+                f"the cluster has no job {query['job'][:80]!r}: `train list` shows the jobs"
+            )
+        outputs = stack.outputs()
+        facts = rows.in_full(job, everything, outputs, OneLook(outputs))
+        return facts | {"actions": _buttons(commands.of_job(stack.name, job))}
+
+    def runs(self, query: Query) -> Answer:
+        """Return a page of the runs' table, and how far the first look at the store is."""
+        stack = self.stacks.get(query["stack"])
+        cache = stack.runs()
+        found = rows.of_runs(cache.all(), self._known_jobs(stack), cache.outputs)
+        return table.page(found, table.View.of(query)) | {"reading": cache.reading}
+
+    def compared(self, query: Query) -> Answer:
+        """Return some runs in detail (`runs`, names with commas), and how their settings differ."""
+        stack = self.stacks.get(query["stack"])
+        cache = stack.runs()
+        names = list(dict.fromkeys(filter(None, query.get("runs", "").split(","))))
+        if len(names) > rows.MOST_COMPARED:
+            raise ClientError(
+                f"{len(names)} runs are too many curves: choose at most {rows.MOST_COMPARED}"
+            )
+        jobs = self._known_jobs(stack)
+        found = []
+        for record in map(cache.get, names):
+            [row] = rows.of_runs([record], jobs, cache.outputs)
+            own = [job for job in jobs if job.submitted and job.run == record.name]
+            actions = commands.of_run(
+                stack.name, record.name, own, has_checkpoint=bool(record.checkpoint)
+            )
+            found.append(rows.in_detail(record, row) | {"actions": _buttons(actions)})
+        keys = dict.fromkeys(key for each in found for key in each["config"])
+        differ = [key for key in keys if len({repr(each["config"].get(key)) for each in found}) > 1]
+        return {"runs": found, "differ": differ}
+
+    def sweeps(self, query: Query) -> Answer:
+        """Return the sweeps."""
+        return {"rows": sweeps.listed(self._here, self._search_runs(query))}
+
+    def sweep(self, query: Query) -> Answer:
+        """Return the points of one sweep (`kind`, `sweep`)."""
+        runs = self._search_runs(query)
+        kind, name = query.get("kind", ""), query.get("sweep", "")
+        return {"rows": sweeps.points(kind, name, self._here, runs)}
+
+    def services(self, query: Query) -> Answer:
+        """Return the services, with their buttons."""
+        stack = self.stacks.get(query["stack"])
+        outputs = stack.outputs()
+        found = serving.services(outputs)
+        for row in found:
+            row["actions"] = _buttons(commands.of_service(stack.name, row["service"]))
+        return {"rows": found}
+
+    def start(self, query: Query) -> Answer:
+        """Start the command of a button: `stack`, `action`, and the `job`, `run` or `service`."""
+        stack = self.stacks.get(query.get("stack", ""))
+        asked = query.get("action", "")
+        offered = {each.action: each for each in self._offered(stack, query)}
+        if asked not in offered:
+            raise ClientError(f"{asked[:80]!r} is not possible now: load the page again")
+        return self._commands.start(stack.name, offered[asked]).described()
+
+    def _offered(self, stack: Stack, query: Query) -> list[Action]:
+        if "job" in query:
+            found = [job for job in stack.jobs() if job.submission_id == query["job"]]
+            return [action for job in found for action in commands.of_job(stack.name, job)]
+        if "run" in query:
+            record = stack.runs().get(query["run"])
+            jobs = [job for job in self._known_jobs(stack) if job.run == record.name]
+            return commands.of_run(
+                stack.name, record.name, jobs, has_checkpoint=bool(record.checkpoint)
+            )
+        if "service" in query:
+            known = [row["service"] for row in serving.services(stack.outputs())]
+            return (
+                commands.of_service(stack.name, query["service"])
+                if query["service"] in known
+                else []
+            )
+        return commands.of_stack(stack.name)
+
+    def _row(self, stack: Stack) -> Answer:
+        drift = self._commands.last_drift(stack.name)
+        row: Answer = {"stack": stack.name, "health": "up", "message": "", "drift": drift}
+        try:
+            outputs = stack.outputs()
+            jobs = stack.jobs()
+        except (ClientError, DashboardError) as error:
+            down = isinstance(error, DownError)
+            return row | {"health": "down" if down else "no answer", "message": str(error)}
+        return row | {
+            "attached": outputs.attached,
+            "owner": outputs.owner,
+            "nodes": len(outputs.nodes),
+            "active": sum(job.status in ACTIVE for job in jobs),
+            "hourly_cost": rows.hourly_cost(outputs),
+            "ends": outputs.expires_at.timestamp() * 1000 if outputs.expires_at else 0,
+            "soon": info.ends_soon(outputs),
+        }
+
+    def _known_jobs(self, stack: Stack) -> list[Job]:
+        """The jobs; none when no cluster answers, since the store outlives it."""
+        return _unless_away(stack.jobs, [])
+
+    def _search_runs(self, query: Query) -> RunCache | None:
+        """The runs of a stack, if it has a store that answers: sweeps of Hydra are files here."""
+
+        def asked() -> RunCache | None:
+            cache = self.stacks.get(query["stack"]).runs()
+            cache.all()
+            return cache
+
+        return _unless_away(asked, None)
+
+
+def _unless_away(ask: Callable[[], Any], otherwise: Any) -> Any:
+    try:
+        return ask()
+    except (ClientError, DashboardError):
+        return otherwise
+
+
+def _buttons(actions: list[Action]) -> list[Answer]:
+    return [
+        {
+            "action": each.action,
+            "command": each.shown,
+            "question": each.question,
+            "runs": bool(each.arguments),
+        }
+        for each in actions
+    ]

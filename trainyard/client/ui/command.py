@@ -1,0 +1,85 @@
+"""The command `train ui`."""
+
+# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing, suppress
+from typing import Annotated
+
+import typer
+
+from trainyard.client import parallel
+from trainyard.client.command import Outputs, Stack
+from trainyard.client.console import say, warn
+from trainyard.client.errors import ClientError
+
+PORT = 8268
+END_S = 1  # seconds that answers have at the end
+app = typer.Typer()
+
+
+@app.command()
+def ui(
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = PORT,
+    no_open: Annotated[
+        bool, typer.Option("--no-open", help="Print the address only; open it yourself.")
+    ] = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Show stacks, nodes, jobs, runs, sweeps and services in your browser, until Ctrl-C."""
+    from uvicorn import Config, Server
+
+    from trainyard.client.ui.answers import Answers
+    from trainyard.client.ui.commands import Commands
+    from trainyard.client.ui.guard import Guard
+    from trainyard.client.ui.server import application
+    from trainyard.client.ui.stacks import Stacks
+
+    listening = _listen(port)
+    stacks = Stacks(stack, outputs, warn)
+    with closing(listening), closing(stacks), closing(Commands(stacks.file)) as commands:
+        app_ = application(Answers(stacks, commands), lambda: guard.token)
+        guard = Guard(app_, listening.getsockname()[1])
+        # Without a log: an address has the key in it.
+        config = Config(
+            guard,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=END_S,
+            lifespan="off",
+        )
+        say(f"open {guard.address}")
+        say("it opens the page once; Ctrl-C ends it")
+        if not no_open:  # in a thread: a browser in this terminal returns at its end
+            parallel.start(_open, guard.address)
+        with suppress(KeyboardInterrupt):
+            Server(config).run(sockets=[listening])
+    say("\npage closed")
+
+
+def _open(address: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(address):
+        warn("found no browser: open the address yourself")
+
+
+def _listen(port: int) -> socket.socket:
+    listening = socket.socket()
+    # A server that has just ended leaves connections behind, which do not matter.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        raise ClientError(
+            f"port {port} of this machine cannot be used ({error.strerror}): another program has "
+            "it, perhaps another `train ui`; give another with --port, or 0 for a free one"
+        ) from None
+    return listening

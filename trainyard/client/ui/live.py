@@ -1,0 +1,113 @@
+"""What the nodes of a cluster do now, and its alerts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import urllib3
+
+from trainyard.access import bounded
+from trainyard.client import disks
+from trainyard.client.dashboard import Dashboard, UnreadableError
+from trainyard.client.errors import ClientError
+from trainyard.client.info import MONITORING
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.ui.table import number
+
+TIMEOUT_S = 5
+MIB = 2**20
+
+
+def nodes(outputs: StackOutputs) -> list[dict[str, Any]]:
+    """Return the nodes that are alive, the head first; the dashboard looks every few seconds.
+
+    Returns:
+        `node`, `cpu` (% of all CPUs), `memory` and `disk` ([used, size] in bytes), and `gpus`
+        (`name`, `used` in %, `memory` as [used, size] in bytes). What is not known is None.
+
+    Raises:
+        DashboardError: it cannot be asked.
+    """
+    found = Dashboard(outputs).get(disks.PATH, TIMEOUT_S)
+    try:
+        rows = [_node(each) for each in found["data"]["summary"] if _is_alive(each)]
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UnreadableError(f"no list of nodes: {error!r}"[:80]) from None
+    return sorted(rows, key=lambda row: (row["node"] != "head", row["node"]))
+
+
+def alerts(outputs: StackOutputs) -> list[dict[str, str]]:
+    """Return the alerts that Prometheus raises now; none without Prometheus.
+
+    Returns:
+        `alert`, `state` (pending or firing), `since`, `about`, `summary`.
+
+    Raises:
+        ClientError: Prometheus does not answer.
+    """
+    service = next((each for each in outputs.services if each.title == MONITORING), None)
+    if service is None or not service.url:
+        return []
+    headers = urllib3.make_headers(
+        basic_auth=f"{service.user}:{service.password}" if service.password else None
+    )
+    try:
+        reply = urllib3.request(
+            "GET",
+            f"{service.url.rstrip('/')}/api/v1/alerts",
+            headers=headers,
+            timeout=TIMEOUT_S,
+            retries=False,
+            preload_content=False,
+        )
+        found = json.loads(bounded.content(reply))["data"]["alerts"]
+        return [_alert(each) for each in found]
+    except (urllib3.exceptions.HTTPError, ValueError, LookupError, TypeError) as error:
+        raise ClientError(
+            f"Prometheus at {service.url} does not tell its alerts ({type(error).__name__}): is it "
+            "up? `train info` has its address"
+        ) from None
+
+
+def _is_alive(node: Any) -> bool:
+    return bool(node["raylet"].get("state") == "ALIVE")
+
+
+def _node(node: Any) -> dict[str, Any]:
+    raylet = node["raylet"]
+    memory = list(node.get("mem") or [])
+    disk = disks.of_node(node)
+    return {
+        "node": "head" if raylet["isHeadNode"] else str(raylet["nodeManagerAddress"]),
+        "host": str(node.get("hostname") or ""),
+        "cpu": number(node.get("cpu")),
+        "memory": [number(memory[3]), number(memory[0])] if len(memory) > 3 else None,
+        "disk": [disk.size - disk.free, disk.size] if disk else None,
+        "gpus": [_gpu(each) for each in node.get("gpus") or []],
+    }
+
+
+def _gpu(gpu: Any) -> dict[str, Any]:
+    used, size = number(gpu.get("memoryUsed")), number(gpu.get("memoryTotal"))
+    return {
+        "name": str(gpu.get("name") or "GPU"),
+        "used": number(gpu.get("utilizationGpu")),
+        "memory": None if used is None or size is None else [used * MIB, size * MIB],
+    }
+
+
+def _alert(alert: Any) -> dict[str, str]:
+    labels, said = dict(alert["labels"]), dict(alert["annotations"])
+    about = ", ".join(
+        f"{name} {value}"
+        for name, value in labels.items()
+        if name not in {"alertname", "severity", "job"}
+    )
+    return {
+        "alert": str(labels.get("alertname", "")),
+        "state": str(alert["state"]),
+        "since": str(alert.get("activeAt", "")),
+        "about": about[:500],
+        "summary": str(said.get("summary") or said.get("description") or ""),
+    }

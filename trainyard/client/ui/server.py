@@ -1,0 +1,127 @@
+"""The server behind the page: its files, and answers in JSON.
+
+A question to a stack may hang: it runs in a thread that does not keep the program from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from trainyard import plain
+from trainyard.access import typed
+from trainyard.access.terminal import clean
+from trainyard.client import parallel, unreachable
+from trainyard.client.dashboard import DashboardError
+from trainyard.client.errors import ClientError
+from trainyard.client.ui import log
+from trainyard.client.ui.answers import Answers
+
+STATIC = Path(__file__).with_name("static")
+FAILED = 503
+
+Query = dict[str, str]
+
+
+def application(answers: Answers, token: Callable[[], str]) -> Starlette:
+    """Return the application, to be put behind the guard.
+
+    Args:
+        answers: to the page's questions.
+        token: returns that of the guard.
+    """
+
+    def session(_: Query) -> dict[str, Any]:
+        return answers.session() | {"token": token()}
+
+    async def start(request: Request) -> Response:
+        return await _answer(answers.start, await _content(request))
+
+    async def job_log(request: Request) -> Response:
+        query = {**request.path_params}
+        try:
+            events = await _aside(log.prepare, answers.stacks.get(query["stack"]), query["job"])
+        except (ClientError, DashboardError) as error:
+            return _failed(error, query["stack"])
+        return StreamingResponse(_guarded(events, query["stack"]), media_type="text/event-stream")
+
+    one = "/api/{stack}"
+    questions: dict[str, Callable[[Query], Any]] = {
+        "/api/session": session,
+        "/api/commands": answers.all_commands,
+        f"{one}/row": answers.row,
+        f"{one}/stack": answers.stack,
+        f"{one}/nodes": answers.nodes,
+        f"{one}/jobs": answers.jobs,
+        f"{one}/jobs/{{job}}": answers.job,
+        f"{one}/runs": answers.runs,
+        f"{one}/compared": answers.compared,
+        f"{one}/sweeps": answers.sweeps,
+        f"{one}/sweep": answers.sweep,
+        f"{one}/services": answers.services,
+    }
+    return Starlette(
+        routes=[
+            Route("/", lambda _: FileResponse(STATIC / "index.html")),
+            Route("/api/commands", start, methods=["POST"]),
+            Route(f"{one}/jobs/{{job}}/log", job_log),
+            *(Route(path, _asking(question)) for path, question in questions.items()),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ]
+    )
+
+
+def _asking(question: Callable[[Query], Any]) -> Callable[[Request], Awaitable[Response]]:
+    async def ask(request: Request) -> Response:
+        return await _answer(question, {**request.query_params, **request.path_params})
+
+    return ask
+
+
+async def _answer(question: Callable[[Query], Any], query: Query) -> Response:
+    try:
+        found = await _aside(question, query)
+    except (ClientError, DashboardError, ConnectionError, TimeoutError) as error:
+        return _failed(error, query.get("stack", ""))
+    return Response(plain.json_text(found), media_type="application/json")
+
+
+async def _content(request: Request) -> Query:
+    """Return the texts of a request's JSON object; nothing of anything else."""
+    try:
+        found = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        found = None
+    return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+
+
+async def _aside(function: Callable[..., Any], *arguments: object) -> Any:
+    return await asyncio.wrap_future(parallel.start(function, *arguments))
+
+
+async def _guarded(events: AsyncIterator[str], stack: str) -> AsyncIterator[str]:
+    """Yield events; an error becomes the last one."""
+    try:
+        async for event in events:
+            yield event
+    except (ClientError, DashboardError) as error:
+        yield log.event("fault", _message(error, stack))
+
+
+def _failed(error: Exception, stack: str) -> Response:
+    return JSONResponse({"error": _message(error, stack)}, FAILED)
+
+
+def _message(error: Exception, stack: str) -> str:
+    """Return an error as the command line would print it."""
+    told = error if isinstance(error, ClientError) else unreachable.explained(error) or error
+    return typed.commands(clean(told), stack or typed.DEFAULT_STACK)

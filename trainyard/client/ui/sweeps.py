@@ -1,0 +1,114 @@
+"""Sweeps: those of Hydra, whose records are files here, and searches with Tune in the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from trainyard import run_folder
+from trainyard.client.errors import ClientError
+from trainyard.client.history import READERS
+from trainyard.client.sweep import records
+from trainyard.client.ui.run_cache import TRIAL_RESULTS, RunCache
+from trainyard.client.ui.table import number
+
+DEPTH = 4  # folders below this one: Hydra's default is multirun/DATE/TIME
+HYDRA, TUNE = "hydra", "tune"
+MOST_POINTS = 2000
+MOST_FOLDERS = 20_000  # a working folder may have a data set in it
+# Of Tune's results: neither sampled values nor figures of a model.
+NOISE = ("time_", "timestamp", "iterations_since", "pid", "node_ip", "done", "should_checkpoint")
+
+
+def listed(here: Path, runs: RunCache | None) -> list[dict[str, Any]]:
+    """Return the sweeps: `kind`, `sweep` (its folder, or run) and `points`, the newest first."""
+    folders = sorted(_folders(here), key=lambda path: -path.stat().st_mtime)
+    found = [
+        {"kind": HYDRA, "sweep": path.relative_to(here).as_posix(), "points": _count(path)}
+        for path in folders
+    ]
+    searches = runs.trials() if runs is not None else {}
+    found += [
+        {"kind": TUNE, "sweep": run, "points": len(trials)} for run, trials in searches.items()
+    ]
+    return found
+
+
+def points(kind: str, sweep: str, here: Path, runs: RunCache | None) -> list[dict[str, Any]]:
+    """Return the points of a sweep: `point`, `settings`, `values` and `error` of each.
+
+    Raises:
+        ClientError: it is not one of the listed sweeps, or cannot be read.
+    """
+    if all((each["kind"], each["sweep"]) != (kind, sweep) for each in listed(here, runs)):
+        raise ClientError(f"no sweep is called {sweep[:80]!r} here: choose one of the list")
+    if kind == HYDRA:
+        return _of_hydra(here / sweep)
+    assert runs is not None  # noqa: S101 - it lists the others
+    return _of_tune(sweep, runs)
+
+
+def _of_hydra(folder: Path) -> list[dict[str, Any]]:
+    found = sorted(records.read_all(folder).values(), key=lambda record: record.number)
+    return [
+        {
+            "point": str(record.number),
+            "settings": dict(each.lstrip("+").partition("=")[::2] for each in record.overrides),
+            "values": _values(record.value),
+            "error": record.error or ("" if record.done else "not ended yet"),
+        }
+        for record in found[:MOST_POINTS]
+    ]
+
+
+def _of_tune(run: str, runs: RunCache) -> list[dict[str, Any]]:
+    trials = sorted(runs.trials()[run])[:MOST_POINTS]
+    with ThreadPoolExecutor(READERS) as pool:
+        contents = pool.map(lambda trial: runs.store.get(f"{run}/{trial}/{TRIAL_RESULTS}"), trials)
+    return [
+        _trial(trial, run_folder.whole_records(content))
+        for trial, content in zip(trials, contents, strict=True)
+    ]
+
+
+def _trial(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+    last = results[-1] if results else {}
+    config = last.get("config")
+    values = {
+        key: value
+        for key, value in last.items()
+        if number(value) is not None and not key.startswith(NOISE)
+    }
+    return {
+        "point": name,
+        "settings": config if isinstance(config, dict) else {},
+        "values": values,
+        "error": "" if results else "no result yet",
+    }
+
+
+def _values(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {} if value is None else {"value": value}
+
+
+def _folders(here: Path) -> Iterator[Path]:
+    """Yield the folders of sweeps below a folder; those of Python and git have none."""
+    left = MOST_FOLDERS
+    for top, names, _ in os.walk(here):
+        path = Path(top)
+        if records.FOLDER in names:
+            yield path
+        deep = len(path.relative_to(here).parts) >= DEPTH
+        names[:] = [] if deep else [name for name in names if not name.startswith(".")]
+        left -= 1 + len(names)
+        if left < 0:
+            return
+
+
+def _count(folder: Path) -> int:
+    return len(list((folder / records.FOLDER).glob("*.json"))) - 1
