@@ -10,7 +10,7 @@ _ := $(shell [ ! -e $(READY) ] || [ "$$(cd -P .venv && pwd)" = "$$(cat $(READY))
 # Without stored byte code, each process compiles PyTorch and Ray again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help python able ready store monitoring setup demo course up down preview review policy refresh drift rotate
-.PHONY: tunnel scale lint bench lock docs digests audit test test-all test-rest retry test-unit
+.PHONY: tunnel scale lint bench lock docs record digests audit test test-all test-rest retry test-unit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 
 help:
@@ -114,6 +114,11 @@ docs: setup ## write the generated pages and parts of pages in docs/
 	$(BIN)/python -m engine.resources_page
 	$(BIN)/python -m tests.course_page
 	$(BIN)/python -m tests.items --write
+# Each recording differs, and takes a minute: `make docs` leaves it out.
+record: setup store ## record a real `make demo` as docs/demo.svg, then end the stack
+	$(BIN)/uv tool run termtosvg-ng==1.4.1 docs/demo.svg --screen-geometry 110x40 --template window_frame \
+		--max-frame-duration 1000 --loop-delay 20000 --command "sh -c 'echo $$ make demo; unset MAKEFLAGS MAKELEVEL; make demo'"
+	@$(MAKE) --no-print-directory down YES=1
 digests: setup ## ask the registries for the digests of third-party images
 	$(BIN)/python -m infra.registry
 # A mirror may lack PyPI's advisories: --strict makes an unknown package an error, not a pass.

@@ -47,7 +47,8 @@ def tell(outputs: StackOutputs, name: str) -> None:
     except (ClientError, OSError) as error:
         warn(f"warning: no table of run {name}: {error}; see train show {name}")
         return
-    say(f"curves: {picture}")
+    home = Path.home()
+    say(f"curves: {f'~/{picture.relative_to(home)}' if picture.is_relative_to(home) else picture}")
 
 
 def save_curves(store: Store, run: RunRecord, target: Path) -> None:
