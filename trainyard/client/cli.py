@@ -565,7 +565,8 @@ def show(
         print_table(rows, columns, as_json=False)
     if curves is not None:
         results.save_curves(place, record, curves)
-        say(f"curves      {curves}")
+        if not as_json:
+            say(f"curves      {curves}")
 
 
 def _states(outputs: contract.StackOutputs) -> dict[str, str]:
