@@ -10,7 +10,7 @@ _ := $(shell [ ! -e $(READY) ] || [ "$$(cd -P .venv && pwd)" = "$$(cat $(READY))
 # Without stored byte code, each process compiles PyTorch and Ray again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help python able ready store monitoring setup demo course up down preview review policy refresh drift rotate
-.PHONY: tunnel scale lint bench lock release site docs digests audit test test-all test-rest retry test-unit
+.PHONY: tunnel scale lint bench lock release site docs record digests audit test test-all test-rest retry test-unit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 
 help:
@@ -111,6 +111,11 @@ docs: setup ## write the generated pages and parts of pages in docs/
 	$(BIN)/python -m tests.course_page
 	$(BIN)/python -m tests.items --write
 	$(BIN)/python -m tests.ui_pictures
+# Each recording differs, and takes a minute: `make docs` leaves it out.
+record: setup store ## record a real `make demo` as docs/demo.svg, then end the stack
+	$(BIN)/uv tool run termtosvg-ng==1.4.1 docs/demo.svg --screen-geometry 110x40 --template window_frame \
+		--max-frame-duration 1000 --loop-delay 20000 --command "sh -c 'echo $$ make demo; unset MAKEFLAGS MAKELEVEL; make demo'"
+	@$(MAKE) --no-print-directory down YES=1
 release: setup ## check the tagged version and build it into out/dist; publishes nothing
 	$(BIN)/python -m infra.release
 	$(BIN)/uv tool run --quiet twine==7.0.0 check --strict out/dist/trainyard_ray-*
