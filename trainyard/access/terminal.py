@@ -18,9 +18,10 @@ from trainyard import plain
 from trainyard.access import typed
 
 if TYPE_CHECKING:
+    from rich.live import Live
     from rich.table import Table
 
-LEAST_CELLS = 10  # of a column that may be wrapped
+LEAST_CELLS = 16  # of a column that may be wrapped
 GAP = 2  # cells between columns
 # Characters that terminals interpret, except line ends and tabs: control characters of both sets,
 # and those that change the direction of writing.
@@ -151,6 +152,14 @@ def print_table(
     console.print(shown)
     if left_out:
         say(f"(too narrow for {', '.join(left_out)})")
+
+
+def screen() -> Live:
+    """Return rich's live display on a screen of its own, which its end removes."""
+    from rich.console import Console  # noqa: PLC0415 - slow
+    from rich.live import Live  # noqa: PLC0415
+
+    return Live(console=Console(), screen=True, auto_refresh=False)
 
 
 def table(

@@ -22,6 +22,7 @@ from trainyard.client import (
     restore,
     services,
     stack_commands,
+    watch,
 )
 from trainyard.client import info as info_rows
 from trainyard.client import outputs as contract
@@ -58,6 +59,7 @@ app.add_typer(pull_command.app)
 app.add_typer(ui_command.app)
 app.add_typer(restore.app)
 app.add_typer(manifests.app)
+app.add_typer(watch.app)
 
 
 def main() -> None:

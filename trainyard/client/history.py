@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -36,14 +37,17 @@ class RunRecord:
     fault: str = ""
 
 
-def list_runs(store: Store) -> list[RunRecord]:
-    """Return all runs of a store, by name; a damaged one says so and does not affect the others.
+def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunRecord]:
+    """Return all runs of a store, or those with names that it has, by name.
+
+    A damaged one says so and does not affect the others.
 
     Raises:
         ClientError: the store cannot be read.
     """
     with ThreadPoolExecutor(READERS) as pool:
-        found = list(pool.map(lambda name: tried(store, name), store.folders()))
+        wanted = store.folders() if names is None else names
+        found = list(pool.map(lambda name: tried(store, name), wanted))
     errors = [error for _, error in found if error is not None]
     if errors and len(errors) == len(found):
         raise errors[0]

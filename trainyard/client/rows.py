@@ -6,18 +6,29 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trainyard.client import history, jobs, store, waiting
+from trainyard.client import disks, history, jobs, store, waiting
 from trainyard.client.dashboard import DashboardError
+from trainyard.client.disks import GIB
 from trainyard.client.errors import ClientError
 from trainyard.client.history import RunRecord
 from trainyard.client.job_server import Job, JobServer, Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import OneLook
 
+NODES = ("node", "cpu", "memory", "gpu", "gpu memory", "free disk")
 JOBS = ("job", "status", "run", "user", "started", "seconds", "waits")
 RUNS = ("run", "epochs", "job", "loss", "valid_acc", "test_acc", "started")
 NO_JOBS = "no jobs yet: `train submit pytorch_distributed_training` starts one"
 NO_RUNS = "no runs in the store yet: `train submit pytorch_distributed_training` begins one"
+
+
+def of_nodes(outputs: StackOutputs) -> list[dict[str, str]]:
+    """Return a row for each node that is alive, by NODES: what is in use now.
+
+    Raises:
+        DashboardError: the dashboard does not answer.
+    """
+    return disks.nodes(outputs, _of_node)
 
 
 def of_jobs(server: JobServer, outputs: StackOutputs) -> list[dict[str, Any]]:
@@ -47,14 +58,18 @@ def of_job(job: Job) -> dict[str, Any]:
     }
 
 
-def of_runs(outputs: StackOutputs) -> list[dict[str, Any]]:
+def of_runs(outputs: StackOutputs, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Return a row for each run of the store, by RUNS, and `fault` for a damaged one.
+
+    Args:
+        outputs: of the stack.
+        names: of the runs; None for all.
 
     Raises:
         ClientError: the store cannot be read.
     """
     states = _states(outputs)
-    found = history.list_runs(store.open_store(outputs))
+    found = history.list_runs(store.open_store(outputs), names)
     return [of_run(run, states.get(run.name, "")) for run in sorted(found, key=_time, reverse=True)]
 
 
@@ -68,6 +83,22 @@ def of_run(run: RunRecord, job: str) -> dict[str, Any]:
         **{name: history.rounded(last.get(name)) for name in ("loss", "valid_acc", "test_acc")},
         "started": _time(run),
         "fault": run.fault,
+    }
+
+
+def _of_node(name: str, node: Any) -> dict[str, str]:
+    total, _, _, used = node.get("mem") or (0, 0, 0, 0)
+    gpus = node.get("gpus") or []
+    disk = disks.of_node(name, node)
+    return {
+        "node": name,
+        "cpu": f"{node['cpu']:.0f} %" if "cpu" in node else "",
+        "memory": f"{used / GIB:.1f}/{total / GIB:.1f} GiB" if total else "",
+        "gpu": ", ".join(f"{gpu['utilizationGpu'] or 0:.0f} %" for gpu in gpus),
+        "gpu memory": ", ".join(
+            f"{gpu['memoryUsed'] / 1024:.0f}/{gpu['memoryTotal'] / 1024:.0f} GiB" for gpu in gpus
+        ),
+        "free disk": f"{disk.free / GIB:.1f} GiB" if disk else "",
     }
 
 

@@ -17,6 +17,7 @@ from trainyard.client.job_server import JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import PACKAGE, Script
 from trainyard.client.store import open_store
+from trainyard.objects import Store
 
 DEPLOY = Script(
     name="serve",
@@ -72,11 +73,7 @@ def start(
         )
     feasibility.check_fits([replica] * replicas, outputs)
     if outputs.storage_url and not outputs.keeps_files_away:
-        record = history.read_run(open_store(outputs), run)
-        if record.checkpoint is None:
-            raise ClientError(
-                f"run {run!r} has no checkpoint yet: `train show {run}` tells how far it is"
-            )
+        _check_stored(run, checkpoint, open_store(outputs))
     arguments = [run, "--name", service, "--replicas", str(replicas), "--timeout", f"{timeout_s:g}"]
     arguments += ["--cpus", f"{replica['CPU']:g}", "--gpus", f"{replica['GPU']:g}"]
     if checkpoint is not None:
@@ -157,6 +154,22 @@ def how_to_ask(service: str, outputs: StackOutputs) -> str:
     return (
         f"""curl -H @<(printf 'Authorization: Bearer %s' "$({token})") """
         f"-F images=@a.jpg -F images=@b.jpg {address(service, outputs)}/predict"
+    )
+
+
+def _check_stored(run: str, checkpoint: str | None, store: Store) -> None:
+    """Refuses a run or checkpoint that the store lacks; the job checks the files."""
+    found = [name for name in store.folders(run) if name.startswith("checkpoint_")]
+    if checkpoint in found or (checkpoint is None and found):
+        return
+    if not found and history.find_run(store, run) is None:
+        raise history.no_run(store, run)
+    if not found:
+        raise ClientError(
+            f"run {run!r} has no checkpoint yet: `train show {run}` tells how far it is"
+        )
+    raise ClientError(
+        f"run {run!r} has no checkpoint {str(checkpoint)[:80]!r}: give one of {', '.join(found)}"
     )
 
 
