@@ -55,8 +55,9 @@ down: able ## end the whole stack; results stay. It asks before it ends jobs, or
 	$(BIN)/train down -s $(STACK) $(if $(YES),--yes) $(if $(FORCE),--force)
 monitoring: python ## build Prometheus and Alertmanager, once; the next `make up` of processes starts them
 	@$(PYTHON) -m infra.hosts.go_build monitoring
-preview: setup ## show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it
-	$(BIN)/train preview -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
+preview: setup ## show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it;
+##                    DIFF=1 shows which properties change, and files line by line
+	$(BIN)/train preview -s $(STACK) $(if $(DIFF),--diff) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
 review: setup ## show what PLAN=FILE changes, costs and opens, as a page for a pull request
 	@$(BIN)/train review -s $(STACK) '$(PLAN)' $(RULES)
 # It needs protobuf 5, unlike the rest.

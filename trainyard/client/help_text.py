@@ -15,6 +15,7 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "up": [("up", "bring the stack dev up"), ("up -s lab", "the same for lab")],
         "preview": [
             ("preview -s lab", "what up would change"),
+            ("preview --diff", "and which properties, and lines of files"),
             ("preview --plan plan.json", "and limit `up --plan plan.json` to that"),
         ],
         "down": [

@@ -69,6 +69,10 @@ def up(
 
 @app.command()
 def preview(
+    diff: Annotated[
+        bool,
+        typer.Option("--diff", help="Show which properties change, and files line by line."),
+    ] = False,
     plan: Annotated[
         Path | None,
         typer.Option("--plan", help="File to write the plan to; `up` does it, and `review` reads."),
@@ -79,7 +83,10 @@ def preview(
 ) -> None:
     """Show what `up` would change."""
     rules = _rules(policy_pack, policy_pack_config)
-    _run(LAUNCH, "preview", "-s", _name(stack), *_path("--plan", plan), *rules)
+    _run(
+        LAUNCH,
+        *("preview", "-s", _name(stack), *_flags(diff=diff), *_path("--plan", plan), *rules),
+    )
 
 
 @app.command()

@@ -71,6 +71,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
                 (*LAUNCH, "up", "-s", "dev", "forced"),
             ],
         ),
+        ("preview --diff", [(*LAUNCH, "preview", "-s", "dev", "--diff")]),
         ("preview --plan p", [(*LAUNCH, "preview", "-s", "dev", "--plan", f"{ROOT}/p")]),
         (
             "down --yes",
