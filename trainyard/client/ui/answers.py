@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trainyard.client import idle, info
 from trainyard.client import serve as serving
@@ -17,6 +17,8 @@ from trainyard.client.ui.run_cache import RunCache
 from trainyard.client.ui.stacks import Stack, Stacks
 
 MOST_EXPLAINED = 20  # jobs of a page
+
+T = TypeVar("T")
 
 Query = dict[str, str]
 Answer = dict[str, Any]
@@ -212,7 +214,7 @@ class Answers:
         return _unless_away(asked, None)
 
 
-def _unless_away(ask: Callable[[], Any], otherwise: Any) -> Any:
+def _unless_away(ask: Callable[[], T], otherwise: T) -> T:
     try:
         return ask()
     except (ClientError, DashboardError):

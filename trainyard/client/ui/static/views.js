@@ -48,21 +48,24 @@ export function overview({ stack, stacks }) {
   ], [...rows.values()], "no stacks"));
   const others = async (name) => { rows.set(name, await get(name, "row")); show(); };
   let asked = 0;
+  const details = async () => {
+    const found = await get(stack, "stack");
+    fill(own, el("h2", {}, "Drift"), found.drift ? el("pre", { tabindex: 0, "aria-label": "The last look for drift" }, found.drift.text || "looking") : "",
+      buttons(stack, found.actions, {}, () => Promise.all([others(stack), details()])), el("h2", {}, "Addresses"), facts(found.addresses),
+      el("h2", {}, "Next"), facts(found.next.map(([command, effect]) => [effect, el("code", {}, command)])));
+  };
   const load = async () => {
-    // Others are asked less often: each question starts the engine.
-    if (asked++ % 6 === 0) for (const name of stacks) if (name !== stack) others(name).catch(() => {});
+    // Asked less often: the questions start the engine, or kubectl.
+    const rarely = asked++ % 6 === 0;
+    if (rarely) for (const name of stacks) if (name !== stack) others(name).catch(() => {});
     await others(stack);
     if (rows.get(stack).health !== "up") { fill(own); fill(live); return; }
-    const [found, now] = await Promise.all([get(stack, "stack"), get(stack, "nodes")]);
-    rows.set(stack, found);
-    show();
+    if (rarely || !own.hasChildNodes()) await details();
+    const now = await get(stack, "nodes");
     fill(live, el("h2", {}, `Nodes of ${stack}`), nodesTable(now.rows),
       el("h2", {}, "Alerts"), now.fault ? el("p", { class: "bad" }, now.fault) : table("Alerts of Prometheus", [
         ["alert", (row) => row.alert], ["state", (row) => state(row.state)], ["since", (row) => time(row.since)],
         ["about", (row) => row.about, "long"], ["", (row) => row.summary, "long"]], now.alerts, "no alerts"));
-    fill(own, el("h2", {}, "Drift"), found.drift ? el("pre", { tabindex: 0, "aria-label": "The last look for drift" }, found.drift.text || "looking") : "",
-      buttons(stack, found.actions, {}, load), el("h2", {}, "Addresses"), facts(found.addresses),
-      el("h2", {}, "Next"), facts(found.next.map(([command, effect]) => [effect, el("code", {}, command)])));
   };
   show();
   return { title: `Overview of ${stack}`, element: el("div", {}, all, live, own), load, every: 5 };
