@@ -108,8 +108,9 @@ class Answers:
         """Return a page of the runs' table, and how far the first look at the store is."""
         stack = self.stacks.get(query["stack"])
         cache = stack.runs()
-        found = rows.of_runs(cache.all(), self._known_jobs(stack), cache.outputs)
-        return table.page(found, table.View.of(query)) | {"reading": cache.reading}
+        records, reading = cache.all()
+        found = rows.of_runs(records, self._known_jobs(stack), cache.outputs)
+        return table.page(found, table.View.of(query)) | {"reading": reading}
 
     def compared(self, query: Query) -> Answer:
         """Return some runs in detail (`runs`, names with commas), and how their settings differ."""

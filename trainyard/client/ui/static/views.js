@@ -139,8 +139,8 @@ export function runs({ stack, item }) {
       { key: "best", title: "best", kind: "number", cell: (row) => number(row.best) },
       { key: "test_acc", title: "test acc", kind: "number", cell: (row) => number(row.test_acc) },
       { key: "started", title: "started", cell: (row) => time(row.started) },
-      { key: "checkpoint", title: "checkpoint", cell: (row) => row.checkpoint },
       { key: "cost", title: "at most $", kind: "number", cell: (row) => number(row.cost) },
+      { key: "checkpoint", title: "checkpoint", cell: (row) => row.checkpoint },
       { key: "fault", title: "fault", kind: "long", cell: (row) => row.fault },
     ],
   });
