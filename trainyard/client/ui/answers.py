@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainyard.client import idle, info
+from trainyard.access import typed
+from trainyard.access.terminal import clean
+from trainyard.client import idle, info, unreachable
 from trainyard.client import serve as serving
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError, DownError
@@ -73,7 +75,7 @@ class Answers:
         try:
             found["alerts"] = live.alerts(outputs)
         except ClientError as error:
-            found["fault"] = str(error)
+            found["fault"] = message(error, outputs.stack)
         return found
 
     def jobs(self, query: Query) -> Answer:
@@ -189,7 +191,10 @@ class Answers:
             jobs = stack.jobs()
         except (ClientError, DashboardError) as error:
             down = isinstance(error, DownError)
-            return row | {"health": "down" if down else "no answer", "message": str(error)}
+            return row | {
+                "health": "down" if down else "no answer",
+                "message": message(error, stack.name),
+            }
         return row | {
             "attached": outputs.attached,
             "owner": outputs.owner,
@@ -213,6 +218,12 @@ class Answers:
             return cache
 
         return _unless_away(asked, None)
+
+
+def message(error: Exception, stack: str) -> str:
+    """Return an error as the command line would print it."""
+    told = error if isinstance(error, ClientError) else unreachable.explained(error) or error
+    return typed.commands(clean(told), stack or typed.DEFAULT_STACK)
 
 
 def _unless_away(ask: Callable[[], T], otherwise: T) -> T:

@@ -47,6 +47,7 @@ export function overview({ stack, stacks }) {
     ["", (row) => text(row.message || row.soon), "long"],
   ], [...rows.values()], "no stacks"));
   const others = async (name) => { rows.set(name, await get(name, "row")); show(); };
+  const rest = async () => { for (const name of stacks) if (name !== stack) await others(name).catch(() => {}); };
   let asked = 0;
   const details = async () => {
     const found = await get(stack, "stack");
@@ -55,10 +56,10 @@ export function overview({ stack, stacks }) {
       el("h2", {}, "Next"), facts(found.next.map(([command, effect]) => [effect, el("code", {}, command)])));
   };
   const load = async () => {
-    // Asked less often: the questions start the engine, or kubectl.
-    const rarely = asked++ % 6 === 0;
-    if (rarely) for (const name of stacks) if (name !== stack) others(name).catch(() => {});
+    // Asked once a minute, one after another: the questions start the engine, or kubectl.
+    const rarely = asked++ % 12 === 0;
     await others(stack);
+    if (rarely) rest();
     if (rows.get(stack).health !== "up") { fill(own); fill(live); return; }
     if (rarely || !own.hasChildNodes()) await details();
     const now = await get(stack, "nodes");
