@@ -68,8 +68,8 @@ def _leaves(
     """As `differences`, also inside values that come or go, and inside texts that are JSON."""
     for at, before, after in differences(path, old, new):
         values = [_parsed(value, clean) for value in (before, after)]
-        given = next((value for value in values if value is not None), None)
-        both = [type(given)() if value is None else value for value in values]
+        given: Any = next((value for value in values if value is not None), None)
+        both: list[Any] = [type(given)() if value is None else value for value in values]
         # A list such as a command's words is read as a whole where it comes or goes.
         is_list = None in (before, after) and isinstance(given, list)
         if (
@@ -99,11 +99,11 @@ def _described(
 ) -> Iterator[str]:
     texts = [value for value in (old, new) if value is not None]
     if all(isinstance(text, str) for text in texts) and any("\n" in text for text in texts):
-        lines = [clean(text or "").splitlines() for text in (old, new)]
+        was, now = (clean(text or "").splitlines() for text in (old, new))
         if is_new:
-            yield f"{path}: {len(lines[1])} lines"
+            yield f"{path}: {len(now)} lines"
             return
-        changed = [*difflib.unified_diff(*lines, lineterm="")][2:]
+        changed = [*difflib.unified_diff(was, now, lineterm="")][2:]
         yield f"{path}:" if changed else f"{path}: a secret in it"
         yield from (f"  {line[:LONGEST]}" for line in changed[:MOST_LINES])
         if len(changed) > MOST_LINES:

@@ -23,6 +23,7 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
             ("down -s lab --yes", "do not ask about runs that were not pulled"),
         ],
         "info": [("info -s lab", "addresses, disks, next commands")],
+        "watch": [("watch -s lab", "nodes, jobs and runs, until Ctrl-C")],
         "refresh": [("refresh", "then `train up` repairs what differs")],
         "drift": [("drift -s lab", "what differs, and what to do")],
         "review": [("review plan.json", "a page about the plan in Markdown")],
@@ -63,6 +64,7 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "services": [("services", "what is served, and where")],
     },
     "Pages": {
+        "ui": [("ui", "all stacks, jobs and runs on one page, until Ctrl-C")],
         "dashboard": [("dashboard", "open Ray's dashboard, print its token")],
         "tunnel": [("tunnel -s lambda", "open its pages here, until Ctrl-C")],
     },
