@@ -79,7 +79,7 @@ def _leaves(
             and both[0] != both[1]
             and not (is_list and not any(isinstance(item, dict) for item in given))
         ):
-            yield from _leaves(at, *both, clean)
+            yield from _leaves(at, both[0], both[1], clean)
         else:
             yield at, before, after
 
