@@ -10,7 +10,7 @@ _ := $(shell [ ! -e $(READY) ] || [ "$$(cd -P .venv && pwd)" = "$$(cat $(READY))
 # Without stored byte code, each process compiles PyTorch and Ray again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help python able ready store monitoring setup demo course up down preview review policy refresh drift rotate
-.PHONY: tunnel scale lint bench lock release site docs digests audit test test-all test-rest retry test-unit
+.PHONY: tunnel scale lint bench lock release site docs record digests audit test test-all test-rest retry test-unit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 
 help:
@@ -55,8 +55,9 @@ down: able ## end the whole stack; results stay. It asks before it ends jobs, or
 	$(BIN)/train down -s $(STACK) $(if $(YES),--yes) $(if $(FORCE),--force)
 monitoring: python ## build Prometheus and Alertmanager, once; the next `make up` of processes starts them
 	@$(PYTHON) -m infra.hosts.go_build monitoring
-preview: setup ## show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it
-	$(BIN)/train preview -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
+preview: setup ## show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it;
+##                    DIFF=1 shows which properties change, and files line by line
+	$(BIN)/train preview -s $(STACK) $(if $(DIFF),--diff) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
 review: setup ## show what PLAN=FILE changes, costs and opens, as a page for a pull request
 	@$(BIN)/train review -s $(STACK) '$(PLAN)' $(RULES)
 # It needs protobuf 5, unlike the rest.
@@ -111,6 +112,11 @@ docs: setup ## write the generated pages and parts of pages in docs/
 	$(BIN)/python -m tests.course_page
 	$(BIN)/python -m tests.items --write
 	$(BIN)/python -m tests.ui_pictures
+# Each recording differs, and takes a minute: `make docs` leaves it out.
+record: setup store ## record a real `make demo` as docs/demo.svg, then end the stack
+	$(BIN)/uv tool run termtosvg-ng==1.4.1 docs/demo.svg --screen-geometry 110x40 --template window_frame \
+		--max-frame-duration 1000 --loop-delay 20000 --command "sh -c 'echo $$ make demo; unset MAKEFLAGS MAKELEVEL; make demo'"
+	@$(MAKE) --no-print-directory down YES=1
 release: setup ## check the tagged version and build it into out/dist; publishes nothing
 	$(BIN)/python -m infra.release
 	$(BIN)/uv tool run --quiet twine==7.0.0 check --strict out/dist/trainyard_ray-*

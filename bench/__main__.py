@@ -37,6 +37,7 @@ MODULES = (
     "p20_chargpt",
     "p21_sweep",
     "p22_many_resources",
+    "p23_ui",
 )
 
 

@@ -41,7 +41,7 @@ def run(form: Form) -> list[Ratio]:
         [job] = [
             row["job"] for row in json.loads(_train(stack, "list", "--json")) if row["run"] == RUN
         ]
-        runs = _store_runs(open_store(outputs.read(None, stack.outputs_file(Path(name)))), count)
+        runs = store_runs(open_store(outputs.read(None, stack.outputs_file(Path(name)))), count)
         if len(json.loads(_train(stack, "runs", "--json"))) < count:
             raise FailedError(f"`train runs` did not list all of {count} runs")
         commands: dict[str, tuple[Sequence[str], str]] = {
@@ -76,7 +76,7 @@ def _train(stack: ScratchStack, *arguments: str | Path) -> str:
     return measure.run(command, env=stack.environment, cwd=stack.project).stdout
 
 
-def _store_runs(store: Store, count: int) -> list[str]:
+def store_runs(store: Store, count: int) -> list[str]:
     """Store runs as their jobs write them; return their names."""
     history = [{"epoch": epoch, "loss": 1 / (epoch + 1)} for epoch in range(EPOCHS)]
     files = {

@@ -69,7 +69,7 @@ TURNS = (
         *(f"{INFRA}/test_pages.py", f"{INFRA}/test_pulumi_cli.py"),
     ],
     [
-        *(f"{TRAIN}_{name}.py" for name in ("alexnet", "examples", "quickstart")),
+        *(f"{TRAIN}_{name}.py" for name in ("alexnet", "examples", "quickstart", "ui")),
         *(f"{INFRA}/docker/test_{name}.py" for name in ("bad_input", "gateway", "lab", "tracking")),
         *("tests/integration/docker/test_images.py", f"{INFRA}/hosts/test_containers.py"),
         *(f"{INFRA}/test_rotate.py", "tests/integration/machines/test_box.py"),

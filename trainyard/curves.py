@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 Points = tuple[list[int], list[float]]  # epochs from 1, and a figure of each
 
-# The lines of one panel, and the names of the rest, by the key of a record.
-LOSSES = {"loss": "training", "valid_loss": "validation", "test_loss": "test"}
-ACCURACIES = {"train_acc": "training", "valid_acc": "validation", "test_acc": "test"}
+# The lines of two panels. Others of losses and accuracies join them.
+LOSSES = {"loss": "training", "valid_loss": "validation"}
+ACCURACIES = {"train_acc": "training", "valid_acc": "validation"}
 TIME = ("epoch", "minutes")
 MOST_PANELS = 6
 MOST_TRIALS = 10  # with a colour and a name; the others are grey
@@ -68,29 +68,24 @@ def of_run(name: str, config: Record, history: Sequence[Record]) -> bytes:
         config: the job's arguments.
         history: one record per epoch, at least one.
     """
-    others = {
-        key: None
-        for record in history
-        for key, value in record.items()
-        if key not in (*LOSSES, *ACCURACIES, *TIME) and _number(value) is not None
-    }
-    groups = [("loss", LOSSES), ("accuracy", ACCURACIES), *((key, {key: ""}) for key in others)]
-    panels = [(title, lines) for title, group in groups if (lines := _lines(group, history))]
+    panels = _panels(history)
     figure = _figure(max(1, min(len(panels), MOST_PANELS)))
     best = best_epoch(history)
-    for axes, (title, lines) in zip(figure.axes, panels, strict=False):
+    for axes, (title, lines) in zip(figure.axes, panels.items(), strict=False):
         for label, points in lines.items():
-            if label == "test" and len(points[0]) == 1:  # most jobs test once, after training
-                shown = f"test: {_shown(points[1][0], title)}"
+            often = len(points[0]) > max(1, len(history) / 2)
+            if often or label in {"training", "validation", title}:
+                axes.plot(*points, **_marker(points), label=None if [*lines] == [title] else label)
+            else:  # most jobs test once
+                shown = f"{label}: {_shown(points[1][-1], title)}"
                 axes.plot(*points, marker="*", markersize=14, linestyle="", label=shown)
-            else:
-                axes.plot(*points, **_marker(points), label=label or None)
         if best is not None and title in {"loss", "accuracy"}:
             epoch = _epoch(history[best], best)
             axes.axvline(epoch, color="grey", linestyle=":", label=f"best epoch: {epoch}")
         _finish(axes, title)
         if axes.get_legend_handles_labels()[1]:
-            axes.legend(fontsize="small")
+            for text in axes.legend(fontsize="small").get_texts():
+                text.set_parse_math(False)
     left_out = len(panels) - MOST_PANELS
     more = f"; {left_out} more figures in metrics.jsonl" if left_out > 0 else ""
     figure.suptitle(f"{_about(name, config, history)}{more}", parse_math=False)
@@ -145,9 +140,20 @@ def varied(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if len({repr(row.get(name)) for row in found}) > 1]
 
 
-def _lines(group: Mapping[str, str], history: Sequence[Record]) -> dict[str, Points]:
-    found = {label: _points(key, history) for key, label in group.items()}
-    return {label: points for label, points in found.items() if points[0]}
+def _panels(history: Sequence[Record]) -> dict[str, dict[str, Points]]:
+    """Return the lines of each panel by their names: losses, accuracies, then each other figure."""
+    panels: dict[str, dict[str, Points]] = {"loss": {}, "accuracy": {}}
+    names = (*LOSSES, *ACCURACIES, *(key for record in history for key in record))
+    for key in dict.fromkeys(names):
+        if key in TIME or not (points := _points(key, history))[0]:
+            continue
+        if key in LOSSES or key.endswith("_loss"):
+            panels["loss"][LOSSES.get(key, key.removesuffix("_loss"))] = points
+        elif key in ACCURACIES or key.endswith("_acc"):
+            panels["accuracy"][ACCURACIES.get(key, key.removesuffix("_acc"))] = points
+        else:
+            panels.setdefault(key, {})[key] = points
+    return {title: lines for title, lines in panels.items() if lines}
 
 
 def _points(key: str, history: Sequence[Record]) -> Points:

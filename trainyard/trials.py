@@ -132,7 +132,7 @@ def end_trials_at_faults() -> None:
             trial.max_failures = 0
         handle(trial, exc)
 
-    Trial.handle_error = handle_error  # type: ignore[method-assign,assignment]
+    Trial.handle_error = handle_error  # type: ignore[method-assign, assignment]
 
 
 class TrialCurves(tune.Callback):

@@ -149,6 +149,7 @@ def test_a_copied_or_renamed_checkout_has_its_environment_made_again(  # F57
     ("given", "called"),
     [
         (["preview", "PLAN=a b.json"], "preview -s dev --plan a b.json"),
+        (["preview", "DIFF=1"], "preview -s dev --diff"),
         (["up", "STACK=lab"], "up -s lab"),
         (
             ["up", "POLICY=infra/policy", "LEVELS=levels.json"],

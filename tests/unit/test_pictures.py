@@ -25,6 +25,15 @@ def test_the_picture_of_a_stack_has_each_place_and_service() -> None:
     assert {title for title in titles if title not in texts} == set()
 
 
+def test_the_recording_is_of_the_demo_of_today() -> None:
+    makefile = (DOCS.parent / "Makefile").read_text()
+    recipe = makefile.partition("\ndemo: ")[2].partition("\n\n")[0]
+    commands = re.findall(r"^\t\$\(BIN\)(\S+ \S+(?: \S+)?)", recipe, re.MULTILINE)
+    assert len(commands) == 3
+    shown = "".join(ET.parse(DOCS / "demo.svg").getroot().itertext()).replace("\xa0", " ")
+    assert [each for each in commands if f".venv/bin{each}" not in shown] == [], "run `make record`"
+
+
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*.svg")), ids=lambda path: path.name)
 def test_a_picture_needs_no_other_file(path: Path) -> None:
     """A forge shows it as an image, without scripts and without what it names elsewhere."""

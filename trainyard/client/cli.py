@@ -586,7 +586,8 @@ def show(
         )
     if curves is not None:
         results.save_curves(place, record, curves)
-        say(f"curves      {curves}")
+        if not as_json:
+            say(f"curves      {curves}")
 
 
 def _bundle(amounts: dict[str, float | None], text: str | None) -> dict[str, float]:

@@ -72,7 +72,7 @@ class Dashboard:
 
     def post(self, path: str, content: object = None) -> Any:
         """Posts JSON to a path; None for no content."""
-        sent = {} if content is None else {"json": content}
+        sent: dict[str, Any] = {} if content is None else {"json": content}
         return self._json("POST", path, **sent)
 
     def has(self, path: str) -> bool:

@@ -15,6 +15,7 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "up": [("up", "bring the stack dev up"), ("up -s lab", "the same for lab")],
         "preview": [
             ("preview -s lab", "what up would change"),
+            ("preview --diff", "and which properties, and lines of files"),
             ("preview --plan plan.json", "and limit `up --plan plan.json` to that"),
         ],
         "down": [
@@ -63,8 +64,27 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "services": [("services", "what is served, and where")],
     },
     "Pages": {
+        "ui": [("ui", "all stacks, jobs and runs on one page, until Ctrl-C")],
         "dashboard": [("dashboard", "open Ray's dashboard, print its token")],
         "tunnel": [("tunnel -s lambda", "open its pages here, until Ctrl-C")],
+    },
+    "Settings and states": {
+        "config": [
+            ("config set workers 3 -s lab", "then `train up -s lab`"),
+            ("config set --secret lambdaApiKey", "ask for it, and encrypt it"),
+            ("config ls", "secrets hidden; also get KEY, rm KEY"),
+        ],
+        "output": [
+            ("output", "all, secrets hidden; --json for a script"),
+            ("output rayToken --show-secrets", "one of them"),
+        ],
+        "stack": [
+            ("stack ls", "all stacks of this project"),
+            ("stack history -s lab", "what was done, when and by whom"),
+            ("stack rm -s lab", "forget an ended one"),
+        ],
+        "secrets": [("secrets rotate -s lab", "a new key; the secrets stay")],
+        "cancel": [("cancel -s lab", "it says whose lock it was")],
     },
     "Rented machines": {
         "keep": [("keep 2h -s lambda", "although nothing runs there")],

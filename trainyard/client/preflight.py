@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
-from trainyard.client import disks, package, parallel
+from trainyard.client import disks, package, parallel, runtimes
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import Packed
@@ -74,6 +74,7 @@ def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> Pac
     try:
         from ray.runtime_env import RuntimeEnv  # noqa: PLC0415 - slow
     except ModuleNotFoundError:  # a client without Ray: the job tells what the nodes refuse
+        runtimes.with_files(runtime_env)
         return packed
     try:
         RuntimeEnv(**copy.deepcopy(runtime_env))

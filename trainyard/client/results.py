@@ -47,7 +47,8 @@ def tell(outputs: StackOutputs, name: str) -> None:
     except (ClientError, OSError) as error:
         warn(f"warning: no table of run {name}: {error}; see train show {name}")
         return
-    say(f"curves: {picture}")
+    home = Path.home()
+    say(f"curves: {f'~/{picture.relative_to(home)}' if picture.is_relative_to(home) else picture}")
 
 
 def save_curves(store: Store, run: RunRecord, target: Path) -> None:
@@ -57,15 +58,19 @@ def save_curves(store: Store, run: RunRecord, target: Path) -> None:
     is drawn here.
 
     Raises:
-        ClientError: the run has no epoch yet, or the file's name ends for another format.
-        OSError: the file cannot be written.
+        ClientError: the run has no epoch yet, the file's name ends for another format, or it cannot
+            be written.
     """
     if target.suffix.lower() != ".png":
         raise ClientError(f"curves are a PNG image: name the file {target.stem}.png, not {target}")
     picture = store.get(f"{run.name}/{run_folder.CURVES}")
     if picture is None and not run.metrics:
         raise ClientError(f"run {run.name!r} has no epoch to draw yet: `train logs {run.name} -f`")
-    target.write_bytes(picture or curves.of_run(run.name, run.config, run.metrics))
+    picture = picture or curves.of_run(run.name, run.config, run.metrics)
+    try:
+        target.write_bytes(picture)
+    except OSError as error:
+        raise ClientError(f"cannot write {target} ({error.strerror}): name another file") from None
 
 
 def tracked_at(outputs: StackOutputs, store: Store, name: str) -> str:

@@ -66,9 +66,7 @@ def find(wanted: str) -> Path:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """Reads a runtime environment, and the files of packages that it names.
-
-    Keys without a value are left out.
+    """Reads a runtime environment; keys without a value are left out.
 
     Raises:
         ClientError: it cannot be read, or Ray would ignore or misread a part of it.
@@ -95,11 +93,18 @@ def read(file: Path) -> dict[str, Any]:
                 "put both in quotes"
             )
     _check_keys(env.get("config", {}), CONFIG_KEYS, f"config of {where}")
-    return env | _of_files(env, where)
+    return env
 
 
-def _of_files(env: dict[str, Any], where: str) -> dict[str, Any]:
-    """The lists of packages that are files of this machine, as Ray's own client reads them."""
+def with_files(env: dict[str, Any]) -> dict[str, Any]:
+    """Return a runtime environment with the packages of the files that it names.
+
+    Ray's own client reads them likewise: the server has none of these files.
+
+    Raises:
+        ClientError: a file cannot be read.
+    """
+    where = "the runtime environment"
     found: dict[str, Any] = {}
     for key in LISTS:
         if isinstance(name := env.get(key), str):
@@ -107,7 +112,7 @@ def _of_files(env: dict[str, Any], where: str) -> dict[str, Any]:
     conda = env.get("conda")
     if isinstance(conda, str) and conda.endswith((".yaml", ".yml")):
         found["conda"] = _yaml(Path(conda), f"conda of {where}")
-    return found
+    return env | found
 
 
 def _text(path: Path, what: str) -> str:

@@ -286,7 +286,7 @@ def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str
 
     Raises:
         UnreachedError: the server was not reached.
-        ClientError: it refused the job.
+        ClientError: it refused the job, or a file of packages cannot be read.
     """
     dashboard = Dashboard(outputs)
     facts = job["metadata"]
@@ -294,7 +294,7 @@ def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str
     job["metadata"] = facts | {"job_name": shown}  # the name in the job list of Ray's dashboard
     if packed is not None:
         _upload(packed.packages, dashboard)
-        job["runtime_env"] = _stored(packed.env, outputs)
+        job["runtime_env"] = _stored(runtimes.with_files(packed.env), outputs)
     try:
         return _send(dashboard, {name: value for name, value in job.items() if value is not None})
     except UnreachableError as error:

@@ -24,7 +24,7 @@ def labels(axes):
 
 
 def test_a_run_has_titles_units_its_test_and_its_best_epoch(drawn):
-    last = EPOCHS[2] | {"test_acc": 0.875}
+    last = EPOCHS[2] | {"test_acc": 0.875, "final_train_acc": 0.5}
     figure = drawn([*EPOCHS[:2], last], job="alexnet", epochs=9)
     assert figure.get_suptitle() == "first (alexnet), epoch 3 of 9, 3 min"
     loss, accuracy = figure.axes
@@ -33,7 +33,13 @@ def test_a_run_has_titles_units_its_test_and_its_best_epoch(drawn):
         ("accuracy", "correct (%)"),
     ]
     assert labels(loss) == ["training", "best epoch: 2"]
-    assert labels(accuracy) == ["training", "validation", "test: 87.5%", "best epoch: 2"]
+    assert labels(accuracy) == [
+        "training",
+        "validation",
+        "test: 87.5%",
+        "final_train: 50.0%",
+        "best epoch: 2",
+    ]
     [marked] = [line for line in accuracy.lines if line.get_label().startswith("best")]
     assert set(marked.get_xdata()) == {2}
     figure.draw_without_rendering()
@@ -78,7 +84,7 @@ def test_more_figures_than_fit_are_counted(drawn):
         {"epoch": 0, "loss": None, "valid_acc": "0.5"},
         {"epoch": 0, "loss": 10**400, "valid_loss": 1e308, "minutes": float("inf")},
         {"epoch": 10**400, "loss": float("nan"), "train_acc": True},
-        {"loss": 1.0, "$\\frac$": 2, "_hidden": 3},
+        {"loss": 1.0, "$\\frac$": 2, "_hidden": 3, "$\\x$_acc": 1, "accuracy": 1},
         {},
     ],
 )

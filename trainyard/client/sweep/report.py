@@ -141,8 +141,8 @@ def _picture(measured: Sequence[tuple[Point, float]], by: str) -> bytes:
     axes = figure.subplots()
     # Dots, since bars begin at 0, where accuracies of 97% and 98% look alike.
     axes.plot([value for _, value in shown], range(len(shown)), "o")
+    place: dict[str, Any] = {"textcoords": "offset points", "xytext": (8, 0), "va": "center"}
     for row, (_, value) in enumerate(shown):
-        place = {"textcoords": "offset points", "xytext": (8, 0), "va": "center"}
         axes.annotate(f"{value:.5g}", (value, row), fontsize="small", **place)
     names = [_name(point, varying) for point, _ in shown]
     axes.set_yticks(range(len(names)), names, parse_math=False)

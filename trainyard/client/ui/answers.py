@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from trainyard.client import idle, info
+from trainyard.access import typed
+from trainyard.access.terminal import clean
+from trainyard.client import idle, info, unreachable
 from trainyard.client import serve as serving
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError, DownError
@@ -18,6 +20,8 @@ from trainyard.client.ui.run_cache import RunCache
 from trainyard.client.ui.stacks import Stack, Stacks
 
 MOST_EXPLAINED = 20  # jobs of a page
+
+T = TypeVar("T")
 
 Query = dict[str, str]
 Answer = dict[str, Any]
@@ -72,7 +76,7 @@ class Answers:
         try:
             found["alerts"] = live.alerts(outputs)
         except ClientError as error:
-            found["fault"] = str(error)
+            found["fault"] = message(error, outputs.stack)
         return found
 
     def jobs(self, query: Query) -> Answer:
@@ -107,8 +111,9 @@ class Answers:
         """Return a page of the runs' table, and how far the first look at the store is."""
         stack = self.stacks.get(query["stack"])
         cache = stack.runs()
-        found = rows.of_runs(cache.all(), self._known_jobs(stack), cache.outputs)
-        return table.page(found, table.View.of(query)) | {"reading": cache.reading}
+        records, reading = cache.all()
+        found = rows.of_runs(records, self._known_jobs(stack), cache.outputs)
+        return table.page(found, table.View.of(query)) | {"reading": reading}
 
     def compared(self, query: Query) -> Answer:
         """Return some runs in detail (`runs`, names with commas), and how their settings differ."""
@@ -187,7 +192,10 @@ class Answers:
             jobs = stack.jobs()
         except (ClientError, DashboardError) as error:
             down = isinstance(error, DownError)
-            return row | {"health": "down" if down else "no answer", "message": str(error)}
+            return row | {
+                "health": "down" if down else "no answer",
+                "message": message(error, stack.name),
+            }
         return row | {
             "attached": outputs.attached,
             "owner": outputs.owner,
@@ -213,7 +221,13 @@ class Answers:
         return _unless_away(asked, None)
 
 
-def _unless_away(ask: Callable[[], Any], otherwise: Any) -> Any:
+def message(error: Exception, stack: str) -> str:
+    """Return an error as the command line would print it."""
+    told = error if isinstance(error, ClientError) else unreachable.explained(error) or error
+    return typed.commands(clean(told), stack or typed.DEFAULT_STACK)
+
+
+def _unless_away(ask: Callable[[], T], otherwise: T) -> T:
     try:
         return ask()
     except (ClientError, DashboardError):

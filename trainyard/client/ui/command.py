@@ -48,6 +48,7 @@ def ui(
         # Without a log: an address has the key in it.
         config = Config(
             guard,
+            ws="none",
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=END_S,

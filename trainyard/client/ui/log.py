@@ -44,7 +44,8 @@ async def _events(stack: Stack, job_id: str) -> AsyncIterator[str]:
         _send()
 
     def _send() -> None:
-        if found := COLOUR.sub("", text.getvalue()):
+        # Bars of other programs begin their line again, which a page cannot.
+        if found := COLOUR.sub("", text.getvalue()).replace("\r", "\n"):
             pieces.put_nowait(found)
             text.seek(0)
             text.truncate()

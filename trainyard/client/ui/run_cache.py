@@ -50,8 +50,11 @@ class RunCache:
         self._first_look = threading.Event()
         self._expected = 0
 
-    def all(self) -> list[RunRecord]:
+    def all(self) -> tuple[list[RunRecord], str]:
         """Return the runs as of the last look, by name; begins another look when it is time.
+
+        Returns:
+            The runs, and how far the first look is, such as `1200 of 5000`; "" after it.
 
         Raises:
             ClientError: the store cannot be read.
@@ -65,7 +68,10 @@ class RunCache:
         with self._lock:
             if self._error is not None:
                 raise self._error
-            return [self._runs[name] for name in sorted(self._runs)]
+            found = [self._runs[name] for name in sorted(self._runs)]
+            if self._first_look.is_set():
+                return found, ""
+            return found, f"{len(found)} of {self._expected}" if self._expected else "the list"
 
     def get(self, name: str) -> RunRecord:
         """Return a run as the store has it now.
@@ -74,14 +80,6 @@ class RunCache:
             ClientError: no run has that name, or the store cannot be read.
         """
         return history.read_run(self.store, name)
-
-    @property
-    def reading(self) -> str:
-        """How far the first look is, such as `1200 of 5000`; "" after it."""
-        with self._lock:
-            if self._first_look.is_set():
-                return ""
-            return f"{len(self._runs)} of {self._expected}" if self._expected else "the list"
 
     def trials(self) -> dict[str, list[str]]:
         """Return the folders of the trials of each search with Tune, as of the last look."""

@@ -18,13 +18,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from trainyard import plain
-from trainyard.access import typed
-from trainyard.access.terminal import clean
-from trainyard.client import parallel, unreachable
+from trainyard.client import parallel
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.ui import log
-from trainyard.client.ui.answers import Answers
+from trainyard.client.ui.answers import Answers, message
 
 STATIC = Path(__file__).with_name("static")
 FAILED = 503
@@ -114,14 +112,8 @@ async def _guarded(events: AsyncIterator[str], stack: str) -> AsyncIterator[str]
         async for event in events:
             yield event
     except (ClientError, DashboardError) as error:
-        yield log.event("fault", _message(error, stack))
+        yield log.event("fault", message(error, stack))
 
 
 def _failed(error: Exception, stack: str) -> Response:
-    return JSONResponse({"error": _message(error, stack)}, FAILED)
-
-
-def _message(error: Exception, stack: str) -> str:
-    """Return an error as the command line would print it."""
-    told = error if isinstance(error, ClientError) else unreachable.explained(error) or error
-    return typed.commands(clean(told), stack or typed.DEFAULT_STACK)
+    return JSONResponse({"error": message(error, stack)}, FAILED)

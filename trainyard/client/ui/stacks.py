@@ -24,7 +24,7 @@ from trainyard.client.store import open_store
 from trainyard.client.ui.run_cache import RunCache
 
 OUTPUTS_S = 30.0  # reading them starts the engine
-FAILED_S = 5.0
+FAILED_S = 10.0
 JOBS_S = 2.0
 SETTINGS = "Pulumi.*.yaml"
 

@@ -120,8 +120,8 @@ def test_versions_need_no_import_of_what_they_are_of() -> None:
 @pytest.mark.parametrize(
     ("words", "suggested"),
     [
-        ("train st", ["status", "stop"]),
-        ("train --version st", ["status", "stop"]),  # and no versions
+        ("train st", ["status", "stop", "stack"]),
+        ("train --version st", ["status", "stop", "stack"]),  # and no versions
         ("train drill ", ["worker-loss", "store-loss", "head-loss", "preempt"]),
         ("train submit --entrypoint-num-", ["--entrypoint-num-cpus", "--entrypoint-num-gpus"]),
     ],

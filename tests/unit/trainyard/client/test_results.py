@@ -46,8 +46,10 @@ def test_a_run_that_has_not_ended_is_drawn_and_a_search_has_its_own_picture(run,
 
 
 def test_curves_that_cannot_be_saved(run, stack, tmp_path):
-    run.write_metrics([])
     store = open_store(stack)
+    with pytest.raises(ClientError, match=r"cannot write .*gone/a\.png \(No such file"):
+        results.save_curves(store, find_run(store, "first"), tmp_path / "gone/a.png")
+    run.write_metrics([])
     for name, fault in (("a.png", "has no epoch to draw yet"), ("a.svg", "name the file a.png")):
         with pytest.raises(ClientError, match=fault):
             results.save_curves(store, find_run(store, "first"), tmp_path / name)

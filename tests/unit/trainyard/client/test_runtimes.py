@@ -65,17 +65,13 @@ def test_files_of_packages_are_read_as_ray_reads_them(tmp_path, monkeypatch):  #
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.txt").write_text("\nhumanize==4\n# a comment\nrich\n")
     (tmp_path / "conda.yml").write_text("dependencies: [pip]\n")
-    file = tmp_path / "env.yaml"
     for key, name in (("pip", "list.txt"), ("uv", "list.txt"), ("conda", "conda.yml")):
-        file.write_text(f"{key}: {name}\n")
-        mine = runtimes.read(file)
+        mine = runtimes.with_files({key: name})
         assert mine != {key: name}
         assert RuntimeEnv(**mine).to_dict() == RuntimeEnv(**{key: name}).to_dict()
-        file.write_text(f"{key}: missing-{name}\n")
-        with pytest.raises(ClientError, match=f"cannot read {key} of runtime .*missing-{name}"):
-            runtimes.read(file)
-    file.write_text("conda: aims-ray\n")
-    assert runtimes.read(file) == {"conda": "aims-ray"}
+        with pytest.raises(ClientError, match=f"cannot read {key} of the .*missing-{name}"):
+            runtimes.with_files({key: f"missing-{name}"})
+    assert runtimes.with_files({"conda": "aims-ray"}) == {"conda": "aims-ray"}
 
 
 def test_the_keys_are_those_that_ray_takes():  # F60

@@ -264,7 +264,7 @@ def test_a_cluster_whose_nodes_take_no_jobs_yet_is_asked_again(
 def test_an_answer_without_an_id_is_not_a_heads(answer, stack, monkeypatch):  # F39
     monkeypatch.setattr(Dashboard, "post", lambda *_: answer)
     with pytest.raises(ClientError, match=r"the job was not taken: (Key|Type)Error"):
-        submission.send(stack, entrypoint="true")
+        submission.send(stack, entrypoint="true", metadata={"job": "true"})
 
 
 def test_nothing_is_sent_when_nothing_can_hold_it(request_, stack, monkeypatch):

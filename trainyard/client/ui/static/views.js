@@ -47,22 +47,26 @@ export function overview({ stack, stacks }) {
     ["", (row) => text(row.message || row.soon), "long"],
   ], [...rows.values()], "no stacks"));
   const others = async (name) => { rows.set(name, await get(name, "row")); show(); };
+  const rest = async () => { for (const name of stacks) if (name !== stack) await others(name).catch(() => {}); };
   let asked = 0;
+  const details = async () => {
+    const found = await get(stack, "stack");
+    fill(own, el("h2", {}, "Drift"), found.drift ? el("pre", { tabindex: 0, "aria-label": "The last look for drift" }, found.drift.text || "looking") : "",
+      buttons(stack, found.actions, {}, () => Promise.all([others(stack), details()])), el("h2", {}, "Addresses"), facts(found.addresses),
+      el("h2", {}, "Next"), facts(found.next.map(([command, effect]) => [effect, el("code", {}, command)])));
+  };
   const load = async () => {
-    // Others are asked less often: each question starts the engine.
-    if (asked++ % 6 === 0) for (const name of stacks) if (name !== stack) others(name).catch(() => {});
+    // Asked once a minute, one after another: the questions start the engine, or kubectl.
+    const rarely = asked++ % 12 === 0;
     await others(stack);
+    if (rarely) rest();
     if (rows.get(stack).health !== "up") { fill(own); fill(live); return; }
-    const [found, now] = await Promise.all([get(stack, "stack"), get(stack, "nodes")]);
-    rows.set(stack, found);
-    show();
+    if (rarely || !own.hasChildNodes()) await details();
+    const now = await get(stack, "nodes");
     fill(live, el("h2", {}, `Nodes of ${stack}`), nodesTable(now.rows),
       el("h2", {}, "Alerts"), now.fault ? el("p", { class: "bad" }, now.fault) : table("Alerts of Prometheus", [
         ["alert", (row) => row.alert], ["state", (row) => state(row.state)], ["since", (row) => time(row.since)],
         ["about", (row) => row.about, "long"], ["", (row) => row.summary, "long"]], now.alerts, "no alerts"));
-    fill(own, el("h2", {}, "Drift"), found.drift ? el("pre", { tabindex: 0, "aria-label": "The last look for drift" }, found.drift.text || "looking") : "",
-      buttons(stack, found.actions, {}, load), el("h2", {}, "Addresses"), facts(found.addresses),
-      el("h2", {}, "Next"), facts(found.next.map(([command, effect]) => [effect, el("code", {}, command)])));
   };
   show();
   return { title: `Overview of ${stack}`, element: el("div", {}, all, live, own), load, every: 5 };
@@ -136,8 +140,8 @@ export function runs({ stack, item }) {
       { key: "best", title: "best", kind: "number", cell: (row) => number(row.best) },
       { key: "test_acc", title: "test acc", kind: "number", cell: (row) => number(row.test_acc) },
       { key: "started", title: "started", cell: (row) => time(row.started) },
-      { key: "checkpoint", title: "checkpoint", cell: (row) => row.checkpoint },
       { key: "cost", title: "at most $", kind: "number", cell: (row) => number(row.cost) },
+      { key: "checkpoint", title: "checkpoint", cell: (row) => row.checkpoint },
       { key: "fault", title: "fault", kind: "long", cell: (row) => row.fault },
     ],
   });

@@ -1,0 +1,108 @@
+"""P23: the page of `train ui` with thousands of runs, next to `train runs --json`.
+
+First is the time from the start of the command until the page has all runs; then that of an answer
+with the best 100 of them, which is what a user waits for after each click.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+
+from bench import measure
+from bench.form import Form
+from bench.measure import FailedError, Ratio, in_turn
+from bench.p18_client import RUNS, store_runs
+from bench.scratch import ScratchStack
+from trainyard.client import outputs
+from trainyard.client.store import open_store
+
+ROUNDS = 5
+DEADLINE_S = 300.0
+POLL_S = 0.05
+QUERY = {"sort": "valid_acc", "order": "descending", "filter": "epochs>1"}
+
+
+def run(form: Form) -> list[Ratio]:
+    """Return the ratios."""
+    count = form.pick(RUNS, 20)
+    with form.stack() as stack, tempfile.TemporaryDirectory() as name:
+        store_runs(open_store(outputs.read(None, stack.outputs_file(Path(name)))), count)
+        listed = stack.train("runs", "--json")
+
+        def plain() -> float:
+            return measure.run(listed, env=stack.environment, cwd=stack.project).seconds
+
+        def first() -> float:
+            begun = time.perf_counter()
+            with _page(stack) as ask:
+                _all(ask, count)
+                return time.perf_counter() - begun
+
+        ours, theirs = in_turn(form.rounds(ROUNDS), first, plain)
+        with _page(stack) as ask:
+            _all(ask, count)
+
+            def again() -> float:
+                begun = time.perf_counter()
+                ask.get(QUERY)
+                return time.perf_counter() - begun
+
+            [answers] = in_turn(form.rounds(ROUNDS), again)
+    label = f"{count:,} runs"
+    return [
+        Ratio(name=f"P23 page, {label}", ours=ours, plain=theirs, unit="s", goal=1.5),
+        Ratio(name=f"P23 answer, {label}", ours=answers, plain=theirs, unit="s", goal=0.1),
+    ]
+
+
+class _Browser:
+    """Asks for a stack's runs as the page does."""
+
+    def __init__(self, address: str, stack: str) -> None:
+        self._session = requests.Session()
+        self._session.get(address, timeout=DEADLINE_S).raise_for_status()
+        self._url = f"http://{urlsplit(address).netloc}/api/{stack}/runs"
+
+    def get(self, query: dict[str, str]) -> dict[str, object]:
+        answer = self._session.get(self._url, params=query, timeout=DEADLINE_S)
+        answer.raise_for_status()
+        return dict(answer.json())
+
+
+@contextmanager
+def _page(stack: ScratchStack) -> Iterator[_Browser]:
+    served = subprocess.Popen(
+        stack.train("ui", "--no-open", "--port", "0"),
+        env=stack.environment,
+        cwd=stack.project,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        said = served.stdout.readline().split() if served.stdout else []
+        if len(said) != 2:
+            raise FailedError(f"`train ui` printed no address, but {said}")
+        yield _Browser(said[1], stack.name)
+    finally:
+        served.send_signal(signal.SIGINT)
+        served.wait(DEADLINE_S)
+
+
+def _all(ask: _Browser, count: int) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found = ask.get(QUERY)
+        if not found["reading"] and int(str(found["total"])) >= count:
+            return
+        if time.monotonic() > deadline:
+            raise FailedError(f"the page has {found['total']} of {count} runs")
+        time.sleep(POLL_S)

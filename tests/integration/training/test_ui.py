@@ -1,0 +1,230 @@
+"""`train ui` in a real Chromium, on a real cluster with what strangers wrote."""
+
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests import browser, ui_stack
+from tests.integration.training.conftest import BUCKET, Cluster
+from tests.ui_stack import HOSTILE, SCRIPT
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(browser.PROGRAM is None, reason="chromium is not on PATH"),
+]
+RUN = "curves"
+VIEWS = ("overview", "jobs", "runs", "sweeps", "services")
+PROGRAM = """
+import time
+print({hostile!r}, flush=True)
+print("\\x1b]0;had\\x07\\x1b[2J", flush=True)
+for line in range(600):
+    print("line", line, flush=True)
+    time.sleep(0.5)
+"""
+
+
+@pytest.fixture(scope="module")
+def job(cluster: Cluster) -> Iterator[str]:
+    """A job that prints until it is stopped, of a run, a user and a script with hostile names."""
+    program = PROGRAM.format(hostile=SCRIPT)
+    folder = cluster.folder / "hostile.py"
+    folder.write_text(program)
+    cluster.post(
+        "/api/jobs/",
+        json={
+            "entrypoint": f"python {folder}",
+            "submission_id": "hostile",
+            "metadata": {"run": RUN, "user": HOSTILE, "job": SCRIPT, "commit": HOSTILE},
+        },
+    )
+    yield "hostile"
+    cluster.post("/api/jobs/hostile/stop")
+
+
+@pytest.fixture(scope="module")
+def page(cluster: Cluster, job: str) -> Iterator[browser.Page]:
+    """The page in a Chromium that came with the key, with hostile runs in the store."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ty-ui-")))
+        for name, lr in ((RUN, 0.01), ("other", 0.001), (HOSTILE.replace("/", ""), 0.01)):
+            ui_stack.write_run(folder / "store", name, epochs=3, lr=lr, **{HOSTILE: SCRIPT})
+        strange = {"epoch": 3, SCRIPT: 1, "loss": 0.5, "valid_acc": HOSTILE}
+        with (folder / "store" / RUN / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(strange) + "\n")
+        for path in sorted((folder / "store").rglob("*.*")):
+            if path.is_file():
+                key = path.relative_to(folder / "store").as_posix()
+                cluster.s3().put_object(Bucket=BUCKET, Key=key, Body=path.read_bytes())
+        ui_stack.write_sweep(folder / "multirun" / SCRIPT.replace("/", ""), points=6)
+        served = cluster.popen("ui", "--no-open", "--port", "0", cwd=folder)
+        stack.callback(served.communicate)
+        stack.callback(served.kill)
+        address = served.stdout.readline().split()[1]
+        tab = stack.enter_context(browser.page())
+        tab.go(address)
+        tab.wait_text("Nodes of dev")
+        yield tab
+        assert tab.errors == []
+        served.send_signal(signal.SIGINT)
+        assert served.wait(30) == 0
+        assert "Traceback" not in served.stderr.read()
+
+
+def show(page: browser.Page, view: str, text: str) -> None:
+    page.value(f"location.hash = {json.dumps('#/dev/' + view)}")
+    page.wait_text(text)
+
+
+def test_each_view_shows_what_strangers_wrote_as_text(page: browser.Page, job: str) -> None:
+    show(page, "jobs", HOSTILE)
+    show(page, f"jobs/{job}", SCRIPT)
+    page.wait_text("line 1")
+    show(page, f"runs/{RUN},other", "Settings that differ")
+    page.wait_text(HOSTILE.replace("/", ""))
+    page.wait("document.querySelectorAll('canvas').length >= 5")
+    show(page, "sweeps", SCRIPT.replace("/", ""))
+    page.value("document.querySelector('main table a').click()")
+    page.wait_text("the largest valid_acc first")
+    page.wait("document.querySelectorAll('canvas').length === 1")
+    assert page.value("document.title").startswith("Sweep")
+    assert page.value("document.querySelectorAll('img, main script, iframe').length") == 0
+    assert page.errors == []
+
+
+def test_a_script_that_gets_into_the_page_does_not_run(page: browser.Page) -> None:
+    show(page, "services", "serves a run")
+    writes = f"document.body.insertAdjacentHTML('beforeend', {json.dumps(HOSTILE)})"
+    with pytest.raises(RuntimeError, match="TrustedHTML"):
+        page.value(writes)
+    inline = "const s = document.createElement('script'); s.textContent = \"document.title='had'\";"
+    with pytest.raises(RuntimeError, match="TrustedScript"):
+        page.value(f"{inline} document.body.append(s)")
+    assert "had" not in page.value("document.title")
+    blocked = "fetch('http://127.0.0.1:1/').then(() => 'sent', (e) => e.name)"
+    assert page.value(blocked) == "TypeError"
+    assert any("Content Security Policy" in each for each in page.errors)
+    page.errors.clear()
+
+
+def test_nodes_are_those_of_the_cluster_and_live(page: browser.Page) -> None:
+    show(page, "overview", "Nodes of dev")
+    page.wait("document.querySelectorAll('meter').length >= 6")
+    assert page.value("[...document.querySelectorAll('meter')].every((m) => m.value <= m.max)")
+    assert "up" in page.value("document.querySelector('main table').innerText")
+
+
+def test_curves_grow_while_a_run_trains(page: browser.Page, cluster: Cluster) -> None:
+    show(page, "runs/other", "Settings of other")
+    chart = "Chart.getChart(document.querySelector('canvas')).data.datasets[0].data.length"
+    page.wait(f"{chart} === 3")
+    key = "other/metrics.jsonl"
+    more = json.dumps(ui_stack.epoch_record(3, 0.001)).encode() + b"\n"
+    cluster.s3().put_object(Bucket=BUCKET, Key=key, Body=cluster.read(key) + more)
+    page.wait(f"{chart} === 4")
+    page.wait("document.querySelector('main tbody').innerText.includes('4/20')")
+
+
+def test_a_filter_and_a_sort_work_with_the_keyboard(page: browser.Page) -> None:
+    show(page, "runs", "1 to 3 of 3")
+    page.value("document.querySelector('input[type=search]').focus()")
+    page.type("lr<0.005")
+    page.wait_text("1 to 1 of 1 (of 3)")
+    page.value("document.querySelector('input[type=search]').select()")
+    page.type(" ")
+    page.wait_text("1 to 3 of 3")
+    page.value("document.querySelector('[data-key=sort-run]').focus()")
+    page.press("Enter")
+    page.wait("document.querySelector('th[aria-sort=descending]')?.innerText.includes('run')")
+    # The title that was pressed still has the focus, in the new head.
+    assert page.value("document.activeElement.dataset.key") == "sort-run"
+
+
+def test_every_control_is_reached_by_tab_and_has_a_name(page: browser.Page) -> None:
+    show(page, "runs/other", "Settings of other")
+    page.value("document.activeElement.blur(); document.body.focus()")
+    reached = set()
+    for _ in range(80):
+        page.press("Tab")
+        what = "document.activeElement.tagName + ' ' + (document.activeElement.dataset.key ?? '')"
+        reached.add(page.value(what).strip())
+    assert {"A", "SELECT", "INPUT", "BUTTON action-pull", "BUTTON sort-run"} <= reached
+    assert "INPUT choose-other" in reached
+    controls = {"button", "link", "checkbox", "searchbox", "combobox", "image", "img", "table"}
+    named = [(role, name) for role, name in page.names() if role in controls]
+    assert len(named) > 20
+    assert [role for role, name in named if not name.strip()] == []
+    assert ("checkbox", "Draw other") in named
+    assert any(name.startswith("loss by epoch; last: other") for _, name in named)
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize("size", [browser.DESKTOP, browser.PHONE])
+def test_each_view_fits_the_screen_and_is_readable(
+    page: browser.Page, scheme: str, size: tuple[int, int]
+) -> None:
+    page.scheme(scheme)
+    page.size(*size)
+    for view in VIEWS:
+        page.value(f"location.hash = '#/dev/{view}'")
+        page.wait(f"document.querySelector('nav [aria-current]').dataset.view === '{view}'")
+        page.wait("document.querySelector('main h2')")
+        assert page.value("document.documentElement.scrollWidth") <= size[0], view
+    colours = (
+        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+    )
+    ink, paper = (sum(map(int, each[4:-1].split(","))) for each in page.value(colours))
+    assert (ink > paper) == (scheme == "dark")
+    assert abs(ink - paper) > 500
+
+
+def test_a_job_is_stopped_by_its_button_which_asks_first(
+    page: browser.Page, cluster: Cluster, job: str
+) -> None:
+    show(page, f"jobs/{job}", f"stop {job}")
+    press = "document.querySelector('[data-key=action-stop]').focus()"
+    page.value(press)
+    page.press("Enter")
+    page.wait("document.querySelector('dialog').open")
+    assert f"stop {job}" in page.value("document.querySelector('dialog').innerText")
+    page.press("Escape")
+    page.wait("!document.querySelector('dialog').open")
+    assert cluster.jobs()[job]["status"] == "RUNNING"
+    page.value(press)
+    page.press("Enter")
+    page.wait("document.querySelector('dialog').open")
+    page.value("document.getElementById('ask-yes').focus()")
+    page.press("Enter")
+    wait_for("the end of the job", lambda: cluster.jobs()[job]["status"] == "STOPPED")
+    page.wait_text(f"job {job}: STOPPED")
+    page.wait_text("the job has ended: STOPPED")
+
+
+def test_a_run_is_pulled_by_its_button(page: browser.Page) -> None:
+    show(page, "runs/other", "pull other")
+    page.value("document.querySelector('[data-key=action-pull]').click()")
+    page.wait_text("3 files of records in results/other")
+
+
+def test_a_taken_port_is_one_message(cluster: Cluster) -> None:
+    served = cluster.popen("ui", "--no-open", "--port", "0")
+    try:
+        address = served.stdout.readline().split()[1]
+        port = address.partition("/?")[0].rpartition(":")[2]
+        second = cluster.train("ui", "--no-open", "--port", port)
+        assert second.returncode == 1
+        assert f"port {port} " in second.stderr
+        assert second.stderr.count("\n") == 1
+    finally:
+        served.send_signal(signal.SIGINT)
+        out, err = served.communicate(timeout=30)
+    assert (served.returncode, err) == (0, "")
+    assert "page closed" in out
