@@ -1,4 +1,4 @@
-# Aliases: each target's commands can be typed as well. `make` prints the texts after ##.
+# Aliases of `train` and others: `train up` is `make up` without the set-up. `make` prints the texts after ##.
 STACK ?= dev
 PYTHON ?= python3
 # Rules that `up` must keep: POLICY=infra/policy; LEVELS is a JSON file with the levels of rules.
@@ -10,7 +10,7 @@ _ := $(shell [ ! -e $(READY) ] || [ "$$(cd -P .venv && pwd)" = "$$(cat $(READY))
 # Without stored byte code, each process compiles PyTorch and Ray again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help python able ready store monitoring setup demo course up down preview review policy refresh drift rotate
-.PHONY: tunnel scale lint bench lock docs digests audit test test-all test-rest retry test-unit
+.PHONY: tunnel scale lint bench lock release site docs record digests audit test test-all test-rest retry test-unit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 
 help:
@@ -47,37 +47,34 @@ demo: python ## bring the stack up, train, show the results and the addresses
 
 up: ## bring the stack dev up or change it; STACK=lab selects another one, for all targets
 ##                    FORCE=1 asks, then restarts the head while jobs run; FORCE=yes does not ask
-up preview: setup
-	$(if $(FORCE),@$(BIN)/python -m trainyard.client.losses -s $(STACK) --head $(if $(filter yes,$(FORCE)),--yes))
-	$(if $(FORCE),TRAINYARD_FORCE=1 )$(BIN)/python -m engine.launch $@ -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
+FORCED = $(if $(FORCE),--force $(if $(filter yes,$(FORCE)),--yes))
+up: setup
+	$(BIN)/train up -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(FORCED) $(RULES)
 down: able ## end the whole stack; results stay. It asks before it ends jobs, or runs that were
 ##                    not pulled; YES=1 does not ask about runs, FORCE=1 ends jobs too
-	@$(BIN)/python -m trainyard.client.losses -s $(STACK)$(if $(YES), --yes)$(if $(FORCE), --force)
-	$(BIN)/python -m engine.launch destroy -s $(STACK)
-	@$(BIN)/python -m infra.checkout $(STACK)
+	$(BIN)/train down -s $(STACK) $(if $(YES),--yes) $(if $(FORCE),--force)
 monitoring: python ## build Prometheus and Alertmanager, once; the next `make up` of processes starts them
 	@$(PYTHON) -m infra.hosts.go_build monitoring
-preview: ## show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it
+preview: setup ## show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it;
+##                    DIFF=1 shows which properties change, and files line by line
+	$(BIN)/train preview -s $(STACK) $(if $(DIFF),--diff) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
 review: setup ## show what PLAN=FILE changes, costs and opens, as a page for a pull request
-	@$(BIN)/python -m infra.review -s $(STACK) '$(PLAN)' $(RULES)
+	@$(BIN)/train review -s $(STACK) '$(PLAN)' $(RULES)
 # It needs protobuf 5, unlike the rest.
 policy: setup ## make the environment in which the pulumi CLI runs the rules of infra/policy
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python infra/policy/.venv
 	$(BIN)/uv pip install --quiet --require-hashes --python infra/policy/.venv -r infra/policy/requirements.txt
-# `up` and `preview` run the program, which hides the salt that the CLI writes. `refresh` and `down` do not.
 refresh: setup ## compare the stack's state with what runs
-	$(BIN)/python -m engine.launch $@ -s $(STACK)
-	@$(BIN)/python -m infra.checkout $(STACK)
+	$(BIN)/train refresh -s $(STACK)
 drift: setup ## report differences from the state; changes nothing
-	$(BIN)/python -m infra.drift -s $(STACK)
+	$(BIN)/train drift -s $(STACK)
 rotate: setup ## list the stack's secrets; SECRET=NAME gives that one a new value, and runs up. It refuses
 ##                    if Ray would restart while jobs run; FORCE=1 asks, FORCE=yes does not
-	@$(BIN)/python -m infra.rotate -s $(STACK)$(if $(SECRET), --secret '$(SECRET)')$(if $(FORCE), --force)$(if $(filter yes,$(FORCE)), --yes)
-	$(if $(SECRET),$(if $(FORCE),TRAINYARD_FORCE=1 )$(BIN)/python -m engine.launch up -s $(STACK) $(RULES))
+	$(BIN)/train rotate -s $(STACK) $(if $(SECRET),'$(SECRET)' $(FORCED) $(RULES))
 tunnel: setup ## bring the pages of a stack on other machines to this one
 	$(BIN)/train tunnel -s $(STACK)
 scale: setup ## launch and end the rented machines of a group as Ray requests, until Ctrl-C
-	@$(BIN)/python -m infra.scale -s $(STACK)
+	$(BIN)/train scale -s $(STACK)
 # Options with which a machine without a GPU runs it in some minutes.
 COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 course: python ## walk the Food-11 course, in the stack course
@@ -115,6 +112,19 @@ docs: setup ## write the generated pages and parts of pages in docs/
 	$(BIN)/python -m tests.course_page
 	$(BIN)/python -m tests.items --write
 	$(BIN)/python -m tests.ui_pictures
+# Each recording differs, and takes a minute: `make docs` leaves it out.
+record: setup store ## record a real `make demo` as docs/demo.svg, then end the stack
+	$(BIN)/uv tool run termtosvg-ng==1.4.1 docs/demo.svg --screen-geometry 110x40 --template window_frame \
+		--max-frame-duration 1000 --loop-delay 20000 --command "sh -c 'echo $$ make demo; unset MAKEFLAGS MAKELEVEL; make demo'"
+	@$(MAKE) --no-print-directory down YES=1
+release: setup ## check the tagged version and build it into out/dist; publishes nothing
+	$(BIN)/python -m infra.release
+	$(BIN)/uv tool run --quiet twine==7.0.0 check --strict out/dist/trainyard_ray-*
+SITE_ENVIRONMENT := out/site-environment
+site: setup ## build the site of docs/ and its references into out/site; warnings are errors
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SITE_ENVIRONMENT)
+	$(BIN)/uv pip install --quiet --require-hashes --python $(SITE_ENVIRONMENT) -r requirements/site.txt
+	$(SITE_ENVIRONMENT)/bin/python -m infra.website
 digests: setup ## ask the registries for the digests of third-party images
 	$(BIN)/python -m infra.registry
 # A mirror may lack PyPI's advisories: --strict makes an unknown package an error, not a pass.

@@ -43,7 +43,9 @@ MODULES = (
 
 def main() -> int:
     """Run the chosen benchmarks; 1 when one fails or, in full form, misses its goal."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("names", nargs="*", metavar="P1", help="only these (default: all)")
     parser.add_argument(
         "--smallest",

@@ -97,7 +97,7 @@ def under_torchrun(images: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--images", type=int, required=True)
     args = parser.parse_args()

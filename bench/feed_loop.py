@@ -158,7 +158,7 @@ def _decode(files: Files, indices: Iterable[int]) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--ray", action="store_true")
     for way in (load, decode, ram):
         parser.add_argument(f"--{way.__name__}", type=Path)

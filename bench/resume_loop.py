@@ -115,7 +115,7 @@ def from_url(url: str) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--url")
     arguments = parser.parse_args()
     if arguments.url:

@@ -12,6 +12,7 @@ from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Service, Volume
+from trainyard.access.outputs import TRACKING_URL
 from trainyard.access.variables import TRACKING_CREDENTIALS_FILE
 
 SERVICE = "mlflow"
@@ -159,7 +160,7 @@ def declare(stack: Stack) -> None:
     stack.outputs |= {ENDPOINT.url: tracking.url, ENDPOINT.login: tracking.password}
 
 
-ENDPOINT = Endpoint(title="MLflow", url="trackingUrl", login="trackingPassword", user=USER)
+ENDPOINT = Endpoint(title="MLflow", url=TRACKING_URL, login="trackingPassword", user=USER)
 DESCRIPTOR = Descriptor(
     program="mlflow",
     declare=declare,

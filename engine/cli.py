@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -51,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m engine",
         description="Runs a Pulumi program without the pulumi CLI. The state is "
         "Pulumi's own: either tool can take over the other's stack.",
+        allow_abbrev=False,
     )
     parser.add_argument(
         "-C", "--cwd", type=Path, default=Path(), help="folder of the project (default: this one)"
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     def add(
         name: str, run: Callable[[argparse.Namespace], int], text: str, to: Any = commands
     ) -> Any:
-        command = to.add_parser(name, help=text, description=text)
+        command = to.add_parser(name, help=text, description=text, allow_abbrev=False)
         command.set_defaults(command=run, name=name)
         command.add_argument("-s", "--stack", default="dev", help="stack's name (default: dev)")
         return command
@@ -121,9 +121,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_config(commands: Any, add: Callable[..., Any]) -> None:
     text = "read or change the settings of a stack, in Pulumi.<stack>.yaml"
-    actions = commands.add_parser("config", help=text, description=text).add_subparsers(
-        required=True, metavar="ACTION"
-    )
+    actions = commands.add_parser(
+        "config", help=text, description=text, allow_abbrev=False
+    ).add_subparsers(required=True, metavar="ACTION")
     for name, run, text in (
         ("set", _config_set, "set a setting"),
         ("get", _config_get, "print a setting, a secret in the clear"),
@@ -183,13 +183,13 @@ def _output(options: argparse.Namespace) -> int:
             known = ", ".join(sorted(outputs)) or "none"
             raise EngineError(f"stack {stack} has no output {options.property!r}; it has: {known}")
         value = outputs[options.property]
-        text = value if isinstance(value, str) and not options.json else json.dumps(value, indent=2)
-        terminal.print_value(text)
+        is_text = isinstance(value, str) and not options.json
+        terminal.print_value(value if is_text else terminal.as_json(value, indent=2))
     elif options.json:
         terminal.print_json(outputs, indent=2)
     else:
         for key, value in sorted(outputs.items()):
-            shown = value if isinstance(value, str) else json.dumps(value)
+            shown = value if isinstance(value, str) else terminal.as_json(value)
             terminal.print_value(f"{key:24} {shown}")
     return 0
 
@@ -221,8 +221,10 @@ def _stack(options: argparse.Namespace) -> int:
         return 0
     if options.action == "history":
         found = backend.history(project.name, stack)
-        lines = [json.dumps(found, indent=2)] if options.json else map(history.line, found)
-        terminal.say("\n".join(lines))
+        if options.json:
+            terminal.print_json(found, indent=2)
+        else:
+            terminal.say("\n".join(map(history.line, found)))
         return 0
     _require_empty(project, stack, backend)
     if not options.yes:

@@ -17,6 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from engine.errors import EngineError
+from engine.passphrase import FILE, PHRASE, source
 
 ROUNDS = 1_000_000
 SALT_BYTES = 8
@@ -57,8 +58,8 @@ class Crypter:
             right = False
         if not right:
             raise EngineError(
-                "incorrect passphrase; set PULUMI_CONFIG_PASSPHRASE or "
-                "PULUMI_CONFIG_PASSPHRASE_FILE to the one this stack was made with"
+                f"incorrect passphrase, that of {source()}; set {PHRASE} or {FILE} to the one that "
+                "this stack was made with"
             )
 
     @classmethod

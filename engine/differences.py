@@ -5,12 +5,16 @@ A manifest of Kubernetes is one property: shown whole, it would hide its differe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from engine.values import is_secret
+from engine.values import Properties, is_secret, mask
 
 CONTEXT = 30  # characters before a difference that are shown with it
+LONGEST = 200  # characters of a value or line that is shown
+MOST_LINES = 100  # of the differences of one text
 
 
 def differences(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -40,6 +44,76 @@ def _of_lists(path: str, old: list[Any], new: list[Any]) -> Iterator[tuple[str, 
     for index in range(max(len(olds), len(news))):
         left, right = (each[index] if index < len(each) else None for each in (olds, news))
         yield from differences(f"{path}[{before + index}]", left, right)
+
+
+def described(
+    olds: Properties, news: Properties, clean: Callable[[str], str] = str
+) -> Iterator[str]:
+    """Lines about what differs, by sorted paths; texts of several lines as unified differences.
+
+    Args:
+        olds: the properties before; none for a new resource, of whose texts the length is told.
+        news: the properties after.
+        clean: hides secrets that are not marked, such as one in a file.
+    """
+    for name in sorted(olds.keys() | news.keys()):
+        if not name.startswith("__"):
+            for path, old, new in _leaves(name, olds.get(name), news.get(name), clean):
+                yield from _described(path, old, new, clean, is_new=not olds)
+
+
+def _leaves(
+    path: str, old: Any, new: Any, clean: Callable[[str], str]
+) -> Iterator[tuple[str, Any, Any]]:
+    """As `differences`, also inside values that come or go, and inside texts that are JSON."""
+    for at, before, after in differences(path, old, new):
+        values = [_parsed(value, clean) for value in (before, after)]
+        given: Any = next((value for value in values if value is not None), None)
+        both: list[Any] = [type(given)() if value is None else value for value in values]
+        # A list such as a command's words is read as a whole where it comes or goes.
+        is_list = None in (before, after) and isinstance(given, list)
+        if (
+            isinstance(given, dict | list)
+            and not any(map(is_secret, both))
+            and type(both[0]) is type(both[1])
+            and both[0] != both[1]
+            and not (is_list and not any(isinstance(item, dict) for item in given))
+        ):
+            yield from _leaves(at, both[0], both[1], clean)
+        else:
+            yield at, before, after
+
+
+def _parsed(value: Any, clean: Callable[[str], str]) -> Any:
+    """The object or list that a text without secrets has in JSON; else the value."""
+    if isinstance(value, str) and value[:1] in ("{", "[") and clean(value) == value:
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _described(
+    path: str, old: Any, new: Any, clean: Callable[[str], str], *, is_new: bool
+) -> Iterator[str]:
+    texts = [value for value in (old, new) if value is not None]
+    if all(isinstance(text, str) for text in texts) and any("\n" in text for text in texts):
+        was, now = (clean(text or "").splitlines() for text in (old, new))
+        if is_new:
+            yield f"{path}: {len(now)} lines"
+            return
+        changed = [*difflib.unified_diff(was, now, lineterm="")][2:]
+        yield f"{path}:" if changed else f"{path}: a secret in it"
+        yield from (f"  {line[:LONGEST]}" for line in changed[:MOST_LINES])
+        if len(changed) > MOST_LINES:
+            yield f"  and {len(changed) - MOST_LINES} lines more"
+        return
+    before, after = (clean(repr(mask(value))) for value in (old, new))
+    if old is None:
+        yield f"{path}: {excerpts('', after, LONGEST)[1]}"
+    else:
+        yield f"{path}: {' => '.join(excerpts(before, after, LONGEST))}"
 
 
 def excerpts(old: str, new: str, longest: int) -> tuple[str, str]:

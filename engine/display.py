@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.text import Text
 
-from engine.differences import differences, excerpts
-from engine.values import Properties, mask
+from engine.differences import described
+from engine.values import Properties
 from trainyard.access import terminal, typed
 
 SYMBOLS = {
@@ -32,7 +32,6 @@ SYMBOLS = {
 STYLES = {"+": "green", "~": "yellow", "-": "red", " ": "dim"}
 LEVELS = {"info": "", "warning": "yellow", "error": "bold red"}
 CHANGES = frozenset(SYMBOLS) - {"same"}
-LONGEST = 200  # characters of a value that changes
 SHORTEST_SECRET = 8  # characters: shorter ones would black out innocent words
 
 
@@ -62,23 +61,36 @@ class Display:
     ) -> Iterator[None]:
         """Show one step from its start to its end."""
         begun = time.monotonic()
+        changes = None if inputs is None else (olds or {}, inputs)
         if not self._dry_run:
-            self._line(operation, urn, "...")
-        if inputs is not None:
-            self.changes(olds or {}, inputs)
+            self._line(operation, urn, "...", changes=changes)
         try:
             yield
         except BaseException:
             self._line(operation, urn, "failed", begun)
             raise
-        self.done(operation, urn, begun)
+        self.done(operation, urn, begun, changes if self._dry_run else None)
 
-    def done(self, operation: str, urn: str, begun: float | None = None) -> None:
-        """Show the end of a step; without `begun`, of a step that took no time."""
+    def done(
+        self,
+        operation: str,
+        urn: str,
+        begun: float | None = None,
+        changes: tuple[Properties, Properties] | None = None,
+    ) -> None:
+        """Show the end of a step.
+
+        Args:
+            operation: of SYMBOLS.
+            urn: of the resource.
+            begun: when the step began; None for a step that took no time.
+            changes: the properties before and after; those that differ are shown with --diff.
+        """
         with self._lock:
             self.counts[operation] += 1
         if operation != "same":
-            self._line(operation, urn, "planned" if self._dry_run else "done", begun)
+            state = "planned" if self._dry_run else "done"
+            self._line(operation, urn, state, begun, changes)
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Show `[secret]` for these, also for single lines of them, in all that follows."""
@@ -89,18 +101,6 @@ class Display:
                 key=len,
                 reverse=True,
             )
-
-    def changes(self, olds: Properties, news: Properties) -> None:
-        """Show which properties differ, when that was asked for."""
-        for name in sorted(olds.keys() | news.keys()) if self._diff else ():
-            if name.startswith("__"):
-                continue
-            for path, old, new in differences(name, olds.get(name), news.get(name)):
-                before, after = (self.clean(repr(mask(each))) for each in (old, new))
-                if old is not None:
-                    before, after = excerpts(before, after, LONGEST)
-                text = after if old is None else f"{before} => {after}"
-                self._print(f"        {path}: {text}", style="dim")
 
     def outputs(self, olds: Properties, news: Properties) -> None:
         """Note which outputs of the stack change."""
@@ -134,14 +134,26 @@ class Display:
         """How many steps changed something, or would."""
         return sum(self.counts[operation] for operation in CHANGES)
 
-    def _line(self, operation: str, urn: str, state: str, begun: float | None = None) -> None:
+    def _line(
+        self,
+        operation: str,
+        urn: str,
+        state: str,
+        begun: float | None = None,
+        changes: tuple[Properties, Properties] | None = None,
+    ) -> None:
         symbol = SYMBOLS[operation]
         took = "" if begun is None or self._dry_run else f" ({time.monotonic() - begun:.1f}s)"
         line = f" {symbol:2} {_short(urn)} {operation} {state}{took}"
-        self._print(line, style="bold red" if state == "failed" else STYLES[symbol[0]])
+        lines = described(*changes, self.clean) if changes and self._diff else ()
+        style = "bold red" if state == "failed" else STYLES[symbol[0]]
+        self._print(line, style, "".join(f"\n        {each}" for each in lines))
 
-    def _print(self, text: str, style: str = "") -> None:
-        self._console.print(Text(terminal.clean_lines(text), style=style), soft_wrap=True)
+    def _print(self, text: str, style: str = "", below: str = "") -> None:
+        """Print lines at once: steps at the same time do not part them."""
+        shown = Text(terminal.clean_lines(text), style=style)
+        shown.append(terminal.clean_lines(below), style="dim")
+        self._console.print(shown, soft_wrap=True)
 
     def clean(self, text: str) -> str:
         """The text with `[secret]` in place of the secrets that are to be hidden."""

@@ -31,9 +31,12 @@ PLANS = {"PULUMI_EXPERIMENTAL": "true"}  # without it the CLI does not list its 
 
 def main() -> None:
     """Replace this process with the better of the two engines, with one command."""
-    parser = argparse.ArgumentParser(prog="python -m engine.launch", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m engine.launch", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("command", choices=["up", "preview", "refresh", "destroy"])
     parser.add_argument("-s", "--stack", default="dev")
+    parser.add_argument("--diff", action="store_true", help="show which properties change")
     parser.add_argument("--plan", default="", help="a file: preview writes it, up does only that")
     parser.add_argument("--policy-pack", default="", help="folder of rules that up must keep")
     parser.add_argument("--policy-pack-config", default="", help="JSON file: levels of the rules")
@@ -50,14 +53,7 @@ def main() -> None:
     except EngineError as error:
         terminal.warn(f"error: {error}", options.stack)
         sys.exit(1)
-    arguments = [options.command, "--stack", options.stack]
-    if options.command != "preview":
-        arguments.append("--yes")
-    if options.plan:
-        arguments += ["--save-plan" if options.command == "preview" else "--plan", options.plan]
-    for name in ("policy_pack", "policy_pack_config"):
-        if value := getattr(options, name):
-            arguments += [f"--{name.replace('_', '-')}", value]
+    arguments = _arguments(options)
     if not cli:
         terminal.say("pulumi is not on PATH: running the embedded engine")
         command = [sys.executable, "-m", "engine", *arguments]
@@ -71,6 +67,21 @@ def main() -> None:
         environment |= PLANS if options.plan else {}
     # In place of this process: signals go straight to the engine.
     os.execvpe(command[0], command, environment)  # noqa: S606
+
+
+def _arguments(options: argparse.Namespace) -> list[str]:
+    """The arguments of either engine."""
+    arguments = [options.command, "--stack", options.stack]
+    if options.command != "preview":
+        arguments.append("--yes")
+    if options.plan:
+        arguments += ["--save-plan" if options.command == "preview" else "--plan", options.plan]
+    if options.diff:
+        arguments.append("--diff")
+    for name in ("policy_pack", "policy_pack_config"):
+        if value := getattr(options, name):
+            arguments += [f"--{name.replace('_', '-')}", value]
+    return arguments
 
 
 def _passphrase() -> dict[str, str]:

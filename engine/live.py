@@ -75,18 +75,18 @@ def compare(context: Context, entry: Entry) -> LiveResource | None:
 def _refresh_one(context: Context, entry: Entry) -> None:
     if context.stopping.is_set():
         return
+    old_outputs = entry.get("outputs", {})
     found = compare(context, entry)
     if found is None:
         context.display.done("gone", entry["urn"])
         context.journal.drop(entry)
         return
-    if found.drifted:
-        context.display.changes(entry.get("outputs", {}), found.outputs)
     news = {"inputs": found.inputs, "outputs": found.outputs}
     if any(entry.get(name, {}) != value for name, value in news.items()):
         context.journal.mark(entry, id=found.id, **news, modified=now())
         context.journal.flush()
-    context.display.done("drift" if found.drifted else "same", entry["urn"])
+    operation, changes = "drift" if found.drifted else "same", (old_outputs, found.outputs)
+    context.display.done(operation, entry["urn"], changes=changes)
 
 
 def _recover_create(context: Context, entry: Entry) -> None:

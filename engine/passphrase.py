@@ -34,6 +34,11 @@ def passphrase() -> str:
     return read(default_file())
 
 
+def source() -> str:
+    """Where this user's passphrase comes from: a variable or a file."""
+    return PHRASE if PHRASE in os.environ else os.environ.get(FILE) or str(default_file())
+
+
 def is_set() -> bool:
     """Whether Pulumi's variables name a passphrase."""
     return PHRASE in os.environ or bool(os.environ.get(FILE))

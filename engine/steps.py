@@ -90,7 +90,8 @@ def _component(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, 
         entry["outputs"] = old.get("outputs", {})
         if operation == "same":
             entry["modified"] = old.get("modified", entry["modified"])
-    context.display.done(operation, goal.urn)
+    olds = old.get("inputs", {}) if old else {}
+    context.display.done(operation, goal.urn, changes=(olds, goal.inputs))
     context.journal.record(entry, old, changed=operation != "same")
     return entry, goal.inputs
 
@@ -109,7 +110,8 @@ def _declared_provider(context: Context, goal: Goal, old: Entry | None) -> tuple
         if same:
             entry |= {key: old[key] for key in ("inputs", "modified") if key in old}
     entry["outputs"] = {k: v for k, v in entry["inputs"].items() if k != "__internal"}
-    context.display.done(operation, goal.urn)
+    olds = old["inputs"] if old else {}
+    context.display.done(operation, goal.urn, changes=(olds, inputs))
     context.journal.record(entry, old, changed=operation != "same")
     return entry, goal.inputs
 
@@ -140,9 +142,20 @@ def _create(
     entry: Entry,
     old: Entry | None,
     operation: str = "create",
+    olds: Properties | None = None,
 ) -> tuple[Entry, Properties]:
-    """Create; `old` is an entry that the new one replaces."""
-    with context.step(operation, goal.urn, None, entry["inputs"]):
+    """Create.
+
+    Args:
+        context: of the operation.
+        provider: of the resource.
+        goal: what it is to be.
+        entry: of the resource, without what creation tells.
+        old: an entry that the new one replaces in the state.
+        operation: create or replace.
+        olds: inputs of the resource that it replaces.
+    """
+    with context.step(operation, goal.urn, olds, entry["inputs"]):
         if context.dry_run:
             context.journal.record(entry, old)
             return entry, entry["inputs"]
@@ -196,8 +209,8 @@ def _replace(
         delete(context, [*_replaced_with(context, old), old], keep_place=True)
         if context.stopping.is_set():
             raise StoppedError
-        return _create(context, provider, goal, entry, old, "replace")
-    result = _create(context, provider, goal, entry, None, "replace")
+        return _create(context, provider, goal, entry, old, "replace", old.get("inputs", {}))
+    result = _create(context, provider, goal, entry, None, "replace", old.get("inputs", {}))
     context.journal.mark(old, delete=True)
     context.journal.flush()
     return result

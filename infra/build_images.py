@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m infra.build_images",
         description="Builds images of docker/ for a registry, and prints the setting for them.",
+        allow_abbrev=False,
     )
     parser.add_argument("registry", help="registry and folder, such as registry.example/trainyard")
     programs = ", ".join(images.BUILT)

@@ -352,8 +352,8 @@ class Settings(Model):
 
     @cached_property
     def ports(self) -> Mapping[str, int]:
-        """Ports by setting."""
-        return {key: getattr(self, key) for key in services.PORTS}
+        """Ports by setting, moved by portOffset."""
+        return {key: getattr(self, key) + getattr(self, OFFSET) for key in services.PORTS}
 
     @property
     def fleets(self) -> Mapping[str, FleetSettings]:
@@ -664,6 +664,11 @@ class Settings(Model):
             yield Fault("reservation", bound, "remove reservation, or startRay", NAMES)
 
     def _port_faults(self) -> Iterator[Fault]:
+        offset = getattr(self, OFFSET)
+        if (highest := max(self.ports.values())) > LAST_PORT:
+            bound = f"moves a port to {highest}, past {LAST_PORT}"
+            yield Fault(OFFSET, bound, f"set it to {offset - highest + LAST_PORT} at most")
+            return
         used: dict[int, str] = {}
         for key, port in self.ports.items():
             if key == "agentPort":
@@ -677,9 +682,8 @@ class Settings(Model):
         last = first + min(max(count, 1), MAX_WORKERS)
         if last > LAST_PORT:
             bound = f"one port for the head and each worker, up to {last}, must not pass "
-            yield Fault(
-                "agentPort", f"{bound}{LAST_PORT}", f"set agentPort to {LAST_PORT - last + first}"
-            )
+            most = LAST_PORT - last + first - offset
+            yield Fault("agentPort", f"{bound}{LAST_PORT}", f"set agentPort to {most}")
         for port, key in used.items():
             if first <= port <= last:
                 bound = f"the agents' ports {first} to {last} must not hold {key} = {port}"
@@ -692,6 +696,7 @@ OF_SERVICES: dict[str, Setting] = {
     key: own for service in services.ALL for key, own in service.settings.items()
 }
 PORT = Annotated[int, whole(FIRST_PORT, LAST_PORT)]
+OFFSET = "portOffset"
 
 
 def _declared(own: Setting) -> tuple[Any, Any]:
@@ -714,6 +719,10 @@ FIELDS: dict[str, Any] = {
     **{each.setting: (each.declared, each.field) for each in sources.SOURCES},
     **{each.api_key: (str, setting("", each.api_key_text, secret=True)) for each in sources.CLOUDS},
     **{key: _declared(own) for key, own in OF_SERVICES.items()},
+    OFFSET: (
+        Annotated[int, whole(0, LAST_PORT - FIRST_PORT)],
+        setting(0, "Number added to all ports below, such as 100 for a second stack here"),
+    ),
     **{
         key: (PORT, setting(each.default, each.description)) for key, each in services.PORTS.items()
     },

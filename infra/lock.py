@@ -21,6 +21,7 @@ def main() -> None:
     for name in ("ray/torch", "jupyter/requirements", "mlflow/requirements"):
         _compile(f"docker/{name}", f"-c {base}")
     _compile("docker/ray/requirements", f"-c {base} --override requirements/without-torch.in")
+    _compile("requirements/site", f"-c {base}")
     pins = re.findall(r"^[^ #]+==[^\\\n]*", base.read_text(), re.MULTILINE)
     OTHERS.parent.mkdir(exist_ok=True)
     OTHERS.write_text("\n".join(pin for pin in pins if not pin.startswith(OF_PYTORCH)))

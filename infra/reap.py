@@ -158,7 +158,9 @@ _WAYS = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m infra.reap", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.reap", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument(
         "-C",
         "--cwd",
@@ -351,7 +353,9 @@ def _show(findings: Sequence[Judged], expired: Sequence[RecordedStack], summary:
         price = f"{f.price:.2f}" if f.kind == INSTANCE else ""
         rows.append([f.kind, f.id, f.name, f.type, f.region, price, f.owner, f.stack, f.verdict])
     # A pipe or a log has no width: ids must not be cut there.
-    terminal.print_table(TITLES, rows, width=None if sys.stdout.isatty() else WIDE)
+    terminal.print_table(
+        TITLES, rows, width=None if sys.stdout.isatty() else WIDE, whole=("id", "name", "stack")
+    )
     for stack in expired:
         terminal.say(f"stack {stack.project}/{stack.name} is past its time: {stack.expires}")
     terminal.say(summary)

@@ -178,5 +178,7 @@ def _write(text: str) -> None:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(prog="python -m infra.registry", description=__doc__).parse_args()
+    argparse.ArgumentParser(
+        prog="python -m infra.registry", description=__doc__, allow_abbrev=False
+    ).parse_args()
     sys.exit(lock())

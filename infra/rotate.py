@@ -82,7 +82,7 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
             else f"stack {stack!r} is not up: run `make up STACK={stack}` first"
         )
     if known[name].by_head:
-        asked = ["-m", "trainyard.client.losses", "-s", stack, "--head", *force]
+        asked = ["-m", "trainyard.client.losses", "-s", stack, *force]
         if subprocess.run([sys.executable, "-P", *asked], cwd=folder, check=False).returncode:
             raise RotateError(f"{name} restarts Ray's head. Nothing was changed")
     # A rotation that was counted and not yet applied is not counted twice.
@@ -123,7 +123,9 @@ def _takes(entry: Mapping[str, Any], urn: str) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m infra.rotate", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.rotate", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("-s", "--stack", required=True, help="name of the stack")
     parser.add_argument(
         "--secret", default="", help="name of the secret; without one all are listed"

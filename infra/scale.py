@@ -359,7 +359,9 @@ class Scaler:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 1 when the request is not met, or cannot be."""
-    parser = argparse.ArgumentParser(prog="python -m infra.scale", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.scale", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("-s", "--stack", required=True, help="name of the stack")
     parser.add_argument(
         "-C",

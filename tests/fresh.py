@@ -70,7 +70,9 @@ def packages(readme: str) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
+    )
     parser.add_argument("suite", help="of Debian: bookworm, trixie")
     parser.add_argument("commands", nargs="+", metavar="COMMAND", help="a shell command")
     parser.add_argument("--without-network", metavar="COMMAND", help="which has to fail before")

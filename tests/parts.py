@@ -116,7 +116,9 @@ def without(tests: Sequence[str], left_out: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.parts", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.parts", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("name", choices=[*GROUPS, *PARTS])
     parser.add_argument("--again", action="store_true", help="only what failed, alone")
     parser.add_argument(

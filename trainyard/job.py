@@ -1,6 +1,6 @@
 """The parts of a job besides training: start or resume, fail together, report, end.
 
-A job has an argparse parser at its top, a function for the workers and a driver:
+A job has an argparse parser at its top, a function for the workers and a driver::
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=20, help="epochs in all")
@@ -40,7 +40,7 @@ from ray.train.torch import TorchTrainer, get_device
 from ray.util import get_node_ip_address
 from torch import distributed
 
-from trainyard import asked, checkpoints, options, plain, position, progress, ray_train
+from trainyard import asked, checkpoints, code_faults, options, plain, position, progress, ray_train
 from trainyard.counted_gpus import torch_config
 from trainyard.epochs import Totals
 from trainyard.errors import JobError
@@ -391,7 +391,7 @@ def one_message() -> Iterator[None]:
         sys.exit(f"error: {error}")
     except ModuleNotFoundError as error:
         ray.shutdown()
-        sys.exit(f"error: {ray_train.lacking(str(error.name))}")
+        sys.exit(f"error: {code_faults.told(error)}")
 
 
 @contextmanager
@@ -580,9 +580,11 @@ def _work(module: str, name: str, config: Config) -> str:
     If it were raised, Ray Train would restart the workers, only to fail again.
     """
     logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
-    train_worker = _find(module, name)
     try:
-        train_worker(Session(config))
+        _find(module, name)(Session(config))
     except JobError as error:
         return str(error)
+    except Exception as error:
+        code_faults.note(error)
+        raise
     return ""

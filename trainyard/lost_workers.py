@@ -6,10 +6,11 @@ Ray Train itself logs only tracebacks, and nothing at all if the run goes on.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ray.train import ControllerError, UserCallback
 
+from trainyard import code_faults
 from trainyard.errors import JobError
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 ADDRESS = re.compile(r"\bip: ([\w.:]+)")  # in Ray's message about a lost worker
 LONGEST = 200  # characters of a reason; Ray lists possible causes
+MEND = (
+    "it comes again at each start, so it is not restarted: mend the code, then submit it again "
+    "under the same --name, and the run goes on from its last checkpoint"
+)
 
 
 class LostWorkers(UserCallback):
@@ -30,6 +35,11 @@ class LostWorkers(UserCallback):
         """
         self._allowed = max_failures
         self._failures = 0
+        self._last = ""
+
+    def after_report(self, *_: Any, **__: Any) -> None:
+        """Forgets the last error: the workers have come further."""
+        self._last = ""
 
     def after_exception(
         self,
@@ -39,7 +49,8 @@ class LostWorkers(UserCallback):
         """Prints which worker failed, where, why, and what comes next.
 
         Raises:
-            ControllerError: with a worker's JobError, which ends the run: a restart would not help.
+            ControllerError: with a JobError, which ends the run: a worker's own, or one that names
+                a fault of the code.
         """
         for error in worker_exceptions.values():
             if fault := job_error(error):
@@ -54,6 +65,10 @@ class LostWorkers(UserCallback):
             told = f"Worker {rank}{more}{where} ended with its node, as it had notice"
             print(f"{told}; the run goes on from the last checkpoint.", flush=True)  # noqa: T201
             return
+        if faults := self._faults_of_code(worker_exceptions):
+            rank, error = min(faults.items(), key=lambda failure: failure[0])
+            told = code_faults.told(error)
+            raise ControllerError(JobError(f"worker {rank}{more} failed: {told}; {MEND}"))
         self._failures += 1
         after = (
             f"restart {self._failures} of {self._allowed}, from the last checkpoint"
@@ -61,6 +76,19 @@ class LostWorkers(UserCallback):
             else f"--max-failures {self._allowed} allows no restart"
         )
         print(f"Worker {rank}{more}{where} has failed; {after}. {reason}", flush=True)  # noqa: T201
+
+    def _faults_of_code(self, errors: dict[int, Exception]) -> dict[int, Exception]:
+        """The errors that are faults of the code, by worker.
+
+        PyTorch raises RuntimeError for wrong shapes and for lost peers: it is a fault of the code
+        if it comes twice with the same words at the same place, and no epoch in between.
+        """
+        if faults := {rank: each for rank, each in errors.items() if code_faults.is_one(each)}:
+            return faults
+        if any(type(error) is not RuntimeError for error in errors.values()):
+            return {}
+        last, self._last = self._last, code_faults.told(errors[min(errors)])
+        return errors if last == self._last else {}
 
 
 def job_error(error: BaseException) -> JobError | None:

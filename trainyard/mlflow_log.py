@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from trainyard import checkpoints
-from trainyard.run_folder import COMMIT_VARIABLE, CURVES
+from trainyard import checkpoints, plain
+from trainyard.run_folder import COMMIT_VARIABLE, CURVES, TRACKED
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from trainyard.run_folder import RunFolder
 
-FILE = "tracking.json"  # in the run's folder: the run of MLflow, and the registered checkpoint
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray's, with the submission id
 PARAMS_AT_ONCE = 100  # MLflow's limits of a request
 METRICS_AT_ONCE = 1000
@@ -68,14 +67,15 @@ class MlflowLog:
     def create(cls, run: RunFolder, client: MlflowClient, job: str) -> MlflowLog:
         """Return a new log in the job's experiment."""
         info = client.create_run(_experiment(client, job), run_name=run.name).info
-        run.write(FILE, json.dumps({"run_id": info.run_id}).encode())
+        known = {"run_id": info.run_id, "experiment_id": info.experiment_id}
+        run.write(TRACKED, json.dumps(known).encode())
         return cls(run, client, info)
 
     def describe(self, config: dict[str, Any]) -> None:
         """Logs a start: its parameters and where they came from."""
         self._client.update_run(self._id, status="RUNNING")
         known = self._client.get_run(self._id).data.params
-        values = {k: v if isinstance(v, str) else json.dumps(v) for k, v in config.items()}
+        values = {k: v if isinstance(v, str) else plain.json_text(v) for k, v in config.items()}
         params = [Param(name, value) for name, value in values.items() if name not in known]
         # MLflow's parameters keep their first values; a resumed run's other values are tags.
         changed = {f"resumed.{k}": v for k, v in values.items() if known.get(k, v) != v}
@@ -85,7 +85,7 @@ class MlflowLog:
             self._client.log_batch(self._id, params=params[first : first + PARAMS_AT_ONCE])
 
     def log(self, history: Records) -> None:
-        """Logs the metrics that MLflow does not have yet; a step is an epoch."""
+        """Logs the metrics that MLflow does not have yet; a step is an epoch, from 1."""
         new = [metric for record in history for metric in self._metrics(record)]
         for first in range(0, len(new), METRICS_AT_ONCE):
             part = new[first : first + METRICS_AT_ONCE]
@@ -105,12 +105,12 @@ class MlflowLog:
             self._register(job.replace("/", "."))  # a model's name has no slash
         self._client.set_terminated(self._id, "FINISHED")
 
-    def fail(self) -> None:
-        """Ends the log of an unfinished run, which may resume later."""
-        self._client.set_terminated(self._id, "FAILED")
+    def stop(self, status: str) -> None:
+        """Ends the log of an unfinished run, which may resume later, as `FAILED` or `KILLED`."""
+        self._client.set_terminated(self._id, status)
 
     def _metrics(self, record: dict[str, Any]) -> list[Metric]:
-        epoch, minutes = record["epoch"], record.get("minutes")
+        step, minutes = record["epoch"] + 1, record.get("minutes")
         # The same in every process that logs this epoch: MLflow keeps one of two equal values.
         when = time.time() * 1000 if minutes is None else self._began_ms + 60_000 * minutes
         found = []
@@ -120,8 +120,8 @@ class MlflowLog:
             if key not in self._logged:
                 there = self._client.get_metric_history(self._id, key)
                 self._logged[key] = {metric.step for metric in there}
-            if epoch not in self._logged[key]:
-                found.append(Metric(key, value, int(when), epoch))
+            if step not in self._logged[key]:
+                found.append(Metric(key, value, int(when), step))
         return found
 
     def _origin(self) -> dict[str, str]:
@@ -150,11 +150,11 @@ class MlflowLog:
         }
         source = f"{self._run.url}/{checkpoint}"
         self._client.create_model_version(name, source, self._id, tags, await_creation_for=0)
-        self._run.write(FILE, json.dumps(record | {"checkpoint": checkpoint}).encode())
+        self._run.write(TRACKED, json.dumps(record | {"checkpoint": checkpoint}).encode())
 
 
 def _record(run: RunFolder) -> dict[str, str]:
-    return dict(json.loads(run.read(FILE) or b"{}"))
+    return dict(json.loads(run.read(TRACKED) or b"{}"))
 
 
 def _experiment(client: MlflowClient, name: str) -> str:

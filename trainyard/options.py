@@ -67,10 +67,11 @@ def parse(
     """Return the arguments' values; those not given keep the values of the run's last start.
 
     Args:
-        parser: the job's.
+        parser: the job's; abbreviated options are refused, since a new option could change them.
         given: None for those of the command line.
         earlier: the configuration of the run's last start, None before the first.
     """
+    parser.allow_abbrev = False
     words: list[str] = []
     for word in sys.argv[1:] if given is None else given:
         if NEGATIVE.fullmatch(word) and words and re.fullmatch("--[^=]+", words[-1]):

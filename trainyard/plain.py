@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from datetime import date
@@ -54,12 +55,16 @@ def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - one per kind
     )
 
 
-def finite(found: Any) -> Any:
-    """Return a plain value for JSON: NaN and infinities, which JSON lacks, become None."""
+def json_text(found: Any, indent: int | None = None) -> str:
+    """Return a plain value as JSON, with null for NaN and infinities, which JSON lacks."""
+    return json.dumps(_finite(found), indent=indent, allow_nan=False)
+
+
+def _finite(found: Any) -> Any:
     if isinstance(found, dict):
-        return {key: finite(each) for key, each in found.items()}
+        return {key: _finite(each) for key, each in found.items()}
     if isinstance(found, list | tuple):
-        return [finite(each) for each in found]
+        return [_finite(each) for each in found]
     return None if isinstance(found, float) and not math.isfinite(found) else found
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -60,15 +59,6 @@ RESUME = (
     "the log above has more; submitted again under the same --name the run goes on from its last "
     "checkpoint"
 )
-MISSING = re.compile(r"\bModuleNotFoundError: No module named '(\w+)")
-
-
-def lacking(module: str) -> str:
-    """Return one line on a module that is not installed."""
-    return (
-        f"the nodes have no module {module!r}: name its package in a runtime environment, such as "
-        f"a file with `pip: [{module}]`, and submit with --runtime-env FILE (docs/frameworks.md)"
-    )
 
 
 def connect() -> None:
@@ -182,9 +172,4 @@ def _reason(error: TrainingFailedError) -> str:
             return said[-1].partition(mark)[2]
     lines = {rank: str(failed).strip().splitlines()[-1] for rank, failed in failures.items()}
     rank, line = min(lines.items())
-    missing = MISSING.search(line)
-    return (
-        lacking(missing[1])
-        if missing
-        else f"worker {rank} failed once more than --max-failures: {line}; {RESUME}"
-    )
+    return f"worker {rank} failed once more than --max-failures: {line}; {RESUME}"

@@ -3,7 +3,7 @@
 config.json         the job's arguments at the run's last start
 starts.jsonl        one line per start: time, arguments, git commit, package versions
 metrics.jsonl       one line per epoch
-curves.png          loss and accuracy over the epochs
+curves.png          figures over the epochs (trainyard/curves.py), once the run has ended
 checkpoint_*/       the newest few (trainyard/checkpoints.py)
 tracking.json       the run of MLflow, if the stack has it (trainyard/tracking.py)
 
@@ -25,6 +25,7 @@ CONFIG = "config.json"
 STARTS = "starts.jsonl"
 METRICS = "metrics.jsonl"
 CURVES = "curves.png"
+TRACKED = "tracking.json"
 CHECKPOINT_FILE = "checkpoint.pt"
 
 RUN_VARIABLE = "TRAINYARD_RUN"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import io
-import json
 import os
 import platform
 from collections.abc import Sequence
@@ -13,7 +11,7 @@ from functools import cache, cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainyard import plain, tracking
+from trainyard import curves, plain, tracking
 from trainyard.controller_files import ControllerFiles
 from trainyard.housekeeping import housekeeping
 from trainyard.objects import open_folder
@@ -42,7 +40,7 @@ class Run(RunFolder):
 
     def start(self, config: dict[str, Any]) -> None:
         """Records a start and its configuration."""
-        self.write(CONFIG, json.dumps(config, indent=2).encode())
+        self.write(CONFIG, plain.json_text(config, indent=2).encode())
         record = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": os.environ.get(COMMIT_VARIABLE, ""),
@@ -50,15 +48,14 @@ class Run(RunFolder):
             "packages": {name: _version(name) for name in PACKAGES},
             "config": config,
         }
-        self.write(STARTS, (self.read(STARTS) or b"") + json.dumps(record).encode() + b"\n")
+        self.write(STARTS, (self.read(STARTS) or b"") + plain.json_text(record).encode() + b"\n")
+        self.store.delete(CURVES)  # those of an earlier end; until the next, `train show` draws
         if self._tracking is not None:
             self._tracking.start(config)
 
     def write_metrics(self, history: Sequence[dict[str, Any]]) -> None:
         """Rewrites all epochs: a resumed run's history is its checkpoint's."""
-        self.write(
-            METRICS, "".join(json.dumps(plain.finite(epoch)) + "\n" for epoch in history).encode()
-        )
+        self.write(METRICS, "".join(plain.json_text(epoch) + "\n" for epoch in history).encode())
         if self._tracking is not None:
             self._tracking.log(history)
 
@@ -70,26 +67,9 @@ class Run(RunFolder):
             self._tracking.end()
 
     def draw_curves(self) -> None:
-        """Draws loss and accuracies of the recorded epochs."""
-        from matplotlib.figure import Figure  # noqa: PLC0415 - slow
-
-        history = self.metrics()
-        epochs = [record["epoch"] + 1 for record in history]
-        figure = Figure(figsize=(9, 4), layout="constrained")
-        for axes, names in zip(
-            figure.subplots(1, 2), (("loss", "valid_loss"), ("train_acc", "valid_acc")), strict=True
-        ):
-            shown = [name for name in names if all(name in record for record in history)]
-            for name in shown:
-                axes.plot(epochs, [record[name] for record in history], marker="o", label=name)
-            axes.set_xlabel("epoch")
-            axes.grid(alpha=0.3)
-            if shown:
-                axes.legend()
-        figure.suptitle(self.name)
-        image = io.BytesIO()
-        figure.savefig(image, format="png", dpi=110)
-        self.write(CURVES, image.getvalue())
+        """Draws the figures of the recorded epochs."""
+        if history := self.metrics():
+            self.write(CURVES, curves.of_run(self.name, self.config() or {}, history))
 
 
 def write_metrics(history: Sequence[dict[str, Any]]) -> None:

@@ -1,11 +1,13 @@
 """The driver of a search with Ray Tune: its run, a state to resume from, the table at the end.
 
-with recorded_search("mine", parser, Goal({"lr": ".3g"})) as search:
-    if search.resumes:
-        tuner = Tuner.restore(search.folder, trainable, storage_filesystem=search.files)
-    else:
-        tuner = Tuner(trainable, ..., run_config=RunConfig(storage_filesystem=search.files, ...))
-    search.show(tuner.fit())
+A script begins like this::
+
+    with recorded_search("mine", parser, Goal({"lr": ".3g"})) as search:
+        if search.resumes:
+            tuner = Tuner.restore(search.folder, trainable, storage_filesystem=search.files)
+        else:
+            tuner = Tuner(trainable, ..., run_config=RunConfig(storage_filesystem=search.files))
+        search.show(tuner.fit())
 """
 
 from __future__ import annotations
@@ -56,8 +58,9 @@ class Search:
 
     @property
     def callbacks(self) -> list[tune.Callback]:
-        """Callbacks of Tune: they print a line for each epoch, and remove old checkpoints."""
-        return [trials.TrialLines(self.config["epochs"], self.goal), self.pruning]
+        """Callbacks of Tune: they print and draw each epoch, and remove old checkpoints."""
+        shown = trials.TrialLines(self.config["epochs"], self.goal)
+        return [shown, trials.TrialCurves(self.run.url, self.goal), self.pruning]
 
     @property
     def folder(self) -> str:
@@ -111,6 +114,7 @@ def recorded_search(
         # to store it.
         os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
         ray_train.connect()
+        trials.end_trials_at_faults()
         files = SearchFiles(run, signed.cluster_key())
         resumes = files.search.take_up()
         resources = next(iter(ray_train.resources(config)), {})

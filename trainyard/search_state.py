@@ -141,14 +141,19 @@ class ASHAScheduler(schedulers.ASHAScheduler):
         if "training_iteration" not in trial.last_result:
             return
         with housekeeping(f"ASHA misses the earlier reports of trial {trial.trial_id}"):
-            for result in reported(_folder(trial.storage), trial.storage.trial_dir_name):
+            for result in reports_of(trial):
                 # The returned decision is ignored: the trial got it then.
                 super().on_trial_result(tune_controller, trial, result)
 
 
-def _folder(storage: Any) -> Store:
-    """Return the folder of a search in the store, from what Tune knows of it."""
+def reports_of(trial: Any) -> list[dict[str, Any]]:
+    """Return the stored reports of one of Tune's trials.
+
+    Raises:
+        StorageError: the store stays unavailable.
+    """
+    storage = trial.storage
     files = storage.storage_filesystem
-    if isinstance(files, SearchFiles):
-        return files.search.folder
-    return open_folder(files, storage.experiment_fs_path)
+    known = isinstance(files, SearchFiles)
+    folder = files.search.folder if known else open_folder(files, storage.experiment_fs_path)
+    return reported(folder, storage.trial_dir_name)

@@ -9,10 +9,12 @@ import atexit
 import configparser
 import os
 import queue
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -27,7 +29,7 @@ PASSWORD_VARIABLE = "MLFLOW_TRACKING_PASSWORD"  # noqa: S105 - a name
 # The longest that a driver waits. The rest of a start is then done during the training.
 START_S = 15.0
 END_S = 60.0
-FAIL_S = 6.0
+STOP_S = 6.0
 # MLflow's own defaults are minutes of retries, lines on stdout, and reports to its makers.
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
@@ -65,11 +67,19 @@ class Tracking:
         self._opened: MlflowLog | None = None
         self._history: Sequence[dict[str, Any]] = ()
         self._warned = False
+        self._unfinished = False
 
     def start(self, config: dict[str, Any]) -> None:
-        """Begins or resumes the log; a process that ends before `end` has failed."""
+        """Begins or resumes the log.
+
+        A process that ends before `end` has failed, or was killed if it got SIGTERM, as from
+        `train stop`.
+        """
         self._do(partial(self._start, config), START_S)
-        atexit.register(self._fail)
+        self._unfinished = True
+        atexit.register(self._stop, "FAILED")
+        if threading.current_thread() is threading.main_thread():  # others cannot set handlers
+            self._watch_for_stop()
 
     def log(self, history: Sequence[dict[str, Any]]) -> None:
         """Logs a run's new epochs; the caller does not wait."""
@@ -78,7 +88,7 @@ class Tracking:
 
     def end(self) -> None:
         """Logs the remaining epochs, the curves and the model."""
-        atexit.unregister(self._fail)
+        self._unfinished = False
         if not self._do(self._end, END_S):
             self._warn(f"it was not done within {END_S:g} s")
 
@@ -100,9 +110,22 @@ class Tracking:
         log.log(self._run.metrics())
         log.finish(_job(self._run, config))
 
-    def _fail(self) -> None:
-        if self._opened is not None:
-            self._do(self._opened.fail, FAIL_S)
+    def _watch_for_stop(self) -> None:
+        process, earlier = os.getpid(), signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+
+        def stopped(number: int, _: FrameType | None) -> None:
+            # At once: Ray kills a job 3 s later. Forks, such as those of a loader, inherit this.
+            if os.getpid() == process:
+                self._stop("KILLED")
+            signal.signal(number, earlier)
+            signal.raise_signal(number)
+
+        signal.signal(signal.SIGTERM, stopped)
+
+    def _stop(self, status: str) -> None:
+        if self._opened is not None and self._unfinished:
+            self._unfinished = False
+            self._do(partial(self._opened.stop, status), STOP_S)
 
     def _find(self) -> MlflowLog | None:
         if self._opened is None:

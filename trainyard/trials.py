@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from collections.abc import Mapping
@@ -12,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
 from ray import tune
+from ray.tune.experiment import Trial
 
-from trainyard import best_trial, search_state
+from trainyard import best_trial, code_faults, curves, search_state
+from trainyard.errors import JobError
 from trainyard.housekeeping import housekeeping
 from trainyard.progress import LINE_INTERVAL_S
 from trainyard.run_folder import CURVES
 from trainyard.runs import Run
 
+PAUSE_SECONDS = 10.0  # between two pictures, each of which stops the search for 0.3 s
 TITLES = {"valid_acc": "Valid. Acc.", "valid_loss": "Valid. Loss"}
 
 
@@ -118,6 +119,72 @@ class TrialLines(tune.Callback):
         print(line, flush=True)
 
 
+def end_trials_at_faults() -> None:
+    """Has Tune end a trial at a fault of its code; it would restart the trial as if it were lost.
+
+    Tune 2.60 has no setting for it.
+    """
+    handle = Trial.handle_error
+
+    def handle_error(trial: Trial, exc: Any = None) -> None:
+        cause = getattr(exc, "cause", None)
+        if isinstance(cause, JobError) or (cause is not None and code_faults.is_one(cause)):
+            trial.max_failures = 0
+        handle(trial, exc)
+
+    Trial.handle_error = handle_error  # type: ignore[method-assign, assignment]
+
+
+class TrialCurves(tune.Callback):
+    """Draws the trials while the search goes on, so that a stopped one has its picture too."""
+
+    def __init__(self, url: str, goal: Goal) -> None:
+        """Nothing is drawn yet.
+
+        Args:
+            url: of the search's folder.
+            goal: of the search.
+        """
+        self._url = url
+        self._goal = goal
+        self._trials: dict[str, curves.Trial] = {}
+        self._is_drawn = True
+        self._last = 0.0
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Takes note of new trials, and of the epochs that those of a resumed search have."""
+        for trial in trials:
+            if trial.trial_id in self._trials:
+                continue
+            history: list[dict[str, Any]] = []
+            with housekeeping(f"earlier epochs of {_title(trial.trial_id)} are not drawn"):
+                if "training_iteration" in trial.last_result:
+                    history = [_record(each) for each in search_state.reports_of(trial)]
+            values = {name: trial.config.get(name, "-") for name in self._goal.searched}
+            number = _number(trial.trial_id)
+            self._trials[trial.trial_id] = curves.Trial(number, values, history)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Takes note of an epoch."""
+        with housekeeping(f"an epoch of {_title(trial.trial_id)} is not drawn"):
+            self._trials[trial.trial_id].history.append(_record(result))
+            self._is_drawn = False
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Draws the trials if there are new epochs and enough time has passed."""
+        if self._is_drawn or time.monotonic() - self._last < PAUSE_SECONDS:
+            return
+        self._is_drawn = True
+        with housekeeping(f"{CURVES} of the trials is not up to date"):
+            drawn = [trial for trial in self._trials.values() if trial.history]
+            storage, _, name = self._url.rpartition("/")
+            picture = curves.of_search(name, self._goal.figure, drawn)
+            Run(storage, name).write(CURVES, picture)
+        self._last = time.monotonic()
+
+
 def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
     """Prints the table and the best trial, and writes the files for `train show` and `train pull`.
 
@@ -161,7 +228,16 @@ def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
     run.write_metrics(histories[best])
     run.end()  # draws the best trial's curves, which the picture of all then replaces
     with housekeeping(f"{CURVES} of all trials is missing"):
-        run.write(CURVES, _picture(run.name, histories, best, goal))
+        drawn = [
+            curves.Trial(
+                f"{number:05d}",
+                {name: (results[number].config or {}).get(name, "-") for name in goal.searched},
+                history,
+            )
+            for number, history in enumerate(histories)
+            if history
+        ]
+        run.write(CURVES, curves.of_search(run.name, goal.figure, drawn))
     print(
         f"Best trial: {best:05d} ({goal.said(result.config or {})}), "
         f"{TITLES[goal.figure]}: {goal.shown(abs(goal.best(histories[best])))}"
@@ -176,41 +252,22 @@ def _history(result: tune.Result) -> list[dict[str, Any]]:
     table = result.metrics_dataframe
     if table is None or "val_accuracy" not in table:
         return []
-    note = {"data": "generated"} if _mark(result.metrics) else {}
     # In a trial that resumed from its checkpoint, a repeated epoch comes last.
     rows = table.drop_duplicates("epoch", keep="last").to_dict("records")
-    return [
-        {
-            "loss": row["train_loss"],
-            "epoch": row["epoch"],
-            "train_acc": row["train_accuracy"],
-            "valid_acc": row["val_accuracy"],
-            "valid_loss": row["val_loss"],
-            "minutes": row["time_total_s"] / 60,
-        }
-        | note
-        for row in rows
-    ]
+    generated = {"generated": bool(_mark(result.metrics))}
+    return [_record(row | generated) for row in rows]
 
 
-def _picture(name: str, histories: list[list[dict[str, Any]]], best: int, goal: Goal) -> bytes:
-    """Return the goal's figure over the epochs of all trials, as a PNG."""
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    axes = figure.subplots()
-    for number, history in enumerate(histories):
-        epochs = [record["epoch"] + 1 for record in history]
-        width = 2.5 if number == best else 1.0
-        figures = [record[goal.figure] for record in history]
-        axes.plot(epochs, figures, marker="o", linewidth=width, label=f"{number:05d}")
-    generated = any("data" in record for history in histories for record in history)
-    measured = "validation accuracy" if goal.figure == "valid_acc" else "validation loss"
-    figure.suptitle(f"{name}: {measured}{' on generated data' if generated else ''}")
-    axes.set_xlabel("epoch")
-    axes.grid(alpha=0.3)
-    axes.legend(title="trial", ncols=2, fontsize="small")
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=110)
-    return image.getvalue()
+def _record(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial's report as a record of trainyard/run_folder.py."""
+    return {
+        "loss": result["train_loss"],
+        "epoch": result["epoch"],
+        "train_acc": result["train_accuracy"],
+        "valid_acc": result["val_accuracy"],
+        "valid_loss": result["val_loss"],
+        "minutes": result["time_total_s"] / 60,
+    } | ({"data": "generated"} if _mark(result) else {})
 
 
 def _title(trial_id: str) -> str:
@@ -226,5 +283,5 @@ def _cell(config: dict[str, Any], name: str, layout: str) -> str:
     return f"{f'{config[name]:{layout}}' if name in config else '-':>{len(name)}}"
 
 
-def _mark(metrics: dict[str, Any] | None) -> str:
+def _mark(metrics: Mapping[str, Any] | None) -> str:
     return " | generated data" if (metrics or {}).get("generated") else ""

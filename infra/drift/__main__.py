@@ -79,7 +79,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m infra.drift", description=__doc__)
+    parser = _Parser(prog="python -m infra.drift", description=__doc__, allow_abbrev=False)
     parser.add_argument(
         "-C",
         "--cwd",

@@ -1,10 +1,9 @@
 """Findings of a look at a stack: lines of a report, by layer."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from trainyard.access.terminal import clean, clean_lines
+from trainyard.access.terminal import as_json, clean, clean_lines
 
 STATE = "state"
 INSTANCES = "instances"
@@ -61,7 +60,7 @@ class Report:
     def json(self) -> str:
         """Return the report for programs."""
         document = asdict(self) | {"findings": [asdict(each) for each in self._sorted()]}
-        return json.dumps(document, indent=2)
+        return as_json(document, indent=2)
 
     def text(self) -> str:
         """Return the report for people."""

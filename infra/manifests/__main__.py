@@ -34,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m infra.manifests", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.manifests", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument(
         "-C",
         "--cwd",

@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m infra.review", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.review", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("plan", type=Path, help="file that preview --save-plan wrote")
     parser.add_argument(
         "-C",

@@ -1,6 +1,5 @@
 """The page: short first, details folded; as Markdown for a comment, or as JSON for programs."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from infra.review.facts import Cost, cost, listening
 from infra.review.jobs import ALL_PODS, HEAD, AtRisk, at_risk
 from infra.review.planned import Change, Planned
 from trainyard.access.markdown import code, text
+from trainyard.access.terminal import as_json
 
 VERBS = ("create", "update", "replace", "delete")
 COMMIT_LENGTH = 12
@@ -42,7 +42,7 @@ def refused(planned: Planned) -> bool:
 
 def to_json(planned: Planned) -> str:
     """Return the page for programs."""
-    return json.dumps(document(planned), indent=2)
+    return as_json(document(planned), indent=2)
 
 
 def to_markdown(planned: Planned) -> str:

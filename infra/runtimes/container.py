@@ -66,7 +66,10 @@ class NodeProvider(Provider):
         return dynamic.CreateResult(engine["ID"], props)
 
     def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
-        """Refuse other names: the volumes would be others too, and empty."""
+        """Refuse other names: the volumes would be others too, and empty.
+
+        And name the ports of this machine that others hold, in a preview too.
+        """
         faults = []
         before, after = olds.get("identity"), news["identity"]
         if before and before != after:
@@ -77,6 +80,11 @@ class NodeProvider(Provider):
                 f"volumes that are kept stay under the name {before}"
             )
             faults.append(dynamic.CheckFailure("identity", text))
+        elif "host" not in news and _new_ports(news, olds):
+            with explained("which ports are free", NodeError):
+                lines = _taken_ports(docker_engine.of(news), news, olds)
+            if lines:
+                faults.append(dynamic.CheckFailure("ports", "\n".join(lines)))
         return dynamic.CheckResult(news, faults)
 
     def update(self, id_: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
@@ -229,11 +237,7 @@ def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
 
 
 def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
-    held = {number for numbers in olds.get("ports", {}).values() for number in numbers}
-    wanted = {
-        setting: [int(number) for number in numbers if number not in held]
-        for setting, numbers in news["ports"].items()
-    }
+    wanted = _new_ports(news, olds)
     # Docker listens in a container's place, so the listener does not show which container it is.
     publishers = {
         port["PublicPort"]: container
@@ -249,24 +253,30 @@ def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
                 name = container["Names"][0].removeprefix("/")
                 faults.append(
                     f"port {number} ({setting}) is published by container {name} "
-                    f"({_owner(container['Labels'])}). Stop it (docker stop {name}), or set "
-                    f"another port: `{CONFIG_SET} {setting} PORT -s {news['stack']}`"
+                    f"({_owner(container['Labels'])}): docker stop {name}"
                 )
     rest = {s: [n for n in numbers if n not in publishers] for s, numbers in wanted.items()}
     if "host" in news:
         held = _listened(Connection.of(news["host"]))
-        return faults + [
-            f"port {number} ({setting}) is held by another program. Stop it, or set another port: "
-            f"`{CONFIG_SET} {setting} PORT -s {news['stack']}`"
+        faults += [
+            f"port {number} ({setting}) is held by another program"
             for setting, numbers in rest.items()
             for number in numbers
             if number in held
         ]
-    try:
-        port_check.refuse_held(rest)
-    except port_check.PortsInUseError as error:
-        faults.append(str(error))
-    return faults
+    else:
+        faults += port_check.held(rest)
+    return [*faults, port_check.advice(wanted)] if faults else []
+
+
+def _new_ports(news: dict[str, Any], olds: dict[str, Any]) -> dict[str, list[int]]:
+    """Return the ports that are not open yet, by setting; no setting without any."""
+    held = {number for numbers in olds.get("ports", {}).values() for number in numbers}
+    wanted = {
+        setting: [int(number) for number in numbers if number not in held]
+        for setting, numbers in news["ports"].items()
+    }
+    return {setting: numbers for setting, numbers in wanted.items() if numbers}
 
 
 def _listened(machine: Connection) -> set[int]:

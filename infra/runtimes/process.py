@@ -52,7 +52,10 @@ class DaemonProvider(OnHostProvider):
         return found
 
     def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
-        """Refuse to take a stack that is up away from another checkout: jobs would be lost."""
+        """Refuse to take a stack that is up away from another checkout: jobs would be lost.
+
+        And name the ports that others hold, in a preview too; those of other machines `up` checks.
+        """
         faults = []
         before, after = Path(olds.get("folder", "")), Path(news["folder"])
         apart = before != after and all(map(local.is_runtime_folder, (before, after)))
@@ -67,6 +70,8 @@ class DaemonProvider(OnHostProvider):
                 "`make down`, here or there, or bring up a stack of another name with other ports"
             )
             faults.append(dynamic.CheckFailure("folder", text))
+        elif "host" not in news and (taken := self.act("taken", olds, news)):
+            faults.append(dynamic.CheckFailure("ports", taken))
         return dynamic.CheckResult(news, faults)
 
 

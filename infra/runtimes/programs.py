@@ -139,14 +139,27 @@ class Daemon:
         here = LOCKED.parents[2]
         return str(found) if found and found.is_dir() and not found.samefile(here) else ""
 
+    def taken(self, olds: Props, news: Props) -> str:
+        """Return which ports that are new are held by others, "" for none; changes nothing.
+
+        Args:
+            olds: the recorded properties, empty for a new stack.
+            news: the wanted ones; those that a preview cannot know are not used.
+        """
+        new = _new_ports(olds, news)
+        if not any(new.values()):
+            return ""
+        daemon = _daemon({key: value for key, value in news.items() if key != "data"})
+        if not olds and daemon.alive():  # an interrupted create has left it
+            return ""
+        # A create ends the programs of a killed supervisord.
+        own = {process.pid for process in owned_processes.supervised(daemon.url, daemon.mark)}
+        lines = port_check.held(new, own)
+        return "\n".join([*lines, port_check.advice(new)]) if lines else ""
+
     def update(self, olds: Props, news: Props) -> Props:
         """Check the ports that are new, and tell the end; supervisord itself does not change."""
-        old = {number for numbers in _numbers(olds["ports"]).values() for number in numbers}
-        new = {
-            setting: [number for number in numbers if number not in old]
-            for setting, numbers in _numbers(news["ports"]).items()
-        }
-        port_check.refuse_held(new)
+        port_check.refuse_held(_new_ports(olds, news))
         if olds.get("reservation") != news.get("reservation"):
             ending.tell(_daemon(news), news.get("reservation"), news["mark"])
         return news
@@ -354,6 +367,14 @@ def _stands(daemon: Supervisor, definition: Definition) -> bool:
 
 def _numbers(ports: dict[str, list[float]]) -> dict[str, list[int]]:
     return {setting: [int(number) for number in numbers] for setting, numbers in ports.items()}
+
+
+def _new_ports(olds: Props, news: Props) -> dict[str, list[int]]:
+    old = {number for numbers in _numbers(olds.get("ports", {})).values() for number in numbers}
+    return {
+        setting: [number for number in numbers if number not in old]
+        for setting, numbers in _numbers(news["ports"]).items()
+    }
 
 
 def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:

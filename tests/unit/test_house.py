@@ -215,7 +215,7 @@ def _named_like_other_modules(root, folders):
     installed = {
         name
         for name, distributions in packages_distributions().items()
-        if set(distributions) != {"trainyard"}
+        if not {*distributions} <= {"trainyard-ray", "trainyard"}  # its former name
     }
     taken = {*sys.stdlib_module_names, *installed}
     for path in (found for folder in folders for found in (root / folder).rglob("*.py")):
@@ -255,7 +255,8 @@ def test_the_readme_says_what_each_of_at_most_twelve_folders_is_for():
     assert {folder for folder in folders if folder not in readme} == set()
 
 
-LOCKS = ["requirements/setup", "requirements/base", "requirements/dev", "infra/policy/requirements"]
+LOCKS = ["requirements/setup", "requirements/base", "requirements/dev", "requirements/site"]
+LOCKS += ["infra/policy/requirements"]
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -287,6 +288,22 @@ def test_an_answer_that_is_not_http_is_no_traceback():  # F39
     asking = [path for path, text in texts.items() if re.search(r"urlopen\(|build_opener\(", text)]
     assert len(asking) > 5
     assert [path for path in asking if "HTTPException" not in texts[path]] == []
+
+
+def test_abbreviated_options_are_refused():
+    """A new option could give one another meaning. For jobs, options.parse sees to it."""
+    made = ("ArgumentParser", "_Parser", "add_parser")
+    for path in (path for each in ("engine", "infra", "bench", "trainyard") for path in _of(each)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(made):
+                given = {each.arg: ast.unparse(each.value) for each in node.keywords}
+                assert given.get("allow_abbrev") == "False", f"{path}:{node.lineno}"
+
+
+def _of(package):
+    """The modules of a package, without jobs and a project's template."""
+    apart = {"jobs", "project"}
+    return (path for path in (ROOT / package).rglob("*.py") if not apart & {*path.parts})
 
 
 def test_help_of_every_command_line_works():

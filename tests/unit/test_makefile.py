@@ -145,27 +145,34 @@ def test_a_copied_or_renamed_checkout_has_its_environment_made_again(  # F57
     assert made("setup") == 2
 
 
-def test_a_plan_and_a_policy_are_passed_on(run) -> None:
-    def launched(*arguments: str) -> str:
-        said = run("--dry-run", *arguments)[1]
-        return re.search(r"engine\.launch (.*?) *$", said, re.MULTILINE)[1]
-
-    assert launched("preview", "PLAN=a b.json") == "preview -s dev --plan 'a b.json'"
-    assert launched("up", "STACK=lab") == "up -s lab"
-    rules = launched("up", "POLICY=infra/policy", "LEVELS=levels.json")
-    assert rules == "up -s dev  --policy-pack 'infra/policy' --policy-pack-config 'levels.json'"
-
-
-def test_down_asks_before_it_destroys(run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "called"),
+    [
+        (["preview", "PLAN=a b.json"], "preview -s dev --plan a b.json"),
+        (["preview", "DIFF=1"], "preview -s dev --diff"),
+        (["up", "STACK=lab"], "up -s lab"),
+        (
+            ["up", "POLICY=infra/policy", "LEVELS=levels.json"],
+            "up -s dev --policy-pack infra/policy --policy-pack-config levels.json",
+        ),
+        (["up", "FORCE=1"], "up -s dev --force"),
+        (["up", "FORCE=yes"], "up -s dev --force --yes"),
+        (["down"], "down -s dev"),
+        (["down", "YES=1"], "down -s dev --yes"),
+        (["down", "FORCE=1"], "down -s dev --force"),
+        (["refresh"], "refresh -s dev"),
+        (["drift"], "drift -s dev"),
+        (["review", "PLAN=p"], "review -s dev p"),
+        (["rotate"], "rotate -s dev"),
+        (["rotate", "SECRET=ray-token", "FORCE=yes"], "rotate -s dev ray-token --force --yes"),
+        (["scale", "STACK=lambda"], "scale -s lambda"),
+    ],
+)
+def test_targets_are_aliases_of_commands(run, given: list[str], called: str) -> None:
     assert run("setup", "store", "-j2")[0] == 0
-    for given, options in (((), ""), (("YES=1",), " --yes"), (("FORCE=1",), " --force")):
-        (tmp_path / "log").unlink()
-        _, _, calls = run("down", *given)
-        asked, destroyed = (
-            f"-m trainyard.client.losses -s dev{options}",
-            "-m engine.launch destroy -s dev",
-        )
-        assert calls.index(asked) < calls.index(destroyed)
+    code, said, calls = run(*given)
+    assert code == 0, said
+    assert calls[-1] == called
 
 
 def test_a_stack_ends_where_no_package_can_be_had(run, tmp_path: Path) -> None:  # F49
@@ -174,26 +181,8 @@ def test_a_stack_ends_where_no_package_can_be_had(run, tmp_path: Path) -> None: 
     code, said, calls = run("down", packages=1)
     assert code == 0, said
     assert "warning: make setup failed; the stack is ended by the packages of before" in said
-    assert "-m engine.launch destroy -s dev" in calls
+    assert calls[-1] == "down -s dev"
     assert run("up", packages=1)[0] == 2
-
-
-def test_a_rotation_is_written_down_before_up(run, tmp_path: Path) -> None:  # F43
-    assert run("setup", "store", "-j2")[0] == 0
-    for given, options in (
-        ((), ""),
-        (("FORCE=1",), " --force"),
-        (("FORCE=yes",), " --force --yes"),
-    ):
-        (tmp_path / "log").unlink()
-        _, said, calls = run("rotate", "SECRET=ray-token", "STACK=lab", *given)
-        written, up = f"-m infra.rotate -s lab --secret ray-token{options}", "up -s lab"
-        assert calls.index(written) < calls.index(f"-m engine.launch {up}")
-        assert ("TRAINYARD_FORCE=1 .venv/bin/python" in said) == bool(given)
-    (tmp_path / "log").unlink()
-    calls = run("rotate")[2]
-    assert "-m infra.rotate -s dev" in calls
-    assert not [call for call in calls if "engine" in call]
 
 
 @pytest.fixture

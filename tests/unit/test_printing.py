@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("trainyard/access", "trainyard/client", "trainyard/quickstart")
 PACKAGES += ("cluster", "engine", "hydra_plugins", "infra")
 PRINTERS = {"print", "input", "getpass", "Console", "StreamHandler", "echo", "secho"}
+SAYS = {"say", "warn", "print", "print_value", "print_row"}
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 ASKED = {"isatty", "flush", "encoding"}  # of a stream, which writes nothing
 # The helper, and modules that only write text that it has cleaned.
@@ -92,6 +93,23 @@ def test_no_module_prints_but_through_the_helper() -> None:  # F39
     others = [each for each in found if each.partition(":")[0] not in CLEANS | ON_NODES]
     others = [each for each in others if not each.startswith(FOR_USERS)]
     assert [each for each in others if not re.match(ASKS, each)] == []
+
+
+def test_json_is_printed_through_the_helper() -> None:  # F61
+    """Python's own has NaN, which no other reader of JSON takes."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if name in ON_NODES or name.startswith(FOR_USERS):
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and _called(node) in SAYS:
+                    inner = {_called(each) for each in ast.walk(node) if isinstance(each, ast.Call)}
+                    assert "json.dumps" not in inner, f"{name}:{node.lineno}"
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).removeprefix("terminal.")
 
 
 def _show(say: Callable[[Display, str], None]) -> Callable[[str], None]:

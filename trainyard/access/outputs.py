@@ -10,6 +10,7 @@ PROJECT = "project"  # this Pulumi project's name
 STACK = "stack"  # the stack's name: a client that was given another stack's outputs notices
 DASHBOARD_URL = "dashboardUrl"
 RAY_TOKEN = "rayToken"  # secret  # noqa: S105 - a name
+TRACKING_URL = "trackingUrl"  # the API's and the pages' of MLflow
 SERVE_URL = "serveUrl"  # nothing answers there before something is served
 SERVE_TOKEN = "serveToken"  # secret  # noqa: S105 - a name
 STORAGE_URL = "storageUrl"  # s3://<bucket>, or file:///<folder> when no object store runs

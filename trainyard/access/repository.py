@@ -35,14 +35,23 @@ def another(here: Path | None = None, root: Path = ROOT) -> Path | None:
         here: the folder; by default the working folder, which may be gone.
         root: folder of this code; an installed package has no checkout, and works in all of them.
     """
+    found = around(here)
+    if found is None or not _is_checkout(root) or found.samefile(root):
+        return None
+    return found
+
+
+def around(here: Path | None = None) -> Path | None:
+    """Return the checkout that a folder is in.
+
+    Args:
+        here: the folder; by default the working folder, which may be gone.
+    """
     try:
         here = here or Path.cwd()
     except OSError:
         return None
-    found = next((folder for folder in (here, *here.parents) if _is_checkout(folder)), None)
-    if found is None or not _is_checkout(root) or found.samefile(root):
-        return None
-    return found
+    return next((folder for folder in (here, *here.parents) if _is_checkout(folder)), None)
 
 
 def _is_checkout(folder: Path) -> bool:

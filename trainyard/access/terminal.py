@@ -8,15 +8,21 @@ of its own. It needs only Python: some commands run before anything is installed
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from trainyard import plain
 from trainyard.access import typed
 
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+LEAST_CELLS = 16  # of a column that may be wrapped
+GAP = 2  # cells between columns
 # Characters that terminals interpret, except line ends and tabs: control characters of both sets,
 # and those that change the direction of writing.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -107,8 +113,13 @@ def print_value(text: str, end: str = "\n") -> None:
 
 
 def print_json(value: Any, indent: int | None = None) -> None:
-    """Print JSON in printable ASCII."""
-    print(json.dumps(value, indent=indent).replace("\x7f", r"\u007f"), flush=True)  # noqa: T201
+    """Print JSON."""
+    print(as_json(value, indent), flush=True)  # noqa: T201
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """Return valid JSON in printable ASCII: null for NaN and infinities."""
+    return plain.json_text(value, indent).replace("\x7f", r"\u007f")
 
 
 def print_row(cells: Sequence[object]) -> None:
@@ -117,25 +128,75 @@ def print_row(cells: Sequence[object]) -> None:
 
 
 def print_table(
-    titles: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None
+    titles: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    width: int | None = None,
+    *,
+    whole: Sequence[str] = (),
+    styles: Mapping[str, str] | None = None,
 ) -> None:
-    """Draw a table.
+    """Print a table that fits the terminal; see `table`.
 
     Args:
         titles: one for each column.
         rows: a cell for each column.
         width: in characters, None for the terminal's.
+        whole: titles of the columns that are never cut.
+        styles: rich's style of a cell, by its text.
     """
     from rich.console import Console  # noqa: PLC0415 - slow
+
+    console = Console(width=width)
+    shown, left_out = table(titles, rows, console.width, whole=whole, styles=styles)
+    console.width = max(console.width, shown.min_width or 0)  # the terminal wraps the rest
+    console.print(shown)
+    if left_out:
+        say(f"(too narrow for {', '.join(left_out)})")
+
+
+def screen() -> Live:
+    """Return rich's live display on a screen of its own, which its end removes."""
+    from rich.console import Console  # noqa: PLC0415 - slow
+    from rich.live import Live  # noqa: PLC0415
+
+    return Live(console=Console(), screen=True, auto_refresh=False)
+
+
+def table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    width: int,
+    *,
+    whole: Sequence[str] = (),
+    styles: Mapping[str, str] | None = None,
+) -> tuple[Table, list[str]]:
+    """Return a table for rich, and the titles of the last columns, for which there is no room.
+
+    Long cells of columns that are not whole continue in lines below.
+    """
+    from rich.cells import cell_len  # noqa: PLC0415 - slow
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table()
-    for title in titles:
-        table.add_column(Text(clean(title)))
-    for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))  # a Text: brackets are not markup
-    Console(width=width).print(table)
+    cells = [[clean(cell) for cell in row] for row in (titles, *rows)]
+    longest = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    least = [
+        size if title in whole else min(size, LEAST_CELLS)
+        for title, size in zip(titles, longest, strict=True)
+    ]
+    kept = list(range(len(titles)))
+    while sum(least[i] + GAP for i in kept) - GAP > width:
+        if (last := next((i for i in reversed(kept) if titles[i] not in whole), None)) is None:
+            break
+        kept.remove(last)
+    found = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for i in kept:
+        is_whole = titles[i] in whole
+        found.add_column(Text(cells[0][i]), min_width=least[i], no_wrap=is_whole, overflow="fold")
+    for row in cells[1:]:  # a Text: brackets are not markup
+        found.add_row(*(Text(row[i], style=(styles or {}).get(row[i], "")) for i in kept))
+    found.min_width = sum(least[i] + GAP for i in kept) - GAP
+    return found, [clean(titles[i]) for i in range(len(titles)) if i not in kept]
 
 
 def _shown(character: str) -> str:

@@ -1,4 +1,4 @@
-"""`train`: submit jobs to a stack's cluster, follow and stop them, look at their runs."""
+"""`train`: bring a stack up, submit jobs to its cluster, follow and stop them, look at runs."""
 
 # ruff: noqa: PLC0415 - each command imports only what it needs, since imports are slow
 
@@ -7,15 +7,23 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from trainyard.access import repository, user
-from trainyard.access.terminal import clean
-from trainyard.client import attach, manifests, restore, services
+from trainyard.access import repository, terminal, user
+from trainyard.access.terminal import clean, print_json
+from trainyard.client import (
+    attach,
+    completion,
+    extras,
+    manifests,
+    restore,
+    services,
+    stack_commands,
+    watch,
+)
 from trainyard.client import info as info_rows
 from trainyard.client import outputs as contract
 from trainyard.client.command import (
@@ -23,6 +31,8 @@ from trainyard.client.command import (
     JobName,
     Json,
     Outputs,
+    RunName,
+    Script,
     Stack,
     follow_job,
     reach,
@@ -30,18 +40,17 @@ from trainyard.client.command import (
     warn_of_end,
     why_it_waits,
 )
-from trainyard.client.console import print_json, print_table, say, warn
+from trainyard.client.console import print_facts, print_table, say, warn
 from trainyard.client.dev import command as dev_command
 from trainyard.client.drill import command as drill_command
 from trainyard.client.errors import ClientError
+from trainyard.client.help_text import Commands
 from trainyard.client.pull import command as pull_command
 from trainyard.client.ui import command as ui_command
 
-if TYPE_CHECKING:
-    from trainyard.client.job_server import Job
-
-PACKAGES = ("trainyard", "ray", "torch")  # a bug report needs their versions
-app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+PACKAGES = (extras.DISTRIBUTION, "ray", "torch")  # a bug report needs their versions
+app = typer.Typer(cls=Commands, help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(stack_commands.app)
 app.add_typer(attach.app)
 app.add_typer(services.app)
 app.add_typer(drill_command.app)
@@ -50,6 +59,7 @@ app.add_typer(pull_command.app)
 app.add_typer(ui_command.app)
 app.add_typer(restore.app)
 app.add_typer(manifests.app)
+app.add_typer(watch.app)
 
 
 def main() -> None:
@@ -68,6 +78,11 @@ def main() -> None:
         )  # or `python -m trainyard.client` would install a completion of `python`
     except ClientError as error:
         _fail(error)
+    except ModuleNotFoundError as error:
+        message = extras.explained(error)
+        if message is None:
+            raise
+        _fail(message)
     except Exception as error:
         from trainyard.client import unreachable
 
@@ -108,14 +123,16 @@ def _options(
 @app.command()
 def submit(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(help="Name of a job, or path of a .py file.")],
+    job: Script,
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of the job, after `--`.")
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", help="Name of the run; an existing run is resumed (default: a new name)."
+            "--name",
+            help="Name of the run; an existing run is resumed (default: a new name).",
+            autocompletion=completion.runs,
         ),
     ] = None,
     entrypoint_num_cpus: Annotated[
@@ -284,10 +301,7 @@ def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -
         ("", info_rows.addresses(stack_outputs, disk, idle)),
         ("next:", info_rows.next_steps(stack_outputs)),
     ):
-        say(title)
-        width = max(len(name) for name, _ in rows)
-        for name, value in rows:
-            say(f"  {name:<{width}}  {value}")
+        print_facts(title, rows)
 
 
 @app.command()
@@ -384,12 +398,19 @@ def cluster_file(
 def list_jobs(
     context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
 ) -> None:
-    """List the cluster's jobs, newest first."""
-    server, _ = reach_jobs(context, stack, outputs)
-    from trainyard.client import jobs
+    """List the cluster's jobs, newest first, and why they wait."""
+    server, stack_outputs = reach_jobs(context, stack, outputs)
+    from trainyard.client import rows
 
-    rows = [_job_row(job) for job in jobs.submissions(server)]
-    print_table(rows, ("job", "status", "run", "started", "seconds", "user"), as_json=as_json)
+    found = rows.of_jobs(server, stack_outputs)
+    print_table(
+        found,
+        rows.JOBS,
+        as_json=as_json,
+        whole=("job", "run"),
+        below="waits",
+        empty=rows.NO_JOBS,
+    )
 
 
 @app.command()
@@ -402,11 +423,11 @@ def status(
 ) -> None:
     """Show a job's state, and why it waits."""
     server, stack_outputs = reach_jobs(context, stack, outputs)
-    from trainyard.client import jobs
+    from trainyard.client import jobs, rows
 
     found = jobs.resolve(server, job)
     wait = why_it_waits(server, found, stack_outputs)
-    facts = _job_row(found) | {
+    facts = rows.of_job(found) | {
         "entrypoint": found.entrypoint,
         "commit": found.metadata.get("commit", ""),
         "message": jobs.failure(found) if found.message else "",
@@ -419,7 +440,8 @@ def status(
         return
     for key, value in facts.items():
         if value not in ("", None):
-            say(f"{key:>10}  {clean(value)}")
+            first, *others = str(value).splitlines() if key == "message" else [clean(value)]
+            say("\n".join([f"{key:>10}  {first}", *(f"{'':>10}  {line}" for line in others)]))
 
 
 @app.command()
@@ -478,36 +500,24 @@ def stop(
 def runs(
     context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
 ) -> None:
-    """List the runs in the store, with their last metrics."""
+    """List the runs in the store, newest first, with their last metrics."""
     stack_outputs = reach(context, contract.read(stack, outputs))
-    from trainyard.client import history, store
+    from trainyard.client import rows
 
-    states = _states(stack_outputs)
-    rows = []
-    for run in history.list_runs(store.open_store(stack_outputs)):
-        last = run.metrics[-1] if run.metrics else {}
-        rows.append(
-            {
-                "run": run.name,
-                "epochs": f"{len(run.metrics)}/{run.config.get('epochs', '?')}",
-                "fault": run.fault,
-                "loss": _number(last.get("loss")),
-                "valid_acc": _number(last.get("valid_acc")),
-                "test_acc": _number(last.get("test_acc")),
-                "job": states.get(run.name, ""),
-                "started": run.starts[0]["time"] if run.starts else "",
-            }
-        )
-    columns = ["run", "epochs", "loss", "valid_acc", "test_acc", "job", "started"]
-    if any(row["fault"] for row in rows):
-        columns.append("fault")
-    print_table(rows, columns, as_json=as_json)
+    found = rows.of_runs(stack_outputs)
+    columns = (*rows.RUNS, "fault") if any(row["fault"] for row in found) else rows.RUNS
+    print_table(found, columns, as_json=as_json, whole=("run",), empty=rows.NO_RUNS)
 
 
 @app.command()
 def compare(
     context: typer.Context,
-    groups: Annotated[list[str], typer.Argument(help="Prefix of the run names of each group.")],
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            help="Prefix of the run names of each group.", autocompletion=completion.groups
+        ),
+    ],
     as_json: Json = False,
     stack: Stack = None,
     outputs: Outputs = None,
@@ -532,9 +542,10 @@ def compare(
 @app.command()
 def show(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="Name of a run.")],
+    run: RunName,
     curves: Annotated[
-        Path | None, typer.Option("--curves", help="File to save the curves to, as PNG.")
+        Path | None,
+        typer.Option("--curves", help="PNG file for the curves, also of a run that goes on."),
     ] = None,
     as_json: Json = False,
     stack: Stack = None,
@@ -542,8 +553,7 @@ def show(
 ) -> None:
     """Print a run: configuration, commit, versions, metrics, checkpoint."""
     stack_outputs = reach(context, contract.read(stack, outputs))
-    from trainyard import run_folder
-    from trainyard.client import history, store
+    from trainyard.client import history, results, store
 
     place = store.open_store(stack_outputs)
     record = history.read_run(place, run)
@@ -553,34 +563,31 @@ def show(
         say(f"run         {record.name}")
         if record.fault:
             say(f"fault       {clean(record.fault)}")
-        say(f"config      {json.dumps(record.config)}")
+        say(f"config      {terminal.as_json(record.config)}")
         for start in record.starts:
             versions = ", ".join(f"{k} {v}" for k, v in start["packages"].items() if v)
             commit = clean(start["commit"]) or "unknown"
             say(f"started     {clean(start['time'])}, commit {commit}")
             say(f"            Python {clean(start['python'])}, {clean(versions)}")
         say(f"checkpoint  {record.checkpoint or 'none yet'}")
-        columns = tuple(dict.fromkeys(key for epoch in record.metrics for key in epoch))
-        rows = [{k: _number(v) for k, v in epoch.items()} for epoch in record.metrics]
-        print_table(rows, columns, as_json=False)
+        if page := results.tracked_at(stack_outputs, place, record.name):
+            say(f"mlflow      {page}")
+        epochs = [
+            {"epoch": history.epochs(record, done)}
+            | {k: history.rounded(v) for k, v in epoch.items() if k != "epoch"}
+            for done, epoch in enumerate(record.metrics, start=1)
+        ]
+        columns = tuple(dict.fromkeys(["epoch", *(key for epoch in epochs for key in epoch)]))
+        print_table(
+            epochs,
+            columns,
+            as_json=False,
+            empty=f"no epoch is done yet: `train logs -f {record.name}` follows its job",
+        )
     if curves is not None:
-        picture = place.get(f"{record.name}/{run_folder.CURVES}")
-        if picture is None:
-            raise ClientError(f"run {record.name!r} has no curves yet: they are drawn at its end")
-        curves.write_bytes(picture)
-        say(f"curves      {curves}")
-
-
-def _states(outputs: contract.StackOutputs) -> dict[str, str]:
-    """Job state by run; empty when no cluster answers, since the store outlives it."""
-    from trainyard.client import jobs
-    from trainyard.client.dashboard import DashboardError
-
-    try:
-        found = jobs.submissions(jobs.connect(outputs))
-    except (ClientError, DashboardError):
-        return {}
-    return {job.run: str(job.status) for job in reversed(found)}
+        results.save_curves(place, record, curves)
+        if not as_json:
+            say(f"curves      {curves}")
 
 
 def _bundle(amounts: dict[str, float | None], text: str | None) -> dict[str, float]:
@@ -595,20 +602,3 @@ def _bundle(amounts: dict[str, float | None], text: str | None) -> dict[str, flo
             f"--entrypoint-resources {text!r} is not a JSON object of amounts: "
             """give it like '{"TPU": 4}'"""
         ) from None
-
-
-def _job_row(job: Job) -> dict[str, Any]:
-    end = job.end_time or datetime.now(UTC).timestamp() * 1000
-    started = datetime.fromtimestamp(job.start_time / 1000, UTC).astimezone()
-    return {
-        "job": job.submission_id,
-        "status": str(job.status),
-        "run": job.run,
-        "started": started.isoformat(sep=" ", timespec="seconds"),
-        "seconds": round((end - (job.start_time or end)) / 1000),
-        "user": job.user,
-    }
-
-
-def _number(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value

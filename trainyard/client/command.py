@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainyard.client import info
+from trainyard.client import completion, info
 from trainyard.client import outputs as contract
 from trainyard.client.console import LogWriter, say, warn
 
@@ -25,6 +25,7 @@ Stack = Annotated[
         "-s",
         "--stack",
         help="Name of the stack or attached cluster (default: TRAINYARD_STACK, else dev).",
+        autocompletion=completion.stacks,
     ),
 ]
 Outputs = Annotated[
@@ -34,7 +35,17 @@ Outputs = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JobName = Annotated[str, typer.Argument(help="Submission id, or the name of a run.")]
+JobName = Annotated[
+    str,
+    typer.Argument(
+        help="Submission id, or the name of a run: its newest job.", autocompletion=completion.jobs
+    ),
+]
+RunName = Annotated[str, typer.Argument(help="Name of a run.", autocompletion=completion.runs)]
+Script = Annotated[
+    str,
+    typer.Argument(help="Name of a job, or path of a .py file.", autocompletion=completion.scripts),
+]
 
 
 def reach(context: typer.Context, outputs: contract.StackOutputs) -> contract.StackOutputs:

@@ -10,15 +10,22 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from trainyard import plain, progress
+from trainyard import progress
 from trainyard.access import terminal, typed
-from trainyard.access.terminal import clean, clean_log
+from trainyard.access.terminal import clean, clean_log, print_json
 
 BAR_CELLS = 24
 CLEAR_LINE = "\r\x1b[2K"
 UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 LONGEST_ESCAPE = 4096  # characters; a longer one without an end is not an escape sequence
 PLAIN = "\x1b[0m"
+TIMES, MINUTE = ("started",), len("2026-01-31 18:00")
+# Of a cell, by its text: the status of a job or of a service.
+STYLES = {
+    **dict.fromkeys(("SUCCEEDED", "RUNNING", "HEALTHY"), "green"),
+    **dict.fromkeys(("PENDING", "DEPLOYING", "NOT_STARTED", "DELETING"), "yellow"),
+    **dict.fromkeys(("FAILED", "UNHEALTHY", "DEPLOY_FAILED"), "red"),
+}
 
 
 _about = typed.DEFAULT_STACK
@@ -116,20 +123,58 @@ def warn(text: str) -> None:
     terminal.warn(text, _about)
 
 
-def print_json(value: Any) -> None:
-    """Prints JSON, with null for NaN and infinities, which JSON lacks."""
-    terminal.print_json(plain.finite(value))
+def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
+    """Prints a title, and a line for each fact: its name, and its value."""
+    say(title)
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        say(f"  {name:<{width}}  {value}")
 
 
-def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
-    """Prints rows as JSON, as a table on a terminal, else as tab-separated lines."""
+def print_table(
+    rows: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    *,
+    as_json: bool,
+    whole: Sequence[str] = (),
+    below: str = "",
+    empty: str = "",
+) -> None:
+    """Prints rows as JSON, as a table on a terminal, else as tab-separated lines.
+
+    Args:
+        rows: values by column.
+        columns: the most important first.
+        as_json: all values, also those of no column.
+        whole: columns that a terminal never cuts: ids for other commands.
+        below: the last column, of long texts: on a terminal they follow the table.
+        empty: what to say, if there are no rows: the command that would make some.
+    """
     if as_json:
         print_json(rows)
         return
-    found = [[row.get(name) for name in columns] for row in rows]
-    texts = [["" if value is None else value for value in values] for values in found]
-    if sys.stdout.isatty():
-        terminal.print_table(columns, texts)
-        return
-    for cells in (columns, *texts):
-        terminal.print_row(cells)
+    if not rows and empty:
+        warn(empty)
+    if not sys.stdout.isatty():
+        for cells in (columns, *texts(rows, columns)):
+            terminal.print_row(cells)
+    elif rows or not empty:
+        shown = [name for name in columns if name != below]
+        terminal.print_table(shown, texts(rows, shown, short=True), whole=whole, styles=STYLES)
+        for row in rows:
+            if row.get(below):
+                say(f"{clean(row[columns[0]])} {below}: {clean(row[below])}")
+
+
+def texts(
+    rows: Sequence[dict[str, Any]], columns: Sequence[str], *, short: bool = False
+) -> list[list[object]]:
+    """Return the cells of a table; `short` cuts times to their minute, for a terminal."""
+    found = [[row.get(name, "") for name in columns] for row in rows]
+    return [
+        [
+            "" if value is None else str(value)[:MINUTE] if short and name in TIMES else value
+            for name, value in zip(columns, values, strict=True)
+        ]
+        for values in found
+    ]

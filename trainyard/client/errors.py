@@ -1,5 +1,12 @@
 """The one error that the client shows to its user."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+NEAREST = 3
+
 
 class ClientError(Exception):
     """Something the user can fix; its text names the value, the bound and the next step."""
@@ -11,3 +18,9 @@ class DownError(ClientError):
 
 class UnreachedError(ClientError):
     """The job server does not answer at the moment."""
+
+
+def guess(name: str, known: Iterable[str]) -> str:
+    """Return the known names that are nearest to one: `did you mean 'first'? `, "" for none."""
+    near = difflib.get_close_matches(name, {*known}, n=NEAREST)
+    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""

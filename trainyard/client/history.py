@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from trainyard import run_folder
-from trainyard.client.errors import ClientError
+from trainyard.client.errors import ClientError, guess
 from trainyard.objects import Store
 
 READERS = 8
+DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,17 @@ class RunRecord:
     fault: str = ""
 
 
-def list_runs(store: Store) -> list[RunRecord]:
-    """Return all runs of a store, by name; a damaged one says so and does not affect the others.
+def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunRecord]:
+    """Return all runs of a store, or those with names that it has, by name.
+
+    A damaged one says so and does not affect the others.
 
     Raises:
         ClientError: the store cannot be read.
     """
     with ThreadPoolExecutor(READERS) as pool:
-        found = list(pool.map(lambda name: tried(store, name), store.folders()))
+        wanted = store.folders() if names is None else names
+        found = list(pool.map(lambda name: tried(store, name), wanted))
     errors = [error for _, error in found if error is not None]
     if errors and len(errors) == len(found):
         raise errors[0]
@@ -57,8 +62,14 @@ def read_run(store: Store, name: str) -> RunRecord:
     """
     run = find_run(store, name)
     if run is None:
-        raise ClientError(f"no run is called {name!r} in {store.where}: `train runs` lists them")
+        raise no_run(store, name)
     return run
+
+
+def no_run(store: Store, name: str) -> ClientError:
+    """Return the error about a run that a store does not have."""
+    near = guess(name, store.folders())
+    return ClientError(f"no run is called {name!r} in {store.where}: {near}`train runs` lists them")
 
 
 def find_run(store: Store, name: str) -> RunRecord | None:
@@ -68,6 +79,16 @@ def find_run(store: Store, name: str) -> RunRecord | None:
         ClientError: the name is invalid, or the store cannot be read.
     """
     return _read(store, valid_name(name))
+
+
+def epochs(run: RunRecord, done: int) -> str:
+    """Return a number of epochs of all that a run is to have: `3/10`."""
+    return f"{done}/{run.config.get('epochs', '?')}"
+
+
+def rounded(value: Any) -> Any:
+    """Return a figure with few digits; other values as they are."""
+    return round(value, DIGITS) if isinstance(value, float) else value
 
 
 def valid_name(name: str) -> str:

@@ -7,12 +7,13 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 
 from trainyard.access import typed
-from trainyard.access.outputs import DASHBOARD_URL, IDLE_END_URL, SERVE_URL
+from trainyard.access.outputs import DASHBOARD_URL, IDLE_END_URL, SERVE_URL, TRACKING_URL
 from trainyard.client.outputs import UNKNOWN_MIB, InCluster, Service, StackOutputs
 
 SOON = timedelta(hours=1)
 MONITORING = "Prometheus"  # its absence is shown; that of other services is not
 NOTES = {SERVE_URL: " (train serve RUN)"}
+PAGES = {TRACKING_URL: "/#/experiments"}  # MLflow's first page is about MLflow
 
 
 def addresses(outputs: StackOutputs, disk: str = "", idle: str = "") -> list[tuple[str, str]]:
@@ -60,7 +61,7 @@ def _service(service: Service, outputs: StackOutputs) -> list[tuple[str, str]]:
         return [(service.title, _unmonitored(outputs) if service.title == MONITORING else "")]
     show = typed.command(f"python -m engine output {{}} --show-secrets -s {outputs.stack}")
     url, _, query = service.url.partition("?")
-    rows = [(service.title, url + NOTES.get(service.output, ""))]
+    rows = [(service.title, url + PAGES.get(service.output, NOTES.get(service.output, "")))]
     if query:  # which holds a token
         rows.append(("with its token", show.format(service.output)))
     elif service.password:
@@ -115,10 +116,27 @@ def _head_pod(stack: InCluster) -> str:
     return done.stdout.strip().removeprefix("pod/") or shlex.join(command)
 
 
+def first_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
+    """Return the commands for a stack that has just come up, each with its effect."""
+    stack, train = _option(outputs), typed.program("train")
+    first = (f"{train} submit alexnet{stack} -- --epochs 1", "train a first model")
+    if outputs.ray_cluster_file:  # Ray's own launcher has not started Ray
+        first = (f"{train} cluster-file{stack}", "write a file, then start Ray with `ray up`")
+    return [
+        first,
+        (f"{train} ui{stack}", "jobs, runs and nodes on one page"),
+        (f"{train} info{stack}", "these addresses again, and more commands"),
+        (f"{train} down{stack}", "end everything"),
+    ]
+
+
+def _option(outputs: StackOutputs) -> str:
+    return "" if outputs.stack == typed.DEFAULT_STACK else f" -s {outputs.stack}"
+
+
 def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
     """Return the commands that a user is likely to want now, each with its effect."""
-    stack = "" if outputs.stack == "dev" else f" -s {outputs.stack}"
-    train = typed.program("train")
+    stack, train = _option(outputs), typed.program("train")
     return [
         (f"{train} dashboard{stack}", "open Ray's dashboard, and print its token"),
         (f"{train} runs{stack}", "list the runs with their accuracies"),
@@ -129,7 +147,7 @@ def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
         (f"{train} detach{stack}", "forget this cluster, which keeps running")
         if outputs.attached
         else (
-            typed.command("make down", outputs.stack),
+            f"{train} down{stack}",
             f"end everything; {RESULTS[outputs.ssh is not None]}",
         ),
     ]

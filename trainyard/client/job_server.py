@@ -1,6 +1,6 @@
 """Ray's job server: the jobs that it knows, their logs, and how to stop them.
 
-Only a submission takes Ray's own client (submission.py).
+It is the REST API of Ray's jobs, without Ray's own client, which needs all of Ray.
 """
 
 from __future__ import annotations

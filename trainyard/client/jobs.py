@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
+from trainyard.access.terminal import clean_lines
 from trainyard.client import parallel
 from trainyard.client.dashboard import (
     DashboardError,
@@ -16,8 +19,8 @@ from trainyard.client.dashboard import (
     UnreachableError,
     UnreadableError,
 )
-from trainyard.client.errors import ClientError
-from trainyard.client.job_server import ACTIVE, Job, JobServer
+from trainyard.client.errors import ClientError, guess
+from trainyard.client.job_server import Job, JobServer
 from trainyard.client.outputs import StackOutputs
 
 SERVER_TIMEOUT_S = 3
@@ -34,6 +37,13 @@ FIRST_WITH_TOKENS = (2, 54)  # of Ray; an older one ignores RAY_AUTH_MODE=token
 
 NO_ENVIRONMENT = "runtime_env setup failed"
 INSTALLER_ERRORS = ("ERROR: ", "error: ", "\u00d7 ")  # of pip, of uv
+OWN_ERROR = "error: "  # before the message of a job (trainyard/job.py)
+FRAME = '  File "'  # of a traceback
+MOST_OF_A_FRAME = 3  # lines: its place, its code and a mark below
+LONGEST_WORDS = 500
+LAST_LINES = 40  # of a log: processes that end write some after the error
+# Before the lines of a worker: its kind, process and address.
+OF_A_PROCESS = re.compile(r"^\(\w+ pid=\d+(?:, ip=[^)]*)?\) ")
 INSTALLERS = ("pip", "uv", "conda")  # keys of a runtime environment
 # From Ray: one try took too long, or all tries together.
 LATE = re.compile(r"Failed to install runtime_env within the timeout of (\S+) seconds")
@@ -75,8 +85,11 @@ def connect(outputs: StackOutputs) -> JobServer:
     except UnreadableError:
         said = None
     except UnreachableError as error:
+        end = outputs.expires_at
+        is_over = end is not None and end < datetime.now(UTC)
+        ended = f"it ended itself at {end:%Y-%m-%d %H:%M} UTC;" if is_over else "is it up?"
         raise ClientError(
-            f"no job server answers at {where} ({error}): is it up? "
+            f"no job server answers at {where} ({error}): {ended} "
             f"{outputs.remedy}, or name the right stack with --stack"
         ) from None
     _check_version(said, where)
@@ -103,27 +116,30 @@ def _check_version(said: object, where: str) -> None:
 
 def submissions(server: JobServer) -> list[Job]:
     """Submitted jobs, newest first."""
-    return sorted((job for job in server.jobs() if job.submitted), key=lambda job: -job.start_time)
+    return newest_first(server.jobs())
+
+
+def newest_first(found: Iterable[Job]) -> list[Job]:
+    """Return the submitted ones of all jobs, newest first."""
+    return sorted((job for job in found if job.submitted), key=lambda job: -job.start_time)
 
 
 def resolve(server: JobServer, wanted: str) -> Job:
-    """Finds a job by its submission id, or by its run's name.
+    """Finds a job by its submission id, or the newest job of a run by the run's name.
+
+    A queued or running job counts as newer than one that has ended.
 
     Raises:
-        ClientError: no such job, or several jobs of that run, of which not exactly one is active.
+        ClientError: no such job or run.
     """
     found = submissions(server)
-    exact = [job for job in found if job.submission_id == wanted]
-    of_run = [job for job in found if job.run == wanted]
-    active = [job for job in of_run if job.status in ACTIVE]
-    for choice in (exact, of_run, active):
-        if len(choice) == 1:
-            return choice[0]
-    if of_run:
-        ids = ", ".join(f"{job.submission_id} ({job.status})" for job in of_run)
-        raise ClientError(f"run {wanted!r} has several jobs: give one of {ids}")
+    of_run = sorted((job for job in found if job.run == wanted), key=lambda job: job.status.ended)
+    for job in (*(job for job in found if job.submission_id == wanted), *of_run):
+        return job
+    near = guess(wanted, (name for job in found for name in (job.submission_id, job.run) if name))
     raise ClientError(
-        f"no job and no run of this cluster is called {wanted[:80]!r}: `train list` shows the jobs"
+        f"no job and no run of this cluster is called {wanted[:80]!r}: {near}"
+        "`train list` shows the jobs"
     )
 
 
@@ -144,10 +160,11 @@ def read_log(server: JobServer, job_id: str) -> str:
 
 
 def failure(job: Job) -> str:
-    """Return why a job failed, as one line of Ray's message.
+    """Return why a job failed: one line of Ray's message, and the job's own last words.
 
-    If a runtime environment could not be made, the installer's output follows a traceback: its last
-    error counts, else the last line. After a timeout Ray does not say what it waited for.
+    These are its error message, or the last lines of its traceback. If a runtime environment could
+    not be made, the installer's output follows a traceback: its last error counts, else the last
+    line. After a timeout Ray does not say what it waited for.
     """
     lines = [line.strip() for line in job.message.splitlines() if line.strip()]
     first = lines[0].partition(", last available logs")[0] if lines else "no reason is known"
@@ -160,9 +177,27 @@ def failure(job: Job) -> str:
             "environment"
         )
     if not first.startswith(NO_ENVIRONMENT):
-        return first
+        return "\n".join([first, *_last_words(job.message)])
     errors = [line for line in lines if line.startswith(INSTALLER_ERRORS)]
     return f"{first.rstrip('.')}: {(errors or lines)[-1][:500]}"
+
+
+def _last_words(message: str) -> list[str]:
+    """The error message that ends a log, or the last frame of its last traceback and the error.
+
+    An error further above was probably handled.
+    """
+    log = clean_lines(message).splitlines()[1:][-LAST_LINES:]
+    lines = [OF_A_PROCESS.sub("", line.rstrip()) for line in log]
+    for index in reversed(range(len(lines))):
+        if lines[index].startswith(OWN_ERROR):
+            return [lines[index].removeprefix(OWN_ERROR)[:LONGEST_WORDS]]
+        if lines[index].startswith(FRAME):
+            after = itertools.takewhile(lambda line: line.startswith(" "), lines[index:])
+            shown = [*after]
+            error = lines[index + len(shown) :][:1]
+            return [line[:LONGEST_WORDS] for line in [*shown[:MOST_OF_A_FRAME], *error]]
+    return []
 
 
 def _packages(environment: dict[str, Any]) -> str:

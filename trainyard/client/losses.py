@@ -1,13 +1,10 @@
-"""`make up FORCE=1`, `make rotate` and `make down` ask before jobs or results are lost.
+"""`train down`, `up --force` and `rotate` ask before jobs or results are lost.
 
-    python -m trainyard.client.losses -s lambda [--yes] [--force]
-    python -m trainyard.client.losses -s lambda --head [--yes | --refuse]
+    python -m trainyard.client.losses -s lambda [--yes | --refuse]
 
-The first names the jobs that run, and the runs that end with the machines. If nobody can be asked,
---yes lets runs end, and --force jobs too. Of stacks on machines that are not rented it names no
-runs: their results stay. A cluster that is gone delays the destroy for some seconds, and does not
-keep a script from it. The second names the jobs that a new head ends: with --yes it does not ask,
-and with --refuse it ends with an error if there are any.
+A cluster that is gone delays the end of its stack for some seconds, and does not keep a script from
+it. The module's own command names the jobs that a new head ends: with --yes it does not ask, and
+with --refuse it ends with an error if there are any.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainyard import checkpoint_files
 from trainyard.access.terminal import agree
@@ -38,29 +35,29 @@ class Losses:
 
     Attributes:
         jobs: active ones, each with its run and user.
+        users: who submitted them.
         runs: not completely pulled or copied, if the machines end.
+        bills: machines that cost money until they end, and how much; "" for none.
         reason: why one of them is unknown.
     """
 
     jobs: list[str] | None = None
+    users: list[str] = field(default_factory=list)
     runs: list[str] | None = None
+    bills: str = ""
     reason: str = ""
 
 
 def main() -> None:
-    """Asks; ends with 1 or 130 if the user declines or cannot be asked."""
-    parser = argparse.ArgumentParser(prog="python -m trainyard.client.losses", description=__doc__)
+    """Asks about a new head; ends with 1 or 130 if the user declines or cannot be asked."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainyard.client.losses", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("-s", "--stack", required=True)
-    parser.add_argument("--head", action="store_true", help="the head ends, and not the stack")
-    parser.add_argument("--yes", action="store_true", help="do not ask; without --head about runs")
-    parser.add_argument("--force", action="store_true", help="let jobs end without a question")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--refuse", action="store_true", help="refuse if jobs would end")
     options = parser.parse_args()
-    losses = find(options.stack, runs=not options.head)
-    if options.head:
-        _agree_to_a_new_head(options.stack, losses, yes=options.yes, refuse=options.refuse)
-    else:
-        _agree_to_the_end(options.stack, losses, yes=options.yes, force=options.force)
+    agree_to_a_new_head(options.stack, yes=options.yes, refuse=options.refuse)
 
 
 def find(stack: str, *, runs: bool) -> Losses:
@@ -91,9 +88,11 @@ def _look(stack: str, losses: Losses, runs: bool) -> None:
     except DownError:  # `up` and `destroy` say so
         losses.jobs, losses.runs = [], []
         return
+    losses.bills = _bills(outputs)
     with connection.to(outputs) as reached:
-        jobs = JobServer(reached.outputs).jobs()
-        losses.jobs = [job.label for job in jobs if not job.status.ended]
+        jobs = [job for job in JobServer(reached.outputs).jobs() if not job.status.ended]
+        losses.users = sorted({job.user for job in jobs if job.user})
+        losses.jobs = [job.label for job in jobs]
         # What a reservation ends on this machine keeps its results.
         away = outputs.reserved_from is None or outputs.ssh is not None
         rented = outputs.ssh is not None and outputs.ssh.rented
@@ -101,30 +100,63 @@ def _look(stack: str, losses: Losses, runs: bool) -> None:
         losses.runs = unpulled(open_store(reached.outputs)) if runs and ends else []
 
 
-def _agree_to_a_new_head(stack: str, losses: Losses, *, yes: bool, refuse: bool) -> None:
+def _bills(outputs: contract.StackOutputs) -> str:
+    costs = [node.hourly_cost for node in outputs.nodes if node.launched and node.hourly_cost]
+    return f"{len(costs)} machines, {sum(costs):.2f} $/h" if costs else ""
+
+
+def agree_to_a_new_head(stack: str, *, yes: bool, refuse: bool = False) -> None:
+    """Name the jobs that a new head ends, and ask.
+
+    Args:
+        stack: its name.
+        yes: do not ask.
+        refuse: refuse if there are any.
+
+    Raises:
+        SystemExit: the user declines or cannot be asked.
+    """
+    losses = find(stack, runs=False)
     names = ["all that run there"] if losses.jobs is None else losses.jobs
     if not names:
         return
     warn(f"a new head of stack {stack!r} ends these jobs: {', '.join(names)}")
     if refuse:
-        sys.exit("error: wait for them, end them with train stop, or add FORCE=1")
+        sys.exit("error: wait for them, end them with train stop, or add --force (make: FORCE=1)")
     if not yes:
         if not sys.stdin.isatty():
-            sys.exit("error: nobody can be asked: FORCE=yes does not ask")
+            sys.exit("error: nobody can be asked: add --yes, which does not ask (make: FORCE=yes)")
         _ask("Go on?")
 
 
-def _agree_to_the_end(stack: str, losses: Losses, *, yes: bool, force: bool) -> None:
-    if losses.jobs:
-        warn(f"warning: these jobs run, and end with stack {stack!r}: {', '.join(losses.jobs)}")
+def agree_to_the_end(stack: str, *, yes: bool, force: bool) -> None:
+    """Show what ends with a stack: jobs, users, runs, costs; ask if something is lost.
+
+    Args:
+        stack: its name.
+        yes: let runs end that were not pulled.
+        force: let jobs end too.
+
+    Raises:
+        SystemExit: the user declines or cannot be asked.
+    """
+    losses = find(stack, runs=True)
+    facts = {
+        "jobs": ", ".join(losses.jobs or []),
+        "users": ", ".join(losses.users),
+        "runs": f"{', '.join(losses.runs)}; they were not pulled: `train pull RUN -s {stack}`"
+        if losses.runs
+        else "",
+        "bills": losses.bills,
+    }
+    if any(facts.values()):
+        warn(f"with stack {stack!r} these end:")
+    for name, fact in facts.items():
+        if fact:
+            warn(f"  {name:<5}  {fact}")
     if losses.jobs is not None and losses.runs is None:
         warn(
             f"warning: cannot tell which runs of stack {stack!r} were not pulled ({losses.reason})"
-        )
-    elif losses.runs:
-        warn(
-            f"warning: these runs were not pulled, and end with the machines of stack {stack!r}: "
-            f"{', '.join(losses.runs)}; bring one home with `train pull RUN -s {stack}`"
         )
     lost = bool(losses.jobs) and not force
     if not lost and (yes or force or (losses.jobs == [] and losses.runs == [])):
@@ -132,10 +164,13 @@ def _agree_to_the_end(stack: str, losses: Losses, *, yes: bool, force: bool) -> 
     if sys.stdin.isatty() and not (yes or force):
         _ask("End the stack?")
     elif lost:
-        sys.exit("error: jobs run: wait for them, end them with train stop, or add FORCE=1")
+        sys.exit(
+            "error: jobs run: wait for them, end them with train stop, or add --force "
+            "(make: FORCE=1)"
+        )
     elif losses.jobs is not None:
         # A cluster that does not answer is often dead already: a script may end it.
-        sys.exit("error: nobody can be asked: pull the runs, or add YES=1")
+        sys.exit("error: nobody can be asked: pull the runs, or add --yes (make: YES=1)")
 
 
 def _ask(question: str) -> None:

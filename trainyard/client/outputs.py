@@ -60,6 +60,7 @@ MOST_BYTES = 16 * 2**20  # of a file with outputs
 UNKNOWN_MIB = 2.0**20  # for a node whose memory is not known: more than it has
 READ_TIMEOUT_S = 60
 NO_STACK = "no stack named"  # the engine's message about a stack without a state
+WRONG_KEY = "incorrect passphrase"  # in the engine's message, and in the CLI's
 
 T = TypeVar("T")
 
@@ -77,6 +78,7 @@ class Node:
     resources: dict[str, float]
     on_demand: bool = False  # Ray's autoscaler starts and ends it
     hourly_cost: float = 0.0  # $ while its machine is there; 0 where that costs nothing more
+    launched: bool = True  # whether its machine existed at the last `up`
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Node:
@@ -95,6 +97,7 @@ class Node:
             resources={str(k): float(v) for k, v in value["resources"].items()},
             on_demand=bool(value.get("onDemand", False)),
             hourly_cost=float(value.get("hourlyCost", 0)),
+            launched=bool(value.get("launched", True)),
         )
 
 
@@ -523,6 +526,9 @@ def _ask_engines(stack: str) -> str:
     if NO_STACK in reasons[0]:
         found = reasons[0].removeprefix("engine: error: ").partition(";")[0]
         raise DownError(f"stack {stack!r} is down, or never was up ({found}): run `make up`")
+    if WRONG_KEY in reasons[0]:
+        found = reasons[0].rpartition("error: ")[2]
+        raise ClientError(f"cannot read the secrets of stack {stack!r}: {found}")
     raise ClientError(
         f"cannot read the outputs of stack {stack!r} ({'; '.join(reasons)}); "
         f"if it does not exist yet, run `make up STACK={stack}`; "

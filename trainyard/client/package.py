@@ -33,6 +33,7 @@ NEVER_UPLOADED = (
     *(".venv/", "venv/", "__pycache__/", "*.pyc", ".mypy_cache/", ".ruff_cache/"),
 )
 MIB = 2**20
+LIMIT = 100 * MIB  # of Ray's dashboard, for one package
 LISTED = 10  # entries named when an upload is too large
 ZIP_ENTRY_BYTES = 30 + 46  # local and central header of a stored entry, without its name
 ZIP_END_BYTES = 22
@@ -381,10 +382,6 @@ def check(found: Sequence[Entry], what: str, secrets: Sequence[str]) -> None:
     Raises:
         ClientError: with the ten largest entries, or the file that holds a secret.
     """
-    from ray._private.ray_constants import (  # noqa: PLC0415 - slow
-        DASHBOARD_CLIENT_MAX_SIZE as LIMIT,
-    )
-
     names = sum(2 * len(entry.name.encode()) for entry in found)
     size = sum(entry.size for entry in found) + names + len(found) * ZIP_ENTRY_BYTES + ZIP_END_BYTES
     if size > LIMIT:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
-from trainyard.client import disks, package, parallel
+from trainyard.client import disks, package, parallel, runtimes
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import Packed
@@ -24,11 +24,17 @@ BUCKET_DEADLINE_S = 4.5
 def check_versions(outputs: StackOutputs) -> None:
     """Refuses a client whose Ray or Python differs from the nodes'.
 
+    A client without Ray sends files only, and pickles nothing: any version of Python will do.
+
     Raises:
         ClientError: naming both versions.
     """
+    try:
+        ray = importlib.metadata.version("ray")
+    except importlib.metadata.PackageNotFoundError:
+        return
     mine = {
-        "Ray": (importlib.metadata.version("ray"), outputs.ray_version),
+        "Ray": (ray, outputs.ray_version),
         "Python": (f"{sys.version_info.major}.{sys.version_info.minor}", outputs.python_version),
     }
     wrong = [
@@ -65,8 +71,11 @@ def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> Pac
                 "stack, which the dashboard would show: leave it out, the nodes have what they need"
             )
     packed = package.packages(runtime_env, outputs.secrets)
-    from ray.runtime_env import RuntimeEnv  # noqa: PLC0415 - slow
-
+    try:
+        from ray.runtime_env import RuntimeEnv  # noqa: PLC0415 - slow
+    except ModuleNotFoundError:  # a client without Ray: the job tells what the nodes refuse
+        runtimes.with_files(runtime_env)
+        return packed
     try:
         RuntimeEnv(**copy.deepcopy(runtime_env))
     except (OSError, TypeError, ValueError) as error:

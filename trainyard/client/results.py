@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
-from trainyard import run_folder
+from trainyard import curves, run_folder
+from trainyard.access.outputs import TRACKING_URL
 from trainyard.client import history
 from trainyard.client.console import print_table, say, warn
 from trainyard.client.errors import ClientError
+from trainyard.client.history import RunRecord
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.store import open_store
 from trainyard.objects import Store
@@ -30,7 +33,7 @@ def tell(outputs: StackOutputs, name: str) -> None:
         if run is None or not run.metrics:
             return
         rows = [
-            {"epoch": number}
+            {"epoch": history.epochs(run, number)}
             | {
                 title: f"{epoch[key]:.1%}"
                 for key, title in ACCURACIES.items()
@@ -39,23 +42,53 @@ def tell(outputs: StackOutputs, name: str) -> None:
             for number, epoch in enumerate(run.metrics, start=1)
         ]
         print_table(rows, tuple(dict.fromkeys(key for row in rows for key in row)), as_json=False)
-        picture = _save_curves(store, name)
+        picture = _cache(name)
+        save_curves(store, run, picture)
     except (ClientError, OSError) as error:
         warn(f"warning: no table of run {name}: {error}; see train show {name}")
         return
-    if picture is not None:
-        say(f"curves: {picture}")
+    home = Path.home()
+    say(f"curves: {f'~/{picture.relative_to(home)}' if picture.is_relative_to(home) else picture}")
 
 
-def _save_curves(store: Store, name: str) -> Path | None:
-    """The picture as a file of this machine; None if the run has none."""
-    content = store.get(f"{name}/{run_folder.CURVES}")
-    if content is None:
-        return None
+def save_curves(store: Store, run: RunRecord, target: Path) -> None:
+    """Writes the picture of a run to a file as PNG.
+
+    A run that has ended has one in the store, and a search while it runs too. That of another run
+    is drawn here.
+
+    Raises:
+        ClientError: the run has no epoch yet, the file's name ends for another format, or it cannot
+            be written.
+    """
+    if target.suffix.lower() != ".png":
+        raise ClientError(f"curves are a PNG image: name the file {target.stem}.png, not {target}")
+    picture = store.get(f"{run.name}/{run_folder.CURVES}")
+    if picture is None and not run.metrics:
+        raise ClientError(f"run {run.name!r} has no epoch to draw yet: `train logs {run.name} -f`")
+    picture = picture or curves.of_run(run.name, run.config, run.metrics)
+    try:
+        target.write_bytes(picture)
+    except OSError as error:
+        raise ClientError(f"cannot write {target} ({error.strerror}): name another file") from None
+
+
+def tracked_at(outputs: StackOutputs, store: Store, name: str) -> str:
+    """Return the address of a run's page in the stack's MLflow; "" without one."""
+    url = next((each.url for each in outputs.services if each.output == TRACKING_URL), "")
+    content = store.get(f"{name}/{run_folder.TRACKED}") if url else None
+    [known] = run_folder.whole_records(content)[:1] or [{}]
+    ids = [str(known.get(key, "")) for key in ("experiment_id", "run_id")]
+    if not all(re.fullmatch(r"[0-9a-z]{1,64}", each) for each in ids):  # anyone can write the file
+        return ""
+    return f"{url}/#/experiments/{ids[0]}/runs/{ids[1]}"
+
+
+def _cache(name: str) -> Path:
+    """Return the file of this machine for a run's picture, in a folder that exists."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not cache.is_absolute():  # as the specification has it
         cache = Path.home() / ".cache"
     path = cache / "trainyard" / "curves" / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
     return path

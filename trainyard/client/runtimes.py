@@ -40,6 +40,7 @@ KEYS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "_nsight": ("a mapping or a text", lambda value: isinstance(value, str | dict)),
     "_rocprof_sys": ("a mapping or a text", lambda value: isinstance(value, str | dict)),
 }
+LISTS = ("pip", "uv")  # or the name of a requirements file
 CONFIG_KEYS = ("setup_timeout_seconds", "eager_install", "log_files")
 
 
@@ -70,13 +71,8 @@ def read(file: Path) -> dict[str, Any]:
     Raises:
         ClientError: it cannot be read, or Ray would ignore or misread a part of it.
     """
-    import yaml  # noqa: PLC0415 - slow
-
     where = f"runtime environment {file}"
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ClientError(f"cannot read {where}: {error}") from None
+    found = _yaml(file, where)
     if found is None:
         return {}
     if not isinstance(found, dict):
@@ -98,6 +94,41 @@ def read(file: Path) -> dict[str, Any]:
             )
     _check_keys(env.get("config", {}), CONFIG_KEYS, f"config of {where}")
     return env
+
+
+def with_files(env: dict[str, Any]) -> dict[str, Any]:
+    """Return a runtime environment with the packages of the files that it names.
+
+    Ray's own client reads them likewise: the server has none of these files.
+
+    Raises:
+        ClientError: a file cannot be read.
+    """
+    where = "the runtime environment"
+    found: dict[str, Any] = {}
+    for key in LISTS:
+        if isinstance(name := env.get(key), str):
+            found[key] = _text(Path(name), f"{key} of {where}").strip().splitlines()
+    conda = env.get("conda")
+    if isinstance(conda, str) and conda.endswith((".yaml", ".yml")):
+        found["conda"] = _yaml(Path(conda), f"conda of {where}")
+    return env | found
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ClientError(f"cannot read {what}: {error}") from None
+
+
+def _yaml(path: Path, what: str) -> Any:
+    import yaml  # noqa: PLC0415 - slow
+
+    try:
+        return yaml.safe_load(_text(path, what))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ClientError(f"cannot read {what}: {error}") from None
 
 
 def _check_keys(found: Collection[object], known: Collection[str], where: str) -> None:

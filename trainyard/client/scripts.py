@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import difflib
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,8 +12,10 @@ from pathlib import Path
 import trainyard
 from trainyard import options
 from trainyard.client import script_parser
-from trainyard.client.errors import ClientError
+from trainyard.client.console import say
+from trainyard.client.errors import ClientError, guess
 
+HELP = "--help"
 PACKAGE = Path(trainyard.__file__).resolve().parent
 JOBS_PACKAGE = "jobs"
 JOBS = (PACKAGE / JOBS_PACKAGE).resolve()  # in a checkout a link to training/
@@ -65,9 +67,7 @@ def find(job: str, working_dir: str | None = None) -> Script:
             return _own(path, working_dir)
         job = path.relative_to(JOBS).with_suffix("").as_posix()
     if job not in names():
-        close = difflib.get_close_matches(job, names(), n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ClientError(f"no job is called {job[:80]!r}; {hint}{_known()}")
+        raise ClientError(f"no job is called {job[:80]!r}; {guess(job, names())}{_known()}")
     command = ("python", "-m", f"trainyard.jobs.{job.replace('/', '.')}")
     return Script(job.replace("/", "-"), JOBS / f"{job}.py", command, working_dir, PACKAGE)
 
@@ -89,7 +89,8 @@ def config(script: Script, arguments: Sequence[str]) -> options.Config:
 
     Raises:
         ClientError: the script is not Python.
-        SystemExit: the arguments are refused, and the reason is printed.
+        SystemExit: the arguments are refused, and the reason is printed; or they ask for help,
+            which is printed without a stack, also for a script that reads its arguments itself.
     """
     try:
         parser = script_parser.read(script.path.read_bytes(), f"train submit {script.job} --")
@@ -97,6 +98,11 @@ def config(script: Script, arguments: Sequence[str]) -> options.Config:
         raise ClientError(
             f"{script.path}, line {error.lineno}: {error.msg}; mend it, then submit again"
         ) from None
+    if parser is None and HELP in arguments:
+        say(ast.get_docstring(ast.parse(script.path.read_bytes())) or "")
+        where = f"in {script.working_dir}, " if script.working_dir else ""
+        say(f"{script.job} reads its arguments itself: {where}`{' '.join(script.command)} {HELP}`")
+        sys.exit(0)
     values = options.parse(parser, arguments) if parser else {}
     return values if is_driver(script) else {}
 

@@ -16,6 +16,8 @@ from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import PACKAGE, Script
+from trainyard.client.store import open_store
+from trainyard.objects import Store
 
 DEPLOY = Script(
     name="serve",
@@ -55,7 +57,8 @@ def start(
         The job server, and the job's submission id.
 
     Raises:
-        ClientError: a bad name, no node can hold a replica, or a check failed.
+        ClientError: a bad name, a run that is not in the store or has no checkpoint, no node can
+            hold a replica, or a check failed.
     """
     for name in (run, service):
         history.valid_name(name)
@@ -69,6 +72,8 @@ def start(
             )
         )
     feasibility.check_fits([replica] * replicas, outputs)
+    if outputs.storage_url and not outputs.keeps_files_away:
+        _check_stored(run, checkpoint, open_store(outputs))
     arguments = [run, "--name", service, "--replicas", str(replicas), "--timeout", f"{timeout_s:g}"]
     arguments += ["--cpus", f"{replica['CPU']:g}", "--gpus", f"{replica['GPU']:g}"]
     if checkpoint is not None:
@@ -149,6 +154,22 @@ def how_to_ask(service: str, outputs: StackOutputs) -> str:
     return (
         f"""curl -H @<(printf 'Authorization: Bearer %s' "$({token})") """
         f"-F images=@a.jpg -F images=@b.jpg {address(service, outputs)}/predict"
+    )
+
+
+def _check_stored(run: str, checkpoint: str | None, store: Store) -> None:
+    """Refuses a run or checkpoint that the store lacks; the job checks the files."""
+    found = [name for name in store.folders(run) if name.startswith("checkpoint_")]
+    if checkpoint in found or (checkpoint is None and found):
+        return
+    if not found and history.find_run(store, run) is None:
+        raise history.no_run(store, run)
+    if not found:
+        raise ClientError(
+            f"run {run!r} has no checkpoint yet: `train show {run}` tells how far it is"
+        )
+    raise ClientError(
+        f"run {run!r} has no checkpoint {str(checkpoint)[:80]!r}: give one of {', '.join(found)}"
     )
 
 

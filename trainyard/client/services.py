@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from trainyard.client import completion
 from trainyard.client import outputs as contract
 from trainyard.client.command import Json, Outputs, Stack, follow_job, reach, reach_jobs
 from trainyard.client.console import print_table, say
@@ -18,7 +19,12 @@ app = typer.Typer()
 @app.command()
 def serve(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="Name of a run; with --stop, name of a service.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a run; with --stop, name of a service.", autocompletion=completion.runs
+        ),
+    ],
     checkpoint: Annotated[
         str | None, typer.Option(help="Checkpoint of the run (default: the newest valid one).")
     ] = None,
@@ -71,4 +77,10 @@ def services(
     _, stack_outputs = reach_jobs(context, stack, outputs)
     from trainyard.client import serve as serving
 
-    print_table(serving.services(stack_outputs), serving.COLUMNS, as_json=as_json)
+    print_table(
+        serving.services(stack_outputs),
+        serving.COLUMNS,
+        as_json=as_json,
+        whole=("service", "run", "checkpoint", "url"),
+        empty="nothing is served yet: `train serve RUN` serves a run's newest checkpoint",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.client.dashboard import Dashboard, UnreadableError
+from trainyard.client.dashboard import Dashboard, DashboardError, UnreadableError
 from trainyard.client.feasibility import MIB, Bundle
 from trainyard.client.outputs import StackOutputs
 
@@ -123,6 +123,24 @@ class ClusterState:
         reply = self._dashboard.get(f"/api/v0/{what}", TIMEOUT_S, detail=1, limit=LIMIT)
         data = reply["data"]
         found: list[dict[str, Any]] = data["result"]["result"] if data else []
+        return found
+
+
+class OneLook(ClusterState):
+    """The same at one moment: each list is asked for once, and a failure stays one."""
+
+    def __init__(self, outputs: StackOutputs) -> None:
+        super().__init__(outputs)
+        self._seen: dict[str, list[dict[str, Any]] | DashboardError] = {}
+
+    def _list(self, what: str) -> list[dict[str, Any]]:
+        if what not in self._seen:
+            try:
+                self._seen[what] = super()._list(what)
+            except DashboardError as error:
+                self._seen[what] = error
+        if isinstance(found := self._seen[what], DashboardError):
+            raise found
         return found
 
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from trainyard import options, run_folder
 from trainyard.access import repository, user
 from trainyard.client import feasibility, package, parallel, preflight, runtimes, scripts
 from trainyard.client.console import say
-from trainyard.client.dashboard import Dashboard, DashboardError, UnreachableError
+from trainyard.client.dashboard import (
+    Dashboard,
+    DashboardError,
+    RefusedError,
+    UnreachableError,
+    UnreadableError,
+)
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import Status
@@ -30,11 +35,10 @@ from trainyard.client.pull.meter import Meter
 from trainyard.client.state import ClusterState
 
 if TYPE_CHECKING:
-    from ray.job_submission import JobSubmissionClient
-
     from trainyard.client.job_server import JobServer
 
 SERVER_ERROR = re.compile(r"^\w*(?:Error|Exception): (.+)$", re.MULTILINE)
+JOBS = "/api/jobs/"
 SCRIPT = "script"  # metadata: the script's path, to find it again
 NO_NODE_YET = "No available agent"  # after 10 s of waiting for one, as in a cluster just started
 NAME_LENGTH = 30  # of a script's name in a run's, before the time and a point's number
@@ -269,40 +273,39 @@ def metadata(
 
 
 def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str:
-    """Uploads, and submits with Ray's own client.
+    """Uploads, and submits by Ray's REST API of jobs.
 
     Args:
         outputs: of the stack.
         packed: the runtime environment; None for none.
-        job: arguments of Ray's `submit_job`.
+        job: fields of that API's submission, such as `entrypoint`; None is left out. `metadata` has
+            `run`, `job` or both.
 
     Returns:
         The job's submission id.
 
     Raises:
         UnreachedError: the server was not reached.
-        ClientError: it refused the job.
+        ClientError: it refused the job, or a file of packages cannot be read.
     """
-    import requests  # noqa: PLC0415 - slow
-    from ray.job_submission import JobSubmissionClient  # noqa: PLC0415 - slow
-
-    # Ray prefers these two to the address that it is given: the job would go elsewhere.
-    for variable in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
-        os.environ.pop(variable, None)
-    _go_direct(outputs.dashboard_url)
+    dashboard = Dashboard(outputs)
+    facts = job["metadata"]
+    shown = f"{facts.get('run') or facts['job']} ({user.name()})"
+    job["metadata"] = facts | {"job_name": shown}  # the name in the job list of Ray's dashboard
     if packed is not None:
-        _upload(packed.packages, outputs)
-        job["runtime_env"] = _stored(packed.env, outputs)
+        _upload(packed.packages, dashboard)
+        job["runtime_env"] = _stored(runtimes.with_files(packed.env), outputs)
     try:
-        return _send(JobSubmissionClient(outputs.dashboard_url, headers=outputs.bearer), **job)
-    except (ConnectionError, requests.ConnectionError) as error:
+        return _send(dashboard, {name: value for name, value in job.items() if value is not None})
+    except UnreachableError as error:
         raise UnreachedError(
             f"the job was not sent, {outputs.dashboard_url} does not answer ({error}): look "
             "whether the stack is up (train info), then run the same command again"
         ) from None
-    except (RuntimeError, ValueError, TypeError, OSError) as error:
+    except DashboardError as error:
+        text = error.text if isinstance(error, RefusedError) else ""
         # The server answers with its traceback, whose last error is the reason.
-        said = SERVER_ERROR.findall(str(error)) or [str(error)]
+        said = SERVER_ERROR.findall(text) or [text or str(error)]
         raise ClientError(
             f"the job was not taken: {said[-1]}; "
             "mend the runtime environment or the options, then submit again"
@@ -317,9 +320,8 @@ def _stored(env: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:
     return env | {"env_vars": variables}
 
 
-def _upload(packages: Mapping[str, bytes], outputs: StackOutputs) -> None:
+def _upload(packages: Mapping[str, bytes], dashboard: Dashboard) -> None:
     """Sends packages that the head lacks."""
-    dashboard = Dashboard(outputs)
     for name, content in packages.items():
         path = f"/api/packages/gcs/{name}"
         try:
@@ -333,28 +335,29 @@ def _upload(packages: Mapping[str, bytes], outputs: StackOutputs) -> None:
         except DashboardError as error:
             kind = UnreachedError if isinstance(error, UnreachableError) else ClientError
             raise kind(
-                f"the upload of {len(content) / package.MIB:.1f} MiB to {outputs.dashboard_url} "
+                f"the upload of {len(content) / package.MIB:.1f} MiB to {dashboard.url} "
                 f"failed ({error}): look whether the stack is up (train info), then run the same "
                 "command again"
             ) from None
 
 
-def _go_direct(url: str) -> None:
-    """Keeps this user's proxies out of the way to the head: one would get the token."""
-    host = urlsplit(url).hostname or ""
-    before = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    os.environ["no_proxy"] = ",".join(filter(None, (before, host)))
-
-
-def _send(client: JobSubmissionClient, **job: Any) -> str:
+def _send(dashboard: Dashboard, job: Mapping[str, Any]) -> str:
     for _ in range(TRIES - 1):
         try:
-            return client.submit_job(**job)
-        except RuntimeError as error:
-            if NO_NODE_YET not in str(error):
+            return _post(dashboard, job)
+        except RefusedError as error:
+            if NO_NODE_YET not in error.text:
                 raise
             say("no node of the cluster takes jobs yet; asking again")
-    return client.submit_job(**job)
+    return _post(dashboard, job)
+
+
+def _post(dashboard: Dashboard, job: Mapping[str, Any]) -> str:
+    answer = dashboard.post(JOBS, job)
+    try:
+        return str(answer["submission_id"])
+    except (KeyError, TypeError) as error:
+        raise UnreadableError(type(error).__name__) from None
 
 
 def prepare() -> Future[None]:
@@ -366,8 +369,8 @@ def prepare() -> Future[None]:
     """
 
     def load() -> None:
-        from ray import job_submission  # noqa: F401, PLC0415 - slow
-
+        with suppress(ModuleNotFoundError):  # a client without Ray
+            from ray import runtime_env  # noqa: F401, PLC0415 - slow
         from trainyard import s3_requests  # noqa: F401, PLC0415 - slow
         from trainyard.client import jobs  # noqa: F401, PLC0415 - slow
 

@@ -1,9 +1,11 @@
 """Labelled images by name, split into train, valid and test as the seed determines.
 
-digits      1,797 scanned digits of 8 x 8 pixels that come with scikit-learn: needs no network
-cifar10     60,000 photographs of 32 x 32 pixels, fetched by torchvision once per node
-folder:PATH images in PATH/train/<class>/, on every node at the same absolute path; PATH/valid
-            and PATH/test likewise; a tenth of train stands in for each that is missing
+The names::
+
+    digits      1,797 scanned digits of 8 x 8 pixels that come with scikit-learn: needs no network
+    cifar10     60,000 photographs of 32 x 32 pixels, fetched by torchvision once per node
+    folder:PATH images in PATH/train/<class>/, on every node at the same absolute path; PATH/valid
+                and PATH/test likewise; a tenth of train stands in for each that is missing
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ PIPFILE, REQUIREMENTS = "Pipfile", "requirements.txt"
 FILES = (PIPFILE, "Pipfile.lock", REQUIREMENTS)
 NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 # The box has its own Ray, which must not be replaced while it runs, and needs nothing of ours.
-ON_THE_BOX = {"ray", "trainyard"}
+ON_THE_BOX = {"ray", "trainyard", "trainyard-ray"}
 REPOSITORIES = ("git", "hg", "svn", "bzr")
 # Pipenv's short form of markers: `sys_platform = "== 'linux'"`.
 MARKERS = (

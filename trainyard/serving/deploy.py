@@ -44,7 +44,7 @@ class DeployError(Exception):
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments; the client has checked them."""
-    p = argparse.ArgumentParser(prog="python -m trainyard.serving.deploy")
+    p = argparse.ArgumentParser(prog="python -m trainyard.serving.deploy", allow_abbrev=False)
     p.add_argument("run", nargs="?", help="run whose checkpoint to serve")
     p.add_argument("--name", required=True, help="name of the service and its route")
     p.add_argument("--checkpoint", help="checkpoint of the run (default: the newest valid one)")

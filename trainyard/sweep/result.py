@@ -44,7 +44,7 @@ def keys(sweep: str, number: int, job: str) -> tuple[str, str]:
 
 
 def write(result: Result) -> bytes:
-    """Return a result as JSON."""
+    """Return a result as JSON, with NaN as Python writes it: Hydra's sweepers get it."""
     return json.dumps(asdict(result)).encode()
 
 

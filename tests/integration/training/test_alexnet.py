@@ -16,6 +16,7 @@ from torch import distributed
 
 import trainyard
 from tests.integration.training.mlflow_server import Server
+from tests.waiting import wait_for
 from trainyard import checkpoints, job, options
 from trainyard.jobs import alexnet
 
@@ -156,13 +157,30 @@ def test_a_run_that_was_pulled_goes_on_in_another_store_and_ends_like_a_whole_on
 
 def test_a_job_is_logged(cluster: Any, first: str, mlflow: Server) -> None:  # A45
     assert "warning: MLflow" not in first
-    assert [step for step, _ in mlflow.steps("cut", "loss")] == [0]
+    assert [step for step, _ in mlflow.steps("cut", "loss")] == [1]
     sources = [version["source"] for version in mlflow.versions("alexnet")]
     newest = [key for key in cluster.keys("cut/") if key.endswith("manifest.json")][-1]
     assert f"s3://ray/{newest.removesuffix('/manifest.json')}" in sources
     tags = {each["key"]: each["value"] for each in mlflow.run("cut")["data"]["tags"]}
     assert tags["trainyard.job"].startswith("raysubmit_")
     assert len(tags["mlflow.source.git.commit"].removesuffix("-dirty")) == 40
+
+
+def test_a_job_that_was_stopped_is_killed_in_mlflow(  # A45
+    cluster: Any, mlflow: Server, tmp_path: Path
+) -> None:
+    node, curves = tmp_path / "env.yaml", tmp_path / "c.png"
+    node.write_text(json.dumps({"env_vars": mlflow.env}))
+    options = ["--name", "stopped", "--no-wait", "--runtime-env", str(node)]
+    sent = cluster.train("submit", "alexnet", *options, "--", *SMALL, "--epochs", "500")
+    assert sent.returncode == 0, sent.stdout + sent.stderr
+    # It is in MLflow before its first epoch, and is drawn from that on.
+    wait_for("an epoch", lambda: "stopped/metrics.jsonl" in cluster.keys("stopped/"))
+    assert mlflow.run("stopped")["info"]["status"] == "RUNNING"
+    assert cluster.train("stop", "stopped").returncode == 0
+    wait_for("its end", lambda: mlflow.run("stopped")["info"]["status"] == "KILLED")
+    assert cluster.train("show", "stopped", "--curves", str(curves)).returncode == 0
+    assert curves.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.usefixtures("first")

@@ -308,7 +308,8 @@ def test_jobs_are_listed(cluster: Any) -> None:
     started = [row["started"] for row in rows]
     assert started == sorted(started, reverse=True)
     plain = cluster.train("list").stdout.splitlines()
-    assert plain[0].split("\t") == ["job", "status", "run", "started", "seconds", "user"]
+    columns = ["job", "status", "run", "user", "started", "seconds", "waits"]
+    assert plain[0].split("\t") == columns
     assert sum(line.startswith("taken\tSUCCEEDED\thello\t") for line in plain) == 1
     status = cluster.train("status", "hello").stdout
     assert re.search(r"status\s+SUCCEEDED", status)

@@ -203,6 +203,7 @@ def test_the_end_to_end_example(cluster: Any, tmp_path: Path) -> None:  # E7 E8 
     [head] = [node["raylet"]["nodeId"] for node in nodes if node["raylet"]["isHeadNode"]]
     [job] = [job for job in cluster.jobs().values() if job["metadata"].get("run") == "smoke"]
     assert job["driver_node_id"] == head  # E8
+    assert job["metadata"]["job_name"].startswith("smoke (")  # in the list of Ray's dashboard
 
 
 def test_a_new_job_learns(cluster: Any, tmp_path: Path) -> None:

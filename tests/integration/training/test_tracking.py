@@ -27,7 +27,7 @@ CONFIG = {"job": "tiny", "epochs": 2, "data": "digits", "max_images": None, "lr"
 EPOCHS = [
     {"epoch": i, "loss": 2.0 - i, "train_acc": 0.1 * i, "minutes": 0.5 * (i + 1)} for i in range(3)
 ]
-LOSSES = [(0, 2.0), (1, 1.0), (2, 0.0)]
+LOSSES = [(1, 2.0), (2, 1.0), (3, 0.0)]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_run_that_goes_on_logs_to_the_same_and_each_step_once(
         run.end()
     open_run("goes-on").end()
     assert mlflow.steps("goes-on", "loss") == LOSSES
-    assert mlflow.steps("goes-on", "test_acc") == [(1, 0.5), (2, 0.5)]
+    assert mlflow.steps("goes-on", "test_acc") == [(2, 0.5), (3, 0.5)]
     tags = {each["key"]: each["value"] for each in mlflow.run("goes-on")["data"]["tags"]}
     assert tags["resumed.epochs"] == "3"
     found = sorted(version["source"] for version in mlflow.versions("goes"))
@@ -114,18 +114,25 @@ def test_who_logs_the_same_at_the_same_time_logs_it_once(
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda run: run.end(), runs))
     assert mlflow.steps("twice", "loss") == LOSSES
-    assert mlflow.steps("twice", "train_acc") == [(i, pytest.approx(0.1 * i)) for i in range(3)]
+    assert mlflow.steps("twice", "train_acc") == [(i + 1, pytest.approx(0.1 * i)) for i in range(3)]
 
 
-def test_a_driver_that_does_not_get_to_its_end_has_failed(
-    open_run: Callable[[str], Run], mlflow: Server
+@pytest.mark.parametrize(
+    ("name", "end", "status"),
+    [
+        ("fails", "sys.exit('error: no')", "FAILED"),
+        ("stopped", "signal.raise_signal(signal.SIGTERM)", "KILLED"),  # as Ray stops a job
+    ],
+)
+def test_a_driver_that_does_not_get_to_its_end(
+    name: str, end: str, status: str, open_run: Callable[[str], Run], mlflow: Server
 ) -> None:
     code = (
-        "import sys; from trainyard.runs import Run; Run('s3://ray', 'fails').start({'job': 'f'});"
-        "sys.exit('error: no')"
+        "import signal, sys; from trainyard.runs import Run;"
+        f"Run('s3://ray', {name!r}).start({{'job': 'f'}}); {end}"
     )
     subprocess.run([sys.executable, "-c", code], check=False, timeout=110)
-    assert mlflow.run("fails")["info"]["status"] == "FAILED"
+    assert mlflow.run(name)["info"]["status"] == status
 
 
 def test_a_wrong_password_is_warned_of_once_and_never_shown(

@@ -53,9 +53,15 @@ def test_a_salt_that_is_not_pulumis_is_one_message(crypter, salt):  # F18
 
 
 @pytest.mark.parametrize("phrase", ["", "Y", "y "])
-def test_another_passphrase_is_refused(crypter, phrase):  # F18
-    with pytest.raises(EngineError, match="incorrect passphrase; set PULUMI_CONFIG_PASSPHRASE or"):
-        Crypter(phrase, crypter.salt)
+def test_another_passphrase_is_refused_and_its_source_named(  # F18
+    crypter, phrase, monkeypatch
+):
+    for variable in ("PULUMI_CONFIG_PASSPHRASE_FILE", "PULUMI_CONFIG_PASSPHRASE"):
+        monkeypatch.setenv(variable, given := "a-file")
+        named = given if variable.endswith("FILE") else variable
+        said = f"^incorrect passphrase, that of {named}; set PULUMI_CONFIG_PASSPHRASE or "
+        with pytest.raises(EngineError, match=said):
+            Crypter(phrase, crypter.salt)
 
 
 def test_a_salt_whose_word_is_another_is_refused(crypter):  # F18

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from engine.differences import differences, excerpts
+from engine.differences import MOST_LINES, described, differences, excerpts
 from engine.display import Display
 from engine.values import secret
 
@@ -18,9 +18,14 @@ def _manifest(*groups):
     return {"manifest": {"spec": {"workerGroupSpecs": copy.deepcopy([*groups])}}}
 
 
-def _printed(capsys, olds, news):
-    Display(dry_run=True, diff=True, debug=False).changes(olds, news)
-    return capsys.readouterr().out.splitlines()
+def _printed(capsys, olds, news, *hidden):
+    display = Display(dry_run=True, diff=True, debug=False)
+    display.hide(hidden)
+    with display.step("update", "urn:pulumi:dev::p::t::a", olds, news):
+        pass
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == " ~  t a update planned"  # what differs is below its resource
+    return lines
 
 
 def test_a_field_of_a_list_in_a_manifest_is_told_by_its_path(capsys):
@@ -54,6 +59,59 @@ def test_a_secret_is_a_whole_and_never_shown(capsys):
         "        a.b[0]: '[secret]' => '[secret]'",
         "        a.c: {}",
     ]
+
+
+def test_files_are_shown_as_unified_differences(capsys):
+    old = "".join(f"line {number}\n" for number in range(9))
+    new = old.replace("line 4\n", "line four\npassword canary-password\n")
+    printed = _printed(
+        capsys,
+        {"files": {"/etc/b": old, "/etc/a": old, "/etc/gone": "a\nb\n"}},
+        {"files": {"/etc/new": "a\n", "/etc/b": new, "/etc/a": old}},
+        "canary-password",
+    )
+    assert [line.removeprefix("        ") for line in printed] == [
+        "files./etc/b:",
+        *("  @@ -2,7 +2,8 @@", "   line 1", "   line 2", "   line 3", "  -line 4"),
+        *("  +line four", "  +password [secret]", "   line 5", "   line 6", "   line 7"),
+        "files./etc/gone:",
+        *("  @@ -1,2 +0,0 @@", "  -a", "  -b"),
+        "files./etc/new:",
+        *("  @@ -0,0 +1 @@", "  +a"),
+    ]
+    new = {"b": {"y": ["ls", "-l"], "x": old}, "a": [{"n": 2}]}
+    assert [*described({}, new)] == ["a[0].n: 2", "b.x: 9 lines", "b.y: ['ls', '-l']"]
+
+
+def test_a_secret_in_a_file_is_no_line_of_it(capsys):
+    old, new = ("key:\ncanary-one\n", "key:\ncanary-two\n")
+    assert _printed(capsys, {"a": old}, {"a": new}, "canary-one", "canary-two") == [
+        "        a: a secret in it"
+    ]
+
+
+def test_a_text_that_is_json_is_shown_by_its_keys(capsys):
+    old, new = '{"b": 1, "a": {"c": [1, 2]}}', '{"a": {"c": [1, 3]}, "b": 1, "d": "canary-in"}'
+    assert _printed(capsys, {"a": old}, {"a": new}) == [
+        "        a.a.c[1]: 2 => 3",
+        "        a.d: 'canary-in'",
+    ]
+    # It may be the JSON of a secret, whose parts are not known as secrets.
+    printed = _printed(capsys, {"a": old}, {"a": new}, new)
+    assert "canary" not in "".join(printed)
+
+
+def test_a_long_difference_is_cut():
+    found = [*described({"a": "x\n"}, {"a": "y\n" * 999})]
+    assert len(found) == MOST_LINES + 2
+    assert found[-1] == f"  and {999 + 2 - MOST_LINES} lines more"
+
+
+def test_a_replaced_resource_shows_only_what_changed(capsys):
+    Display(dry_run=True, diff=True, debug=False).done(
+        "replace", "urn:pulumi:dev::p::t::a", changes=({"a": 1, "b": 2}, {"b": 3, "a": 1})
+    )
+    assert capsys.readouterr().out.splitlines() == [" +- t a replace planned", "        b: 2 => 3"]
 
 
 def test_of_long_texts_what_differs_is_shown():

@@ -1,6 +1,8 @@
 """The inputs of `make up` for the pulumi CLI: the backend, and packs that it can run."""
 
 import json
+import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,6 +50,19 @@ def test_a_login_that_only_the_cli_can_read_is_left_to_it(project, tmp_path):
     assert launch._backend(cli=True) == {}
     with pytest.raises(EngineError, match="Set PULUMI_BACKEND_URL to where the states are"):
         launch._backend(cli=False)
+
+
+def test_both_engines_get_the_same_options(monkeypatch, project):
+    called = []
+    monkeypatch.setattr(launch.os, "execvpe", lambda name, command, _: called.append(command))
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "a")
+    monkeypatch.setattr("sys.argv", ["launch", "preview", "-s", "lab", "--diff", "--plan", "p"])
+    given = ["preview", "--stack", "lab", "--save-plan", "p", "--diff"]
+    for path in ("", "/bin/pulumi"):
+        monkeypatch.setattr(launch.shutil, "which", lambda _, path=path: path or None)
+        monkeypatch.setattr(launch.subprocess, "run", lambda *_, **__: Mock(returncode=0))
+        launch.main()
+    assert called == [[sys.executable, "-m", "engine", *given], ["pulumi", *given]]
 
 
 def test_a_pack_that_the_cli_cannot_run_is_one_message(project):

@@ -150,6 +150,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("objectStorePort", {"objectStorePort": 6379}, "must differ from gcsPort"),
     ("agentPort", {"agentPort": 65534}, "must not pass 65535"),
     ("agentPort", {"agentPort": 8264}, "must not hold dashboardPort = 8265"),
+    ("agentPort", {"agentPort": 65434, "portOffset": 100}, "set agentPort to 65433"),
+    ("portOffset", {"portOffset": -1}, "from 0 to"),
+    ("portOffset", {"portOffset": 40000}, "set it to 38170 at most"),
     ("wrokers", {"wrokers": 3}, "did you mean workers"),
     ("runtime", {"runtime": "podman"}, "auto, docker, process"),
     ("runtime", {"stateDir": "/tmp/ty", "containerPrefix": "a-"}, "no runtime can do it all"),
@@ -590,3 +593,15 @@ def test_a_value_that_may_be_a_secret_is_not_shown(  # F35
     with pytest.raises(pulumi.RunError) as raised:
         config.parse(settings(**changes), host, "dev")
     assert "canary" not in str(raised.value)
+
+
+def test_an_offset_moves_all_ports(settings: Settings, host: LocalHost) -> None:
+    before, after = (
+        config.parse(settings(servePort=8001, **more), host, "dev")
+        for more in ({}, {"portOffset": 100})
+    )
+    assert len(before.ports) > 10
+    assert after.ports == {key: port + 100 for key, port in before.ports.items()}
+    assert after.ports["servePort"] == 8101
+    opened = [{port.number for port in each.opened(services.ALL)} for each in (before, after)]
+    assert opened[1] == {number + 100 for number in opened[0]}

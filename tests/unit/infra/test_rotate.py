@@ -127,7 +127,7 @@ def test_jobs_that_would_be_lost_are_asked_for_before_anything_changes(  # F43
     assert _rotated(project) == {}
     assert _rotate(project, "--secret", name, "--force") == 0
     assert _rotate(project, "--secret", name, "--force", "--yes") == 0
-    assert asked == [["-s", "dev", "--head", *more] for more in (["--refuse"], [], ["--yes"])]
+    assert asked == [["-s", "dev", *more] for more in (["--refuse"], [], ["--yes"])]
 
 
 @pytest.mark.parametrize("name", ["ray_token", "serve-token", "object-store-root-key", "a b'c"])

@@ -211,14 +211,6 @@ def failed(rank: int, error: Exception) -> dict[int, Exception]:
             ),
         ),
         # A user can mend these.
-        (
-            WorkerGroupError("a", failed(0, ModuleNotFoundError("No module named 'xgboost.core'"))),
-            (
-                "the nodes have no module 'xgboost': name its package in a runtime environment, "
-                "such as a file with `pip: [xgboost]`, and submit with --runtime-env FILE "
-                "(docs/frameworks.md)"
-            ),
-        ),
         (ControllerError(JobError("do this")), "do this"),
         (WorkerGroupError("a", failed(0, JobError("do this"))), "do this"),
     ],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,3 +72,40 @@ def test_a_fault_is_warned_of_once_without_the_password(
     assert "canary" not in out
     assert "and more" not in out
     assert run.metrics() == [{"epoch": 0, "loss": 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("end", "told", "code"),
+    [
+        ("signal.raise_signal(signal.SIGTERM)", "KILLED", -signal.SIGTERM),
+        ("sys.exit(1)", "FAILED", 1),
+        ("run.end(); signal.raise_signal(signal.SIGTERM)", "", -signal.SIGTERM),
+        # A fork, such as a loader's, dies without a word.
+        ("os.fork() or signal.raise_signal(signal.SIGTERM); os.wait(); run.end()", "", 0),
+    ],
+)
+def test_a_run_is_logged_as_it_ended(end: str, told: str, code: int, tmp_path: Path) -> None:  # A45
+    program = f"""
+import os, signal, sys
+from trainyard import tracking
+from trainyard.runs import Run
+
+class Log:
+    describe = log = finish = lambda *_: None
+    def stop(self, status):
+        print(status, flush=True)
+
+tracking.Tracking._find = lambda self: setattr(self, "_opened", Log()) or self._opened
+run = Run({tmp_path.as_uri()!r}, "first")
+run.start({{"job": "tiny"}})
+{end}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {tracking.URI_VARIABLE: "http://127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.returncode) == (told, code), done.stderr

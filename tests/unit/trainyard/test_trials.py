@@ -7,9 +7,11 @@ from typing import Any
 
 import pandas
 import pytest
+from ray.exceptions import RayTaskError
 from ray.tune.experiment import Trial
 
 from trainyard import trials
+from trainyard.errors import JobError
 from trainyard.runs import Run
 
 ACCURACY = trials.Goal({"batch_size": "d", "dropout_probability": ".4f"})
@@ -137,3 +139,70 @@ def test_trials_that_cannot_be_counted_end_no_search(
         shown.on_step_end(1, [SimpleNamespace(status="RUNNING")])
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("warning: the progress of the search is not shown: ")
+
+
+@pytest.mark.parametrize(
+    ("cause", "recovers"),
+    [(NameError("x"), False), (JobError("do this"), False), (RuntimeError("lost a peer"), True)],
+)
+def test_a_fault_of_a_trials_code_ends_the_trial(
+    cause: Exception, recovers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trial, "handle_error", Trial.handle_error)
+    monkeypatch.setattr(Trial, "local_path", "")  # no file for the error
+    trials.end_trials_at_faults()
+    trial = Trial("test", stub=True, max_failures=1)
+    trial.handle_error(RayTaskError("f", "a traceback", cause).as_instanceof_cause())
+    assert trial.should_recover() is recovers
+
+
+def test_a_search_that_goes_on_is_drawn_with_its_earlier_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, drawn = 100.0, []
+    monkeypatch.setattr("trainyard.trials.time.monotonic", lambda: now)
+    monkeypatch.setattr(
+        "trainyard.trials.curves.of_search",
+        lambda *args: drawn.append(args) or b"picture",
+    )
+    report = {"train_loss": 1.0, "train_accuracy": 0.5, "val_loss": 1.0, "time_total_s": 60.0}
+    reports = [report | {"epoch": epoch, "val_accuracy": 0.1 * epoch} for epoch in range(3)]
+    monkeypatch.setattr("trainyard.search_state.reports_of", lambda _: reports[:2])
+    resumed, new, waiting = (Trial("tried", stub=True, trial_id=f"0f8a_{i:05d}") for i in range(3))
+    for number, trial in enumerate((resumed, new, waiting)):
+        trial.config = {"batch_size": 32 + number, "seed": 1}
+    resumed.run_metadata.last_result = {"training_iteration": 2}
+    run = Run(tmp_path.as_uri(), "search")
+    shown = trials.TrialCurves(run.url, ACCURACY)
+    shown.on_step_begin(1, [resumed, new, waiting])
+    shown.on_step_end(1, [])
+    assert run.read("curves.png") is None  # nothing is new
+    for trial, result in ((resumed, reports[2]), (new, reports[0])):
+        shown.on_trial_result(2, [], trial, result)
+    shown.on_step_end(2, [])
+    assert run.read("curves.png") == b"picture"
+    [(name, figure, found)] = drawn
+    assert (name, figure) == ("search", "valid_acc")
+    assert [(each.name, each.values["batch_size"], len(each.history)) for each in found] == [
+        ("00000", 32, 3),
+        ("00001", 33, 1),
+    ]
+    now += 9
+    shown.on_trial_result(3, [], new, reports[1])
+    shown.on_step_end(3, [])
+    assert len(drawn) == 1
+    now += 1
+    shown.on_step_end(4, [])
+    assert len(drawn[1][2][1].history) == 2
+
+
+def test_an_epoch_that_cannot_be_drawn_ends_no_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = trials.TrialCurves(Run(tmp_path.as_uri(), "search").url, ACCURACY)
+    trial = Trial("tried", stub=True, trial_id="0f8a_00000")
+    trial.config = {}
+    shown.on_step_begin(1, [trial])
+    shown.on_trial_result(1, [], trial, {"epoch": 0})
+    shown.on_step_end(1, [])
+    assert "warning: an epoch of trial 00000 is not drawn: KeyError" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainyard.client.command import INTERRUPTED, Outputs, Stack
+from trainyard.client.command import INTERRUPTED, Outputs, Script, Stack
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 
@@ -21,7 +21,7 @@ app = typer.Typer()
 
 @app.command()
 def dev(
-    job: Annotated[str, typer.Argument(help="Name of a job, or path of a .py file.")],
+    job: Script,
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of the job, after `--`.")
     ] = None,

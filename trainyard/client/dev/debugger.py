@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from trainyard.access.terminal import as_json
 from trainyard.client import connection, parallel
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
@@ -51,7 +52,7 @@ class Debugger:
             parallel.start(self._accept, self._listener)
             here = self._listener.getsockname()[1]
             say("for .vscode/launch.json; other editors attach to the same address:")
-            say(json.dumps(_configuration(here, folders), indent=2))
+            say(as_json(_configuration(here, folders), indent=2))
         say(f"the run waits for a debugger at {LOOPBACK}:{self._listener.getsockname()[1]}")
 
     def _address(self, host: str, port: int) -> tuple[str, int]:

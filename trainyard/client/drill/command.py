@@ -11,8 +11,10 @@ from typing import Annotated
 
 import typer
 
+from trainyard.access.terminal import print_json
+from trainyard.client import completion
 from trainyard.client.command import Json, Outputs, Stack, reach_jobs
-from trainyard.client.console import print_json, print_table
+from trainyard.client.console import print_table
 from trainyard.client.drill import Fault
 
 SECONDS = {Fault.STORE_LOSS: 10.0, Fault.PREEMPT: 20.0}
@@ -23,7 +25,10 @@ app = typer.Typer()
 def drill(
     context: typer.Context,
     fault: Annotated[Fault, typer.Argument(help="Fault to provoke.")],
-    run: Annotated[str, typer.Argument(help="Name of a running or queued run.")],
+    run: Annotated[
+        str,
+        typer.Argument(help="Name of a running or queued run.", autocompletion=completion.runs),
+    ],
     node: Annotated[
         bool, typer.Option("--node", help="Kill the worker's whole node, with worker-loss.")
     ] = False,

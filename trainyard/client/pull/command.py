@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainyard.client import outputs as contract
-from trainyard.client.command import INTERRUPTED, Outputs, Stack, reach
+from trainyard.client.command import INTERRUPTED, Outputs, RunName, Stack, reach
 from trainyard.client.console import say
-from trainyard.client.errors import ClientError
 
 if TYPE_CHECKING:
     from trainyard.client.pull.transfer import Pulled, Transfer
@@ -25,7 +24,7 @@ app = typer.Typer()
 @app.command()
 def pull(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="Name of a run.")],
+    run: RunName,
     to: Annotated[
         Path, typer.Option("--to", help="Folder for runs; each run has a folder of its name there.")
     ] = RESULTS,
@@ -57,7 +56,7 @@ def pull(
             with suppress(OSError):  # the disk is full, which was told
                 (to / ".gitignore").write_text("*\n")  # uploads of jobs leave it out too
     if pulled is None:
-        raise ClientError(f"no run is called {run!r} in {place.where}: `train runs` lists them")
+        raise history.no_run(place, run)
     _tell(run, pulled, to)
 
 

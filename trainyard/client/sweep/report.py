@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from trainyard import curves
 from trainyard.client.console import print_table, say
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep.point import Outcome, Point
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 ERROR = "error"
 NOT_ENDED = "not ended yet: run the same command again"
 VALUE = "value"  # the column of a function that returns one number
-WIDTH_INCHES, ROW_INCHES, LEAST_ROWS = 8, 0.35, 4
+WIDTH_INCHES, ROW_INCHES = 9, 0.3
+LEAST_ROWS, MOST_ROWS = 4, 40
+LONGEST_VALUE = 30  # characters in the picture
 
 Ended = tuple[Point, Outcome]
 
@@ -73,27 +76,30 @@ def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: 
     sheet = csv.DictWriter(written, columns)
     sheet.writeheader()
     sheet.writerows(table)
-    bars = [
-        (point.label, float(cast(float, value)))
+    measured = [
+        (point, float(cast(float, value)))
         for point, outcome in best_first
         if _finite(value := _values(outcome).get(by))
     ]
     try:
         _replace(folder / TABLE, written.getvalue().encode())
-        if bars:
-            _replace(folder / PICTURE, _picture(bars, by))
+        if measured:
+            _replace(folder / PICTURE, _picture(measured, by))
     except OSError as error:
         raise ClientError(
             f"cannot write the table to {folder} ({error.strerror}): make room there, then run "
             "the same command again; the points that are done stay done"
         ) from None
-    say(f"table: {folder / TABLE}" + (f"; picture: {folder / PICTURE}" if bars else ""))
+    say(f"table: {folder / TABLE}" + (f"; picture: {folder / PICTURE}" if measured else ""))
 
 
 def _row(point: Point, outcome: Outcome) -> dict[str, Any]:
-    overrides = dict(each.lstrip("+").partition("=")[::2] for each in point.overrides)
-    row = {"point": point.number, **overrides, **_values(outcome)}
+    row = {"point": point.number, **_settings(point), **_values(outcome)}
     return row | {ERROR: outcome.error} if outcome.error else row
+
+
+def _settings(point: Point) -> dict[str, str]:
+    return dict(each.lstrip("+").partition("=")[::2] for each in point.overrides)
 
 
 def _values(outcome: Outcome) -> dict[str, Any]:
@@ -126,17 +132,35 @@ def _figure() -> type[Figure]:
     return Figure
 
 
-def _picture(bars: Sequence[tuple[str, float]], by: str) -> bytes:
-    height = 1 + ROW_INCHES * max(len(bars), LEAST_ROWS)
+def _picture(measured: Sequence[tuple[Point, float]], by: str) -> bytes:
+    """Return the best points with the settings in which the sweep's points differ, as a PNG."""
+    varying = curves.varied(_settings(point) for point, _ in measured)
+    shown = measured[:MOST_ROWS]
+    height = 1 + ROW_INCHES * max(len(shown), LEAST_ROWS)
     figure = _figure()(figsize=(WIDTH_INCHES, height), layout="constrained")
     axes = figure.subplots()
-    names, values = zip(*reversed(bars), strict=True)
-    axes.barh(range(len(names)), values)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel(by)
+    # Dots, since bars begin at 0, where accuracies of 97% and 98% look alike.
+    axes.plot([value for _, value in shown], range(len(shown)), "o")
+    place: dict[str, Any] = {"textcoords": "offset points", "xytext": (8, 0), "va": "center"}
+    for row, (_, value) in enumerate(shown):
+        axes.annotate(f"{value:.5g}", (value, row), fontsize="small", **place)
+    names = [_name(point, varying) for point, _ in shown]
+    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.margins(x=0.15)  # for the values
+    axes.grid(alpha=0.3)
+    axes.set_xlabel(by, parse_math=False)
+    best = f"best {len(shown)} of " if len(shown) < len(measured) else ""
+    axes.set_title(f"{by} of {best}{len(measured)} points, best first", parse_math=False)
     written = io.BytesIO()
     figure.savefig(written, format="png", dpi=120)
     return written.getvalue()
+
+
+def _name(point: Point, varying: Sequence[str]) -> str:
+    settings = _settings(point)
+    values = (f"{name}={settings[name][:LONGEST_VALUE]}" for name in varying if name in settings)
+    return " ".join((f"[{point.number}]", *values))
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -90,7 +90,7 @@ async def _answer(question: Callable[[Query], Any], query: Query) -> Response:
         found = await _aside(question, query)
     except (ClientError, DashboardError, ConnectionError, TimeoutError) as error:
         return _failed(error, query.get("stack", ""))
-    return JSONResponse(plain.finite(found))
+    return Response(plain.json_text(found), media_type="application/json")
 
 
 async def _content(request: Request) -> Query:

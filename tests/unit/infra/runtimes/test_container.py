@@ -198,8 +198,11 @@ def test_ports_of_another_machine_are_looked_up_there(
     lines = [f" 0: 0100007F:{web:04X} 00000000:0000 0A", f" 1: 0100007F:{db:04X} 0100007F:1 01"]
     monkeypatch.setattr(container, "run", lambda *_, **__: "\n".join(lines))
     with socket.create_server(("127.0.0.1", db)):
-        (line,) = _fault(node | {"host": HOST})
-    assert line.startswith(f"on ada@gpu1: port {web} (webPort) is held by another program. Stop it")
+        line, advice = _fault(node | {"host": HOST})
+    assert line == f"on ada@gpu1: port {web} (webPort) is held by another program"
+    assert "portOffset" in advice
+    # A preview does not ask another machine.
+    assert NodeProvider().check({}, node | {"host": HOST}).failures == []
 
 
 def test_containers_do_not_move_to_another_engine(
@@ -222,18 +225,33 @@ def test_all_that_is_taken_is_told_at_once(engine: FakeEngine, node: dict[str, A
     node |= {"address": "192.0.2.7", "images": {"images.web": "web:1"}}
     with socket.create_server(("127.0.0.1", db)):
         lines = _fault(node)
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert lines[0].startswith("a container lab-web is there already (not made by Trainyard). ")
     assert "docker rm -f lab-web" in lines[0]
     assert "config set containerPrefix dev-" in lines[0]
     assert lines[1].startswith("a network lab-trainyard-dev is there already (made by stack dev of")
     assert "docker network rm lab-trainyard-dev" in lines[1]
     assert lines[2].startswith(
-        f"port {web} (webPort) is published by container other-web (made by stack dev of lab). "
+        f"port {web} (webPort) is published by container other-web (made by stack dev of lab): "
     )
     assert lines[3].startswith(f"port {db} (dbPort) is held by ")
-    assert lines[4].startswith("publishAddress = '192.0.2.7' is not an address of this machine, ")
+    assert "portOffset" in lines[4]
+    assert lines[5].startswith("publishAddress = '192.0.2.7' is not an address of this machine, ")
     assert engine.pulled == []  # minutes, for a stack that cannot be
+
+
+def test_a_preview_tells_all_ports_that_are_taken(  # F17
+    engine: FakeEngine, node: dict[str, Any]
+) -> None:
+    (web,), (db,) = node["ports"].values()
+    engine.listed = [_listed("other-web", web)]
+    with socket.create_server(("127.0.0.1", db)):
+        (fault,) = NodeProvider().check({}, node).failures
+        assert NodeProvider().check(node, node).failures == []
+    published, held, advice = fault.reason.splitlines()
+    assert f"port {web} (webPort) is published by container other-web" in published
+    assert held.startswith(f"port {db} (dbPort) is held by ")
+    assert "portOffset" in advice
 
 
 def test_a_pull_that_breaks_off_is_told(engine: FakeEngine, node: dict[str, Any]) -> None:
@@ -290,6 +308,7 @@ def test_a_change_is_looked_at_for_what_is_new(engine: FakeEngine, node: dict[st
     assert [line[:20] for line in str(raised.value).splitlines()] == [
         "a container lab-db i",
         f"port {db} (dbPort) i"[:20],
+        "Stop what holds them",
     ]
     assert "containerPrefix" not in str(raised.value)  # a stack that is up keeps its names
 

@@ -1,10 +1,13 @@
 """Which changes of a program's properties do what; the rest needs a real supervisord."""
 
+import socket
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.values import UNKNOWN
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 
 PROPS: dict[str, Any] = {
@@ -75,7 +78,7 @@ def test_only_a_reservation_that_is_over_replaces_the_supervisor() -> None:  # D
 def test_a_stack_that_is_up_stays_with_its_checkout(  # F57
     runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = {"read": runs or None, "elsewhere": ""}
+    said = {"read": runs or None, "elsewhere": "", "taken": ""}
     monkeypatch.setattr(DaemonProvider, "act", lambda *called: said[called[1]])
     mine, theirs = "/var/tmp/trainyard-00000a", "/var/tmp/trainyard-00000b"
     news = {"folder": mine, "mark": {"stack": "dev"}}
@@ -94,6 +97,34 @@ def test_a_stack_that_is_up_stays_with_its_checkout(  # F57
     for olds in ({}, {"folder": mine}, {"folder": "/srv/state"}):
         assert faults(olds) == []
     assert faults({"folder": theirs}, {**news, "folder": "/srv/state"}) == []
+
+
+def test_ports_that_others_hold_are_told_before_anything_starts(tmp_path: Path) -> None:  # F17
+    """In a preview, whose mark is not known yet; a change is asked for its new ports only."""
+    mark = dict.fromkeys(("id", "by"), UNKNOWN) | {"project": "trainyard", "stack": "lab"}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
+        first, second = (each.getsockname()[1] for each in (one, two))
+        news: dict[str, Any] = {"folder": str(tmp_path / "s"), "identifier": "x", "data": UNKNOWN}
+        news |= {"mark": mark, "ports": {"dashboardPort": [first], "gcsPort": [float(second)]}}
+
+        def lines(olds: dict[str, Any], **more: Any) -> list[str]:
+            found = DaemonProvider().check(olds, news | more).failures
+            return [line for fault in found for line in fault.reason.splitlines()]
+
+        *told, advice = lines({})
+        assert [line.partition(" is held by ")[0] for line in told] == [
+            f"port {first} (dashboardPort)",
+            f"port {second} (gcsPort)",
+        ]
+        assert "portOffset" in advice
+        assert lines(news) == []
+        (told_, _) = lines(news | {"ports": {"dashboardPort": [first]}})
+        assert told_.startswith(f"port {second} (gcsPort) is held by ")
+        assert lines({}, host={"host": "gpu1"}) == []  # it may not even exist yet
+    assert not (tmp_path / "s").exists()
 
 
 def test_whether_data_is_kept_can_change() -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -17,9 +18,10 @@ import shellingham
 
 from trainyard import runs
 from trainyard.access.terminal import COLOUR, CONTROL, clean
-from trainyard.client import cli, results, submission
+from trainyard.client import cli, results, scripts, submission
 from trainyard.client import outputs as contract
 from trainyard.client.drill import command, procedure
+from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import StackOutputs
 
 EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
@@ -70,12 +72,26 @@ def test_a_jobs_help_needs_no_stack(
     assert call(monkeypatch, "submit", "alexnet", "--", "--help") == 0
     assert "--epochs EPOCHS       epochs in all (default: 20)" in capsys.readouterr().out
     assert call(monkeypatch, "submit", "alexnet", "--", "--epochs", "0") == 2
+    assert call(monkeypatch, "submit", "alexnet", "--", "--epoch", "1") == 2  # abbreviated
+    assert "unrecognized arguments: --epoch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("job", scripts.names())
+def test_the_help_of_each_job_needs_no_stack(
+    job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of those whose arguments Hydra reads."""
+    monkeypatch.setattr(contract, "read", lambda *_: pytest.fail("looked for a stack"))
+    assert call(monkeypatch, "submit", job, "--", "--help") == 0
+    said = capsys.readouterr().out
+    itself = f"python -m trainyard.jobs.{job.replace('/', '.')} --help`"
+    assert said.startswith("usage: ") or said.rstrip().endswith(itself)
 
 
 def test_versions_are_printed_of_what_is_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    installed = {"trainyard": "0.1.0", "ray": "2.60.0"}
+    installed = {"trainyard-ray": "0.1.0", "ray": "2.60.0"}
 
     def version(name: str) -> str:
         if name not in installed:
@@ -84,7 +100,7 @@ def test_versions_are_printed_of_what_is_installed(
 
     monkeypatch.setattr(metadata, "version", version)
     assert call(monkeypatch, "--version") == 0
-    assert capsys.readouterr().out == "trainyard 0.1.0\nray 2.60.0\n"
+    assert capsys.readouterr().out == "trainyard-ray 0.1.0\nray 2.60.0\n"
 
 
 def test_versions_need_no_import_of_what_they_are_of() -> None:
@@ -98,7 +114,7 @@ def test_versions_need_no_import_of_what_they_are_of() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    names = ("trainyard", "ray", "torch")
+    names = ("trainyard-ray", "ray", "torch")
     versions = [f"{name} {metadata.version(name)}" for name in names]
     assert done.stdout.splitlines() == [*versions, ""]
 
@@ -106,8 +122,8 @@ def test_versions_need_no_import_of_what_they_are_of() -> None:
 @pytest.mark.parametrize(
     ("words", "suggested"),
     [
-        ("train st", ["status", "stop"]),
-        ("train --version st", ["status", "stop"]),  # and no versions
+        ("train st", ["status", "stop", "stack"]),
+        ("train --version st", ["status", "stop", "stack"]),  # and no versions
         ("train drill ", ["worker-loss", "store-loss", "head-loss", "preempt"]),
         ("train submit --entrypoint-num-", ["--entrypoint-num-cpus", "--entrypoint-num-gpus"]),
     ],
@@ -164,16 +180,30 @@ def test_runs_of_a_store_without_a_cluster(monkeypatch, capsys, path, values, tm
     run.write_metrics([EPOCH])
     call(monkeypatch, "runs", "--outputs", path)
     header, line = capsys.readouterr().out.splitlines()
-    assert header.split("\t")[:4] == ["run", "epochs", "loss", "valid_acc"]
-    assert line.split("\t")[:4] == ["first", "1/2", "1.25", "0.5"]
+    assert header.split("\t")[:4] == ["run", "epochs", "job", "loss"]
+    assert line.split("\t")[:4] == ["first", "1/2", "", "1.25"]
 
     call(monkeypatch, "show", "first", "--outputs", path)
-    assert 'config      {"epochs": 2}' in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert 'config      {"epochs": 2}' in told
+    assert "\n1/2\t" in told  # counted as `runs` does
     target = str(tmp_path / "c.png")
-    assert call(monkeypatch, "show", "first", "--curves", target, "--outputs", path) == 1
-    assert "has no curves yet" in capsys.readouterr().err
+    assert call(monkeypatch, "show", "first", "--curves", target, "--outputs", path) == 0
+    assert f"curves      {target}" in capsys.readouterr().out
     assert call(monkeypatch, "show", "second", "--outputs", path) == 1
     assert "no run is called 'second'" in capsys.readouterr().err
+
+
+def test_a_failed_jobs_status_has_its_last_words(monkeypatch, capsys, stack):
+    log = 'Job failed, last available logs (x):\n  File "a.py", line 3, in f\nKeyError: \x1b[2J\n'
+    job = Job(submission_id="one", status=Status.FAILED, message=log)
+    server = SimpleNamespace(jobs=lambda: [job])
+    monkeypatch.setattr(cli, "reach_jobs", lambda *_: (server, stack))
+    assert call(monkeypatch, "status", "one") == 0
+    out = capsys.readouterr().out
+    lines = ("Job failed", '  File "a.py", line 3, in f', "KeyError: \\x1b[2J")
+    assert "   message  " + f"\n{'':>12}".join(lines) in out
+    assert not CONTROL.search(out)
 
 
 @pytest.mark.parametrize(("option", "told"), [((), ["first"]), (("--no-wait",), [])])

@@ -9,8 +9,8 @@ import pytest
 from tests.growth import growth
 from tests.hostile import HARM, LINK, TITLE
 from trainyard import progress
-from trainyard.access.terminal import COLOUR, CONTROL, clean
-from trainyard.client.console import CLEAR_LINE, LogWriter, bar, print_json, print_table, say, warn
+from trainyard.access.terminal import COLOUR, CONTROL, clean, print_json
+from trainyard.client.console import CLEAR_LINE, LogWriter, bar, print_table, say, warn
 
 PREFIX = "(RayTrainWorker pid=7) "
 
@@ -135,5 +135,59 @@ def test_a_line_too_long_for_a_record_is_passed_on():  # F56
 
 
 def test_json_has_no_nan(capsys):  # F61
-    print_json([{"loss": float("nan"), "more": [float("inf"), 1.5]}])
-    assert capsys.readouterr().out == '[{"loss": null, "more": [null, 1.5]}]\n'
+    rows = [{"loss": float("nan"), "more": [float("inf"), 1.5]}]
+    print_json(rows)
+    print_table(rows, ("loss",), as_json=True)
+    assert capsys.readouterr().out == '[{"loss": null, "more": [null, 1.5]}]\n' * 2
+
+
+JOB = {"job": "raysubmit_ABCDEFGHIJKLMNOP", "status": "PENDING", "run": "a-run-with-a-long-name"}
+JOB |= {"user": "ada", "started": "2026-01-31 18:00:05+00:00", "waits": "it waits for GPU 1"}
+
+
+def shown(monkeypatch, capsys, rows, width, **options):
+    """The lines of a table on a terminal of a width, with its colours."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    columns = ("job", "status", "run", "user", "started", "waits")
+    print_table(rows, columns, as_json=False, whole=("job", "run"), below="waits", **options)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("width", [20, 60, 70, 90, 200])
+def test_a_table_fits_the_terminal_and_cuts_no_id(width, monkeypatch, capsys):
+    lines = [COLOUR.sub("", each) for each in shown(monkeypatch, capsys, [JOB], width)]
+    table = [line for line in lines if not line.startswith(("(too", f"{JOB['job']} waits"))]
+    needed = len(JOB["job"]) + 2 + len(JOB["run"])
+    assert max(map(len, table)) <= max(width, needed)
+    assert all(any(JOB[name] in line for line in table) for name in ("job", "run"))
+    assert f"{JOB['job']} waits: it waits for GPU 1" in lines  # whatever the width
+    left_out = {20: "status, user, started", 60: "user, started", 70: "started"}.get(width)
+    assert [line for line in lines if "too narrow" in line] == (
+        [f"(too narrow for {left_out})"] if left_out else []
+    )
+    assert left_out or "2026-01-31 18:00 " in f"{table[1]} "
+
+
+def test_a_long_cell_goes_on_below(monkeypatch, capsys):
+    rows = [JOB | {"status": " ".join(f"word{i}" for i in range(20))}]
+    text = COLOUR.sub("", "\n".join(shown(monkeypatch, capsys, rows, 100)))
+    assert all(f"word{i}" in text for i in range(20))
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_states_have_colours_where_a_terminal_has_them(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    assert any("\x1b[33mPENDING" in line for line in shown(monkeypatch, capsys, [JOB], 200))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not any("\x1b[33m" in line for line in shown(monkeypatch, capsys, [JOB], 200))
+
+
+def test_an_empty_table_says_what_to_type(monkeypatch, capsys):
+    said = "no jobs yet: `make up` first"
+    print_table([], ("job", "run"), as_json=True, empty=said)
+    assert capsys.readouterr() == ("[]\n", "")
+    print_table([], ("job", "run"), as_json=False, empty=said)  # into a pipe
+    assert capsys.readouterr() == ("job\trun\n", f"{said}\n")
+    assert shown(monkeypatch, capsys, [], 80, empty=said) == []

@@ -11,6 +11,7 @@ import threading
 import pytest
 import ray
 
+from trainyard.client import extras
 from trainyard.runs import Run
 
 # Not among them: pydantic, which Typer takes for each command.
@@ -44,8 +45,18 @@ REPLIES = {
     "/nodes": {"data": {"summary": []}},
 }
 PROGRAM = """
-import atexit, json, sys
-slow, *sys.argv[1:] = json.loads(sys.argv[1])
+import atexit, importlib.metadata, json, sys
+slow, missing, *sys.argv[1:] = json.loads(sys.argv[1])
+class Missing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+def version(name, of=importlib.metadata.version):
+    if name in missing:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return of(name)
+sys.meta_path.insert(0, Missing())
+importlib.metadata.version = version
 atexit.register(lambda: print(json.dumps(sorted({*slow} & {*sys.modules}))))
 from trainyard.client import cli
 cli.main()
@@ -57,7 +68,11 @@ class Stack(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.partition("?")[0]
-        if path.startswith("/api/v0/"):
+        if self.command == "POST" and path == "/api/jobs/":
+            body = json.dumps({"submission_id": "s1"})
+        elif path.startswith("/api/packages/"):
+            body = ""
+        elif path.startswith("/api/v0/"):
             body = json.dumps({"data": None})
         elif path.startswith("/ray"):
             body = "<ListBucketResult/>"
@@ -68,7 +83,12 @@ class Stack(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
 
-    do_POST = do_GET  # noqa: N815
+    def do_POST(self):
+        """Takes a job or a package."""
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.do_GET()
+
+    do_PUT = do_POST  # noqa: N815
 
     def log_message(self, *_):
         """Says nothing."""
@@ -83,10 +103,13 @@ def address():
     server.server_close()
 
 
-def imported(*arguments):
-    """The exit status of a command, and the slow packages that it has imported."""
+def imported(*arguments, missing=()):
+    """The exit status of a command, and the slow packages that it has imported.
+
+    Some packages are missing, as in an environment without an extra.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps([sorted(SLOW), *arguments])],
+        [sys.executable, "-c", PROGRAM, json.dumps([sorted(SLOW), [*missing], *arguments])],
         capture_output=True,
         text=True,
         check=False,
@@ -135,3 +158,23 @@ def test_runs_of_a_bucket_take_its_signatures_alone(address, values, outputs_fil
 @pytest.mark.parametrize("command", [["--help"], ["submit", "--help"], ["--version"], ["nothing"]])
 def test_help_imports_what_shows_it_alone(command):  # P5
     assert imported(*command)[1] <= {"rich"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["--help"],
+        ["new", "mine"],
+        ["init", "project"],
+        ["submit", "alexnet", "--", "--help"],
+        ["submit", "--no-wait", "--force", "alexnet"],
+        ["runs"],
+        ["list"],
+    ],
+    ids=" ".join,
+)
+def test_the_client_alone_needs_no_extra(command, address, values, outputs_file, monkeypatch):
+    monkeypatch.chdir(outputs_file(values | {"dashboardUrl": address}).parent)
+    monkeypatch.setenv("TRAINYARD_OUTPUTS", "outputs.json")
+    missing = [module for modules in extras.MODULES.values() for module in modules]
+    assert imported(*command, missing=missing)[0] == 0

@@ -77,7 +77,7 @@ def test_what_a_stack_has_is_named_without_its_secrets(values):  # D5
     values |= {"notebookUrl": "http://127.0.0.1:8888/lab?token=canary-notebook"}
     changed = outputs.parse(json.dumps(values), None, "test")
     rows = info.addresses(changed)
-    assert ("MLflow", "http://127.0.0.1:5000") in rows
+    assert ("MLflow", "http://127.0.0.1:5000/#/experiments") in rows
     for label, name in (("its password", "trackingPassword"), ("its token", "serveToken")):
         shown = typed.command(f"python -m engine output {name} --show-secrets -s dev")
         assert (label, shown) in rows

@@ -9,6 +9,8 @@ import re
 import threading
 import time
 import traceback
+from dataclasses import replace
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -77,7 +79,8 @@ class Server:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"), [("a1", "a1"), ("alpha", "a2"), ("gamma", "c"), ("b2", "b2")]
+    ("wanted", "found"),
+    [("a1", "a1"), ("alpha", "a2"), ("gamma", "c"), ("b2", "b2"), ("beta", "b2")],
 )
 def test_a_job_is_found_by_id_or_run(wanted, found):
     assert jobs.resolve(Server([], []), wanted).submission_id == found
@@ -86,13 +89,23 @@ def test_a_job_is_found_by_id_or_run(wanted, found):
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ("beta", r"several jobs: give one of b2 \(.*, b1 \("),
         ("nope", r"called 'nope': `train list` shows"),
+        ("gama", r"called 'gama': did you mean 'gamma'\? `train list` shows"),
     ],
 )
-def test_what_is_not_one_job_says_how_to_name_one(wanted, said):
+def test_what_is_not_a_job_says_what_is_near(wanted, said):
     with pytest.raises(ClientError, match=said):
         jobs.resolve(Server([], []), wanted)
+
+
+def test_a_stack_that_is_down_says_whether_it_ended_itself(stack):
+    with pytest.raises(ClientError, match=r"\(stack 'dev'\).*: is it up\? run `make up`, or name"):
+        jobs.connect(stack)
+    past = replace(stack, expires_at=datetime(2026, 1, 31, 18, tzinfo=UTC))
+    with pytest.raises(
+        ClientError, match=r"it ended itself at 2026-01-31 18:00 UTC; run `make up`"
+    ):
+        jobs.connect(past)
 
 
 def test_the_log_of_an_ended_job_is_written_once():
@@ -253,6 +266,29 @@ NOT_INSTALLED = (
             "Job entrypoint command failed with exit code 1",
         ),
         (
+            (
+                "Job entrypoint command failed with exit code 1, last available logs (x):\n"
+                "Traceback (most recent call last):\n"
+                '  File "/tmp/mine.py", line 5, in <module>\n    main()\n'
+                '  File "/tmp/mine.py", line 3, in main\n    print(x)\n          ^\n'
+                "NameError: name 'x' is not defined\nthe end\n"
+            ),
+            (
+                "Job entrypoint command failed with exit code 1\n"
+                '  File "/tmp/mine.py", line 3, in main\n    print(x)\n          ^\n'
+                "NameError: name 'x' is not defined"
+            ),
+        ),
+        (
+            (
+                "Job entrypoint command failed with exit code 1, last available logs (x):\n"
+                '\x1b[36m(RayTrainWorker pid=7, ip=10.0.0.4)\x1b[0m   File "a.py", line 3, in f\n'
+                "\x1b[36m(RayTrainWorker pid=7, ip=10.0.0.4)\x1b[0m KeyError: 3\n"
+                "error: give another --name\n"
+            ),
+            "Job entrypoint command failed with exit code 1\ngive another --name",
+        ),
+        (
             f"{NO_ENVIRONMENT}.\nTraceback\n  x\nOSError: no such package\n",
             f"{NO_ENVIRONMENT}: OSError: no such package",
         ),
@@ -266,6 +302,13 @@ def test_why_a_job_failed(message, reason):
     asked = {"pip": {"packages": ["no-such-package", "humanize"]}, "env_vars": {}}
     failed = Job(status=Status.FAILED, message=message, runtime_env=asked)
     assert jobs.failure(failed) == reason
+
+
+def test_an_error_that_a_job_handled_is_not_why_it_failed():
+    log = '  File "a.py", line 3, in f\nKeyError: 3\n' + "goes on\n" * 50
+    message = f"Job entrypoint command failed with exit code 3, last available logs (x):\n{log}"
+    failed = Job(status=Status.FAILED, message=message)
+    assert jobs.failure(failed) == "Job entrypoint command failed with exit code 3"
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,14 @@ Warned = Callable[..., str]
 def warned(monkeypatch, capsys):
     """What is said of a stack with these outputs, also where going on is refused."""
 
-    def warned(outputs, *options, refused=""):
+    def warned(outputs, *options, refused="", head=False):
         monkeypatch.setattr(contract, "_ask_engines", lambda _: json.dumps(outputs))
-        monkeypatch.setattr("sys.argv", ["losses", "-s", "dev", *options])
         with pytest.raises(SystemExit, match=refused) if refused else nullcontext():
-            losses.main()
+            if head:
+                monkeypatch.setattr("sys.argv", ["losses", "-s", "dev", *options])
+                losses.main()
+            else:
+                losses.agree_to_the_end("dev", yes="--yes" in options, force="--force" in options)
         out, err = capsys.readouterr()
         assert out == ""
         return err
@@ -108,19 +111,33 @@ def test_a_rented_machine_without_an_end_time_ends_with_its_runs(  # A43
     ssh = {"host": "192.0.2.7", "port": 22, "user": "trainyard", "hostKey": "ssh-ed25519 AAAA"}
     assert warned(values | {"ssh": ssh | {"keyFile": "/srv/key", "privateKey": ""}}) == ""
     rented = values | {"ssh": ssh | {"keyFile": "", "privateKey": "made by the stack"}}
-    assert "were not pulled, and end with" in warned(rented, refused="or add YES=1")
+    assert "were not pulled" in warned(rented, refused="YES=1")
 
 
 @pytest.mark.usefixtures("place")
 def test_runs_are_named_where_the_machines_end(values, warned):
     assert warned(values) == ""
-    said = warned(values | ENDS, refused="or add YES=1")
+    said = warned(values | ENDS, refused="YES=1")
     assert warned(values | ENDS, "--yes") == said
     command = typed.command("train pull RUN -s dev")
     assert said == (
-        "warning: these runs were not pulled, and end with the machines of stack 'dev': "
-        f"first, second; bring one home with `{command}`\n"
+        f"with stack 'dev' these end:\n  runs   first, second; they were not pulled: `{command}`\n"
     )
+
+
+@pytest.mark.usefixtures("place")
+def test_what_bills_and_who_works_there_is_shown_before_the_question(values, warned, jobs):
+    head, first, second = values["nodes"]
+    head["hourlyCost"], first["hourlyCost"] = 0.5, 1.25
+    second |= {"hourlyCost": 9, "launched": False}  # a machine that is not there costs nothing
+    for number, user in enumerate(("bob", "ada", "bob")):
+        metadata = {"user": user}
+        jobs.append(Job(status=Status.RUNNING, submission_id=f"j{number}", metadata=metadata))
+    said = warned(values | ENDS, refused="FORCE=1").splitlines()
+    assert said[0] == "with stack 'dev' these end:"
+    assert said[1:3] == ["  jobs   j0 (of bob), j1 (of ada), j2 (of bob)", "  users  ada, bob"]
+    assert said[3].startswith("  runs   first, second; they were not pulled")
+    assert said[4:] == ["  bills  2 machines, 1.75 $/h"]
 
 
 def test_a_store_that_is_gone_holds_no_destroy_up(values, monkeypatch, warned):
@@ -145,9 +162,9 @@ def test_jobs_that_run_are_named_and_end_by_force_only(values, warned, jobs):
         Job(status=Status.RUNNING, submission_id="job-1", metadata={"run": "night", "user": "ada"}),
         Job(status=Status.PENDING, job_id="02000000"),
     ]
-    named = "warning: these jobs run, and end with stack 'dev': job-1 (night, of ada), 02000000\n"
+    named = "with stack 'dev' these end:\n  jobs   job-1 (night, of ada), 02000000\n  users  ada\n"
     for options in ((), ("--yes",)):
-        said = warned(values, *options, refused="add FORCE=1")
+        said = warned(values, *options, refused="FORCE=1")
         assert said == named
     assert warned(values, "--force") == named
 
@@ -194,21 +211,21 @@ NAMED = "a new head of stack 'dev' ends these jobs: job-1 (night), job-2\n"
 
 def test_a_new_head_names_its_jobs_and_the_user_decides(values, warned, jobs, monkeypatch):
     jobs.append(ENDED)
-    assert warned(values, "--head") == warned(values, "--head", "--refuse") == ""  # F43
+    assert warned(values, head=True) == warned(values, "--refuse", head=True) == ""  # F43
     jobs += RUNNING
-    assert warned(values, "--head", "--refuse", refused="or add FORCE=1") == NAMED  # F43
-    assert warned(values, "--head", refused="FORCE=yes") == NAMED
-    assert warned(values, "--head", "--yes") == NAMED
+    assert warned(values, "--refuse", head=True, refused="FORCE=1") == NAMED  # F43
+    assert warned(values, head=True, refused="FORCE=yes") == NAMED
+    assert warned(values, "--yes", head=True) == NAMED
     monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
     for answer, refused in (("y", ""), ("", "nothing was changed")):
         monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
-        assert warned(values, "--head", refused=refused) == f"{NAMED}Go on? [y/N] "
+        assert warned(values, head=True, refused=refused) == f"{NAMED}Go on? [y/N] "
 
 
 def test_a_head_that_does_not_answer_is_taken_for_one_with_jobs(values, warned, monkeypatch):
     silent = Mock(side_effect=UnreachableError("ReadTimeoutError"))
     monkeypatch.setattr(losses.JobServer, "jobs", silent)
-    said = warned(values, "--head", refused="nobody can be asked")
+    said = warned(values, head=True, refused="nobody can be asked")
     assert said.endswith("ends these jobs: all that run there\n")
 
 
@@ -219,5 +236,5 @@ def test_the_jobs_of_a_stack_elsewhere_are_asked_for_through_its_connection(
     monkeypatch.setattr(losses.connection, "to", lambda _: here)
     server = Mock(return_value=Mock(jobs=lambda: RUNNING))
     monkeypatch.setattr(losses, "JobServer", server)
-    assert warned(values, "--head", "--yes") == NAMED
+    assert warned(values, "--yes", head=True) == NAMED
     server.assert_called_once_with("those that answer here")

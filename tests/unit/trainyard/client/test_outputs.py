@@ -183,6 +183,17 @@ def test_a_stack_that_neither_knows_is_one_message(program, monkeypatch):
     assert re.fullmatch(message, str(caught.value))
 
 
+def test_a_wrong_passphrase_is_one_message(program, monkeypatch):
+    (program / "bin" / "pulumi").write_text(
+        "#!/bin/sh\necho 'error: incorrect passphrase' >&2\nexit 1\n"
+    )
+    monkeypatch.setattr(outputs.repository, "is_checkout", lambda: False)
+    monkeypatch.setenv("PATH", f"{program / 'bin'}:/usr/bin:/bin")
+    with pytest.raises(ClientError) as caught:
+        outputs.read("lab")
+    assert str(caught.value) == "cannot read the secrets of stack 'lab': incorrect passphrase"
+
+
 def test_the_checkout_beside_the_package_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "house").mkdir()

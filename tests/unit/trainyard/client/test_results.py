@@ -8,6 +8,9 @@ import pytest
 
 from trainyard import runs
 from trainyard.client import results
+from trainyard.client.errors import ClientError
+from trainyard.client.history import find_run
+from trainyard.client.store import open_store
 
 
 @pytest.fixture
@@ -25,14 +28,46 @@ def run(stack, tmp_path, monkeypatch):
 
 
 def test_the_accuracies_are_a_table_and_the_picture_a_file(run, stack, tmp_path, capsys):
-    table = ["epoch\ttraining\tvalidation", "1\t50.0%\t45.7%", "2\t75.0%\t80.0%"]
-    results.tell(stack, "first")
-    assert capsys.readouterr().out.splitlines() == table  # no picture has been made yet
+    table = ["epoch\ttraining\tvalidation", "1/2\t50.0%\t45.7%", "2/2\t75.0%\t80.0%"]
     run.draw_curves()
     results.tell(stack, "first")
     picture = tmp_path / "cache" / "trainyard" / "curves" / "first.png"
     assert capsys.readouterr().out.splitlines() == [*table, f"curves: {picture}"]
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_that_has_not_ended_is_drawn_and_a_search_has_its_own_picture(run, stack, tmp_path):
+    store, target = open_store(stack), tmp_path / "first.PNG"
+    results.save_curves(store, find_run(store, "first"), target)
+    assert target.read_bytes().startswith(b"\x89PNG")
+    run.write("curves.png", b"of all trials")
+    results.save_curves(store, find_run(store, "first"), target)
+    assert target.read_bytes() == b"of all trials"
+
+
+def test_curves_that_cannot_be_saved(run, stack, tmp_path):
+    store = open_store(stack)
+    with pytest.raises(ClientError, match=r"cannot write .*gone/a\.png \(No such file"):
+        results.save_curves(store, find_run(store, "first"), tmp_path / "gone/a.png")
+    run.write_metrics([])
+    for name, fault in (("a.png", "has no epoch to draw yet"), ("a.svg", "name the file a.png")):
+        with pytest.raises(ClientError, match=fault):
+            results.save_curves(store, find_run(store, "first"), tmp_path / name)
+    assert not list(tmp_path.glob("a.*"))
+
+
+def test_a_run_knows_its_page_in_mlflow(run, stack):  # A45
+    store = open_store(stack)
+    assert results.tracked_at(stack, store, "first") == ""
+    there = stack.at({"trackingUrl": "http://127.0.0.1:5000"})
+    assert results.tracked_at(there, store, "first") == ""
+    run.write("tracking.json", b'{"run_id": "0af", "experiment_id": "3"}')
+    page = "http://127.0.0.1:5000/#/experiments/3/runs/0af"
+    assert results.tracked_at(there, store, "first") == page
+    assert results.tracked_at(stack, store, "first") == ""  # the store outlives an MLflow
+    for content in (b'{"run_id": "0af"}', b"[]", b'{"run_id": "a/../b", "experiment_id": "3"}'):
+        run.write("tracking.json", content)
+        assert results.tracked_at(there, store, "first") == ""
 
 
 def test_a_job_that_keeps_no_run_has_nothing_to_tell(run, stack, capsys):

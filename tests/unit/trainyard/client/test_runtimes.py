@@ -60,6 +60,20 @@ def test_keys_without_a_value_are_none(tmp_path, text):  # F60
     assert runtimes.read(file) == {}
 
 
+def test_files_of_packages_are_read_as_ray_reads_them(tmp_path, monkeypatch):  # B25
+    """A client without Ray sends what Ray's own would."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.txt").write_text("\nhumanize==4\n# a comment\nrich\n")
+    (tmp_path / "conda.yml").write_text("dependencies: [pip]\n")
+    for key, name in (("pip", "list.txt"), ("uv", "list.txt"), ("conda", "conda.yml")):
+        mine = runtimes.with_files({key: name})
+        assert mine != {key: name}
+        assert RuntimeEnv(**mine).to_dict() == RuntimeEnv(**{key: name}).to_dict()
+        with pytest.raises(ClientError, match=f"cannot read {key} of the .*missing-{name}"):
+            runtimes.with_files({key: f"missing-{name}"})
+    assert runtimes.with_files({"conda": "aims-ray"}) == {"conda": "aims-ray"}
+
+
 def test_the_keys_are_those_that_ray_takes():  # F60
     ours = {key for key in RuntimeEnv.known_fields if not re.match("_ray_|_inject_", key)}
     assert runtimes.KEYS.keys() == ours

@@ -8,10 +8,16 @@ import pytest
 
 from trainyard.client import serve
 from trainyard.client.errors import ClientError
+from trainyard.run_folder import CONFIG
 
 
 @pytest.fixture
-def served(stack):
+def served(stack, tmp_path):
+    for name in ("first", "second", "untrained"):
+        (tmp_path / "storage" / name).mkdir(parents=True)
+        (tmp_path / "storage" / name / CONFIG).write_text("{}")
+    (tmp_path / "storage" / "second" / "checkpoint_000001-abcd").mkdir()
+    (tmp_path / "storage" / "only" / "checkpoint_000002-abcd").mkdir(parents=True)
     return replace(stack, serve_url="http://127.0.0.1:8000")
 
 
@@ -34,11 +40,26 @@ def start(outputs, **changes):
         ({"service": "../x"}, "run name '../x' is not"),
         ({"replica": {"CPU": 5.0, "GPU": 0.0}}, "asks for CPU 5 on one node"),
         ({"replica": {"CPU": 1.0, "GPU": 1.0}, "replicas": 2}, "not all fit together"),
+        # An answer without a job.
+        ({"run": "frist"}, r"no run is called 'frist' in .*: did you mean 'first'\? `train runs`"),
+        ({"run": "untrained"}, "run 'untrained' has no checkpoint yet: `train show untrained`"),
+        (
+            {"run": "second", "checkpoint": "checkpoint_2"},
+            "run 'second' has no checkpoint 'checkpoint_2': give one of checkpoint_000001-abcd",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_is_sent(changes, message, served):  # F29
     with pytest.raises(ClientError, match=message):
         start(served, **changes)
+
+
+@pytest.mark.parametrize("checkpoint", [None, "checkpoint_000002-abcd"])
+def test_a_run_of_which_only_checkpoints_were_copied_is_served(checkpoint, served, monkeypatch):
+    monkeypatch.setattr(serve, "_submit", lambda _, arguments, __: sent.append(arguments))
+    sent = []
+    start(served, run="only", checkpoint=checkpoint)
+    assert [arguments[0] for arguments in sent] == ["only"]
 
 
 def test_a_stack_that_has_no_address_for_services(served):

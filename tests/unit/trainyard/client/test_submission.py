@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import socket
 import subprocess
 from contextlib import nullcontext
 
 import pytest
-from ray import job_submission
 
 from engine import plan
 from trainyard import options, run_folder
+from trainyard.access import user
 from trainyard.client import package, preflight, scripts, submission
-from trainyard.client.dashboard import Dashboard
+from trainyard.client.dashboard import Dashboard, RefusedError
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.package import NEVER_UPLOADED
@@ -121,7 +120,7 @@ def test_an_id_that_is_no_files_name_is_refused(given, request_):  # F60
         dataclasses.replace(request_, submission_id=good)
 
 
-class Client:
+class Head:
     """Takes a job, after it refused it some times with an error."""
 
     def __init__(self, error=None, times=1):
@@ -129,20 +128,21 @@ class Client:
         self.sent = {}
         self.put = []
 
-    def submit_job(self, **sent):
-        self.sent = sent
+    def post(self, path, job):
+        assert path == "/api/jobs/"
+        self.sent = job
         if self.errors:
             raise self.errors.pop()
-        return "raysubmit_1"
+        return {"submission_id": "raysubmit_1"}
 
 
-def taking(monkeypatch, client):
-    """The client that Ray gives, once all checks have passed."""
+def taking(monkeypatch, head):
+    """The head of a stack, once all checks have passed."""
     monkeypatch.setattr(preflight, "run", lambda env, *_: (None, package.packages(env)))
     monkeypatch.setattr(Dashboard, "has", lambda *_: False)
-    monkeypatch.setattr(Dashboard, "put", lambda _, path, *__: client.put.append(path))
-    monkeypatch.setattr(job_submission, "JobSubmissionClient", lambda *_, **__: client)
-    return client
+    monkeypatch.setattr(Dashboard, "put", lambda _, path, *__: head.put.append(path))
+    monkeypatch.setattr(Dashboard, "post", lambda _, path, job: head.post(path, job))
+    return head
 
 
 @pytest.fixture
@@ -159,21 +159,20 @@ def request_(script):
 
 
 def test_a_job_is_sent_with_its_demand(request_, stack, monkeypatch):
-    client = taking(monkeypatch, Client())
+    head = taking(monkeypatch, Head())
     submission.submit(request_, stack, force=False)
-    assert (
-        client.sent["entrypoint"] == "python -m trainyard.jobs.alexnet --data 'folder:/a b'"
-    )  # F39
+    assert head.sent["entrypoint"] == "python -m trainyard.jobs.alexnet --data 'folder:/a b'"  # F39
     gpu = {"CPU": 1.0, "GPU": 1.0}
-    demand = json.loads(client.sent["metadata"]["demand"])
+    demand = json.loads(head.sent["metadata"]["demand"])
     assert demand == [{"CPU": 1.0, "TPU": 1.0}, gpu]
     # The job decides the same.  A30
-    told = json.loads(client.sent["runtime_env"]["env_vars"]["TRAINYARD_NODES"])
+    told = json.loads(head.sent["runtime_env"]["env_vars"]["TRAINYARD_NODES"])
     assert options.request(request_.config, told) == [gpu]
-    assert client.sent["metadata"]["run"] == "r"
-    assert "canary" not in str(client.sent)  # F35
-    (module,) = client.sent["runtime_env"]["py_modules"]
-    assert client.put == [f"/api/packages/gcs/{module.removeprefix('gcs://')}"]
+    assert head.sent["metadata"]["run"] == "r"
+    assert head.sent["metadata"]["job_name"] == f"r ({user.name()})"  # Ray's dashboard shows it
+    assert "canary" not in str(head.sent)  # F35
+    (module,) = head.sent["runtime_env"]["py_modules"]
+    assert head.put == [f"/api/packages/gcs/{module.removeprefix('gcs://')}"]
 
 
 @pytest.fixture
@@ -189,9 +188,9 @@ def plain(tmp_path):
 
 
 def options_of(request, stack, monkeypatch):
-    client = taking(monkeypatch, Client())
+    head = taking(monkeypatch, Head())
     submission.submit(request, stack, force=False)
-    return {name: value for name, value in client.sent.items() if name.startswith("entrypoint_")}
+    return {name: value for name, value in head.sent.items() if name.startswith("entrypoint_")}
 
 
 @pytest.mark.parametrize(
@@ -240,8 +239,8 @@ def test_a_plain_script_uses_what_there_is(plain, stack, monkeypatch):
 
 
 def test_the_servers_traceback_becomes_one_message(request_, stack, monkeypatch):
-    text = "Request failed with status code 400: Traceback (most recent call last):\n  File x\n"
-    taking(monkeypatch, Client(RuntimeError(f"{text}ValueError: Job r exists already.\n.")))
+    text = "Traceback (most recent call last):\n  File x\nValueError: Job r exists already.\n"
+    taking(monkeypatch, Head(RefusedError(400, text)))
     with pytest.raises(ClientError, match=r"the job was not taken: Job r exists already\.;"):
         submission.submit(request_, stack, force=True)
 
@@ -251,8 +250,7 @@ def test_a_cluster_whose_nodes_take_no_jobs_yet_is_asked_again(
     request_, stack, monkeypatch, capsys, times
 ):
     answer = "No available agent to submit job, please try again later."
-    error = RuntimeError(f"Request failed with status code 500: {answer}.")
-    taking(monkeypatch, Client(error, times))
+    taking(monkeypatch, Head(RefusedError(500, answer), times))
     if times < submission.TRIES:
         assert submission.submit(request_, stack, force=True)[1] == "raysubmit_1"
     else:
@@ -260,6 +258,13 @@ def test_a_cluster_whose_nodes_take_no_jobs_yet_is_asked_again(
             submission.submit(request_, stack, force=True)
     said = capsys.readouterr().out.count("no node of the cluster takes jobs yet; asking again")
     assert said == min(times, submission.TRIES - 1)
+
+
+@pytest.mark.parametrize("answer", [{}, [], {"job_id": "1"}])
+def test_an_answer_without_an_id_is_not_a_heads(answer, stack, monkeypatch):  # F39
+    monkeypatch.setattr(Dashboard, "post", lambda *_: answer)
+    with pytest.raises(ClientError, match=r"the job was not taken: (Key|Type)Error"):
+        submission.send(stack, entrypoint="true", metadata={"job": "true"})
 
 
 def test_nothing_is_sent_when_nothing_can_hold_it(request_, stack, monkeypatch):
@@ -273,18 +278,17 @@ def test_no_proxy_of_the_environment_sees_the_token_of_a_job(stack, monkeypatch)
     with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as head:
         head.bind(("127.0.0.1", 0))  # and does not listen
         proxy.setblocking(False)
-        monkeypatch.delenv("NO_PROXY", raising=False)
-        monkeypatch.setenv("no_proxy", "intranet")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
         there = dataclasses.replace(
             stack, dashboard_url=f"http://127.0.0.1:{head.getsockname()[1]}"
         )
         with pytest.raises(UnreachedError):
-            submission.send(there, entrypoint="true")
+            submission.send(there, entrypoint="true", metadata={"job": "attach"})
         with pytest.raises(BlockingIOError):
             proxy.accept()
-    assert os.environ["no_proxy"] == "intranet,127.0.0.1"
 
 
 @pytest.mark.parametrize(("file", "line"), [(".gitignore", "*.py"), (".rayignore", "jobs/")])
@@ -304,12 +308,12 @@ def test_a_script_that_its_upload_leaves_out_is_refused(file, line, tmp_path):  
 def test_a_head_without_conda_is_told_what_to_install(  # B25
     needed, status, request_, stack, monkeypatch
 ):
-    client = taking(monkeypatch, Client())
+    head = taking(monkeypatch, Head())
     asked = []
     monkeypatch.setattr(preflight, "run", lambda *_: (None, package.packages({})))
     monkeypatch.setattr(
         "trainyard.client.jobs.follow",
-        lambda *_: asked.append(client.sent["entrypoint"]) or Job(status=status),
+        lambda *_: asked.append(head.sent["entrypoint"]) or Job(status=status),
     )
     if needed:
         request_.runtime_env["conda"] = "aims-ray"

@@ -1,6 +1,8 @@
 import csv
+from dataclasses import replace
 
 import pytest
+from matplotlib.figure import Figure
 
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep import report
@@ -33,6 +35,28 @@ def test_the_best_comes_first(tmp_path, values, metric, maximize, order):
     report.tell(outcomes, tmp_path, metric, maximize=maximize)
     assert "".join(row["x"] for row in rows(tmp_path)) == order
     assert (tmp_path / report.PICTURE).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_has_the_best_points_and_what_varies(tmp_path, monkeypatch):
+    figures = []
+
+    class Kept(Figure):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            figures.append(self)
+
+    def point(number, *settings):
+        made, outcome = ended(number, {"$\\bad$": number})
+        return replace(made, overrides=("seed=1", f"+x={number}", *settings)), outcome
+
+    monkeypatch.setattr(report, "_figure", lambda: Kept)
+    points = [point(number) for number in range(50)]
+    report.tell([*points, point(50, "name=$\\bad$" + 50 * "a")], tmp_path, None, maximize=True)
+    [axes] = figures[0].axes
+    names = [each.get_text() for each in axes.get_yticklabels()]
+    assert names[:2] == ["[50] x=50 name=$\\bad$" + 24 * "a", "[49] x=49"]
+    assert len(names) == report.MOST_ROWS
+    assert axes.get_title() == "$\\bad$ of best 40 of 51 points, best first"
 
 
 def test_failures_come_last_with_their_overrides(tmp_path, capsys):

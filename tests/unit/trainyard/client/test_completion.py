@@ -1,0 +1,108 @@
+"""A shell completes the names of stacks, jobs, runs and sweeps, in time and silently."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainyard.client import cli, completion, job_server
+from trainyard.client.job_server import Job, Status
+from trainyard.runs import Run
+
+Complete = Callable[..., list[str]]
+
+
+@pytest.fixture
+def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Complete:
+    """The suggestions for a line of bash, whose last word is begun."""
+
+    def complete(line: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["train"])
+        monkeypatch.setenv("_TRAIN_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        with pytest.raises(SystemExit, match="0"):
+            cli.main()
+        said = capsys.readouterr()
+        assert said.err == ""
+        return said.out.split()
+
+    return complete
+
+
+@pytest.fixture
+def file(values: dict[str, Any], outputs_file: Callable[[object], Path]) -> Path:
+    for name in ("first", "lr-0", "lr-1", "lr-decay", "wide-0"):
+        Run(values["storageUrl"], name).start({"epochs": 1})
+    return outputs_file(values)
+
+
+def test_stacks_are_those_with_settings_and_the_attached_clusters(
+    complete: Complete, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    attached = tmp_path / "config" / "trainyard" / "attached" / "mine.json"
+    attached.parent.mkdir(parents=True)
+    attached.touch()
+    for name in ("Pulumi.yaml", "Pulumi.dev.yaml", "Pulumi.lab.yaml", "Pulumi.lambda.yaml"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    assert complete("train down -s ") == ["dev", "lab", "lambda", "mine"]
+    assert complete("train info --stack la") == ["lab", "lambda"]
+
+
+def test_jobs_of_training_are_completed(complete: Complete) -> None:
+    assert complete("train submit alex") == ["alexnet"]
+    assert "food11/train_tune" in complete("train dev food")
+
+
+def test_runs_and_sweeps_are_those_in_the_store(complete: Complete, file: Path) -> None:
+    assert complete(f"train show --outputs {file} lr-") == ["lr-0", "lr-1", "lr-decay"]
+    assert complete(f"train pull --outputs {file} f") == ["first"]
+    assert complete(f"train serve --outputs {file} x") == []
+    assert complete(f"train compare --outputs {file} ") == ["lr-"]
+
+
+def test_jobs_are_completed_by_run_and_id_newest_first(
+    complete: Complete, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        Job(
+            status=Status.RUNNING,
+            submission_id=f"job-{number}",
+            start_time=number,
+            metadata={"run": run} if run else {},
+        )
+        for number, run in enumerate(("first", "", "second", "second"))
+    ]
+    found.append(Job(status=Status.RUNNING, job_id="02000000"))  # not a submission
+    monkeypatch.setattr(job_server.JobServer, "jobs", lambda _: found)
+    ids = ["job-3", "job-2", "job-1", "job-0"]
+    assert complete(f"train logs --outputs {file} ") == ["second", "first", *ids]
+    assert complete(f"train stop --outputs {file} job-1") == ["job-1"]
+
+
+def test_a_stack_that_is_down_or_silent_is_no_matter_of_the_prompt(
+    complete: Complete,
+    values: dict[str, Any],
+    outputs_file: Callable[[object], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    assert complete(f"train logs --outputs {tmp_path}/none ") == []
+    monkeypatch.setattr(completion, "DEADLINE_S", 0.5)
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        file = outputs_file(json.dumps(values | {"dashboardUrl": url}))
+        begun = time.monotonic()
+        assert complete(f"train logs --outputs {file} ") == []
+        assert time.monotonic() - begun < 10

@@ -1,0 +1,81 @@
+"""The rows of jobs and runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from trainyard import runs
+from trainyard.client import jobs, rows, state
+from trainyard.client.dashboard import UnreachableError
+from trainyard.client.job_server import Job, Status
+from trainyard.client.outputs import StackOutputs
+
+GPU_JOB = '[{"GPU": 8}]'
+
+
+class Server:
+    def __init__(self, *found: Job) -> None:
+        self.found = found
+
+    def jobs(self) -> tuple[Job, ...]:
+        return self.found
+
+
+def job(name: str, status: Status, started: int, **more: Any) -> Job:
+    return Job(submission_id=name, status=status, start_time=started * 1000, **more)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the cluster was asked for; it does not answer."""
+    found: list[str] = []
+
+    def ask(_: object, what: str) -> None:
+        found.append(what)
+        raise UnreachableError("no answer")
+
+    monkeypatch.setattr(state.ClusterState, "_list", ask)
+    return found
+
+
+def test_jobs_are_newest_first_and_say_why_they_wait(stack: StackOutputs, asked: list[str]) -> None:
+    never = job("never", Status.PENDING, 3, metadata={"demand": GPU_JOB, "run": "big"})
+    starts = job("starts", Status.PENDING, 4, message="Job has not started yet.\nMore.")
+    found = rows.of_jobs(
+        Server(  # type: ignore[arg-type]
+            job("old", Status.SUCCEEDED, 1, end_time=3500, message="done"),
+            never,
+            starts,
+            job("other", Status.RUNNING, 5, submitted=False),
+        ),
+        stack,
+    )
+    assert [row["job"] for row in found] == ["starts", "never", "old"]
+    waits = {row["job"]: row["waits"] for row in found}
+    assert waits["starts"] == "Job has not started yet."
+    assert waits["never"].startswith("it asks for GPU 8 on one node")
+    assert (waits["old"], found[2]["seconds"]) == ("", 2)
+    assert set(found[0]) == set(rows.JOBS)
+    # A cluster that is slow is asked once, not once for each job.
+    assert len(asked) == len({*asked})
+
+
+def test_runs_are_newest_first_by_their_last_start(
+    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, hour in (("resumed", 1), ("b", 3), ("resumed", 4), ("a", 2)):
+        run = runs.Run(stack.storage_url, name)
+        run.start({"epochs": 3})
+        text = (run.read("starts.jsonl") or b"").decode().splitlines()
+        begun = text[-1].partition('"commit"')[2]
+        text[-1] = f'{{"time": "2026-01-31T0{hour}:00:00+00:00", "commit"{begun}'
+        run.write("starts.jsonl", "".join(f"{line}\n" for line in text).encode())
+        run.write_metrics([{"epoch": 0, "loss": 0.123456}])
+    monkeypatch.setattr(jobs, "connect", lambda _: Server(replace(job("j", Status.FAILED, 1))))
+    found = rows.of_runs(stack)
+    assert [row["run"] for row in found] == ["resumed", "b", "a"]
+    assert (found[0]["epochs"], found[0]["loss"]) == ("1/3", 0.1235)
+    assert set(found[0]) == {*rows.RUNS, "fault"}

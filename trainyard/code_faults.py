@@ -1,0 +1,52 @@
+"""Errors of a job's code, which come again at each restart: the job ends, and says where."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+from ray.exceptions import RayError
+
+# PyTorch raises RuntimeError also for a lost peer or GPU, so it is not among them.
+KINDS = (
+    *(NameError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError),
+    *(AssertionError, ImportError, SyntaxError, NotImplementedError, RecursionError),
+)
+LONGEST = 300  # characters of an error's text
+PACKAGES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+
+
+def is_one(error: BaseException) -> bool:
+    """Whether an error is the code's; a lost node or worker is not, whatever it interrupts."""
+    return isinstance(error, KINDS) and not isinstance(error, RayError)
+
+
+def note(error: BaseException) -> None:
+    """Adds the place that raised an error to it: its traceback does not leave the process."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return
+    own = [frame for frame in frames if not frame.filename.startswith(PACKAGES)]
+    frame = (own or frames)[-1]
+    error.add_note(f"{Path(frame.filename).name}, line {frame.lineno}: {frame.line}")
+
+
+def told(error: BaseException) -> str:
+    """Return an error in one line: `NameError: name 'x' is not defined (mine.py, line 3: x)`."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return lacking(error.name)
+    lines = str(error).strip().splitlines()
+    kind = type(error).__name__
+    said = f"{kind}: {lines[-1].strip()[:LONGEST]}" if lines else kind
+    places = getattr(error, "__notes__", ())
+    return f"{said} ({places[-1]})" if places else said
+
+
+def lacking(module: str) -> str:
+    """Return one line on a module that is not installed."""
+    package = module.partition(".")[0]
+    return (
+        f"the nodes have no module {package!r}: name its package in a runtime environment, such as "
+        f"a file with `pip: [{package}]`, and submit with --runtime-env FILE (docs/frameworks.md)"
+    )

@@ -1,0 +1,232 @@
+"""Pictures of a run's epochs, and of a search's trials, from their records.
+
+Records come from a store, where others can write too: only finite numbers are drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Record = Mapping[str, Any]
+Points = tuple[list[int], list[float]]  # epochs from 1, and a figure of each
+
+# The lines of two panels. Others of losses and accuracies join them.
+LOSSES = {"loss": "training", "valid_loss": "validation"}
+ACCURACIES = {"train_acc": "training", "valid_acc": "validation"}
+TIME = ("epoch", "minutes")
+MOST_PANELS = 6
+MOST_TRIALS = 10  # with a colour and a name; the others are grey
+FEW_EPOCHS = 60  # their points are marked
+LARGEST = 1e30  # axes of larger figures overflow
+DPI = 110
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of a search.
+
+    Attributes:
+        name: its number.
+        values: its sampled arguments.
+        history: one record per epoch.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    history: list[dict[str, Any]]
+
+
+def best_epoch(history: Sequence[Record]) -> int | None:
+    """Return the index of the best epoch: the highest accuracy, or else the least loss.
+
+    None for records without a validation.
+    """
+    for key, sign in (("valid_acc", 1), ("valid_loss", -1)):
+        figures = {
+            index: sign * figure
+            for index, record in enumerate(history)
+            if (figure := _number(record.get(key))) is not None
+        }
+        if figures:
+            return max(figures, key=figures.__getitem__)
+    return None
+
+
+def of_run(name: str, config: Record, history: Sequence[Record]) -> bytes:
+    """Return the figures of a run over its epochs, as a PNG.
+
+    Args:
+        name: of the run.
+        config: the job's arguments.
+        history: one record per epoch, at least one.
+    """
+    panels = _panels(history)
+    figure = _figure(max(1, min(len(panels), MOST_PANELS)))
+    best = best_epoch(history)
+    for axes, (title, lines) in zip(figure.axes, panels.items(), strict=False):
+        for label, points in lines.items():
+            often = len(points[0]) > max(1, len(history) / 2)
+            if often or label in {"training", "validation", title}:
+                axes.plot(*points, **_marker(points), label=None if [*lines] == [title] else label)
+            else:  # most jobs test once
+                shown = f"{label}: {_shown(points[1][-1], title)}"
+                axes.plot(*points, marker="*", markersize=14, linestyle="", label=shown)
+        if best is not None and title in {"loss", "accuracy"}:
+            epoch = _epoch(history[best], best)
+            axes.axvline(epoch, color="grey", linestyle=":", label=f"best epoch: {epoch}")
+        _finish(axes, title)
+        if axes.get_legend_handles_labels()[1]:
+            for text in axes.legend(fontsize="small").get_texts():
+                text.set_parse_math(False)
+    left_out = len(panels) - MOST_PANELS
+    more = f"; {left_out} more figures in metrics.jsonl" if left_out > 0 else ""
+    figure.suptitle(f"{_about(name, config, history)}{more}", parse_math=False)
+    return _png(figure)
+
+
+def of_search(name: str, key: str, trials: Sequence[Trial]) -> bytes:
+    """Return one figure of all trials over their epochs, as a PNG.
+
+    Args:
+        name: of the run.
+        key: the figure's, in the records: `valid_acc` or `valid_loss`.
+        trials: at least one with an epoch.
+    """
+    figure = _figure(1, width=10)
+    (axes,) = figure.axes
+    varying = varied([trial.values for trial in trials])
+    sign = -1 if key == "valid_acc" else 1
+    lines = [_points(key, trial.history) for trial in trials]
+    order = sorted(
+        (index for index, (_, figures) in enumerate(lines) if figures),
+        key=lambda index: min(sign * each for each in lines[index][1]),
+    )
+    for place, index in enumerate(order):
+        style: dict[str, Any] = {"linewidth": 1.2 if place else 3.0}
+        if place < MOST_TRIALS:
+            values = [f"{each} {_short(trials[index].values.get(each, '-'))}" for each in varying]
+            style["label"] = ", ".join([trials[index].name, *values])
+            style["zorder"] = 2.5 if place else 3.0
+        else:
+            style |= {"color": "lightgrey", "zorder": 2.0}
+        axes.plot(*lines[index], **_marker(lines[index]), **style)
+    title = "accuracy" if key.endswith("acc") else "loss"
+    _finish(axes, title)
+    generated = any("data" in record for trial in trials for record in trial.history)
+    about = f"{name}: validation {title} of {len(order)} trials"
+    axes.set_title(f"{about}{', generated data' if generated else ''}", parse_math=False)
+    more = len(order) - MOST_TRIALS
+    heading = "best first" + (f"; {more} more in grey" if more > 0 else "")
+    legend = figure.legend(title=heading, fontsize="small", loc="outside right upper")
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return _png(figure)
+
+
+def varied(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names whose values differ between rows; all names of a single row."""
+    found = list(rows)
+    names = dict.fromkeys(name for row in found for name in row)
+    if len(found) < 2:
+        return list(names)
+    return [name for name in names if len({repr(row.get(name)) for row in found}) > 1]
+
+
+def _panels(history: Sequence[Record]) -> dict[str, dict[str, Points]]:
+    """Return the lines of each panel by their names: losses, accuracies, then each other figure."""
+    panels: dict[str, dict[str, Points]] = {"loss": {}, "accuracy": {}}
+    names = (*LOSSES, *ACCURACIES, *(key for record in history for key in record))
+    for key in dict.fromkeys(names):
+        if key in TIME or not (points := _points(key, history))[0]:
+            continue
+        if key in LOSSES or key.endswith("_loss"):
+            panels["loss"][LOSSES.get(key, key.removesuffix("_loss"))] = points
+        elif key in ACCURACIES or key.endswith("_acc"):
+            panels["accuracy"][ACCURACIES.get(key, key.removesuffix("_acc"))] = points
+        else:
+            panels.setdefault(key, {})[key] = points
+    return {title: lines for title, lines in panels.items() if lines}
+
+
+def _points(key: str, history: Sequence[Record]) -> Points:
+    figures = {
+        _epoch(record, index): figure
+        for index, record in enumerate(history)
+        if (figure := _number(record.get(key))) is not None
+    }
+    return list(figures), list(figures.values())
+
+
+def _epoch(record: Record, index: int) -> int:
+    """Return the number of an epoch, from 1."""
+    epoch = _number(record.get("epoch"))
+    return (index if epoch is None else int(epoch)) + 1
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < LARGEST else None  # false for NaN too
+
+
+def _about(name: str, config: Record, history: Sequence[Record]) -> str:
+    asked, minutes = config.get("epochs"), _number(history[-1].get("minutes"))
+    parts = [f"{name} ({config['job']})" if config.get("job") else name]
+    parts.append(f"epoch {_epoch(history[-1], len(history) - 1)}{f' of {asked}' if asked else ''}")
+    if minutes is not None:
+        parts.append(f"{minutes * 60:.0f} s" if minutes < 3 else f"{minutes:.0f} min")
+    if any("data" in record for record in history):
+        parts.append("generated data")
+    return ", ".join(parts)
+
+
+def _marker(points: Points) -> dict[str, Any]:
+    return {"marker": "o", "markersize": 4} if len(points[0]) <= FEW_EPOCHS else {}
+
+
+def _shown(figure: float, title: str) -> str:
+    return f"{figure:.1%}" if title == "accuracy" else f"{figure:.4g}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)[:40]
+
+
+def _finish(axes: Axes, title: str) -> None:
+    from matplotlib.ticker import MaxNLocator, PercentFormatter  # noqa: PLC0415 - slow
+
+    axes.set_title(title, parse_math=False)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("correct (%)" if title == "accuracy" else title, parse_math=False)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1))
+    if title == "accuracy":
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+    first, last = axes.dataLim.intervalx
+    axes.set_xlim(min(first, last) - 0.5, max(first, last) + 0.5)
+    axes.grid(alpha=0.3)
+
+
+def _figure(panels: int, width: float = 0) -> Figure:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - slow
+
+    columns = min(panels, 2)
+    rows = math.ceil(panels / columns)
+    size = (width or 5 * columns + 1, 3.7 * rows + 0.5)
+    figure = Figure(figsize=size, layout="constrained")
+    for place in range(panels):
+        figure.add_subplot(rows, columns, place + 1)
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=DPI)
+    return image.getvalue()
