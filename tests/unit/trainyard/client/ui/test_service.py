@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +13,7 @@ import requests
 from starlette.testclient import TestClient
 
 from tests import ui_stack, waiting
+from tests.ui_stack import VIEWER
 from trainyard.client.ui.answers import Answers
 from trainyard.client.ui.commands import Commands
 from trainyard.client.ui.guard import HEADERS
@@ -24,7 +21,6 @@ from trainyard.client.ui.server import application
 from trainyard.client.ui.service import Password
 from trainyard.client.ui.stacks import Stacks
 
-VIEWER = ("viewer", "canary-password")
 PATHS = ["/", "/static/main.js", "/api/session", "/api/dev/jobs", "/api/commands", "/x"]
 
 
@@ -105,52 +101,22 @@ def test_every_answer_has_the_headers_of_the_page(viewer: TestClient) -> None:
         assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
 
 
-def _start(tmp_path: Path, file: Path, port: int, password: str | None) -> subprocess.Popen[str]:
-    path = tmp_path / "password"
-    if password is not None:
-        path.write_text(password)
-    words = ("--host=127.0.0.1", f"--port={port}", "--user=viewer", f"--password-file={path}")
-    return subprocess.Popen(
-        [sys.executable, "-m", "trainyard.client.ui.service", *words],
-        env=os.environ | {"TRAINYARD_OUTPUTS": str(file)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_it_serves_until_sigterm(head: ui_stack.Head, store: Path, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     with ui_stack.serving(head) as address:
         file = ui_stack.write_outputs(tmp_path / "outputs.json", address, store)
-        served = _start(tmp_path, file, port, f"{VIEWER[1]}\n")
-        try:
-            url = f"http://127.0.0.1:{port}"
-
-            def answers() -> bool:
-                try:
-                    return requests.get(f"{url}/health", timeout=20).ok
-                except requests.ConnectionError:
-                    assert served.poll() is None
-                    return False
-
-            waiting.wait_for("the page", answers, waiting.DEADLINE_S)
+        with ui_stack.service_running(file) as (url, served):
             assert requests.get(f"{url}/api/dev/row", timeout=20).status_code == 401
             row = requests.get(f"{url}/api/dev/row", auth=VIEWER, timeout=20).json()
             assert row["health"] == "up"
             served.send_signal(signal.SIGTERM)
             out, err = served.communicate(timeout=waiting.DEADLINE_S)
-        finally:
-            served.kill()
     assert (served.returncode, out, err) == (-signal.SIGTERM, "", "")
 
 
 @pytest.mark.parametrize("password", [None, " \n"])
 def test_it_does_not_start_without_a_password(tmp_path: Path, password: str | None) -> None:
     file = ui_stack.write_outputs(tmp_path / "outputs.json", "http://127.0.0.1:1", tmp_path)
-    served = _start(tmp_path, file, 0, password)
+    served = ui_stack.start_service(file, 0, password)
     _, err = served.communicate(timeout=waiting.DEADLINE_S)
     assert served.returncode == 1
     assert re.fullmatch(r"error: (no|the) password in \S+ .*: run `make up`\n", err), err
