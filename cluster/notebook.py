@@ -1,10 +1,11 @@
 """A Jupyter server without a GPU: where a user writes jobs and submits them to the cluster."""
 
 import importlib.metadata
+from dataclasses import replace
 
 import pulumi
 
-from cluster import ray_head
+from cluster import monitoring, ray_head
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Stack
 from cluster.inputs import join
 from cluster.ray_node import TOKEN_FILE
@@ -54,7 +55,7 @@ class Notebook(pulumi.ComponentResource):
                 secrets={
                     TOKEN_FILE: pulumi.Output.secret(stack.token),
                     JUPYTER_TOKEN_FILE: token.value,
-                    OUTPUTS_FILE: _outputs(stack, dashboard),
+                    OUTPUTS_FILE: outputs_file(stack),
                 },
                 volumes=[WORKSPACE],
                 ports=[Port(number=port, setting=PORT, published=True)],
@@ -68,12 +69,14 @@ class Notebook(pulumi.ComponentResource):
         self.register_outputs({"url": self.url})
 
 
-def _outputs(stack: Stack, dashboard: pulumi.Input[str]) -> pulumi.Output[str]:
-    """Return the file by which `train` in the notebook finds the cluster and its results.
+def outputs_file(stack: Stack) -> pulumi.Output[str]:
+    """Return the file by which `train` in a service finds the cluster and its results.
 
-    Addresses are those for services. It knows no served models, and no other service.
+    Addresses are those for services. It knows no served models, and of the other services only
+    Prometheus.
     """
-    storage = stack.storage
+    storage, monitor = stack.storage, replace(monitoring.ENDPOINT, login="", user="")
+    dashboard = stack.runtime.address(ray_head.SERVICE, stack.port("dashboardPort"))
     found: dict[str, pulumi.Input[object]] = {
         **outputs.NOTHING,
         outputs.PROJECT: pulumi.get_project(),
@@ -92,6 +95,8 @@ def _outputs(stack: Stack, dashboard: pulumi.Input[str]) -> pulumi.Output[str]:
         outputs.EXPIRES_AT: stack.expires_at,
         outputs.JOB_START_TIMEOUT_SECONDS: stack.settings.of_services[ray_head.JOB_START],
     }
+    if stack.prometheus is not None:
+        found |= {outputs.SERVICES: [monitor.described], monitor.url: stack.prometheus}
     return pulumi.Output.secret(pulumi.Output.json_dumps(found))
 
 

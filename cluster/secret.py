@@ -20,6 +20,7 @@ ROTATABLE = (
     "object-store-monitoring",
     "object-store-root",
     "object-store-training",
+    "page-password",
     "ray-token",
     "serve-token",
     "tracking-admin",

@@ -9,6 +9,7 @@ from cluster import (
     monitoring,
     notebook,
     object_store,
+    page,
     ray_cluster,
     replica,
     tracking,
@@ -29,6 +30,7 @@ ALL = (
     idle_end.DESCRIPTOR,
     RAY,  # others' additions to its nodes are known by now
     notebook.DESCRIPTOR,
+    page.DESCRIPTOR,
     gateway.DESCRIPTOR,
 )
 # Ray's first: of two settings with the same number the later one is to be changed.

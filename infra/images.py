@@ -18,7 +18,8 @@ from infra.checkout import ROOT
 CONTEXTS = ROOT / "docker"
 LOCK = CONTEXTS / "digests.json"
 IN_CONTAINERS = [each for each in services.ALL if each.source is not Source.MODULE]
-BUILT = tuple(each.program for each in IN_CONTAINERS if not each.image)  # from docker/<program>
+# From docker/<program>; the notebook's image is the page's too.
+BUILT = tuple(dict.fromkeys(each.program for each in IN_CONTAINERS if not each.image))
 PULLED = {each.program: each.image for each in services.ALL if each.image}
 ARGUMENT = re.compile(r"^ARG\s+(\w+)(?:=(\S*))?", re.MULTILINE)
 BASE = re.compile(r"^FROM\s+\$\{(\w+)\}", re.MULTILINE)

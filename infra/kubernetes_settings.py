@@ -178,7 +178,7 @@ def image_faults(images: Collection[str], programs: Collection[str], store: str)
         action = f"build and push it: python -m infra.build_images REGISTRY {program} --push, and "
         action += f"write its output as images.{program} (docs/kubernetes.md)"
         if program == build_context.NOTEBOOK:
-            action += "; or set notebook to false"
+            action += "; or set notebook and page to false"
         yield Fault(f"images.{program}", bound, action, "")
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import http.server
 import json
 import math
+import os
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import requests
 
+from tests import waiting
 from tests.outputs import of_services
 
 TOKEN = "canary-token-0123456789"
@@ -242,3 +248,48 @@ def write_outputs(path: Path, address: str, store: Path) -> Path:
     path.touch(mode=0o600)
     path.write_text(json.dumps(outputs_of(address, store)))
     return path
+
+
+VIEWER = ("viewer", "canary-password")
+
+
+def start_service(file: Path, port: int, password: str | None) -> subprocess.Popen[str]:
+    """Starts the page as a service.
+
+    Args:
+        file: with the outputs of the stack.
+        port: on loopback.
+        password: content of its file; None for no file.
+    """
+    path = file.with_name("page-password")
+    if password is not None:
+        path.write_text(password)
+    options = ("--host=127.0.0.1", f"--port={port}", "--user=viewer", f"--password-file={path}")
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainyard.client.ui.service", *options],
+        env=os.environ | {"TRAINYARD_OUTPUTS": str(file)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextmanager
+def service_running(file: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Runs the page as a service with the password of VIEWER; yields its address and process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    served = start_service(file, port, f"{VIEWER[1]}\n")
+    url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        assert served.poll() is None, served.communicate()
+        return requests.get(f"{url}/health", timeout=20).ok
+
+    try:
+        waiting.wait_for("the page", answers)
+        yield url, served
+    finally:
+        served.kill()
+        served.communicate()

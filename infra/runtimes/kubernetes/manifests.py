@@ -329,7 +329,8 @@ def pod(defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: i
         spec["restartPolicy"] = "Never"
     if service.program in SEEDED:
         kept = [mounted(defaults, service.name, each) for each in service.volumes if each.keep]
-        spec["initContainers"] = [seeding(each, image, defaults.end) for each in kept]
+        if kept:
+            spec["initContainers"] = [seeding(each, image, defaults.end) for each in kept]
     return spec
 
 

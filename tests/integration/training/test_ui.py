@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import tempfile
@@ -228,3 +229,23 @@ def test_a_taken_port_is_one_message(cluster: Cluster) -> None:
         out, err = served.communicate(timeout=30)
     assert (served.returncode, err) == (0, "")
     assert "page closed" in out
+
+
+def test_the_page_as_a_service_has_no_buttons_for_commands(tmp_path: Path) -> None:
+    ui_stack.write_run(tmp_path / "store", RUN)
+    head = ui_stack.Head([ui_stack.job(1, "RUNNING")])
+    with ExitStack() as stack:
+        address = stack.enter_context(ui_stack.serving(head))
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, tmp_path / "store")
+        url, _ = stack.enter_context(ui_stack.service_running(file))
+        tab = stack.enter_context(browser.page())
+        tab.call("Network.enable")
+        given = base64.b64encode(":".join(ui_stack.VIEWER).encode()).decode()
+        tab.call("Network.setExtraHTTPHeaders", headers={"Authorization": f"Basic {given}"})
+        tab.go(url)
+        tab.wait_text("This page only shows")
+        for view, command in (("jobs/raysubmit_000001", "stop"), (f"runs/{RUN}", "pull")):
+            show(tab, view, f"train {command} ")
+            assert tab.value("document.querySelectorAll('.action button').length") == 0
+        show(tab, "jobs/raysubmit_000001", "Epoch: 001/020")
+        assert tab.errors == []

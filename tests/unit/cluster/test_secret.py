@@ -20,6 +20,7 @@ DRAWN = {
     ("cluster/notebook.py", "{name}-token"): "notebook-token",
     ("cluster/object_store.py", "{name}{KEY}"): "object-store-root",
     ("cluster/object_store.py", "name"): "object-store-root",
+    ("cluster/page.py", "{name}-password"): "page-password",
     ("cluster/tracking.py", "{name}-{USER}"): "tracking-admin",
     ("cluster/tracking.py", "{name}-session-key"): "tracking-session",
     ("cluster/descriptor.py", "ray-token"): "ray-token",

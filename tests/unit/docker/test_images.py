@@ -97,7 +97,7 @@ def test_the_locks_have_what_nodes_and_notebook_need():
     assert {"ray", "boto3", "pyarrow", "matplotlib", "scikit-learn"} <= ray.keys()
     assert {"torch", "torchvision"} <= torch.keys()
     assert not {"torch", "torchvision"} & ray.keys()  # TORCH_BACKEND chooses their build
-    assert {"ray", "jupyterlab"} <= jupyter.keys()
+    assert {"ray", "jupyterlab", "starlette", "uvicorn"} <= jupyter.keys()
     tracking = _pins(ROOT / "docker" / "mlflow" / "requirements.txt")
     assert {"mlflow", "flask-wtf", "boto3"} <= tracking.keys()
     assert not {"torch", "ray"} & tracking.keys()

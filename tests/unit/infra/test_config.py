@@ -501,6 +501,7 @@ def test_the_lab_gives_each_of_two_workers_a_gpu(settings: Settings, host: Local
     assert parsed.runtime == "docker"
     assert [node.gpus for node in parsed.workers] == [1, 1]  # D19
     assert parsed.of_services["notebook"]
+    assert parsed.of_services["page"]
 
 
 def test_without_an_accelerator_no_node_has_a_gpu(settings: Settings, host: LocalHost) -> None:
@@ -542,7 +543,7 @@ def test_every_port_setting_belongs_to_a_service(
     assert {port.setting for port in everything} == known
     least = {port.setting for port in parsed.opened([services.RAY])}
     gone = {"objectStorePort", "objectStoreConsolePort", "prometheusPort"}
-    gone |= {"alertmanagerPort", "grafanaPort", "notebookPort", "trackingPort"}
+    gone |= {"alertmanagerPort", "grafanaPort", "notebookPort", "pagePort", "trackingPort"}
     assert least == {port.setting for port in everything} - gone - {"replicaPort", "idleEndPort"}
     # Inside the cluster's network nobody has to log in everywhere: its ports stay there.  # F33
     published = {port.setting for port in everything if port.published}

@@ -125,5 +125,5 @@ def test_every_image_that_nothing_builds_is_told_next_to_other_faults(settings, 
     for key in ("kubernetes.context", "kubernetes.namespace", "images.ray", "images.versitygw"):
         assert key in said
     assert "build_images REGISTRY jupyter --push" in said
-    assert "or set notebook to false" in said
+    assert "or set notebook and page to false" in said
     assert "images.minio" not in said  # the store that does not run

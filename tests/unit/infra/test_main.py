@@ -234,9 +234,10 @@ def test_no_container_is_given_more_than_it_needs(  # F40
     archive = tmp_path / "food11.zip"
     archive.touch()
     outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
-    run(runtime="docker", tracking="mlflow", dataset={"archive": str(archive)}, **outside)
+    dataset = {"archive": str(archive)}
+    run(runtime="docker", tracking="mlflow", page=True, dataset=dataset, **outside)
     containers = _containers(recorded)
-    assert {"gateway", "mlflow", "dataset", "jupyter", "grafana"} <= set(containers)
+    assert {"gateway", "mlflow", "dataset", "jupyter", "page", "grafana"} <= set(containers)
     for name, inputs in containers.items():
         assert not NEVER & inputs.keys(), name
         assert inputs["capabilities"] == {"drops": ["ALL"]}, name
@@ -437,6 +438,32 @@ def test_train_in_the_notebook_has_all_outputs_that_it_reads(run: Any, recorded:
     (text,) = [each["content"] for each in uploads if each["file"].endswith("/outputs.json")]
     found = contract.parse(text, None, "the notebook's file")
     assert (found.dashboard_url, len(found.nodes)) == ("http://ray-head:8265", 3)
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_page_is_off_and_then_one_more_container_with_a_password(  # F35 F37
+    run: Any, recorded: Any
+) -> None:
+    exported = run(runtime="docker")
+    assert (exported["pageUrl"], exported["pagePassword"]) == ("", "")
+    assert "page" not in _containers(recorded)
+    recorded.created.clear()
+    outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
+    exported = run(runtime="docker", page=True, notebook=False, **outside)
+    assert exported["pageUrl"] == "http://10.1.2.3:8269"
+    assert exported["pagePassword"] == "value of page-password"
+    containers = _containers(recorded)
+    files = {each["file"]: each["content"] for each in containers["page"]["uploads"]["value"]}
+    assert files["/etc/trainyard/page-password"] == "value of page-password"
+    found = contract.parse(files["/etc/trainyard/outputs.json"], None, "the page's file")
+    assert found.dashboard_url == "http://ray-head:8265"
+    # Inside the stack's network Prometheus asks for no password, so the page needs none.
+    (monitor,) = found.services
+    assert (monitor.url, monitor.password) == ("http://prometheus:9090", "")
+    assert 8269 in {int(port["external"]) for port in containers["gateway"]["ports"]}
+    gateway = containers["gateway"]["uploads"]["value"][0]["content"]
+    route = gateway.partition("listen page-8269\n")[2].partition("listen ")[0]
+    assert "http_auth" not in route  # the page asks itself, also on this machine's loopback
 
 
 @pytest.mark.usefixtures("engine")

@@ -34,20 +34,22 @@ class Answers:
         stacks: that are shown.
     """
 
-    def __init__(self, stacks: Stacks, running: Commands) -> None:
+    def __init__(self, stacks: Stacks, running: Commands, *, read_only: bool = False) -> None:
         """Asks nothing yet.
 
         Args:
             stacks: to show.
             running: starts the commands of buttons.
+            read_only: whether commands are shown only, for users to type.
         """
         self.stacks = stacks
         self._commands = running
+        self._read_only = read_only
         self._here = Path.cwd()
 
     def session(self) -> Answer:
         """Return what the page needs first."""
-        return {"stacks": self.stacks.names(), "folder": str(self._here)}
+        return {"stacks": self.stacks.names(), "read_only": self._read_only}
 
     def row(self, query: Query) -> Answer:
         """Return one stack in a line: one that is down says so."""
@@ -66,7 +68,7 @@ class Answers:
             **self._row(stack),
             "addresses": info.addresses(outputs, idle=ends_idle),
             "next": info.next_steps(outputs),
-            "actions": _buttons(commands.of_stack(stack.name)),
+            "actions": self._buttons(commands.of_stack(stack.name)),
         }
 
     def nodes(self, query: Query) -> Answer:
@@ -105,7 +107,7 @@ class Answers:
             )
         outputs = stack.outputs()
         facts = rows.in_full(job, everything, outputs, OneLook(outputs))
-        return facts | {"actions": _buttons(commands.of_job(stack.name, job))}
+        return facts | {"actions": self._buttons(commands.of_job(stack.name, job))}
 
     def runs(self, query: Query) -> Answer:
         """Return a page of the runs' table, and how far the first look at the store is."""
@@ -132,7 +134,7 @@ class Answers:
             actions = commands.of_run(
                 stack.name, record.name, own, has_checkpoint=bool(record.checkpoint)
             )
-            found.append(rows.in_detail(record, row) | {"actions": _buttons(actions)})
+            found.append(rows.in_detail(record, row) | {"actions": self._buttons(actions)})
         keys = dict.fromkeys(key for each in found for key in each["config"])
         differ = [key for key in keys if len({repr(each["config"].get(key)) for each in found}) > 1]
         return {"runs": found, "differ": differ}
@@ -153,7 +155,7 @@ class Answers:
         outputs = stack.outputs()
         found = serving.services(outputs)
         for row in found:
-            row["actions"] = _buttons(commands.of_service(stack.name, row["service"]))
+            row["actions"] = self._buttons(commands.of_service(stack.name, row["service"]))
         return {"rows": found}
 
     def start(self, query: Query) -> Answer:
@@ -206,6 +208,17 @@ class Answers:
             "soon": info.ends_soon(outputs),
         }
 
+    def _buttons(self, actions: list[Action]) -> list[Answer]:
+        return [
+            {
+                "action": each.action,
+                "command": each.shown,
+                "question": each.question,
+                "runs": bool(each.arguments) and not self._read_only,
+            }
+            for each in actions
+        ]
+
     def _known_jobs(self, stack: Stack) -> list[Job]:
         """The jobs; none when no cluster answers, since the store outlives it."""
         return _unless_away(stack.jobs, [])
@@ -232,15 +245,3 @@ def _unless_away(ask: Callable[[], T], otherwise: T) -> T:
         return ask()
     except (ClientError, DashboardError):
         return otherwise
-
-
-def _buttons(actions: list[Action]) -> list[Answer]:
-    return [
-        {
-            "action": each.action,
-            "command": each.shown,
-            "question": each.question,
-            "runs": bool(each.arguments),
-        }
-        for each in actions
-    ]

@@ -16,7 +16,6 @@ from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 
 PORT = 8268
-END_S = 1  # seconds that answers have at the end
 app = typer.Typer()
 
 
@@ -32,12 +31,10 @@ def ui(
     outputs: Outputs = None,
 ) -> None:
     """Show stacks, nodes, jobs, runs, sweeps and services in your browser, until Ctrl-C."""
-    from uvicorn import Config, Server
-
     from trainyard.client.ui.answers import Answers
     from trainyard.client.ui.commands import Commands
     from trainyard.client.ui.guard import Guard
-    from trainyard.client.ui.server import application
+    from trainyard.client.ui.server import application, run
     from trainyard.client.ui.stacks import Stacks
 
     listening = _listen(port)
@@ -45,21 +42,12 @@ def ui(
     with closing(listening), closing(stacks), closing(Commands(stacks.file)) as commands:
         app_ = application(Answers(stacks, commands), lambda: guard.token)
         guard = Guard(app_, listening.getsockname()[1])
-        # Without a log: an address has the key in it.
-        config = Config(
-            guard,
-            ws="none",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=END_S,
-            lifespan="off",
-        )
         say(f"open {guard.address}")
         say("it opens the page once; Ctrl-C ends it")
         if not no_open:  # in a thread: a browser in this terminal returns at its end
             parallel.start(_open, guard.address)
         with suppress(KeyboardInterrupt):
-            Server(config).run(sockets=[listening])
+            run(guard, listening)
     say("\npage closed")
 
 

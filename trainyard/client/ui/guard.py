@@ -74,13 +74,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
         answer = self._answer(Request(scope)) or self._app
-        await answer(scope, receive, send_with_headers)
+        await answer(scope, receive, with_headers(send))
 
     def _answer(self, request: Request) -> Response | None:
         """Return the answer to a request that is not passed on."""
@@ -89,7 +84,7 @@ class Guard:
             return _refused("this server answers at its own address only")
         if key := request.query_params.get(KEY):
             return self._open(key)
-        if not _same(request.cookies.get(self._cookie, ""), self._session):
+        if not same(request.cookies.get(self._cookie, ""), self._session):
             return _refused(
                 "this address needs the key that `train ui` printed, which opens the page once: "
                 "run `train ui` again"
@@ -102,7 +97,7 @@ class Guard:
         """Return why a request that changes something is refused."""
         if headers.get("origin") != self.origin:
             return _refused("this request does not come from the page")
-        if not _same(headers.get(TOKEN, ""), self.token):
+        if not same(headers.get(TOKEN, ""), self.token):
             return _refused("this request lacks the page's token: load the page again")
         length = headers.get("content-length", "")
         if not length.isdecimal() or int(length) > MOST_BYTES:
@@ -110,7 +105,7 @@ class Guard:
         return None
 
     def _open(self, key: str) -> Response:
-        if self._opened or not _same(key, self._key):
+        if self._opened or not same(key, self._key):
             return _refused(
                 "this key is wrong or was used: it opens the page once. If that was not you, end "
                 "`train ui`, and run it again"
@@ -121,9 +116,21 @@ class Guard:
         return response
 
 
+def with_headers(send: Send) -> Send:
+    """Return a function that sends an answer with HEADERS."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(HEADERS)
+        await send(message)
+
+    return send_with_headers
+
+
+def same(given: str, known: str) -> bool:
+    """Whether a secret is the known one; takes as long for each wrong one."""
+    return compare_digest(given.encode(), known.encode())
+
+
 def _refused(reason: str) -> Response:
     return PlainTextResponse(f"{reason}\n", 403)
-
-
-def _same(given: str, known: str) -> bool:
-    return compare_digest(given.encode(), known.encode())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
 
 from trainyard import plain
 from trainyard.client import parallel
@@ -26,20 +29,22 @@ from trainyard.client.ui.answers import Answers, message
 
 STATIC = Path(__file__).with_name("static")
 FAILED = 503
+END_S = 1  # seconds that answers have at the end
 
 Query = dict[str, str]
 
 
-def application(answers: Answers, token: Callable[[], str]) -> Starlette:
-    """Return the application, to be put behind the guard.
+def application(answers: Answers, token: Callable[[], str] | None = None) -> Starlette:
+    """Return the application, to be put behind what decides who may ask.
 
     Args:
         answers: to the page's questions.
-        token: returns that of the guard.
+        token: returns that of the guard; None for a page that only shows, which has no way to
+            start a command.
     """
 
     def session(_: Query) -> dict[str, Any]:
-        return answers.session() | {"token": token()}
+        return answers.session() | ({"token": token()} if token else {})
 
     async def start(request: Request) -> Response:
         return await _answer(answers.start, await _content(request))
@@ -55,7 +60,6 @@ def application(answers: Answers, token: Callable[[], str]) -> Starlette:
     one = "/api/{stack}"
     questions: dict[str, Callable[[Query], Any]] = {
         "/api/session": session,
-        "/api/commands": answers.all_commands,
         f"{one}/row": answers.row,
         f"{one}/stack": answers.stack,
         f"{one}/nodes": answers.nodes,
@@ -67,15 +71,30 @@ def application(answers: Answers, token: Callable[[], str]) -> Starlette:
         f"{one}/sweep": answers.sweep,
         f"{one}/services": answers.services,
     }
+    commands = [Route("/api/commands", start, methods=["POST"])]
+    commands.append(Route("/api/commands", _asking(answers.all_commands)))
     return Starlette(
         routes=[
             Route("/", lambda _: FileResponse(STATIC / "index.html")),
-            Route("/api/commands", start, methods=["POST"]),
+            *(commands if token else []),
             Route(f"{one}/jobs/{{job}}/log", job_log),
             *(Route(path, _asking(question)) for path, question in questions.items()),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
+
+
+def run(app: ASGIApp, listening: socket.socket) -> None:
+    """Serve until Ctrl-C or SIGTERM."""
+    config = Config(
+        app,
+        ws="none",
+        log_config=None,
+        access_log=False,  # an address may have a key in it
+        timeout_graceful_shutdown=END_S,
+        lifespan="off",
+    )
+    Server(config).run(sockets=[listening])
 
 
 def _asking(question: Callable[[Query], Any]) -> Callable[[Request], Awaitable[Response]]:

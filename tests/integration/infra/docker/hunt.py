@@ -14,7 +14,7 @@ from tests import secret_hunt
 
 OUTPUTS = (
     *("rayToken", "serveToken", "secretKey", "prometheusPassword", "grafanaPassword"),
-    "trackingPassword",
+    *("trackingPassword", "pagePassword"),
 )
 FILES = "/etc/trainyard"
 ADDED = 1  # Docker's code for it

@@ -19,10 +19,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import psutil
 import pytest
+import requests
 
 from cluster.store_kind import Keys
 from tests import pages, stores
 from tests.integration.infra.docker import hunt
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -37,6 +39,7 @@ USERS_PORTS = {
     "prometheusPort",
     "grafanaPort",
     "notebookPort",
+    "pagePort",
     "servePort",
 }
 # Runs on the others' side: requests as JSON on its command line, answers as JSON.
@@ -143,6 +146,7 @@ def open_lab(make_lab: Callable[..., Any], outside: Outside) -> Iterator[Any]:
         publishAddress=outside.host,
         keepData=False,
         objectStore="minio",
+        page=True,
     )
     try:
         lab.stack.engine("up", "--yes")
@@ -167,8 +171,8 @@ def outputs_file(outputs: dict[str, Any], tmp_path: Path) -> Path:
     return path
 
 
-def _basic(password: str) -> dict[str, str]:
-    coded = base64.b64encode(f"trainyard:{password}".encode()).decode()
+def _basic(password: str, user: str = "trainyard") -> dict[str, str]:
+    coded = base64.b64encode(f"{user}:{password}".encode()).decode()
     return {"Authorization": f"Basic {coded}"}
 
 
@@ -176,6 +180,7 @@ def _expected(outputs: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, st
     """Setting of the port, path, headers, and the answer to an allowed user."""
     dashboard = ("dashboardPort", "/api/version")
     prometheus = ("prometheusPort", "/api/v1/targets")
+    page = ("pagePort", "/api/test/row")
     token = {"Authorization": f"Bearer {outputs['rayToken']}"}
     wrong = {"Authorization": "Bearer wrong"}
     return {
@@ -189,6 +194,9 @@ def _expected(outputs: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, st
         "bucket without a key": ("objectStorePort", f"/{outputs['bucket']}", {}, "403"),
         "console": ("objectStoreConsolePort", "/", {}, "200"),
         "Grafana": ("grafanaPort", "/api/health", {}, "200"),
+        "page without a password": (*page, {}, "401"),
+        "page with the gateway's": (*page, _basic(outputs["prometheusPassword"], "viewer"), "401"),
+        "page": (*page, _basic(outputs["pagePassword"], "viewer"), "200"),
         "notebook without a token": ("notebookPort", "/api/status", {}, "403"),
     }
 
@@ -216,6 +224,37 @@ def test_the_command_of_the_page_gets_in(open_lab: Any, outside: Outside) -> Non
         "curl": " ".join([*outside.inside, "curl"]),
     }
     assert '"status":"success"' in replace(user, instead={**user.instead, **theirs}).run(ASKED)
+
+
+def test_the_page_shows_the_stacks_jobs_and_starts_none(outputs: dict[str, Any]) -> None:  # F37
+    cluster = {"Authorization": f"Bearer {outputs['rayToken']}"}
+    job = {"entrypoint": "echo seen", "submission_id": "shown", "metadata": {"run": "first"}}
+    jobs = f"{outputs['dashboardUrl']}/api/jobs/"
+    requests.post(jobs, json=job, headers=cluster, timeout=60).raise_for_status()
+    url, viewer = outputs["pageUrl"], ("viewer", outputs["pagePassword"])
+
+    def asked(path: str) -> dict[str, Any]:
+        answer = requests.get(f"{url}/api/{path}", auth=viewer, timeout=60)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    assert asked("session") == {"stacks": ["test"], "read_only": True}
+    (row,) = wait_for("the job", lambda: [r for r in asked("test/jobs")["rows"] if r["job"]])
+    assert (row["job"], row["run"]) == ("shown", "first")
+    assert [each["node"] for each in asked("test/nodes")["rows"]] == ["ray-head", "ray-worker-0"]
+    assert asked("test/nodes")["fault"] == ""  # Prometheus answers it
+    assert asked("test/runs")["total"] == 0  # of the store
+    with requests.get(
+        f"{url}/api/test/jobs/shown/log", auth=viewer, timeout=60, stream=True
+    ) as log:
+        assert "seen" in log.text
+    stop = {"stack": "test", "action": "stop", "job": "shown"}
+    headers = {"X-Trainyard-Token": ""}
+    refused = requests.post(
+        f"{url}/api/commands", json=stop, auth=viewer, headers=headers, timeout=60
+    )
+    assert refused.status_code == 404
 
 
 def test_nobody_else_gets_in(open_lab: Any, outputs: dict[str, Any], outside: Outside) -> None:
@@ -259,7 +298,7 @@ def test_the_gateway_sees_who_connects(
 def test_the_client_works_with_the_outputs(
     outputs: dict[str, Any], outputs_file: Path, outside: Outside, from_outside: bool
 ) -> None:
-    addresses = ("dashboardUrl", "prometheusUrl", "objectStoreEndpoint", "grafanaUrl")
+    addresses = ("dashboardUrl", "prometheusUrl", "objectStoreEndpoint", "grafanaUrl", "pageUrl")
     for name in (*addresses, "notebookUrl"):
         assert outputs[name].startswith(f"http://{outside.host}:"), name
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}

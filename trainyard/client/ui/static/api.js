@@ -2,7 +2,7 @@
 
 import { byId, el, fill, time } from "./dom.js";
 
-let token = "";
+let token = ""; // a page that only shows gets none
 let shown = "";
 
 export async function get(...path) {

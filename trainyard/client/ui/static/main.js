@@ -6,6 +6,7 @@ import { byId, el, fill } from "./dom.js";
 import * as views from "./views.js";
 
 let stacks = [];
+let readOnly = false;
 let view = null;
 let timer = 0;
 
@@ -41,7 +42,7 @@ async function refresh(asked) {
       await asked.load();
       if (asked === view) tellFault("");
     } catch (error) {
-      const gone = error instanceof TypeError ? "the server of this page has ended: run train ui again" : error.message;
+      const gone = error instanceof TypeError ? `the server of this page has ended: ${readOnly ? "load the page again" : "run train ui again"}` : error.message;
       if (asked === view) tellFault(gone);
     }
   }
@@ -50,7 +51,7 @@ async function refresh(asked) {
 
 async function begin() {
   try {
-    ({ stacks } = await session());
+    ({ stacks, read_only: readOnly } = await session());
   } catch (error) { tellFault(error.message); return; }
   fill(byId("stack"), stacks.map((name) => el("option", { value: name }, name)));
   byId("stack").addEventListener("change", (event) => { location.hash = `#/${encodeURIComponent(event.target.value)}/${place().name}`; });
@@ -59,7 +60,8 @@ async function begin() {
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(view); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show); // charts have its colours
   show();
-  follow();
+  byId("read-only").hidden = !readOnly;
+  if (!readOnly) follow();
 }
 
 begin();

@@ -65,6 +65,8 @@ def test_a_pod_keeps_the_profile_restricted(defaults, store):
         assert security["capabilities"] == {"drop": ["ALL"]}
         assert container["imagePullPolicy"] == "IfNotPresent"
         assert container["resources"]["limits"]["memory"]
+    # The read-only page, in the same image, has nothing to fill.
+    assert "initContainers" not in _pod(defaults, replace(store, program="jupyter", volumes=()))
 
 
 def test_what_has_results_never_runs_twice(defaults, store):

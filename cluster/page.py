@@ -1,0 +1,87 @@
+"""The page of `train ui` as a service, for those who only look: it starts no commands.
+
+It runs in the notebook's image, which has the client, and knows the cluster by the same file. Who
+has its password sees all jobs with their logs, runs and nodes, and gets no other secret.
+"""
+
+import pulumi
+
+from cluster import notebook
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Stack
+from cluster.inputs import join
+from cluster.secret import Secret
+from cluster.service import HealthCheck, Port, Service
+
+SERVICE = "page"
+PORT = "pagePort"
+USER = "viewer"
+PASSWORD_BYTES = 20
+PASSWORD_FILE = "page-password"  # noqa: S105 (a file's name)
+
+
+class Page(pulumi.ComponentResource):
+    """The page.
+
+    Attributes:
+        url: its URL, for users.
+        password: of the user `viewer`; a secret.
+    """
+
+    url: pulumi.Output[str]
+    password: pulumi.Output[str]
+
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:cluster:Page", name, None, opts)
+        runtime, port = stack.runtime, stack.port(PORT)
+        child = pulumi.ResourceOptions(parent=self)
+        drawn = Secret(f"{name}-password", PASSWORD_BYTES, child)
+        self.password = pulumi.Output.secret(drawn.value)
+        runtime.place(
+            Service(
+                name=SERVICE,
+                program=notebook.SERVICE,
+                arguments=[
+                    # `jupyter page` starts jupyter-page, which is train.sh by another name.
+                    SERVICE,
+                    join("--host=", runtime.listen_address(SERVICE)),
+                    f"--port={port}",
+                    f"--user={USER}",
+                    f"--password-file={runtime.file(SERVICE, PASSWORD_FILE)}",
+                ],
+                secrets={
+                    PASSWORD_FILE: self.password,
+                    notebook.OUTPUTS_FILE: notebook.outputs_file(stack),
+                },
+                ports=[Port(number=port, setting=PORT, published=True)],
+                health=[HealthCheck(port=port, path="/health")],
+            ),
+            child,
+        )
+        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
+        self.register_outputs({"url": self.url, "password": self.password})
+
+
+def declare(stack: Stack) -> None:
+    """Declare the page of a stack."""
+    page = Page(SERVICE, stack)
+    stack.outputs |= {ENDPOINT.url: page.url, ENDPOINT.login: page.password}
+
+
+ENDPOINT = Endpoint(title="read-only page", url="pageUrl", login="pagePassword", user=USER)
+DESCRIPTOR = Descriptor(
+    program=notebook.SERVICE,
+    service=SERVICE,
+    declare=declare,
+    ports=(PortSetting(key=PORT, default=8269, description="Read-only page"),),
+    limit=Limit(memory_mib=1024, processes=512),
+    settings={
+        "page": Setting(
+            default=False,
+            description="Whether the page of `train ui` runs, read-only (docker, kubernetes). "
+            "See docs/ui.md#for-those-who-only-look",
+            runtimes=("docker", "kubernetes"),
+        )
+    },
+    wanted=lambda settings: bool(settings.of_services["page"]),
+    endpoints=(ENDPOINT,),
+)
