@@ -26,7 +26,7 @@ class RecordingMocks(mocks.Mocks):
         raise NotImplementedError(args.token)
 
     def of_type(self, suffix: str) -> dict[str, mocks.MockResourceArgs]:
-        """By name, in the order of names: Pulumi registers resources in whatever order they are ready."""
+        """By name, in the order of names: Pulumi registers resources in any order."""
         named = {args.name: args for args in self.created if args.typ.endswith(suffix)}
         return dict(sorted(named.items()))
 

@@ -115,7 +115,7 @@ class Machines:
             raise ValueError(
                 f"instance id {instance_id!r}: up to 64 letters, digits, `.`, `_`, `-`"
             )
-        packages = root.WITH_DOCKER if docker else root.PACKAGES
+        packages: tuple[str, ...] = root.WITH_DOCKER if docker else root.PACKAGES
         packages = root.WITH_SYSTEMD if systemd else packages
         with self._lock:
             if packages not in self._roots:
