@@ -221,8 +221,10 @@ def _stack(options: argparse.Namespace) -> int:
         return 0
     if options.action == "history":
         found = backend.history(project.name, stack)
-        lines = [terminal.as_json(found, indent=2)] if options.json else map(history.line, found)
-        terminal.say("\n".join(lines))
+        if options.json:
+            terminal.print_json(found, indent=2)
+        else:
+            terminal.say("\n".join(map(history.line, found)))
         return 0
     _require_empty(project, stack, backend)
     if not options.yes:

@@ -1,7 +1,7 @@
 """The requested machines of an elastic group: those that Ray requests, or the existing ones.
 
 Ray's autoscaler on the head writes down its request (infra/runtimes/node_provider.py).
-`python -m infra.scale` runs `up` with it in a variable. An `up` without the variable, a user's own,
+`train scale` runs `up` with it in a variable. An `up` without the variable, a user's own,
 keeps the existing machines: it launches no machine of such a group beyond its least, and ends none.
 So does one with AS_IT_IS in the variable; but only a user's own recreates a head.
 """
@@ -41,7 +41,7 @@ def machines(numbers: range, growth: Growth) -> list[int]:
         stack = pulumi.get_stack()
         what = f"has lost machine {lost}" if HEAD in existing else "is not up"
         raise pulumi.RunError(
-            f"{VARIABLE} is set, which only `python -m infra.scale` does, and stack {stack} "
+            f"{VARIABLE} is set, which only `train scale` does, and stack {stack} "
             f"{what}: it has no whole cluster that could grow. You decide on new machines: look, "
             f"then run `make up STACK={stack}`"
         )

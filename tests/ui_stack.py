@@ -25,6 +25,7 @@ TOKEN = "canary-token-0123456789"
 HOSTILE = "<img src=x onerror=document.title='had'>"
 SCRIPT = "<script>document.title='had'</script>"
 GIB = 2**30
+ALERTS = "/api/v1/alerts"  # of Prometheus, which has the same address here
 START_MS = 1_790_000_000_000
 
 
@@ -110,6 +111,7 @@ class Head:
         self.replies: dict[str, Any] = {
             "/api/version": {"ray_version": ray.__version__},
             "/nodes": {"data": {"summary": [node("10.0.0.1", head=True), node("10.0.0.2")]}},
+            ALERTS: {"data": {"alerts": [alert("NodeLost")]}},
             "/api/serve/applications/": {"applications": {"first": service("first")}},
         }
         self.log = "Epoch: 001/020 | Valid. Acc.: 30.7%\n"
@@ -142,7 +144,8 @@ def serving(head: Head) -> Iterator[str]:
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             head.asked.append((self.command, path))
-            assert self.headers["Authorization"] == f"Bearer {TOKEN}"
+            if path != ALERTS:
+                assert self.headers["Authorization"] == f"Bearer {TOKEN}"
             found = head.answer(path)
             content = json.dumps(found).encode()
             self.send_response(404 if found is None else 200)
@@ -180,6 +183,16 @@ def node(address: str, *, head: bool = False) -> dict[str, Any]:
     }
 
 
+def alert(name: str) -> dict[str, Any]:
+    """An alert that Prometheus raises."""
+    return {
+        "labels": {"alertname": name, "severity": "critical", "instance": "10.0.0.2:8080"},
+        "annotations": {"summary": "a node has been lost for 5 minutes"},
+        "state": "firing",
+        "activeAt": "2026-11-20T10:00:00Z",
+    }
+
+
 def service(name: str) -> dict[str, Any]:
     """An application of Ray Serve with one replica."""
     deployment = {
@@ -205,6 +218,7 @@ def outputs_of(address: str, store: Path) -> dict[str, Any]:
         "project": "trainyard",
         "stack": "dev",
         "dashboardUrl": address,
+        "prometheusUrl": address,
         "rayToken": TOKEN,
         "storageUrl": store.as_uri(),
         "objectStoreEndpoint": "",

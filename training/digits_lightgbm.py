@@ -9,6 +9,7 @@ A round of trees counts as an epoch. The run's checkpoint has the trees, in `mod
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from ray.train import LoggingConfig, RunConfig, ScalingConfig, get_context
@@ -19,6 +20,7 @@ from trainyard.job import recorded_run
 from trainyard.options import at_least
 from trainyard.runs import write_metrics
 
+LOOPBACK = re.compile(r"\b127(?:\.[0-9]+){3}\b")
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
 parser.add_argument("--total-epochs", type=at_least(1), default=20, help="rounds of trees")
 parser.add_argument("--learning-rate", type=at_least(0.0), default=0.1, help="weight of a round")
@@ -38,6 +40,10 @@ def train_func(config: dict[str, Any]) -> None:
         lightgbm.Dataset(pixels[part].flatten(1).numpy(), labels[part].numpy())
         for part in (train[rank::world], valid)
     )
+    network = get_network_params()
+    # Each finds itself in this list by an address of an interface. Workers of one machine may have
+    # other addresses of loopback.
+    network["machines"] = LOOPBACK.sub("127.0.0.1", network["machines"])
     seen: dict[str, dict[str, list[float]]] = {}
     lightgbm.train(
         {
@@ -49,7 +55,7 @@ def train_func(config: dict[str, Any]) -> None:
             "verbosity": -1,
             "tree_learner": "data_parallel",
             "pre_partition": True,  # each worker has other digits
-            **get_network_params(),
+            **network,
         },
         own,
         config["total_epochs"],

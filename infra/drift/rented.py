@@ -44,7 +44,7 @@ def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
             name=f"{each.name} ({each.id})",
             expected="in the state of a stack",
             found=f"{each.type} in {each.region}, {each.price:.2f} $/h, in no state",
-            action=typed.command(f"python -m infra.reap --end {each.id}"),
+            action=typed.command(f"train reap --end {each.id}"),
         )
         for each in judged
         if each.kind == INSTANCE and each.verdict == reap.ORPHAN

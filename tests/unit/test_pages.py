@@ -135,6 +135,8 @@ def _check_train(words: list[str]) -> None:
         name, *words = words
         assert name in command.commands, f"train {name} does not exist"
         command = command.commands[name]
+    if command.ignore_unknown_options:  # passed on to the engine
+        PARSERS["engine"]().parse_args([command.name, *words])
     command.make_context(command.name, words)  # raises where it does not know an option
 
 

@@ -16,7 +16,9 @@ DEFAULT_STACK = "dev"
 COMMAND = re.compile(
     r"`(?:(?:train|python -m) [a-z]|make (?:up|down|preview|refresh|drift|monitoring)\b)[^`]*`"
 )
-OF_NO_STACK = re.compile(r"train (?:new|init|cluster-file)\b|python -m (?!engine|infra)|.*stack ls")
+OF_NO_STACK = re.compile(
+    r"train (?:new|init|cluster-file|reap)\b|python -m (?!engine|infra)|.*stack ls"
+)
 
 
 def program(name: str) -> str:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from trainyard.client.console import say
 from trainyard.client.dashboard import Dashboard, DashboardError, UnreadableError
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import MIB, Packed
-
-T = TypeVar("T")
 
 PATH = "/nodes?view=summary"
 TIMEOUT_S = 5
@@ -48,29 +45,12 @@ def of_nodes(outputs: StackOutputs) -> list[Disk]:
     Raises:
         DashboardError: it cannot be asked.
     """
-    return [disk for disk in nodes(outputs, of_node) if disk is not None]
-
-
-def nodes(outputs: StackOutputs, read: Callable[[str, Any], T]) -> list[T]:
-    """Return what a function reads from a node's name and the dashboard's record of it.
-
-    The name is "head", or the address of another node; the head comes first. Only nodes that are
-    alive are read.
-
-    Raises:
-        DashboardError: it cannot be asked, or the record is another than the function expects.
-    """
     found = Dashboard(outputs).get(PATH, TIMEOUT_S)
     try:
-        alive = [
-            ("head" if raylet["isHeadNode"] else str(raylet["nodeManagerAddress"]), each)
-            for each in found["data"]["summary"]
-            if (raylet := each["raylet"]).get("state") == "ALIVE"
-        ]
-        alive.sort(key=lambda named: (named[0] != "head", named[0]))
-        return [read(name, each) for name, each in alive]
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        disks = [of_node(node) for node in found["data"]["summary"]]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(f"no list of nodes: {error!r}"[:80]) from None
+    return sorted(filter(None, disks), key=lambda disk: (disk.node != "head", disk.node))
 
 
 def row(outputs: StackOutputs) -> str:
@@ -120,12 +100,14 @@ def _content(package: bytes) -> int:
         return sum(entry.file_size for entry in archive.infolist())
 
 
-def of_node(name: str, node: Any) -> Disk | None:
-    """Return the disk in the dashboard's record of a node; None if it does not say."""
-    if not node.get("disk"):
+def of_node(node: Any) -> Disk | None:
+    """Return the disk of one node of the dashboard's list; None if it is not known."""
+    raylet = node["raylet"]
+    if raylet.get("state") != "ALIVE" or not node.get("disk"):
         return None
     # The file system's root, then that of Ray's folder.
     place = [*node["disk"].values()][-1]
     if place["total"] <= NO_SIZE:
         return None
+    name = "head" if raylet["isHeadNode"] else str(raylet["nodeManagerAddress"])
     return Disk(node=name, free=int(place["free"]), size=int(place["total"]))

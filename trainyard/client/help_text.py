@@ -68,6 +68,24 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "dashboard": [("dashboard", "open Ray's dashboard, print its token")],
         "tunnel": [("tunnel -s lambda", "open its pages here, until Ctrl-C")],
     },
+    "Settings and states": {
+        "config": [
+            ("config set workers 3 -s lab", "then `train up -s lab`"),
+            ("config set --secret lambdaApiKey", "ask for it, and encrypt it"),
+            ("config ls", "secrets hidden; also get KEY, rm KEY"),
+        ],
+        "output": [
+            ("output", "all, secrets hidden; --json for a script"),
+            ("output rayToken --show-secrets", "one of them"),
+        ],
+        "stack": [
+            ("stack ls", "all stacks of this project"),
+            ("stack history -s lab", "what was done, when and by whom"),
+            ("stack rm -s lab", "forget an ended one"),
+        ],
+        "secrets": [("secrets rotate -s lab", "a new key; the secrets stay")],
+        "cancel": [("cancel -s lab", "it says whose lock it was")],
+    },
     "Rented machines": {
         "keep": [("keep 2h -s lambda", "although nothing runs there")],
         "scale": [("scale -s lambda", "meet Ray's requests, until Ctrl-C")],

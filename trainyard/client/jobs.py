@@ -41,6 +41,7 @@ OWN_ERROR = "error: "  # before the message of a job (trainyard/job.py)
 FRAME = '  File "'  # of a traceback
 MOST_OF_A_FRAME = 3  # lines: its place, its code and a mark below
 LONGEST_WORDS = 500
+LAST_LINES = 40  # of a log: processes that end write some after the error
 # Before the lines of a worker: its kind, process and address.
 OF_A_PROCESS = re.compile(r"^\(\w+ pid=\d+(?:, ip=[^)]*)?\) ")
 INSTALLERS = ("pip", "uv", "conda")  # keys of a runtime environment
@@ -182,8 +183,12 @@ def failure(job: Job) -> str:
 
 
 def _last_words(message: str) -> list[str]:
-    """The error message that ends a log, or the last frame of its last traceback and the error."""
-    lines = [OF_A_PROCESS.sub("", line.rstrip()) for line in clean_lines(message).splitlines()[1:]]
+    """The error message that ends a log, or the last frame of its last traceback and the error.
+
+    An error further above was probably handled.
+    """
+    log = clean_lines(message).splitlines()[1:][-LAST_LINES:]
+    lines = [OF_A_PROCESS.sub("", line.rstrip()) for line in log]
     for index in reversed(range(len(lines))):
         if lines[index].startswith(OWN_ERROR):
             return [lines[index].removeprefix(OWN_ERROR)[:LONGEST_WORDS]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trainyard.client import disks, history, jobs, store, waiting
+from trainyard.client import history, jobs, store, waiting
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.disks import GIB
 from trainyard.client.errors import ClientError
@@ -28,7 +28,9 @@ def of_nodes(outputs: StackOutputs) -> list[dict[str, str]]:
     Raises:
         DashboardError: the dashboard does not answer.
     """
-    return disks.nodes(outputs, _of_node)
+    from trainyard.client.ui import live  # noqa: PLC0415 - only `train watch` needs it
+
+    return [_of_node(node) for node in live.nodes(outputs)]
 
 
 def of_jobs(server: JobServer, outputs: StackOutputs) -> list[dict[str, Any]]:
@@ -86,20 +88,25 @@ def of_run(run: RunRecord, job: str) -> dict[str, Any]:
     }
 
 
-def _of_node(name: str, node: Any) -> dict[str, str]:
-    total, _, _, used = node.get("mem") or (0, 0, 0, 0)
-    gpus = node.get("gpus") or []
-    disk = disks.of_node(name, node)
+def _of_node(node: dict[str, Any]) -> dict[str, str]:
+    gpus, disk = node["gpus"], node["disk"]
     return {
-        "node": name,
-        "cpu": f"{node['cpu']:.0f} %" if "cpu" in node else "",
-        "memory": f"{used / GIB:.1f}/{total / GIB:.1f} GiB" if total else "",
-        "gpu": ", ".join(f"{gpu['utilizationGpu'] or 0:.0f} %" for gpu in gpus),
-        "gpu memory": ", ".join(
-            f"{gpu['memoryUsed'] / 1024:.0f}/{gpu['memoryTotal'] / 1024:.0f} GiB" for gpu in gpus
-        ),
-        "free disk": f"{disk.free / GIB:.1f} GiB" if disk else "",
+        "node": node["node"],
+        "cpu": _percent(node["cpu"]),
+        "memory": _share(node["memory"]),
+        "gpu": ", ".join(_percent(gpu["used"]) for gpu in gpus),
+        "gpu memory": ", ".join(_share(gpu["memory"]) for gpu in gpus),
+        "free disk": f"{(disk[1] - disk[0]) / GIB:.1f} GiB" if disk else "",
     }
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f} %"
+
+
+def _share(amounts: list[float] | None) -> str:
+    """Used and all of a memory, both in bytes."""
+    return f"{amounts[0] / GIB:.1f}/{amounts[1] / GIB:.1f} GiB" if amounts else ""
 
 
 def _wait(job: Job, others: Sequence[Job], outputs: StackOutputs, state: OneLook) -> str:

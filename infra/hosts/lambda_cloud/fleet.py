@@ -38,8 +38,8 @@ ENDLESS = (
 # With the private key, a job could become the admin, who may read the account's API key.
 NO_TIMER = (
     "with startRay: false no instance ends itself, because jobs could read the account's API key, "
-    "which its timer needs. After ttlHours they cost money until `make down`, or until `python -m "
-    "infra.reap --past-end`: schedule it on another machine"
+    "which its timer needs. After ttlHours they cost money until `make down`, or until `train reap "
+    "--past-end`: schedule it on another machine"
 )
 NAME_LIMIT = 60  # of 63 in a host's name and of 64 in an instance's, with the number after it
 

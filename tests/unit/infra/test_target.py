@@ -761,7 +761,7 @@ def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A2
     assert exported["expiresAt"] == ""
     (told,) = warnings
     assert "no instance ends itself" in told
-    assert "or until `python -m infra.reap --past-end`" in told
+    assert "or until `train reap --past-end`" in told
     found = yaml.safe_load(exported["rayClusterFile"])
     assert found["auth"] == {
         "ssh_user": "trainyard",

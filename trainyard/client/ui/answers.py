@@ -13,6 +13,7 @@ from trainyard.client import serve as serving
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError, DownError
 from trainyard.client.job_server import ACTIVE, Job
+from trainyard.client.state import OneLook
 from trainyard.client.ui import commands, live, rows, sweeps, table
 from trainyard.client.ui.commands import Action, Commands
 from trainyard.client.ui.run_cache import RunCache
@@ -87,7 +88,7 @@ class Answers:
         submitted = {job.submission_id: job for job in everything if job.submitted}
         found = table.page([rows.of_job(job) for job in submitted.values()], table.View.of(query))
         outputs = stack.outputs()
-        state = rows.OneLook(outputs)
+        state = OneLook(outputs)
         explained = 0
         for row in found["rows"]:
             if row["status"] in ACTIVE and explained < MOST_EXPLAINED:
@@ -105,7 +106,7 @@ class Answers:
                 f"the cluster has no job {query['job'][:80]!r}: `train list` shows the jobs"
             )
         outputs = stack.outputs()
-        facts = rows.in_full(job, everything, outputs, rows.OneLook(outputs))
+        facts = rows.in_full(job, everything, outputs, OneLook(outputs))
         return facts | {"actions": self._buttons(commands.of_job(stack.name, job))}
 
     def runs(self, query: Query) -> Answer:

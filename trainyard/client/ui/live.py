@@ -9,6 +9,7 @@ import urllib3
 
 from trainyard.access import bounded
 from trainyard.client import disks
+from trainyard.client.dashboard import Dashboard, UnreadableError
 from trainyard.client.errors import ClientError
 from trainyard.client.info import MONITORING
 from trainyard.client.outputs import StackOutputs
@@ -28,7 +29,12 @@ def nodes(outputs: StackOutputs) -> list[dict[str, Any]]:
     Raises:
         DashboardError: it cannot be asked.
     """
-    return disks.nodes(outputs, _node)
+    found = Dashboard(outputs).get(disks.PATH, TIMEOUT_S)
+    try:
+        rows = [_node(each) for each in found["data"]["summary"] if _is_alive(each)]
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UnreadableError(f"no list of nodes: {error!r}"[:80]) from None
+    return sorted(rows, key=lambda row: (row["node"] != "head", row["node"]))
 
 
 def alerts(outputs: StackOutputs) -> list[dict[str, str]]:
@@ -64,11 +70,16 @@ def alerts(outputs: StackOutputs) -> list[dict[str, str]]:
         ) from None
 
 
-def _node(name: str, node: Any) -> dict[str, Any]:
+def _is_alive(node: Any) -> bool:
+    return bool(node["raylet"].get("state") == "ALIVE")
+
+
+def _node(node: Any) -> dict[str, Any]:
+    raylet = node["raylet"]
     memory = list(node.get("mem") or [])
-    disk = disks.of_node(name, node)
+    disk = disks.of_node(node)
     return {
-        "node": name,
+        "node": "head" if raylet["isHeadNode"] else str(raylet["nodeManagerAddress"]),
         "host": str(node.get("hostname") or ""),
         "cpu": number(node.get("cpu")),
         "memory": [number(memory[3]), number(memory[0])] if len(memory) > 3 else None,

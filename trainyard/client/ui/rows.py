@@ -21,20 +21,6 @@ MOST_EPOCHS = 2000  # of a run, evenly chosen
 MOST_KEYS = 200  # of a record that a stranger may have written
 
 
-class OneLook(ClusterState):
-    """The state of a cluster, each part of which is asked once."""
-
-    def __init__(self, outputs: StackOutputs) -> None:
-        """Asks nothing yet."""
-        super().__init__(outputs)
-        self._asked: dict[str, list[dict[str, Any]]] = {}
-
-    def _list(self, what: str) -> list[dict[str, Any]]:
-        if what not in self._asked:
-            self._asked[what] = super()._list(what)
-        return self._asked[what]
-
-
 def of_job(job: Job) -> dict[str, Any]:
     """Return a job; times in milliseconds since 1970, 0 before it started."""
     return {

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 GROWS, MEETS = pages.read_by(__file__)
 UP, SCALE = (["make", *words[:-1], "STACK=test"] for words in GROWS.of("make"))
-(ONCE,) = MEETS.of("python")
+(ONCE,) = MEETS.of("train")
 IDLE_SECONDS = 12
 HEAD = "trainyard-test-teacher-0"
 SECONDS = 250  # for an instance to boot, be set up and join, on a busy machine
@@ -203,7 +203,7 @@ def test_instances_come_with_the_queue_and_go_with_it(growing: Growing) -> None:
     scaler.wait(60)
     assert "stopped" in growing.said().splitlines()[-1]
     once = subprocess.run(
-        [growing.stack.python, *ONCE, "-s", "test"],
+        [str(Path(growing.stack.python).with_name("train")), *ONCE, "-s", "test"],
         cwd=growing.stack.project,
         env=growing.stack.environment,
         capture_output=True,

@@ -58,6 +58,7 @@ def test_a_named_command_runs_as_it_is_printed(monkeypatch, tmp_path):
         ("`train runs` lists them", "lab", "`.venv/bin/train runs -s lab` lists them"),
         ("`train pull RUN -s lab`", "x", "`.venv/bin/train pull RUN -s lab`"),
         ("`train new NAME`", "lab", "`.venv/bin/train new NAME`"),
+        ("`train reap --end`", "lab", "`.venv/bin/train reap --end`"),  # of all stacks
         ("run `make up`, or wait", "dev", "run `make up`, or wait"),
         ("`make up FORCE=1` asks", "lab", "`make up FORCE=1 STACK=lab` asks"),
         ("`make up STACK=lab`", "x", "`make up STACK=lab`"),

@@ -10,6 +10,7 @@ import sys
 import threading
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -20,6 +21,7 @@ from trainyard.access.terminal import COLOUR, CONTROL, clean
 from trainyard.client import cli, results, scripts, submission
 from trainyard.client import outputs as contract
 from trainyard.client.drill import command, procedure
+from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import StackOutputs
 
 EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
@@ -120,8 +122,8 @@ def test_versions_need_no_import_of_what_they_are_of() -> None:
 @pytest.mark.parametrize(
     ("words", "suggested"),
     [
-        ("train st", ["status", "stop"]),
-        ("train --version st", ["status", "stop"]),  # and no versions
+        ("train st", ["status", "stop", "stack"]),
+        ("train --version st", ["status", "stop", "stack"]),  # and no versions
         ("train drill ", ["worker-loss", "store-loss", "head-loss", "preempt"]),
         ("train submit --entrypoint-num-", ["--entrypoint-num-cpus", "--entrypoint-num-gpus"]),
     ],
@@ -190,6 +192,18 @@ def test_runs_of_a_store_without_a_cluster(monkeypatch, capsys, path, values, tm
     assert f"curves      {target}" in capsys.readouterr().out
     assert call(monkeypatch, "show", "second", "--outputs", path) == 1
     assert "no run is called 'second'" in capsys.readouterr().err
+
+
+def test_a_failed_jobs_status_has_its_last_words(monkeypatch, capsys, stack):
+    log = 'Job failed, last available logs (x):\n  File "a.py", line 3, in f\nKeyError: \x1b[2J\n'
+    job = Job(submission_id="one", status=Status.FAILED, message=log)
+    server = SimpleNamespace(jobs=lambda: [job])
+    monkeypatch.setattr(cli, "reach_jobs", lambda *_: (server, stack))
+    assert call(monkeypatch, "status", "one") == 0
+    out = capsys.readouterr().out
+    lines = ("Job failed", '  File "a.py", line 3, in f', "KeyError: \\x1b[2J")
+    assert "   message  " + f"\n{'':>12}".join(lines) in out
+    assert not CONTROL.search(out)
 
 
 @pytest.mark.parametrize(("option", "told"), [((), ["first"]), (("--no-wait",), [])])

@@ -304,6 +304,13 @@ def test_why_a_job_failed(message, reason):
     assert jobs.failure(failed) == reason
 
 
+def test_an_error_that_a_job_handled_is_not_why_it_failed():
+    log = '  File "a.py", line 3, in f\nKeyError: 3\n' + "goes on\n" * 50
+    message = f"Job entrypoint command failed with exit code 3, last available logs (x):\n{log}"
+    failed = Job(status=Status.FAILED, message=message)
+    assert jobs.failure(failed) == "Job entrypoint command failed with exit code 3"
+
+
 @pytest.mark.parametrize(
     ("version", "said"),
     [

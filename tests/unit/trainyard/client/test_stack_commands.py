@@ -95,6 +95,34 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         ("scale --once", [("infra.scale", *HERE, "-s", "dev", "--once")]),
         ("reap --owner ada", [("infra.reap", *HERE, "--owner", "ada")]),
         ("reap --end i-1 i-2 --yes", [("infra.reap", *HERE, "--yes", "--end", "i-1", "i-2")]),
+        (
+            "config set -s lab --path head.cpus 2 --secret",
+            [
+                (
+                    "engine",
+                    *HERE,
+                    "config",
+                    "set",
+                    "-s",
+                    "lab",
+                    "--path",
+                    "head.cpus",
+                    "2",
+                    "--secret",
+                )
+            ],
+        ),
+        (
+            "config set drainSeconds -5",
+            [("engine", *HERE, "config", "set", "-s", "dev", "drainSeconds", "-5")],
+        ),
+        (
+            "output rayToken --json",
+            [("engine", *HERE, "output", "-s", "dev", "rayToken", "--json")],
+        ),
+        ("stack ls", [("engine", *HERE, "stack", "-s", "dev", "ls")]),
+        ("secrets rotate", [("engine", *HERE, "secrets", "-s", "dev", "rotate")]),
+        ("cancel -s lab", [("engine", *HERE, "cancel", "-s", "lab")]),
     ],
 )
 def test_a_command_runs_the_code_of_make(
@@ -157,7 +185,9 @@ def test_an_orphan_ends_only_when_that_was_asked_for(
 
 
 @pytest.mark.parametrize("inside", [True, False])
-@pytest.mark.parametrize("command", [["up"], ["down"], ["drift"], ["reap"], ["review", "p"]])
+@pytest.mark.parametrize(
+    "command", [["up"], ["down"], ["output"], ["drift"], ["reap"], ["review", "p"]]
+)
 def test_a_client_without_the_program_says_what_is_needed(
     command: list[str],
     inside: bool,

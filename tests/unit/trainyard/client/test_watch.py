@@ -88,7 +88,7 @@ def test_a_pipe_gets_one_look(outputs: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert "head\t37 %\t4.0/16.0 GiB\t93 %\t20/80 GiB\t50.0 GiB" in lines
+    assert "head\t37 %\t4.0/16.0 GiB\t93 %\t20.0/80.0 GiB\t50.0 GiB" in lines
     assert [line.split("\t")[:3] for line in lines if "\tada\t" in line] == [
         ["two", "PENDING", "second"],
         ["one", "SUCCEEDED", "first"],

@@ -52,6 +52,22 @@ def test_nodes_show_their_load(browser: TestClient) -> None:
     assert worker["gpus"][0]["used"] == 87
 
 
+def test_alerts_are_those_of_prometheus(head: ui_stack.Head, browser: TestClient) -> None:
+    [alert] = ask(browser, "dev/nodes")["alerts"]
+    assert alert == {
+        "alert": "NodeLost",
+        "state": "firing",
+        "since": "2026-11-20T10:00:00Z",
+        "about": "instance 10.0.0.2:8080",
+        "summary": "a node has been lost for 5 minutes",
+    }
+    for strange in ({}, {"data": {"alerts": [1]}}, {"data": {"alerts": [{"labels": 1}]}}, []):
+        head.replies[ui_stack.ALERTS] = strange
+        found = ask(browser, "dev/nodes")
+        assert (found["alerts"], "Prometheus" in found["fault"]) == ([], True)
+        assert len(found["rows"]) == 2
+
+
 @pytest.mark.parametrize("node", [{}, {"raylet": 1}, {"raylet": {"state": "ALIVE"}}, None, "x"])
 def test_a_strange_node_is_one_message(
     head: ui_stack.Head, browser: TestClient, node: object
