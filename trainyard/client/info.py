@@ -59,7 +59,7 @@ def _service(service: Service, outputs: StackOutputs) -> list[tuple[str, str]]:
     """The address of a service, and the command that shows its password or token."""
     if not service.url:
         return [(service.title, _unmonitored(outputs) if service.title == MONITORING else "")]
-    show = typed.command(f"python -m engine output {{}} --show-secrets -s {outputs.stack}")
+    show = typed.command(f"train output {{}} --show-secrets -s {outputs.stack}")
     url, _, query = service.url.partition("?")
     rows = [(service.title, url + PAGES.get(service.output, NOTES.get(service.output, "")))]
     if query:  # which holds a token

@@ -79,7 +79,7 @@ def test_what_a_stack_has_is_named_without_its_secrets(values):  # D5
     rows = info.addresses(changed)
     assert ("MLflow", "http://127.0.0.1:5000/#/experiments") in rows
     for label, name in (("its password", "trackingPassword"), ("its token", "serveToken")):
-        shown = typed.command(f"python -m engine output {name} --show-secrets -s dev")
+        shown = typed.command(f"train output {name} --show-secrets -s dev")
         assert (label, shown) in rows
     assert dict(rows)["Ray Serve"].startswith("http://127.0.0.1:8000 ")
     assert ("notebook", "http://127.0.0.1:8888/lab") in rows
