@@ -242,8 +242,9 @@ def test_the_page_shows_the_stacks_jobs_and_starts_none(outputs: dict[str, Any])
     assert asked("session") == {"stacks": ["test"], "read_only": True}
     (row,) = wait_for("the job", lambda: [r for r in asked("test/jobs")["rows"] if r["job"]])
     assert (row["job"], row["run"]) == ("shown", "first")
-    assert [each["node"] for each in asked("test/nodes")["rows"]] == ["ray-head", "ray-worker-0"]
-    assert asked("test/nodes")["fault"] == ""  # Prometheus answers it
+    nodes = asked("test/nodes")
+    assert len(nodes["rows"]) == 2
+    assert nodes["fault"] == ""  # Prometheus answers it
     assert asked("test/runs")["total"] == 0  # of the store
     with requests.get(
         f"{url}/api/test/jobs/shown/log", auth=viewer, timeout=60, stream=True
