@@ -115,7 +115,8 @@ docs: setup ## write the generated pages and parts of pages in docs/
 # Each recording differs, and takes a minute: `make docs` leaves it out.
 record: setup store ## record a real `make demo` as docs/demo.svg, then end the stack
 	$(BIN)/uv tool run termtosvg-ng==1.4.1 docs/demo.svg --screen-geometry 110x40 --template window_frame \
-		--max-frame-duration 1000 --loop-delay 20000 --command "sh -c 'echo $$ make demo; unset MAKEFLAGS MAKELEVEL; make demo'"
+		--max-frame-duration 1000 --loop-delay 20000 --command \
+		"sh -c 'echo $$ make demo; unset MAKEFLAGS MAKELEVEL; PATH=\"$(CURDIR)/$(BIN):$$PATH\" make demo'"
 	@$(MAKE) --no-print-directory down YES=1
 release: setup ## check the tagged version and build it into out/dist; publishes nothing
 	$(BIN)/python -m infra.release

@@ -26,6 +26,7 @@ MOST_PANELS = 6
 MOST_TRIALS = 10  # with a colour and a name; the others are grey
 FEW_EPOCHS = 60  # their points are marked
 LARGEST = 1e30  # axes of larger figures overflow
+LONGEST_NOTE = 80  # characters
 DPI = 110
 
 
@@ -79,7 +80,7 @@ def of_run(name: str, config: Record, history: Sequence[Record]) -> bytes:
             else:  # most jobs test once
                 shown = f"{label}: {_shown(points[1][-1], title)}"
                 axes.plot(*points, marker="*", markersize=14, linestyle="", label=shown)
-        if best is not None and title in {"loss", "accuracy"}:
+        if best is not None and len(history) > 1 and title in {"loss", "accuracy"}:
             epoch = _epoch(history[best], best)
             axes.axvline(epoch, color="grey", linestyle=":", label=f"best epoch: {epoch}")
         _finish(axes, title)
@@ -120,9 +121,9 @@ def of_search(name: str, key: str, trials: Sequence[Trial]) -> bytes:
         axes.plot(*lines[index], **_marker(lines[index]), **style)
     title = "accuracy" if key.endswith("acc") else "loss"
     _finish(axes, title)
-    generated = any("data" in record for trial in trials for record in trial.history)
+    notes = _data(record for trial in trials for record in trial.history)
     about = f"{name}: validation {title} of {len(order)} trials"
-    axes.set_title(f"{about}{', generated data' if generated else ''}", parse_math=False)
+    axes.set_title(", ".join([about, *notes]), parse_math=False)
     more = len(order) - MOST_TRIALS
     heading = "best first" + (f"; {more} more in grey" if more > 0 else "")
     legend = figure.legend(title=heading, fontsize="small", loc="outside right upper")
@@ -179,13 +180,18 @@ def _number(value: Any) -> float | None:
 
 def _about(name: str, config: Record, history: Sequence[Record]) -> str:
     asked, minutes = config.get("epochs"), _number(history[-1].get("minutes"))
-    parts = [f"{name} ({config['job']})" if config.get("job") else name]
-    parts.append(f"epoch {_epoch(history[-1], len(history) - 1)}{f' of {asked}' if asked else ''}")
+    title = f"{name} ({config['job']})" if config.get("job") else name
+    reached = _epoch(history[-1], len(history) - 1)
+    parts = [f"{title}\nepoch {reached}{f' of {asked}' if asked else ''}"]
     if minutes is not None:
         parts.append(f"{minutes * 60:.0f} s" if minutes < 3 else f"{minutes:.0f} min")
-    if any("data" in record for record in history):
-        parts.append("generated data")
-    return ", ".join(parts)
+    return ", ".join([*parts, *_data(history)])
+
+
+def _data(records: Iterable[Record]) -> list[str]:
+    """Return the note of a run that did not have its real data set."""
+    notes = (record["data"] for record in records if "data" in record)
+    return [f"data: {str(note)[:LONGEST_NOTE]}" for note in notes][:1]
 
 
 def _marker(points: Points) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def tell(outputs: StackOutputs, name: str) -> None:
         print_table(rows, tuple(dict.fromkeys(key for row in rows for key in row)), as_json=False)
         picture = _cache(name)
         save_curves(store, run, picture)
-    except (ClientError, OSError) as error:
-        warn(f"warning: no table of run {name}: {error}; see train show {name}")
+    except (ClientError, OSError, ModuleNotFoundError) as error:  # a client may lack matplotlib
+        warn(f"warning: no results of run {name}: {error}; see train show {name}")
         return
     home = Path.home()
     say(f"curves: {f'~/{picture.relative_to(home)}' if picture.is_relative_to(home) else picture}")

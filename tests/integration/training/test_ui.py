@@ -177,7 +177,7 @@ def test_each_view_fits_the_screen_and_is_readable(
     for view in VIEWS:
         page.value(f"location.hash = '#/dev/{view}'")
         page.wait(f"document.querySelector('nav [aria-current]').dataset.view === '{view}'")
-        page.wait("document.querySelector('main h2')")
+        page.wait("document.querySelector('main h2') !== null")
         assert page.value("document.documentElement.scrollWidth") <= size[0], view
     colours = (
         "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"

@@ -26,7 +26,7 @@ def labels(axes):
 def test_a_run_has_titles_units_its_test_and_its_best_epoch(drawn):
     last = EPOCHS[2] | {"test_acc": 0.875, "final_train_acc": 0.5}
     figure = drawn([*EPOCHS[:2], last], job="alexnet", epochs=9)
-    assert figure.get_suptitle() == "first (alexnet), epoch 3 of 9, 3 min"
+    assert figure.get_suptitle() == "first (alexnet)\nepoch 3 of 9, 3 min"
     loss, accuracy = figure.axes
     assert [(each.get_title(), each.get_ylabel()) for each in figure.axes] == [
         ("loss", "loss"),
@@ -65,7 +65,8 @@ def test_the_best_epoch_is_that_of_the_validation(history, best):
 
 def test_a_run_of_one_epoch_and_figures_of_ones_own(drawn):
     record = {"epoch": 0, "loss": 1.5, "tokens_per_s": 1200.5, "perplexity": 3}
-    figure = drawn([record], epochs=20)
+    figure = drawn([record | {"data": "digits", "minutes": 0.25}], epochs=20)
+    assert figure.get_suptitle() == "first\nepoch 1 of 20, 15 s, data: digits"
     assert [axes.get_title() for axes in figure.axes] == ["loss", "tokens_per_s", "perplexity"]
     figure.draw_without_rendering()
     assert {tick.get_text() for tick in figure.axes[0].get_xticklabels()} <= {"0", "1", "2"}
@@ -74,7 +75,7 @@ def test_a_run_of_one_epoch_and_figures_of_ones_own(drawn):
 def test_more_figures_than_fit_are_counted(drawn):
     figure = drawn([{"loss": 1.0} | {f"own_{i}": i for i in range(1000)}])
     assert len(figure.axes) == curves.MOST_PANELS
-    assert figure.get_suptitle() == "first, epoch 1; 995 more figures in metrics.jsonl"
+    assert figure.get_suptitle() == "first\nepoch 1; 995 more figures in metrics.jsonl"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +29,6 @@ MOST_KEPT = 50
 TAIL_CHARACTERS = 100_000
 END_S = 5.0
 TRAIN = (sys.executable, "-m", "trainyard.client")
-DRIFT = (sys.executable, "-m", "infra.drift")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +87,8 @@ def of_stack(stack: str) -> list[Action]:
     """Return the buttons of a stack: none for an attached cluster, or without a checkout."""
     if contract.is_attached(stack) or not repository.is_checkout():
         return []
-    arguments = (*DRIFT, "-C", str(contract.checkout()), "-s", stack)
-    shown = typed.command("make drift", stack)
-    return [Action(action="drift", shown=shown, arguments=arguments)]
+    arguments = (*TRAIN, "drift", "-s", stack)
+    return [Action(action="drift", shown=typed.command("train drift", stack), arguments=arguments)]
 
 
 def _train(
@@ -184,8 +183,6 @@ class Commands:
                 raise ClientError(f"this command runs already: {action.shown}")
             process = subprocess.Popen(
                 action.arguments,
-                # `python -m infra.drift` is found in the checkout.
-                cwd=repository.ROOT if action.action == "drift" else None,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -215,11 +212,17 @@ class Commands:
 
     def close(self) -> None:
         """Interrupts commands that run: jobs keep running, and transfers can go on later."""
-        for each in self._found:
-            if each.process.poll() is None:
-                each.process.send_signal(signal.SIGINT)
-        for each in self._found:
+        running = [each.process for each in self._found if each.process.poll() is None]
+        for process in running:
+            _signal(process, signal.SIGINT)
+        for process in running:
             try:
-                each.process.wait(END_S)
+                process.wait(END_S)
             except subprocess.TimeoutExpired:
-                each.process.kill()
+                _signal(process, signal.SIGKILL)
+
+
+def _signal(process: subprocess.Popen[str], number: int) -> None:
+    """Sends a signal to a command and what it started, as a terminal does."""
+    with suppress(ProcessLookupError):  # it has just ended
+        os.killpg(process.pid, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -81,4 +82,12 @@ def test_a_store_that_is_away_fails_no_job_that_has_succeeded(stack, capsys):
     results.tell(replace(stack, storage_url="ftp://nowhere"), "first")
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("warning: no table of run first: ")
+    assert err.startswith("warning: no results of run first: ")
+
+
+def test_a_client_that_cannot_draw_fails_no_job_that_has_succeeded(run, stack, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    results.tell(stack, "first")
+    out, err = capsys.readouterr()
+    assert out.startswith("epoch\ttraining")
+    assert "matplotlib" in err

@@ -48,7 +48,7 @@ export function time(value) {
 }
 
 const KINDS = { RUNNING: "good", SUCCEEDED: "good", HEALTHY: "good", up: "good", PENDING: "waits",
-  DEPLOYING: "waits", FAILED: "bad", "no answer": "bad", UNHEALTHY: "bad", DEPLOY_FAILED: "bad" };
+  DEPLOYING: "waits", FAILED: "bad", "no answer": "bad", UNHEALTHY: "bad", DEPLOY_FAILED: "bad", firing: "bad", pending: "waits" };
 export const state = (name) => el("span", { class: KINDS[name] ?? "dim" }, text(name));
 
 export function facts(rows) {
