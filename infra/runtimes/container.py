@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -68,7 +68,8 @@ class NodeProvider(Provider):
     def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
         """Refuse other names: the volumes would be others too, and empty.
 
-        And name the ports of this machine that others hold, in a preview too.
+        And name the ports of this machine that others hold, in a preview too. A preview needs no
+        Engine: without one, `create` and `update` say so.
         """
         faults = []
         before, after = olds.get("identity"), news["identity"]
@@ -81,7 +82,11 @@ class NodeProvider(Provider):
             )
             faults.append(dynamic.CheckFailure("identity", text))
         elif "host" not in news and _new_ports(news, olds):
-            with explained("which ports are free", NodeError):
+            lines: list[str] = []
+            with (
+                explained("which ports are free", NodeError),
+                suppress(docker_engine.EngineUnavailableError),
+            ):
                 lines = _taken_ports(docker_engine.of(news), news, olds)
             if lines:
                 faults.append(dynamic.CheckFailure("ports", "\n".join(lines)))

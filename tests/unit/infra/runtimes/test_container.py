@@ -4,7 +4,7 @@ import socket
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import requests
@@ -325,6 +325,17 @@ def test_another_store_does_not_take_the_place_of_one_that_runs(node: dict[str, 
     NodeProvider().update("engine", old, old)
 
 
+def test_a_preview_needs_no_engine(node: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: dict[str, Any]) -> NoReturn:
+        raise docker_engine.EngineUnavailableError("no Docker Engine answers")
+
+    monkeypatch.setattr(container.docker_engine, "of", away)
+    assert not NodeProvider().check({}, node).failures
+    with pytest.raises(docker_engine.EngineUnavailableError):
+        NodeProvider().create(node)
+
+
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize(
     ("before", "after", "refused"),
     [("lab-trainyard-dev", "ada-trainyard-dev", True), ("lab-trainyard-dev", "", False)],
