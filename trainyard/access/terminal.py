@@ -170,7 +170,7 @@ def table(
     whole: Sequence[str] = (),
     styles: Mapping[str, str] | None = None,
 ) -> tuple[Table, list[str]]:
-    """Return a table for rich, and the titles of the last columns, for which there is no room.
+    """Return a table for rich, and the titles of the last columns that do not fit.
 
     Long cells of columns that are not whole continue in lines below.
     """

@@ -25,7 +25,7 @@ def stacks(incomplete: str) -> list[str]:
     names = [path.stem for path in files]
     try:
         settings = sorted(contract.checkout().glob(SETTINGS))
-    except ClientError:  # here is no checkout
+    except ClientError:  # not in a checkout
         settings = []
     return _beginning(incomplete, [*(path.name.split(".")[1] for path in settings), *names])
 
@@ -71,7 +71,7 @@ def _in_time(
 
     try:
         return parallel.start(ask).result(DEADLINE_S)
-    except Exception:  # whatever it is, the command says it, and a prompt is no place for it
+    except Exception:  # the command itself reports it; a prompt stays clean
         return []
 
 

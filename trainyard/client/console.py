@@ -148,7 +148,7 @@ def print_table(
         as_json: all values, also those of no column.
         whole: columns that a terminal never cuts: ids for other commands.
         below: the last column, of long texts: on a terminal they follow the table.
-        empty: what to say, if there are no rows: the command that would make some.
+        empty: printed if there are no rows, such as the command that makes some.
     """
     if as_json:
         print_json(rows)
