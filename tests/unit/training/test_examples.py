@@ -22,6 +22,7 @@ from trainyard.data.synthetic_images import Recipe
 from trainyard.jobs import (
     alexnet,
     chargpt,
+    digits_lightgbm,
     pytorch_distributed_training,
     pytorch_training_e2e,
 )
@@ -30,6 +31,12 @@ from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from trainyard.runs import Run
 
 JOBS = [pytorch_distributed_training, pytorch_training_e2e]
+
+
+def test_lightgbm_finds_workers_of_one_machine_by_an_address_that_interfaces_have() -> None:  # E1
+    nodes = "127.0.0.3:47951,127.0.0.4:34019,192.0.2.127:9,10.127.0.0:9"
+    found = digits_lightgbm.LOOPBACK.sub("127.0.0.1", nodes)
+    assert found == "127.0.0.1:47951,127.0.0.1:34019,192.0.2.127:9,10.127.0.0:9"
 
 
 def test_what_workers_ask_for() -> None:  # E6 E8 E12
