@@ -254,6 +254,14 @@ def test_the_last_good_one_stays_here_until_the_next_is_whole(kind, place, check
     assert (home / first / "checkpoint.pt").read_bytes() == BIG
 
 
+def test_one_that_the_store_lost_stays_here(place, checkpoint, home):  # F53
+    first, second = checkpoint(1), checkpoint(2)
+    Transfer(place, "first", home).run()
+    shutil.rmtree(Path(place.where.removeprefix("file://")) / "first" / second)
+    assert Transfer(place, "first", home).run().checkpoint == first
+    assert sorted(path.name for path in home.glob("*checkpoint_*")) == [first, second]
+
+
 def test_a_key_that_cannot_be_a_file_here_holds_nothing_up(place, home, monkeypatch):  # F53
     listed = place.listed
     odd = {name: objects.Listed(1, "") for name in ("metrics.jsonl/x", "a/../../b", "x" * 300)}
