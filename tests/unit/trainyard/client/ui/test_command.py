@@ -41,11 +41,11 @@ def test_ctrl_c_ends_it_while_a_log_is_followed(
             assert served.stdout is not None
             url = served.stdout.readline().split()[1]
             session = requests.Session()
-            session.get(url, timeout=20).raise_for_status()
+            url = ui_stack.exchange_key(session, url)
             if follows:
-                log = url.partition("?")[0] + "api/dev/jobs/raysubmit_000001/log"
+                log = f"{url}api/dev/jobs/raysubmit_000001/log"
                 stream = session.get(log, stream=True, timeout=20)
-                assert b"event: log" in next(stream.iter_content(64))
+                assert b'["log", ' in next(stream.iter_content(64))
             served.send_signal(signal.SIGINT)
             out, err = served.communicate(timeout=waiting.DEADLINE_S)
         finally:
