@@ -280,6 +280,19 @@ def write_outputs(path: Path, address: str, store: Path) -> Path:
     return path
 
 
+@contextmanager
+def page_running(file: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Runs `train ui`; yields the address that opens it, and its process."""
+    words = ("ui", "--no-open", "--port", "0", "--outputs", str(file))
+    command = [sys.executable, "-m", "trainyard.client", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
+        try:
+            assert served.stdout is not None
+            yield served.stdout.readline().split()[1], served
+        finally:
+            served.kill()
+
+
 VIEWER = ("viewer", "canary-password")
 
 

@@ -250,3 +250,25 @@ def test_the_page_as_a_service_has_no_buttons_for_commands(tmp_path: Path) -> No
             assert tab.value("document.querySelectorAll('.action button').length") == 0
         show(tab, "jobs/raysubmit_000001", "Epoch: 001/020")
         assert tab.errors == []
+
+
+def test_a_reload_and_other_tabs_of_one_browser_stay_in(tmp_path: Path) -> None:  # F66
+    with ExitStack() as stack:
+        address = stack.enter_context(ui_stack.serving(ui_stack.Head([])))
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, tmp_path / "store")
+        opens, _ = stack.enter_context(ui_stack.page_running(file))
+        tab = stack.enter_context(browser.page())
+        tab.go(opens)
+        tab.wait_text("Nodes of dev")
+        assert tab.value("document.cookie + location.hash") == ""
+        tab.value("window.earlier = true")
+        tab.call("Page.reload")
+        tab.wait("window.earlier === undefined")
+        tab.wait_text("Nodes of dev")
+        for again in (opens, opens.partition("#")[0]):
+            other = browser.Page(tab._connection).open()
+            other.go(again)
+            other.wait_text("Nodes of dev")
+        stranger = stack.enter_context(browser.page())
+        stranger.go(opens)
+        stranger.wait_text("opens it in one browser")
