@@ -60,7 +60,7 @@ def ui(
             lambda: file.unlink(missing_ok=True),
         )
         say(f"open {guard.address}")
-        say("it opens the page once; Ctrl-C ends it")
+        say("it opens the page in one browser; Ctrl-C ends it")
         if not no_open:  # in a thread: a browser in this terminal returns at its end
             file.touch(0o600)
             file.write_text(LEADS.format(guard.address))
