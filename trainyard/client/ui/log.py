@@ -92,7 +92,7 @@ class _Log:
         self.first = self._end = 0
         self.grown = asyncio.Event()
         self._pieces: deque[str] = deque()
-        self._in_line = 0  # characters since the last line end
+        self._in_line = 0  # characters of pieces since one with a line end
         self._text = io.StringIO()
         self._writer = LogWriter(self._text)  # draws no bars: it is not a terminal
         self.follower = asyncio.create_task(self._follow(stacks, stack, job_id))
@@ -107,22 +107,16 @@ class _Log:
             begin += len(piece)
         return ""
 
-    async def _follow(self, stacks: Stacks, name: str, job_id: str) -> Job:
-        stack = stacks.get(name)
-        known = await asyncio.wrap_future(parallel.start(stack.jobs))
-        if all(job.submission_id != job_id for job in known):
-            raise ClientError(
-                f"the cluster has no job {job_id[:80]!r}: `train list` shows the jobs"
-            )
-        job = await jobs.following(stack.server(), job_id, self._write, read=JobServer.log_pieces)
+    async def _follow(self, stacks: Stacks, stack: str, job_id: str) -> Job:
+        server = await asyncio.wrap_future(parallel.start(_server_of, stacks, stack, job_id))
+        job = await jobs.following(server, job_id, self._write, read=JobServer.log_pieces)
         self._writer.close()
         self._keep()
         return job
 
     def _write(self, piece: str) -> None:
         self._writer.write(piece)
-        after = piece.rpartition("\n")[2]
-        self._in_line = len(after) + (self._in_line if after == piece else 0)
+        self._in_line = 0 if "\n" in piece else self._in_line + len(piece)
         if self._in_line > LONGEST_LINE:  # the writer holds it until its end
             self._writer.write("\n")
             self._in_line = 0
@@ -148,3 +142,10 @@ class _Log:
     def _wake(self) -> None:
         self.grown.set()
         self.grown = asyncio.Event()
+
+
+def _server_of(stacks: Stacks, name: str, job_id: str) -> JobServer:
+    stack = stacks.get(name)
+    if all(job.submission_id != job_id for job in stack.jobs()):
+        raise ClientError(f"the cluster has no job {job_id[:80]!r}: `train list` shows the jobs")
+    return stack.server()

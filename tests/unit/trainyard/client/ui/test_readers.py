@@ -222,6 +222,7 @@ class Clock:
         self.looks: list = []
         self.unread = 0
         self.aborted = False
+        self.most_unread = -1
 
     def call_later(self, seconds: float, look, *given) -> SimpleNamespace:
         assert seconds == server.UNREAD_S
@@ -231,7 +232,7 @@ class Clock:
     def get_extra_info(self, _: str) -> None: ...
 
     def set_write_buffer_limits(self, high: int) -> None:
-        assert high == 0
+        self.most_unread = high
 
     def get_write_buffer_size(self) -> int:
         return self.unread
@@ -245,6 +246,7 @@ def test_only_a_reader_that_reads_nothing_is_cut_off() -> None:  # F68
     config = uvicorn.Config(lambda: None, ws="none", lifespan="off")
     connection = server.Connection(config, ServerState(), {}, clock)
     connection.connection_made(clock)
+    assert clock.most_unread == 0  # without a look
     for clock.unread in (300, 200, 100):  # slow
         if clock.looks:
             clock.looks.pop()()
@@ -258,8 +260,11 @@ def test_only_a_reader_that_reads_nothing_is_cut_off() -> None:  # F68
     assert clock.aborted
 
 
-def test_the_server_cuts_readers_off(monkeypatch: pytest.MonkeyPatch) -> None:  # F68
+def test_the_server_cuts_readers_off_and_counts_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # F68
     monkeypatch.setattr(server, "UNREAD_S", 0.1)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
     servers: list[uvicorn.Server] = []
     monkeypatch.setattr(
         server, "Server", lambda config: servers.append(uvicorn.Server(config)) or servers[-1]
@@ -279,8 +284,12 @@ def test_the_server_cuts_readers_off(monkeypatch: pytest.MonkeyPatch) -> None:  
         thread = threading.Thread(target=server.run, args=(answer, listening))
         thread.start()
         try:
-            with closed_reader(f"http://127.0.0.1:{listening.getsockname()[1]}", {}):
+            address = listening.getsockname()
+            url = f"http://127.0.0.1:{address[1]}"
+            with closed_reader(url, {}):
                 assert ended.wait(waiting.DEADLINE_S)
+            with socket.create_connection(address):
+                assert requests.get(url, timeout=100).status_code == 503
         finally:
             servers[0].should_exit = True
             thread.join()
