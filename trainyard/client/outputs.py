@@ -15,6 +15,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -264,6 +265,15 @@ def attached_file(name: str) -> Path:
     if not settings.is_absolute():  # as the specification has it
         settings = Path.home() / ".config"
     return settings / "trainyard" / "attached" / f"{name}.json"
+
+
+def known_stacks() -> set[str]:
+    """Return the names of the stacks that have settings, and of the attached clusters."""
+    found = {path.stem for path in attached_file("x").parent.glob("*.json")}
+    with suppress(ClientError):  # a client without a checkout
+        settings = checkout().glob("Pulumi.*.yaml")
+        found |= {path.stem.removeprefix("Pulumi.") for path in settings}
+    return found
 
 
 def is_attached(name: str) -> bool:
