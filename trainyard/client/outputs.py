@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainyard.access import repository, typed
+from trainyard.access import repository, typed, users_file
 from trainyard.access.kubectl import Cluster
 from trainyard.access.outputs import (
     ACCESS_KEY,
@@ -490,10 +490,9 @@ def read_private(path: Path, what: str, advice: str) -> str:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise ClientError(f"{what} {path} has more than {MOST_BYTES} bytes: {advice}")
-        return content.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise ClientError(f"cannot read {what} {path} ({reason}); {advice}") from None
+        return users_file.decoded(content, path)
+    except OSError as error:
+        raise ClientError(f"cannot read {what} {path} ({error.strerror}); {advice}") from None
 
 
 def _ask_engines(stack: str) -> str:

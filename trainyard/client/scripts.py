@@ -94,10 +94,10 @@ def config(script: Script, arguments: Sequence[str]) -> options.Config:
     """
     try:
         parser = script_parser.read(script.path.read_bytes(), f"train submit {script.job} --")
-    except SyntaxError as error:
-        raise ClientError(
-            f"{script.path}, line {error.lineno}: {error.msg}; mend it, then submit again"
-        ) from None
+    except (SyntaxError, ValueError) as error:  # until Python 3.11.3 a null is a ValueError
+        line = f", line {number}" if (number := getattr(error, "lineno", 0)) else ""
+        reason = getattr(error, "msg", error)
+        raise ClientError(f"{script.path}{line}: {reason}; mend it, then submit again") from None
     if parser is None and HELP in arguments:
         say(ast.get_docstring(ast.parse(script.path.read_bytes())) or "")
         where = f"in {script.working_dir}, " if script.working_dir else ""
@@ -163,7 +163,7 @@ def own_module(folder: Path) -> Path | None:
 def _imports(path: Path) -> set[str]:
     """Return the modules that a script imports; relative ones begin with their dots."""
     names: set[str] = set()
-    with suppress(SyntaxError):  # `config` says so
+    with suppress(SyntaxError, ValueError):  # `config` says so
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):
                 names |= {each.name for each in node.names}

@@ -25,8 +25,8 @@ from trainyard.client.errors import ClientError
 
 LAUNCH, SALT = "engine.launch", "infra.checkout"
 FORCE = {"TRAINYARD_FORCE": "1"}
-# The engine knows the options of these commands. From the first word on it gets all as it was typed:
-# click would take away a `--`, and a value such as `-x` would be an option.
+# The engine knows the options of these commands. It gets all from the first word on as typed:
+# click would take away a `--`, after which a value such as `-x` is not an option.
 PASSED_ON = {
     "ignore_unknown_options": True,
     "allow_extra_args": True,

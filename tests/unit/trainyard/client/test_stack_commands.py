@@ -97,11 +97,28 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         ("reap --end i-1 i-2 --yes", [("infra.reap", *HERE, "--yes", "--end", "i-1", "i-2")]),
         (
             "config set -s lab --path head.cpus 2 --secret",
-            [("engine", *HERE, *"config set -s dev -s lab --path head.cpus 2 --secret".split())],
+            [
+                (
+                    "engine",
+                    *HERE,
+                    *[
+                        "config",
+                        "set",
+                        "-s",
+                        "dev",
+                        "-s",
+                        "lab",
+                        "--path",
+                        "head.cpus",
+                        "2",
+                        "--secret",
+                    ],
+                )
+            ],
         ),
         (  # F76
             "config set owner -- -hello",
-            [("engine", *HERE, *"config set -s dev owner -- -hello".split())],
+            [("engine", *HERE, *["config", "set", "-s", "dev", "owner", "--", "-hello"])],
         ),
         (
             "config set drainSeconds -5",
