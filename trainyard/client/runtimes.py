@@ -120,7 +120,7 @@ def _text(path: Path, what: str) -> str:
     try:
         return users_file.read(path)
     except OSError as error:
-        raise ClientError(f"cannot read {what}: {error}") from None
+        raise ClientError(f"cannot read {what}: {path}: {error.strerror}") from None
 
 
 def _yaml(path: Path, what: str) -> Any:
