@@ -88,7 +88,9 @@ class Backend:
                 if not (id_ := self.id()):
                     id_ = secrets.token_hex(ID_BYTES)
                     note = {"id": id_, "inode": self.place.stat().st_ino}
-                    users_file.replace(self.place / ID_FILE, json.dumps(note) + "\n")
+                    text = json.dumps(note) + "\n"
+                    # Others of a shared backend read it.
+                    users_file.replace(self.place / ID_FILE, text, mode=0o644)
                 return id_
         except OSError as error:
             raise BackendError(

@@ -37,7 +37,7 @@ def bundle(root: Path = ROOT, own: Mapping[str, bytes] | None = None) -> Path:
     path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"
     if not path.exists() or path.read_bytes() != archive:
         path.parent.mkdir(parents=True, exist_ok=True)
-        users_file.replace(path, archive)
+        users_file.replace(path, archive, mode=0o600)
     return path
 
 

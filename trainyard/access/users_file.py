@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import errno
 import os
-import tempfile
+import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,13 +41,13 @@ def decoded(content: bytes, path: Path) -> str:
     return text.replace("\r\n", "\n")
 
 
-def replace(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+def replace(path: Path, content: str | bytes, mode: int | None = None) -> None:
     """Give a file a new content, at once and durably.
 
     Args:
         path: of the file, or of a link to it.
         content: bytes, or a text that gets the form of the former one.
-        mode: of a new file.
+        mode: of a new file; None: as the umask has it.
 
     Raises:
         OSError: it cannot be written; the former file is untouched.
@@ -56,19 +56,23 @@ def replace(path: Path, content: str | bytes, mode: int = 0o644) -> None:
     former = path.stat() if path.exists() else None
     if isinstance(content, str):
         content = _in_form(content, path.read_bytes() if former else b"")
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    mode = former.st_mode & 0o7777 if former else mode
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(draft, flags, 0o666 if mode is None else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             if former:
                 with suppress(PermissionError):  # only root can give a file away
                     os.fchown(descriptor, former.st_uid, former.st_gid)
-            os.fchmod(descriptor, former.st_mode & 0o7777 if former else mode)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             file.flush()
             os.fsync(descriptor)
-        Path(name).replace(path)
+        draft.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     with suppress(OSError):  # some network file systems do not know it

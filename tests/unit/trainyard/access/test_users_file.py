@@ -33,6 +33,17 @@ def test_a_file_keeps_its_form(encoding: str, end: str, tmp_path: Path) -> None:
     assert [*target.parent.iterdir()] == [target]
 
 
+def test_a_new_file_has_the_mode_of_the_umask_or_the_given_one(tmp_path: Path) -> None:  # F58
+    before = os.umask(0o077)
+    try:
+        users_file.replace(tmp_path / "mine", "")
+        users_file.replace(tmp_path / "ours", "", mode=0o644)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"mine": 0o600, "ours": 0o644}
+
+
 def test_what_is_not_text_is_told_by_its_name(tmp_path: Path) -> None:  # F76
     file = tmp_path / "requirements.txt"
     file.write_bytes(b"a\n\xe9")
