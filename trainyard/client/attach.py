@@ -266,6 +266,8 @@ def _on_demand(groups: Any, most: Any) -> list[dict[str, Any]]:
 def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists():
+            path.chmod(0o600)
         users_file.replace(path, text, mode=0o600)  # it may have a token
     except OSError as error:
         raise ClientError(f"cannot write {path} ({error.strerror}): make room there") from None

@@ -71,6 +71,8 @@ def test_an_attached_file_is_private_and_may_be_a_link(tmp_path: Path) -> None: 
     assert (tmp_path / "new" / "mine.json").stat().st_mode & 0o777 == 0o600
     target = tmp_path / "elsewhere.json"
     target.write_text("old")
+    target.chmod(0o644)
     (tmp_path / "new" / "other.json").symlink_to(target)
     attach._write(tmp_path / "new" / "other.json", "{}")
     assert target.read_text() == "{}"
+    assert target.stat().st_mode & 0o777 == 0o600
