@@ -196,7 +196,7 @@ class Operation:
         if self._options.expect_no_changes and self._display.changed:
             terminal.warn(f"error: {self._display.changed} changes, expected none")
             return False
-        return True
+        return not self._display.lost
 
 
 def secret_strings(state: State) -> Iterator[str]:

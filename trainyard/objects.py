@@ -237,9 +237,11 @@ class BucketStore(Store):
 
     Attributes:
         answer_s: seconds without a byte of an answer about a small file; None: READ_TIMEOUT_S.
+        error: kind of the error that the settings of the environment cannot be used.
     """
 
     answer_s: float | None = None
+    error: type[Exception] = StorageError
 
     def __init__(
         self, path: str, *, endpoint: str, region: str = "", keys: Keys | None = None
@@ -261,7 +263,7 @@ class BucketStore(Store):
         self._prefix = f"{prefix}/" if prefix else ""
         self._keys = keys
         self._region = region or REGION
-        found = ReadOnlyCredentials(*keys, None) if keys else _environments_keys()
+        found = ReadOnlyCredentials(*keys, None) if keys else self._set_up(_environments_keys)
         self._requests = Requests(endpoint, bucket, found, self._region)
 
     def listed(self, prefix: str = "") -> dict[str, Listed]:
@@ -371,12 +373,24 @@ class BucketStore(Store):
 
         return self._patiently(verb, name or "", asked)
 
+    def _set_up(self, make: Callable[..., T], *arguments: Any) -> T:
+        """Return what botocore makes with the variables and files of the environment."""
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+
+        try:
+            return make(*arguments)
+        except (BotoCoreError, ValueError) as error:
+            raise self.error(
+                f"cannot use {self.where} ({' '.join(str(error).split())}): correct the "
+                "environment's AWS_ variables, ~/.aws/config or ~/.aws/credentials"
+            ) from None
+
     def _move(self, verb: str, name: str, action: Callable[[Any, dict[str, str]], T]) -> T:
         """Return the result of an action with boto3's client and the object's address."""
         from boto3.exceptions import Boto3Error  # noqa: PLC0415
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
-        s3 = _client(self._requests.endpoint, self._region, self._keys)
+        s3 = self._set_up(_client, self._requests.endpoint, self._region, self._keys)
         at = {"Bucket": self._requests.bucket, "Key": self._prefix + name}
 
         def moved() -> T:
@@ -585,13 +599,20 @@ def _client(endpoint: str, region: str, keys: Keys | None) -> Any:
     Args:
         endpoint: URL of the store.
         region: of the store.
-        keys: None: those of the environment.
+        keys: None: those of the environment. With keys nothing of the environment counts, whose
+            variables and files may be another project's.
     """
     import boto3  # noqa: PLC0415
+    import botocore.session  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
     access, secret = keys or (None, None)
-    return boto3.session.Session().client(
+    known = botocore.session.Session.SESSION_VARIABLES
+    own = {name: (None, None, default, kind) for name, (_, _, default, kind) in known.items()}
+    own |= dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
+    own["s3"] = (None, None, None, None)
+    session = botocore.session.Session(own if keys else None)
+    return boto3.session.Session(botocore_session=session).client(
         "s3",
         endpoint_url=endpoint,
         region_name=region,

@@ -15,12 +15,13 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainyard.access import repository, typed
+from trainyard.access import repository, typed, users_file
 from trainyard.access.kubectl import Cluster
 from trainyard.access.outputs import (
     ACCESS_KEY,
@@ -266,6 +267,15 @@ def attached_file(name: str) -> Path:
     return settings / "trainyard" / "attached" / f"{name}.json"
 
 
+def known_stacks() -> set[str]:
+    """Return the names of the stacks that have settings, and of the attached clusters."""
+    found = {path.stem for path in attached_file("x").parent.glob("*.json")}
+    with suppress(ClientError):  # a client without a checkout
+        settings = checkout().glob("Pulumi.*.yaml")
+        found |= {path.stem.removeprefix("Pulumi.") for path in settings}
+    return found
+
+
 def is_attached(name: str) -> bool:
     """Whether a cluster is attached by this name."""
     return NAME.fullmatch(name) is not None and attached_file(name).exists()
@@ -480,10 +490,9 @@ def read_private(path: Path, what: str, advice: str) -> str:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise ClientError(f"{what} {path} has more than {MOST_BYTES} bytes: {advice}")
-        return content.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise ClientError(f"cannot read {what} {path} ({reason}); {advice}") from None
+        return users_file.decoded(content, path)
+    except OSError as error:
+        raise ClientError(f"cannot read {what} {path} ({error.strerror}); {advice}") from None
 
 
 def _ask_engines(stack: str) -> str:

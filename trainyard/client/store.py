@@ -109,6 +109,7 @@ class ClientBucket(BucketStore):
     """
 
     answer_s = ANSWER_S
+    error = ClientError
     remedies: Mapping[str, str] = {}
     if_silent = "nothing answers there"
 

@@ -112,10 +112,14 @@ def test_a_second_pull_brings_what_has_changed(place, checkpoint, home):
     place.asked.clear()
     assert Transfer(place, "first", home).run() == Pulled(0, first, "")
     assert place.asked == []
+    metrics = home / "metrics.jsonl"
+    metrics.symlink_to(metrics.rename(home.parent / "kept.jsonl"))  # F75
     Run(place.where, "first").write_metrics([{"epoch": 0}, {"epoch": 1}])
     second = checkpoint(2)
     pulled = Transfer(place, "first", home).run()
     assert (pulled.records, pulled.checkpoint) == (1, second)
+    assert metrics.is_symlink()
+    assert metrics.read_text().count("epoch") == 2
     assert {key.split("/")[1] for key, _, _ in place.asked} == {"metrics.jsonl", second}
     assert sorted(path.name for path in home.glob("checkpoint_*")) == [second]
     assert marks.read(place, "first") == marks.PullMark(second, 2)
