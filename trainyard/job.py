@@ -142,7 +142,10 @@ class Session:
             CheckpointError: checkpoints exist and none is valid.
             JobError: the job has a part that the checkpoint does not.
         """
-        self._parts, self._asked = parts, asked.of(parts)
+        start = {"epochs": self.config.get("epochs", 0), "workers": self.world}
+        start["batch_size"] = batch_size = self.config.get("batch_size")
+        self._parts, self._asked = parts, asked.of(parts) | {asked.START: [start]}
+        made = asked.schedulers(parts)
         with checkpoints.restored(_check_state) as folder:
             if folder is None:
                 return
@@ -155,10 +158,11 @@ class Session:
             )
         for name, part in parts.items():
             part.load_state_dict(state[name])
-        asked.apply(parts, state.get(_ASKED, {}), self._asked)
+        then = state.get(_ASKED, {})
+        asked.apply(parts, then, self._asked, made)
         self.history = state["history"]
+        self._check_schedules(then, len(self.history) if "position" not in state else 0)
         left = Position(**state["position"]) if "position" in state else None
-        batch_size = self.config.get("batch_size")
         if left is not None and (len(left.workers), left.batch_size) == (self.world, batch_size):
             self._position = left
         if self.rank == 0:
@@ -175,6 +179,18 @@ class Session:
                 )
             # Epochs that only a damaged checkpoint has are trained again.
             self.run.write_metrics(self.history)
+
+    def _check_schedules(self, then: Any, done: int) -> None:
+        """Refuses schedules that end before the epochs where more are asked for than before.
+
+        Args:
+            then: what the start that stored the checkpoint asked for.
+            done: epochs; 0 where their steps tell nothing about the next ones.
+        """
+        (earlier,), (now,) = then.get(asked.START, [{}]), self._asked[asked.START]
+        if now["epochs"] > earlier.get("epochs", now["epochs"]):
+            alike = done and earlier | {"epochs": now["epochs"]} == now
+            asked.check_length(self._parts, now["epochs"] / done - 1 if alike else 0.0)
 
     def epochs_left(self) -> range:
         """Return the numbers of the epochs still to do, from 0. Starts the clock of the records."""
