@@ -86,15 +86,7 @@ def apply(parts: Mapping[str, Any], then: Any, now: Asked, made: Schedulers) -> 
 
 
 def check_length(parts: Mapping[str, Any], share: float) -> None:
-    """Refuses a schedule that ends before the run.
-
-    Args:
-        parts: as loaded.
-        share: the steps to do, by those that are done; at least one step is tried.
-
-    Raises:
-        JobError: naming the schedule.
-    """
+    """Raises a JobError for a schedule that ends within the next steps: a share of those done."""
     for name, each in schedulers(parts).items():
         _step({name: each}, {name: max(1, round(share * _steps(each)))})
 
@@ -116,11 +108,7 @@ def _repeat(parts: Mapping[str, Any], made: Schedulers) -> bool:
 
 
 def _step(made: Schedulers, steps: Mapping[str, int]) -> bool:
-    """Has schedulers do so many steps each, in turn; returns whether they can.
-
-    Raises:
-        JobError: a schedule is shorter.
-    """
+    """Has schedulers do so many steps each, in turn; returns whether all can."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the stand-in for the optimizer does no steps
         for number in range(max(steps.values(), default=0)):

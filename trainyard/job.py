@@ -161,7 +161,10 @@ class Session:
         then = state.get(_ASKED, {})
         asked.apply(parts, then, self._asked, made)
         self.history = state["history"]
-        self._check_schedules(then, len(self.history) if "position" not in state else 0)
+        done, earlier = len(self.history), then.get(asked.START, [start])[0]
+        if start["epochs"] > earlier["epochs"]:  # a schedule may be too short
+            is_like_it = earlier | {"epochs": start["epochs"]} == start and "position" not in state
+            asked.check_length(parts, start["epochs"] / done - 1 if done and is_like_it else 0.0)
         left = Position(**state["position"]) if "position" in state else None
         if left is not None and (len(left.workers), left.batch_size) == (self.world, batch_size):
             self._position = left
@@ -179,18 +182,6 @@ class Session:
                 )
             # Epochs that only a damaged checkpoint has are trained again.
             self.run.write_metrics(self.history)
-
-    def _check_schedules(self, then: Any, done: int) -> None:
-        """Refuses schedules that end before the epochs where more are asked for than before.
-
-        Args:
-            then: what the start that stored the checkpoint asked for.
-            done: epochs; 0 where their steps tell nothing about the next ones.
-        """
-        (earlier,), (now,) = then.get(asked.START, [{}]), self._asked[asked.START]
-        if now["epochs"] > earlier.get("epochs", now["epochs"]):
-            alike = done and earlier | {"epochs": now["epochs"]} == now
-            asked.check_length(self._parts, now["epochs"] / done - 1 if alike else 0.0)
 
     def epochs_left(self) -> range:
         """Return the numbers of the epochs still to do, from 0. Starts the clock of the records."""

@@ -27,7 +27,6 @@ from trainyard.objects import Store
 FOLDER = ".trainyard/claims"
 GRACE_S = 120  # from a claim until its job is known: requests of a submission may take so long
 POLL_S = 0.5
-VERSION_S = 10.0
 
 
 @contextmanager
@@ -44,7 +43,7 @@ def held(
     if outputs.keeps_files_away or not outputs.storage_url:
         yield
         return
-    session = str(server.version(VERSION_S).get("session_name", ""))
+    session = str(server.version(timeout_s=10.0).get("session_name", ""))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     mine = {"job": job, "user": user.name(), "session": session, "time": now}
     store = open_store(outputs)
