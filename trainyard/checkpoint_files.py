@@ -182,7 +182,7 @@ def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
     failpoints.reach("checkpoint.written")
 
 
-def prune(run: Store, broken: frozenset[str]) -> None:
+def prune(run: Store, broken: frozenset[str], *, unfinished: bool = True) -> None:
     """Keeps the newest NUM_TO_KEEP valid checkpoints; removes older and incomplete ones.
 
     A damaged one stays until a newer one is valid. If the store does not remove a checkpoint now,
@@ -191,6 +191,7 @@ def prune(run: Store, broken: frozenset[str]) -> None:
     Args:
         run: the run's folder in the store.
         broken: checkpoints that are known to be damaged, whatever their manifests say.
+        unfinished: whether incomplete ones that are newer than the valid ones go too.
     """
     with housekeeping("old checkpoints stay for now"):
         found = candidates(run)
@@ -202,7 +203,7 @@ def prune(run: Store, broken: frozenset[str]) -> None:
         for name, sizes in found.items():
             older = bool(whole) and order(name) < order(whole[0])
             superseded = older and name not in whole[:NUM_TO_KEEP]
-            if superseded or (whole and MANIFEST not in sizes):
+            if superseded or (unfinished and whole and MANIFEST not in sizes):
                 # The manifest first: a reader never sees a checkpoint that lacks a file.
                 run.delete(f"{name}/{MANIFEST}")
                 failpoints.reach("checkpoint.removed")

@@ -44,6 +44,7 @@ BLOCK_BYTES = 1024 * 1024
 # Worth another try; other errors (no such bucket, wrong key, full disk) persist.
 PASSING_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 MISSING = ("NoSuchKey", "404")  # the latter of boto3, where the answer has no text
+EXISTING = ("PreconditionFailed", "ConditionalRequestConflict")  # the latter: it is being written
 S3 = "s3://"
 
 
@@ -140,6 +141,10 @@ class Store(ABC):
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
         """Writes a small file, which appears whole or not at all."""
+
+    @abstractmethod
+    def create(self, name: str, content: bytes) -> None:
+        """Writes a new small file, or one writer of several; FileExistsError for the others."""
 
     @abstractmethod
     def upload(self, name: str, source: Readable) -> Digest:
@@ -301,6 +306,9 @@ class BucketStore(Store):
     def write(self, name: str, content: bytes) -> None:
         self._ask("write", "PUT", name, content)
 
+    def create(self, name: str, content: bytes) -> None:
+        self._ask("write", "PUT", name, content, headers={"If-None-Match": "*"})
+
     def upload(self, name: str, source: Readable) -> Digest:
         from boto3.s3.transfer import TransferConfig  # noqa: PLC0415
 
@@ -427,12 +435,15 @@ class BucketStore(Store):
             text: its sentence, or the cause why it did not answer.
 
         Returns:
-            FileNotFoundError, AwayError where another try may help, otherwise StorageError.
+            FileNotFoundError, FileExistsError, AwayError where another try may help, otherwise
+            StorageError.
         """
         from trainyard.s3_requests import PASSING_CODE  # noqa: PLC0415
 
         if code in MISSING:
             return FileNotFoundError(self._address(name))
+        if code in EXISTING:
+            return FileExistsError(self._address(name))
         said = text if code in text else f"{code} {text}".strip()
         if not status:
             return AwayError(f"{said} at {self._requests.endpoint}")
@@ -494,6 +505,17 @@ class FolderStore(Store):
 
     def write(self, name: str, content: bytes) -> None:
         self._replace("write", name, io.BytesIO(content))
+
+    def create(self, name: str, content: bytes) -> None:
+        path = self._path / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                file.write(content)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise self._fault("write", path, error) from None
 
     def upload(self, name: str, source: Readable) -> Digest:
         return self._replace("store", name, source)
