@@ -22,6 +22,7 @@ from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.store import open_store
+from trainyard.failpoints import reach
 from trainyard.objects import Store
 
 FOLDER = ".trainyard/claims"
@@ -64,6 +65,7 @@ def _take(store: Store, run: str, mine: dict[str, str], server: JobServer, *, fo
         *old, newest = (f"{FOLDER}/{run}/{number:06d}" for number in numbers)
         holder = _read(store, newest)
         if holder == mine:
+            reach("claim.written")
             store.delete(*old)
             return newest
         job, what = holder.get("job", ""), "run {!r} is held by job {} of {} since {}"
@@ -87,6 +89,7 @@ def _take(store: Store, run: str, mine: dict[str, str], server: JobServer, *, fo
                     time.sleep(POLL_S)
                     continue
         with suppress(FileExistsError):
+            reach("claim.write")
             store.create(f"{FOLDER}/{run}/{numbers[-1] + 1:06d}", json.dumps(mine).encode())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from trainyard import s3_requests
+from trainyard import failpoints, s3_requests
 from trainyard.client import claims, package, preflight, scripts, submission
 from trainyard.client.dashboard import Dashboard, RefusedError
 from trainyard.client.errors import ClientError, UnreachedError
@@ -178,6 +179,16 @@ def test_a_client_that_was_killed_blocks_no_run(claim, head, clock, capsys):  # 
     clock.then = lambda: head.jobs.update(c="PENDING")
     with pytest.raises(ClientError, match=r"held by job c of .* \(PENDING\)"):
         claim("d")
+
+
+@pytest.mark.parametrize("step", ["claim.write ECONNREFUSED", "claim.written EIO"])
+def test_a_submission_that_ends_at_a_step_blocks_no_run(claim, clock, step, monkeypatch):  # F71
+    monkeypatch.setattr(failpoints, "_reached", itertools.count(1))
+    monkeypatch.setenv(failpoints.VARIABLE, f"{step} 1")
+    with pytest.raises(OSError, match=r"refused|error"):
+        claim("a")
+    assert claim("b") == "b"
+    assert (clock.now >= claims.GRACE_S) is (step == "claim.written EIO")
 
 
 def test_what_no_longer_holds_is_taken_over_at_once(claim, head, clock):  # F71
