@@ -3,9 +3,9 @@
 import json
 import os
 import socket
-import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
@@ -33,11 +33,9 @@ def _refused(mark: FolderMark = DEV, **place: Any) -> str:
 
 
 def _orphaned(folder: Path) -> Path:
-    """The one claim, as if its maker had been killed."""
+    """The one claim, as if its maker had been killed and another process had its id now."""
     (path,) = folder.iterdir()
-    with subprocess.Popen(["true"]) as ended:
-        pass
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"maker": [ended.pid, 1.5]}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"maker": [os.getpid(), 1.5]}))
     return path
 
 
@@ -57,7 +55,9 @@ def test_of_two_at_the_same_moment_one_at_most_wins(  # F64
             return False
         return True
 
-    with ThreadPoolExecutor(2) as pool:
+    with socket.socket(socket.AF_UNIX) as kept, ThreadPoolExecutor(2) as pool:
+        if not in_turn:
+            kept.bind(claims.TURN)
         for _ in range(20):
             won = [*pool.map(take, (LAB, DEV))]
             assert sum(won) == 1 if in_turn else sum(won) <= 1
@@ -131,10 +131,11 @@ def test_a_stack_of_containers_is_there_while_its_network_is(  # F64
 def test_another_users_claim_counts_and_the_way_out_is_told(  # F64
     claimed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claims.take(LAB, PORTS, folder="/nowhere")
+    claims.take(replace(LAB, by="x" * 1000), PORTS, folder="/nowhere")
     path, owner = _orphaned(claimed), os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: owner + 1)
-    assert _refused().endswith(f"is gone for good: rm {path} (user {owner}, or root)")
+    assert (said := _refused()).endswith(f"is gone for good: rm {path} (user {owner}, or root)")
+    assert max(map(len, said.splitlines())) < 500
     claims.release(LAB.id)
     assert path.exists()  # not even where the folder would let it
     assert not claims.has(LAB.id)

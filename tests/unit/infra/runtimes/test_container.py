@@ -593,8 +593,11 @@ def test_a_refresh_sees_what_is_no_longer_ready(
 
 
 def test_a_stack_of_containers_claims_its_ports_for_as_long_as_it_is_there(  # F64
-    engine: FakeEngine, node: dict[str, Any], claimed: Path
+    engine: FakeEngine, node: dict[str, Any], claimed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(container, "run", lambda *_, **__: "")
+    NodeProvider().create(node | {"host": HOST})
+    assert not [*claimed.iterdir()]  # its ports are another machine's
     (web,) = node["ports"]["webPort"]
     NodeProvider().create(node)
     other = node | {"stack": "lab", "identity": "lab-trainyard-lab", "names": []}
