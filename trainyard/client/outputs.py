@@ -59,7 +59,7 @@ STACK_VARIABLE = "TRAINYARD_STACK"
 NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)  # as for the file of a stack's settings
 MOST_BYTES = 16 * 2**20  # of a file with outputs
 UNKNOWN_MIB = 2.0**20  # for a node whose memory is not known: more than it has
-READ_TIMEOUT_S = 60
+READ_TIMEOUT_S = 120  # some seconds of work, which 40 commands at once share
 NO_STACK = "no stack named"  # the engine's message about a stack without a state
 WRONG_KEY = "incorrect passphrase"  # in the engine's message, and in the CLI's
 
@@ -525,8 +525,11 @@ def _ask_engines(stack: str) -> str:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            reasons.append(f"{command[0]}: no answer within {READ_TIMEOUT_S} s")
-            continue
+            raise ClientError(
+                f"cannot read the outputs of stack {stack!r}: waited {READ_TIMEOUT_S} s for the "
+                "engine's answer. The machine is busy, or does not reach the stack's state: run "
+                "the command again once other commands have ended"
+            ) from None
         if result.returncode == 0:
             return result.stdout
         said = [line for line in result.stderr.strip().splitlines() if line.strip()]

@@ -56,6 +56,10 @@ def up(
     ] = None,
     policy_pack: Pack = None,
     policy_pack_config: Levels = None,
+    find_ports: Annotated[
+        bool,
+        typer.Option("--find-ports", help="First set a portOffset with which all ports are free."),
+    ] = False,
     force: NewHead = False,
     yes: Unasked = False,
     stack: Stack = None,
@@ -66,6 +70,8 @@ def up(
         from trainyard.client import losses
 
         losses.agree_to_a_new_head(name, yes=yes)
+    if find_ports:
+        _run_here("infra.find_ports", "-s", name)
     _run(
         LAUNCH,
         *("up", "-s", name, *_path("--plan", plan), *_rules(policy_pack, policy_pack_config)),

@@ -65,6 +65,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
             [(*LAUNCH, *f"up -s lab --plan={ROOT}/p --policy-pack={ROOT}/infra/policy".split())],
         ),
         (
+            "up --find-ports -s lab",  # F64
+            [("infra.find_ports", *HERE, "-s", "lab"), (*LAUNCH, "up", "-s", "lab")],
+        ),
+        (
             "up --force --yes",
             [
                 ("agree_to_a_new_head", "dev", "{'yes': True}"),
