@@ -213,7 +213,9 @@ def test_sweeps_of_hydra_and_tune_have_points(
     trials = ask(browser, "dev/sweep", kind="tune", sweep="run-0001")["rows"]
     assert [each["values"] for each in trials] == [{"val_accuracy": 0.5}] * 2
     points_of = tmp_path / "multirun/2026-11-20/10-00-00/.points"  # F69
-    odd = ("{", "[" * 100_000, json.dumps({"number": "1"}), json.dumps({"number": 1e999}))
+    whole = json.loads((points_of / "0.json").read_text())
+    odd = ["{", "[" * 100_000, *(json.dumps(whole | {"number": x}) for x in ("1", 1e999))]
+    odd.append(json.dumps(whole | {"overrides": 7}))
     for number, content in enumerate(odd):
         (points_of / f"odd-{number}.json").write_text(content)
     os.truncate(store / "run-0001/train_0/result.json", 2**30)
