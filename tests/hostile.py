@@ -17,6 +17,7 @@ HARM = {
     "backspaces": "\b\b\b\x7f",
     "a bell": "\x07\x00\x05",
     "writing turned around": "\u202egnp.exe\u2066",
+    "letters that are not seen": "\u200b\u2060\xad\ufeff\u2028\U000e0041",
 }
 MARKDOWN = {
     "a heading": "x\n# Approved\n",

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import ray
 import requests
@@ -106,10 +107,12 @@ class Head:
 
     Attributes:
         asked: method and path of each request, with those that the client posts.
+        sent: what was posted.
     """
 
     def __init__(self, jobs: list[dict[str, Any]]) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.sent: list[bytes] = []
         self.replies: dict[str, Any] = {
             "/api/version": {"ray_version": ray.__version__},
             "/nodes": {"data": {"summary": [node("10.0.0.1", head=True), node("10.0.0.2")]}},
@@ -134,10 +137,10 @@ class Head:
         if path.startswith("/api/v0/"):
             return {"data": {"result": {"result": []}}}
         name, _, rest = path.removeprefix("/api/jobs/").partition("/")
-        found = [each for each in self.replies["/api/jobs/"] if each["submission_id"] == name]
-        if not found or rest not in {"", "logs"}:
-            return None
-        return {"logs": self.log} if rest else found[0]
+        known = [each for each in self.replies["/api/jobs/"] if isinstance(each, dict)]
+        found = [each for each in known if each.get("submission_id") == unquote(name)]
+        answers = {"": found and found[0], "logs": {"logs": self.log}, "stop": {"stopped": True}}
+        return answers.get(rest) if found else None
 
 
 def exchange_key(session: Any, address: str) -> str:
@@ -181,7 +184,13 @@ def serving(head: Head) -> Iterator[str]:
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             for piece in (*head.log_pieces(), b""):
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                self.wfile.write(b"%x\r
+%s\r
+" % (len(piece), piece))
+
+        def do_POST(self) -> None:
+            head.sent.append(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+            self.do_GET()
 
         def log_message(self, *_: object) -> None: ...
 

@@ -6,6 +6,7 @@ Records come from a store, where others can write too: only finite numbers are d
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ MOST_TRIALS = 10  # with a colour and a name; the others are grey
 FEW_EPOCHS = 60  # their points are marked
 LARGEST = 1e30  # axes of larger figures overflow
 LONGEST_NOTE = 80  # characters
+MOST_NAMES = 2000  # of figures: anyone who can write to the store adds more
 DPI = 110
 
 
@@ -76,9 +78,10 @@ def of_run(name: str, config: Record, history: Sequence[Record]) -> bytes:
         for label, points in lines.items():
             often = len(points[0]) > max(1, len(history) / 2)
             if often or label in {"training", "validation", title}:
-                axes.plot(*points, **_marker(points), label=None if [*lines] == [title] else label)
+                shown = None if [*lines] == [title] else _short(label)
+                axes.plot(*points, **_marker(points), label=shown)
             else:  # most jobs test once
-                shown = f"{label}: {_shown(points[1][-1], title)}"
+                shown = f"{_short(label)}: {_shown(points[1][-1], title)}"
                 axes.plot(*points, marker="*", markersize=14, linestyle="", label=shown)
         if best is not None and len(history) > 1 and title in {"loss", "accuracy"}:
             epoch = _epoch(history[best], best)
@@ -145,7 +148,7 @@ def _panels(history: Sequence[Record]) -> dict[str, dict[str, Points]]:
     """Return the lines of each panel by their names: losses, accuracies, then each other figure."""
     panels: dict[str, dict[str, Points]] = {"loss": {}, "accuracy": {}}
     names = (*LOSSES, *ACCURACIES, *(key for record in history for key in record))
-    for key in dict.fromkeys(names):
+    for key in itertools.islice(dict.fromkeys(names), MOST_NAMES):
         if key in TIME or not (points := _points(key, history))[0]:
             continue
         if key in LOSSES or key.endswith("_loss"):
@@ -180,9 +183,9 @@ def _number(value: Any) -> float | None:
 
 def _about(name: str, config: Record, history: Sequence[Record]) -> str:
     asked, minutes = config.get("epochs"), _number(history[-1].get("minutes"))
-    title = f"{name} ({config['job']})" if config.get("job") else name
+    title = f"{name} ({_short(config['job'])})" if config.get("job") else name
     reached = _epoch(history[-1], len(history) - 1)
-    parts = [f"{title}\nepoch {reached}{f' of {asked}' if asked else ''}"]
+    parts = [f"{title}\nepoch {reached}{f' of {_short(asked)}' if asked else ''}"]
     if minutes is not None:
         parts.append(f"{minutes * 60:.0f} s" if minutes < 3 else f"{minutes:.0f} min")
     return ", ".join([*parts, *_data(history)])
@@ -209,9 +212,9 @@ def _short(value: Any) -> str:
 def _finish(axes: Axes, title: str) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter  # noqa: PLC0415 - slow
 
-    axes.set_title(title, parse_math=False)
+    axes.set_title(_short(title), parse_math=False)
     axes.set_xlabel("epoch")
-    axes.set_ylabel("correct (%)" if title == "accuracy" else title, parse_math=False)
+    axes.set_ylabel("correct (%)" if title == "accuracy" else _short(title), parse_math=False)
     axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1))
     if title == "accuracy":
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))

@@ -41,6 +41,8 @@ READ_TIMEOUT_S = 30  # for one part: a store that takes longer has stopped
 PART_BYTES = 8 * 1024 * 1024
 PARTS_AT_ONCE = 8
 BLOCK_BYTES = 1024 * 1024
+MOST_BYTES = 16 * 2**20  # of a small file: anyone who can write to the store makes it longer
+MOST_STATE_BYTES = 2**30  # of a search's state and results, with all its trials
 # Worth another try; other errors (no such bucket, wrong key, full disk) persist.
 PASSING_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 MISSING = ("NoSuchKey", "404")  # the latter of boto3, where the answer has no text
@@ -114,9 +116,11 @@ class Store(ABC):
 
     Attributes:
         where: its address.
+        refusal: the kind of error for a small file that is too large.
     """
 
     where: str
+    refusal: type[Exception] = StorageError
 
     @abstractmethod
     def listed(self, prefix: str = "") -> dict[str, Listed]:
@@ -126,9 +130,19 @@ class Store(ABC):
     def folders(self, prefix: str = "") -> list[str]:
         """Return the names directly below a prefix that have something below them."""
 
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes:
+        """Reads a small file, no longer than a bound; FileNotFoundError if it does not exist."""
+        content = self._read(name, most + 1)
+        if len(content) > most:
+            raise self.refusal(
+                f"{self.where}/{name} has more than {most >> 20} MiB, which are not read: look at "
+                "who wrote it, then move it away"
+            )
+        return content
+
     @abstractmethod
-    def read(self, name: str) -> bytes:
-        """Reads a small file; FileNotFoundError if it does not exist."""
+    def _read(self, name: str, most: int) -> bytes:
+        """Reads the beginning of a file; FileNotFoundError if it does not exist."""
 
     @abstractmethod
     def part(self, name: str, first: int, size: int) -> bytes:
@@ -154,10 +168,10 @@ class Store(ABC):
     def delete(self, *names: str) -> None:
         """Removes files; missing ones are ignored."""
 
-    def get(self, name: str) -> bytes | None:
-        """Reads a small file; None if it does not exist."""
+    def get(self, name: str, most: int = MOST_BYTES) -> bytes | None:
+        """Reads a small file, no longer than a bound; None if it does not exist."""
         try:
-            return self.read(name)
+            return self.read(name, most)
         except FileNotFoundError:
             return None
 
@@ -291,12 +305,13 @@ class BucketStore(Store):
         ]
         return sorted(unquote_plus(name).removeprefix(start).rstrip("/") for name in found)
 
-    def read(self, name: str) -> bytes:
-        return self._ask("read", "GET", name)
+    def _read(self, name: str, most: int) -> bytes:
+        return self._ask("read", "GET", name, most=most)
 
     def part(self, name: str, first: int, size: int) -> bytes:
         headers = {"Range": f"bytes={first}-{first + size - 1}"}
-        return self._ask("read", "GET", name, headers=headers, timeout=READ_TIMEOUT_S)
+        most = size + MOST_BYTES  # a refusal may be longer than the part
+        return self._ask("read", "GET", name, headers=headers, timeout=READ_TIMEOUT_S, most=most)
 
     def download(self, name: str, target: Path) -> Digest:
         self._move("fetch", name, lambda s3, at: s3.download_file(**at, Filename=str(target)))
@@ -362,6 +377,7 @@ class BucketStore(Store):
         content: bytes = b"",
         *,
         timeout: float | None = None,
+        most: int = MOST_BYTES,
         **more: Any,
     ) -> bytes:
         """Return the body of the answer to a request for an object, None for the bucket."""
@@ -372,7 +388,9 @@ class BucketStore(Store):
 
         def asked() -> bytes:
             try:
-                reply = self._requests.send(method, key, content, timeout=timeout, **more)
+                reply = self._requests.send(
+                    method, key, content, timeout=timeout, most=most, **more
+                )
             except UnansweredError as error:
                 raise self._fault(verb, name or "", 0, "", str(error)) from None
             if not reply.good:
@@ -486,13 +504,16 @@ class FolderStore(Store):
 
     def folders(self, prefix: str = "") -> list[str]:
         folder = self._path / prefix
-        if not folder.is_dir():
+        try:
+            return sorted(path.name for path in folder.iterdir() if path.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(path.name for path in folder.iterdir() if path.is_dir())
+        except OSError as error:
+            raise self._fault("list", folder, error) from None
 
-    def read(self, name: str) -> bytes:
+    def _read(self, name: str, most: int) -> bytes:
         with self._opened(name) as file:
-            return file.read()
+            return file.read(most)
 
     def part(self, name: str, first: int, size: int) -> bytes:
         with self._opened(name) as file:
@@ -553,7 +574,7 @@ class FolderStore(Store):
     def _opened(self, name: str) -> Iterator[IO[bytes]]:
         path = self._path / name
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=_at_once) as file:
                 yield file
         except FileNotFoundError:
             raise
@@ -568,6 +589,11 @@ class FolderStore(Store):
             f"cannot {verb} {path}: {error}; earlier files are unchanged: make room there, or give "
             "the folder to the user that Ray runs as, then submit the run again"
         )
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file, also a FIFO that nobody writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class _Hashed:

@@ -13,6 +13,7 @@ from trainyard.errors import JobError
 
 MOST_VALUES = 1024  # of an array or tensor in a record
 LARGEST_INT = 2**63  # other programs read whole numbers of 64 bits
+MOST_LEVELS = 100  # of lists and dicts in each other: Python calls few functions deeper
 
 
 def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - one per kind
@@ -58,6 +59,12 @@ def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - one per kind
 def json_text(found: Any, indent: int | None = None) -> str:
     """Return a plain value as JSON, with null for NaN and infinities, which JSON lacks."""
     return json.dumps(_finite(found), indent=indent, allow_nan=False)
+
+
+def is_shallow(found: Any, levels: int = MOST_LEVELS) -> bool:
+    """Return whether a plain value can be printed: others write values of a thousand levels."""
+    inner = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    return levels > 0 and all(is_shallow(each, levels - 1) for each in inner)
 
 
 def _finite(found: Any) -> Any:

@@ -17,6 +17,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from trainyard.objects import StorageError, open_folder
+from trainyard.plain import is_shallow
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -59,7 +60,7 @@ def whole_records(content: bytes | None) -> list[dict[str, Any]]:
             record = json.loads(line)
         except (ValueError, RecursionError):
             break
-        if not isinstance(record, dict):
+        if not isinstance(record, dict) or not is_shallow(record):
             break
         records.append(record)
     return records

@@ -102,6 +102,7 @@ class Requests:
         query: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
         timeout: float,
+        most: int,
     ) -> Reply:
         """Sends a request.
 
@@ -112,6 +113,7 @@ class Requests:
             query: of the URL.
             headers: in addition to those of the signature.
             timeout: seconds without a byte of the answer.
+            most: bytes of the answer that are read; the rest is dropped.
 
         Raises:
             UnansweredError: nothing answered in time.
@@ -137,11 +139,15 @@ class Requests:
                     body=Pieces(content) if is_large else content,
                     headers=dict(request.headers),
                     timeout=urllib3.Timeout(connect=connect, read=timeout),
+                    preload_content=False,
                 )
+                reply = Reply(answer.status, answer.read(most))
+                if len(reply.content) == most:
+                    answer.close()  # its rest must not reach the next request
+                answer.release_conn()
             except urllib3.exceptions.HTTPError as error:
                 cause = getattr(error, "reason", None) or error
                 raise UnansweredError(type(cause).__name__) from None
-            reply = Reply(answer.status, answer.data)
             if not left or reply.good or reply.refusal[0] != PASSING_CODE:
                 break
             time.sleep(PASSING_PAUSE_S)

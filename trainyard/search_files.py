@@ -25,7 +25,7 @@ from pyarrow import fs
 
 from trainyard import signed
 from trainyard.errors import JobError
-from trainyard.objects import Store
+from trainyard.objects import MOST_STATE_BYTES, Store
 from trainyard.run_folder import RunFolder
 from trainyard.store_handler import StoreHandler
 
@@ -157,7 +157,7 @@ class StoredSearch:
 
     def _read(self, version: str) -> bytes | None:
         try:
-            stored = self.folder.read(version)
+            stored = self.folder.read(version, MOST_STATE_BYTES)
             return signed.content_of(
                 stored, f"{self._run}/{version.removesuffix(BEFORE)}", self._key
             )

@@ -19,7 +19,7 @@ from ray.tune import schedulers
 
 from trainyard import signed
 from trainyard.housekeeping import housekeeping
-from trainyard.objects import Store, open_folder, open_url
+from trainyard.objects import MOST_STATE_BYTES, Store, open_folder, open_url
 from trainyard.search_files import SearchFiles, StoredSearch
 
 TRIAL = r"[^/]*?_([0-9a-f]+_\d{5})_[^/]*"  # a trial's folder; its id
@@ -61,7 +61,7 @@ def reported(folder: Store, trial_folder: str) -> list[dict[str, Any]]:
         StorageError: the store stays unavailable.
     """
     try:
-        content = folder.read(f"{trial_folder}/{RESULTS}")
+        content = folder.read(f"{trial_folder}/{RESULTS}", MOST_STATE_BYTES)
     except FileNotFoundError:  # stored after the state that names the trial
         return []
     whole, _, _ = content.rpartition(b"\n")  # Tune may be writing when it copies the file

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unicodedata import category
 
 import pytest
 
@@ -160,6 +161,14 @@ def test_a_name_has_no_effect_where_it_is_printed(  # F39
         said = "".join(capsys.readouterr())
         assert said
         assert not CONTROL.search(said), repr(said)
+
+
+def test_no_character_that_is_not_seen_is_printed() -> None:  # F69
+    """Controls (Cc), format characters such as those of no width (Cf), other line separators."""
+    unseen = {chr(i) for i in range(0x110000) if category(chr(i)) in {"Cc", "Cf", "Zl", "Zp"}}
+    assert {each for each in unseen if terminal.clean(f"a{each}b") == f"a{each}b"} == set()
+    assert {each for each in unseen if each in terminal.clean_log(each)} == {"\n", "\t", "\r"}
+    assert terminal.clean("é ключ 日本 🙂") == "é ключ 日本 🙂"
 
 
 def test_a_value_is_exact_for_a_program_and_without_effects_on_a_terminal(  # F39

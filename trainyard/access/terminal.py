@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 
 LEAST_CELLS = 16  # of a column that may be wrapped
 GAP = 2  # cells between columns
-# Characters that terminals interpret, except line ends and tabs: control characters of both sets,
-# and those that change the direction of writing.
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Characters that are not seen, or that terminals interpret, except line ends and tabs: control
+# characters of both sets, Unicode's line separators, and its format characters (Cf), such as those
+# of no width or that change the direction of writing.
+CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f]"
+)
 # An escape sequence: a CSI, a string (OSC, DCS, SOS, PM, APC) with its end, or a short one.
 ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ`-~])"

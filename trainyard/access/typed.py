@@ -34,6 +34,11 @@ def program(name: str) -> str:
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
+def argument(name: str) -> str:
+    """Return a name of others as an argument of a command, which no shell or option changes."""
+    return f"-- {shlex.quote(name)}" if name.startswith("-") else shlex.quote(name)
+
+
 def command(text: str, stack: str = DEFAULT_STACK) -> str:
     """Return one command as the user can type it.
 
@@ -45,7 +50,8 @@ def command(text: str, stack: str = DEFAULT_STACK) -> str:
     other = "" if stack == DEFAULT_STACK or OF_NO_STACK.match(text) else stack
     if first != "make":
         option = f" -s {other}" if other and not re.search(r" (-s|--stack) ", text) else ""
-        return f"{program(first)} {rest}{option}"
+        words, dashes, last = rest.partition(" -- ")  # nothing after them is an option
+        return f"{program(first)} {words}{option}{dashes}{last}"
     return f"{text} STACK={other}" if other and "STACK=" not in text else text
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -21,6 +22,8 @@ import typer
 
 from trainyard.access import outputs as names
 from trainyard.access import user, users_file
+from trainyard.access.terminal import agree
+from trainyard.client import fields, parallel
 from trainyard.client import outputs as contract
 from trainyard.client.command import Stack
 from trainyard.client.console import say, warn
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 DASHBOARD_PORT = 8265  # Ray's default
 TOKEN = re.compile(r"[!-~]{1,4096}")
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-MOST_NODES = 1000  # of a group
+MOST_GROUPS, MOST_NODES = 1000, 10_000  # that the autoscaler may start
+ANSWER_S, ANSWER_MIB = 120.0, 4  # of the small job
+ASK_S = 150.0  # for all questions to the cluster
 # Runs on the head. Ray's monitor, a process there, has the file of Ray's launcher among its
 # arguments: what the autoscaler may start is in no answer of the dashboard.
 PROBE = """
@@ -78,6 +83,9 @@ def attach(
             "the environment here and on the nodes (default: none, results stay on the nodes)."
         ),
     ] = "",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Send the token over plain HTTP without asking.")
+    ] = False,
     stack: Stack = None,
 ) -> None:
     """Use a Ray that runs already, such as after `ray start --head`, by a name like a stack's.
@@ -93,6 +101,8 @@ def attach(
             f"warning: nothing encrypts the way to {url}: anyone on it can read jobs and tokens. "
             "Use it within a VPN only, or forward its port by SSH and attach http://localhost:PORT"
         )
+        if token and not yes and not agree("Send the token unencrypted with each command?"):
+            raise ClientError(f"the token was not sent to {url}: --yes sends it unencrypted")
     values = {
         **names.NOTHING,
         names.STACK: name,
@@ -103,8 +113,21 @@ def attach(
             {"title": "Ray", "url": names.DASHBOARD_URL, "login": names.RAY_TOKEN, "user": ""}
         ],
     }
-    values |= _ask(contract.parse(json.dumps(values), name, address))
+    outputs = contract.parse(json.dumps(values), name, address)
+    try:
+        values |= parallel.start(_ask, outputs).result(ASK_S)
+    except (TimeoutError, fields.FieldError) as error:
+        why = str(error) or f"no answer within {ASK_S:g} s"
+        raise ClientError(
+            f"{url} does not describe its cluster ({why}): look at what listens there, then attach "
+            "it again"
+        ) from None
     text = json.dumps(values)
+    if len(text) > contract.MOST_BYTES:
+        raise ClientError(
+            f"{url} describes its nodes in {len(text)} bytes, at most {contract.MOST_BYTES} are "
+            "kept: attach a cluster of fewer nodes"
+        )
     cluster = contract.parse(text, name, address)  # what a stranger's cluster said is checked
     _write(contract.attached_file(name), text)
     more = sum(node.on_demand for node in cluster.nodes)
@@ -208,7 +231,7 @@ def _ask(outputs: contract.StackOutputs) -> dict[str, Any]:
             f"the head of {outputs.dashboard_url} does not have the folder {folder}: give "
             "--storage a folder that this machine and all nodes share, or s3://<bucket>"
         )
-    version = server.version(jobs.SERVER_TIMEOUT_S)["ray_version"]
+    version = fields.typed(server.version(jobs.SERVER_TIMEOUT_S), "ray_version", str)
     nodes = [*ClusterState(outputs).declared(), *_on_demand(found["groups"], found["most"])]
     return {
         names.RAY_VERSION: version,
@@ -221,16 +244,23 @@ def _answer(
     server: JobServer, job_id: str, mark: str, outputs: contract.StackOutputs
 ) -> dict[str, Any]:
     from trainyard.client import jobs
+    from trainyard.client.dashboard import DashboardError, TooLongError
 
-    log: list[str] = []
-    job = jobs.follow(server, job_id, log.append)
-    lines = "".join(log).splitlines()
-    said = next((line.removeprefix(mark) for line in lines if line.startswith(mark)), "")
     try:
+        job = jobs.wait_for_end(server, job_id, ANSWER_S, "to describe the cluster")
+    except ClientError:
+        with suppress(DashboardError):
+            server.stop(job_id)
+        raise
+    why = jobs.failure(job) if job.message else "it printed no answer"
+    try:
+        lines = server.log(job_id, ANSWER_MIB).splitlines()
+        said = next((line.removeprefix(mark) for line in lines if line.startswith(mark)), "")
         found = json.loads(said)
+        fields.identifier(found, "python")
         return {key: found[key] for key in ("python", "groups", "most", "folder")}
-    except (LookupError, TypeError, ValueError, RecursionError):
-        why = jobs.failure(job) if job.message else "it printed no answer"
+    except (TooLongError, *fields.FAULTS) as error:
+        why = str(error) if isinstance(error, TooLongError) else why
         raise ClientError(
             f"{outputs.dashboard_url} cannot run a small job ({why[:500]}): look at the log of "
             f"{job_id} in its dashboard"
@@ -239,26 +269,32 @@ def _answer(
 
 def _on_demand(groups: Any, most: Any) -> list[dict[str, Any]]:
     """The nodes that the autoscaler may start, in the form of the output `nodes`."""
-    found = []
+    found, size = [], 0
     try:
+        if len(groups) > MOST_GROUPS:
+            raise ValueError(f"{len(groups)} groups, at most {MOST_GROUPS} are read")
         for name, group in groups.items():
-            offers = dict(group["resources"] or {})
+            offers = fields.bundle(group["resources"])
             node = {
-                "name": str(name),
-                "group": str(name),
+                "name": fields.identifier({"group": name}, "group"),
+                "group": name,
                 "onDemand": True,
                 "cpus": offers.pop("CPU", 0),
                 "gpus": offers.pop("GPU", 0),
-                "memoryMib": float(offers.pop("memory", contract.UNKNOWN_MIB * 2**20)) / 2**20,
-                "objectStoreMib": float(offers.pop("object_store_memory", 0)) / 2**20,
+                "memoryMib": offers.pop("memory", contract.UNKNOWN_MIB * 2**20) / 2**20,
+                "objectStoreMib": offers.pop("object_store_memory", 0) / 2**20,
                 "resources": offers,
             }
             limit = group["max_workers"] if group["max_workers"] is not None else most
-            found += [node] * min(int(limit or 0), MOST_NODES)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+            count = int(fields.amount({"max_workers": limit}, "max_workers"))
+            count = min(count, MOST_NODES // len(groups))
+            if (size := size + count * len(json.dumps(node))) > contract.MOST_BYTES:
+                raise ValueError(f"{size} bytes of nodes, at most {contract.MOST_BYTES} are kept")
+            found += [node] * count
+    except fields.FAULTS as error:
         raise ClientError(
-            f"the file of Ray's launcher on the head is not one ({error!r}): correct it, then "
-            "`ray up` again"
+            f"the file of Ray's launcher on the head is not one ({fields.reason(error)}): correct "
+            "it, then `ray up` again"
         ) from None
     return found
 

@@ -486,6 +486,9 @@ def stop(
         say(f"job {job_id} has ended already: {found.status}")
         return
     server.stop(job_id)
+    if found.status == "UNREADABLE":
+        say(f"asked job {job_id} to stop; {found.message}")
+        return
     if found.status == "PENDING":
         timeout = stack_outputs.job_start_timeout
         fails = (

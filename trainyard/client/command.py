@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainyard.access import typed
 from trainyard.client import completion, info
 from trainyard.client import outputs as contract
 from trainyard.client.console import LogWriter, say, warn
@@ -95,7 +96,8 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
     except KeyboardInterrupt:
         writer.close()
         say(f"\ndetached; job {job_id} keeps running")
-        say(f"follow it again: `train logs -f {job_id}`; stop it: `train stop {job_id}`")
+        name = typed.argument(job_id)
+        say(f"follow it again: `train logs -f {name}`; stop it: `train stop {name}`")
         raise typer.Exit(INTERRUPTED) from None
     writer.close()
     if job.status == "SUCCEEDED":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from trainyard.access import typed
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
 
@@ -44,7 +45,7 @@ def _last(prefix: str, jobs: Sequence[Job]) -> dict[str, Job]:
         if job.status is not Status.SUCCEEDED:
             raise ClientError(
                 f"the last job of run {run!r} is {job.status}: wait until it has succeeded "
-                f"(`train logs -f {run}`), or leave it out with a longer prefix"
+                f"(`train logs -f {typed.argument(run)}`), or leave it out with a longer prefix"
             )
     return dict(sorted(last.items()))
 
@@ -57,7 +58,7 @@ def _row(
 ) -> dict[str, Any]:
     # From the start of the first to the end of the last: waiting for a GPU counts too.
     began = min(job.start_time for job in last.values())
-    seconds = (max(job.end_time for job in last.values()) - began) / 1000
+    seconds = max(0, max(job.end_time for job in last.values()) - began) / 1000
     done = sum(epochs(run) for run in last)
     on: dict[str, list[str]] = {}
     for run, job in last.items():

@@ -7,6 +7,7 @@ import zipfile
 from dataclasses import dataclass
 from typing import Any
 
+from trainyard.client import fields
 from trainyard.client.console import say
 from trainyard.client.dashboard import Dashboard, DashboardError, UnreadableError
 from trainyard.client.errors import ClientError
@@ -47,9 +48,9 @@ def of_nodes(outputs: StackOutputs) -> list[Disk]:
     """
     found = Dashboard(outputs).get(PATH, TIMEOUT_S)
     try:
-        disks = [of_node(node) for node in found["data"]["summary"]]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableError(f"no list of nodes: {error!r}"[:80]) from None
+        disks = fields.decoded(found["data"]["summary"], of_node)
+    except fields.FAULTS as error:
+        raise UnreadableError(f"no list of nodes: {fields.reason(error)}") from None
     return sorted(filter(None, disks), key=lambda disk: (disk.node != "head", disk.node))
 
 

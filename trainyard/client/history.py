@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard import run_folder
+from trainyard import plain, run_folder
+from trainyard.client import fields
 from trainyard.client.errors import ClientError, guess
 from trainyard.objects import Store
 
 READERS = 8
 DIGITS = 4
+LONGEST_CELL = 20  # characters of a setting in a table
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class RunRecord:
         starts: one record a start: texts `time`, `commit` and `python`; `packages` by name.
         metrics: one record an epoch.
         checkpoint: the newest one's address.
+        started: when its newest start began, in milliseconds since 1970; 0 if that is not known.
         fault: the parts that cannot be read; "" for a whole run.
     """
 
@@ -35,6 +38,7 @@ class RunRecord:
     metrics: list[dict[str, Any]]
     checkpoint: str | None
     fault: str = ""
+    started: int = 0
 
 
 def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunRecord]:
@@ -46,7 +50,9 @@ def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunRecor
         ClientError: the store cannot be read.
     """
     with ThreadPoolExecutor(READERS) as pool:
-        wanted = store.folders() if names is None else names
+        # Names of jobs come from anyone who submits one.
+        known = run_folder.NAME_PATTERN.fullmatch
+        wanted = store.folders() if names is None else filter(known, names)
         found = list(pool.map(lambda name: tried(store, name), wanted))
     errors = [error for _, error in found if error is not None]
     if errors and len(errors) == len(found):
@@ -83,7 +89,7 @@ def find_run(store: Store, name: str) -> RunRecord | None:
 
 def epochs(run: RunRecord, done: int) -> str:
     """Return a number of epochs of all that a run is to have: `3/10`."""
-    return f"{done}/{run.config.get('epochs', '?')}"
+    return f"{done}/{str(run.config.get('epochs', '?'))[:LONGEST_CELL]}"
 
 
 def rounded(value: Any) -> Any:
@@ -125,14 +131,20 @@ def _read(store: Store, name: str) -> RunRecord | None:
         lines[file] = run_folder.whole_records(content)
         if len(lines[file]) < len((content or b"").splitlines()):
             faults.append(f"{file} is damaged after line {len(lines[file])}")
+    starts, started = [_start(record) for record in lines[run_folder.STARTS]], 0
+    try:
+        started = fields.milliseconds(starts[-1]["time"]) if starts else 0
+    except fields.FAULTS as error:
+        faults.append(f"the time in {run_folder.STARTS} cannot be read: {fields.reason(error)}")
     checkpoints = [each for each in store.folders(name) if each.startswith("checkpoint_")]
     return RunRecord(
         name=name,
         config=config or {},
-        starts=[_start(record) for record in lines[run_folder.STARTS]],
+        starts=starts,
         metrics=lines[run_folder.METRICS],
         checkpoint=f"{store.where}/{name}/{checkpoints[-1]}" if checkpoints else None,
         fault="; ".join(faults),
+        started=started,
     )
 
 
@@ -141,7 +153,7 @@ def _json_object(content: bytes) -> dict[str, Any] | None:
         found = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and plain.is_shallow(found) else None
 
 
 def _start(record: dict[str, Any]) -> dict[str, Any]:

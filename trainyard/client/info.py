@@ -158,7 +158,7 @@ def _ending(moment: datetime) -> str:
     minutes = round((moment - datetime.now(UTC)).total_seconds() / 60)
     hours, rest = divmod(abs(minutes), 60)
     far = f"{hours} h {rest:02} min" if hours else f"{rest} min"
-    when = f"in {far}" if minutes >= 0 else f"{far} ago"
+    when = f"in {far}" if minutes >= 0 else f"{far} ago by this machine's clock"
     return f"at {_at(moment)}, {when}"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainyard.access.bounded import MIB
+from trainyard.client import fields
 from trainyard.client.dashboard import (
     Dashboard,
     RefusedError,
@@ -39,11 +41,12 @@ class Status(StrEnum):
     STOPPED = "STOPPED"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
+    UNREADABLE = fields.UNREADABLE  # the server's record of the job; it may run
 
     @property
     def ended(self) -> bool:
         """Whether it is final."""
-        return self not in ACTIVE
+        return self in (Status.STOPPED, Status.SUCCEEDED, Status.FAILED)
 
 
 ACTIVE = (Status.PENDING, Status.RUNNING)
@@ -85,6 +88,12 @@ class Job:
         return self.metadata.get("user", "")
 
     @property
+    def seconds(self) -> int:
+        """How long it has run, or ran; 0 if the head's clock is ahead of this machine's."""
+        end = self.end_time or time.time() * 1000
+        return max(0, round((end - (self.start_time or end)) / 1000))
+
+    @property
     def label(self) -> str:
         """Its name in messages: its id, with its run and user as far as they are known."""
         named = ", ".join(filter(None, [self.run, self.user and f"of {self.user}"]))
@@ -102,35 +111,39 @@ class JobServer:
         return self._dashboard.get("/api/version", timeout_s)
 
     def jobs(self) -> list[Job]:
-        """All jobs, submitted ones and others."""
-        found = self._dashboard.get("/api/jobs/")
-        if not isinstance(found, list):
-            raise UnreadableError("no list of jobs")
-        return [_job(value) for value in found]
+        """All jobs, submitted ones and others; one that cannot be read has that status."""
+        try:
+            return fields.decoded(self._dashboard.get("/api/jobs/"), _job, _unreadable)
+        except fields.FieldError as error:
+            raise UnreadableError(f"no list of jobs: {error}") from None
 
     def job(self, job_id: str) -> Job:
         """One job, by its submission id."""
-        return _job(self._dashboard.get(_path(job_id)))
+        found = self._dashboard.get(_path(job_id))
+        try:
+            return _job(found)
+        except fields.FAULTS as error:
+            raise UnreadableError(f"no job: {fields.reason(error)}") from None
 
-    def log(self, job_id: str) -> str:
+    def log(self, job_id: str, most_mib: int = LOG_MOST_MIB) -> str:
         """Return a job's log so far; bytes that are not UTF-8 are replaced."""
         try:
-            found = self._dashboard.get(f"{_path(job_id)}/logs", most_mib=LOG_MOST_MIB)
+            found = self._dashboard.get(f"{_path(job_id)}/logs", most_mib=most_mib)
         except RefusedError as refused:
             if refused.status != HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
-            return _text_decoder().decode(self.raw_log(job_id), final=True)
+            return _text_decoder().decode(self.raw_log(job_id, most_mib), final=True)
         if not isinstance(found, dict) or not isinstance(found.get("logs"), str):
             raise UnreadableError("no log")
         return str(found["logs"])
 
-    def raw_log(self, job_id: str) -> bytes:
+    def raw_log(self, job_id: str, most_mib: int = LOG_MOST_MIB) -> bytes:
         """Return a job's log so far, as it was written."""
         found = bytearray()
         for piece in self._raw_pieces(job_id):
             found += piece
-            if len(found) > LOG_MOST_MIB * MIB:
-                raise TooLongError(f"the log of job {job_id} has more than {LOG_MOST_MIB} MiB")
+            if len(found) > most_mib * MIB:
+                raise TooLongError(f"the log of job {job_id} has more than {most_mib} MiB")
         return bytes(found)
 
     def log_pieces(self, job_id: str) -> Iterator[str]:
@@ -202,19 +215,29 @@ def _path(job_id: str) -> str:
 
 
 def _job(value: Any) -> Job:
+    """Decode the server's record of a job; raises one of `fields.FAULTS`."""
+    metadata = fields.typed(value, "metadata", dict)
+    for name in ("run", "user"):  # columns that are never cut
+        fields.identifier({name: metadata.get(name)}, name)
+    return Job(
+        status=Status(fields.typed(value, "status", str)),
+        submitted=fields.typed(value, "type", str) == "SUBMISSION",
+        entrypoint=fields.typed(value, "entrypoint", str),
+        submission_id=fields.identifier(value, "submission_id"),
+        job_id=fields.identifier(value, "job_id"),
+        message=fields.typed(value, "message", str),
+        start_time=int(fields.amount(value, "start_time", fields.LATEST_MS)),
+        end_time=int(fields.amount(value, "end_time", fields.LATEST_MS)),
+        metadata={name: fields.typed(metadata, name, str) for name in metadata},
+        runtime_env=fields.typed(value, "runtime_env", dict),
+        node_id=str(value.get("driver_node_id") or ""),
+    )
+
+
+def _unreadable(value: Any, why: str) -> Job:
     try:
-        return Job(
-            status=Status(value["status"]),
-            submitted=value["type"] == "SUBMISSION",
-            entrypoint=str(value["entrypoint"]),
-            submission_id=str(value["submission_id"] or ""),
-            job_id=str(value["job_id"] or ""),
-            message=str(value["message"] or ""),
-            start_time=int(value["start_time"] or 0),
-            end_time=int(value["end_time"] or 0),
-            metadata={str(k): str(v) for k, v in (value["metadata"] or {}).items()},
-            runtime_env=dict(value["runtime_env"] or {}),
-            node_id=str(value.get("driver_node_id") or ""),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableError(f"no job: {error!r}"[:80]) from None
+        name = fields.identifier(value, "submission_id")
+    except fields.FieldError:
+        name = ""
+    message = f"its record cannot be read: {why}"
+    return Job(status=Status.UNREADABLE, submission_id=name, message=message)

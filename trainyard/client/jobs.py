@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from trainyard.access import typed
 from trainyard.access.terminal import clean_lines
 from trainyard.client import parallel
 from trainyard.client.dashboard import (
@@ -163,7 +164,8 @@ def read_log(server: JobServer, job_id: str) -> str:
         said = (error.text.strip().splitlines() or ["no reason given"])[-1]
         raise ClientError(
             f"the log of job {job_id} cannot be read ({error}: {said[:200]}): it is lost if the "
-            f"node that it ran on is gone; train status {job_id} tells how it ended"
+            "node that it ran on is gone; "
+            f"`train status {typed.argument(job_id)}` tells how it ended"
         ) from None
 
 
@@ -247,13 +249,15 @@ def follow(
     return asyncio.run(following(server, job_id, write, notice, lost_after_s))
 
 
-def wait_for_end(server: JobServer, job_id: str) -> Job:
-    """Waits until a job that was told to stop has ended; Ray kills it after some seconds.
+def wait_for_end(
+    server: JobServer, job_id: str, within_s: float = STOP_DEADLINE_S, told: str = "to stop"
+) -> Job:
+    """Waits until a job has ended that was told to stop, or to do little.
 
     Raises:
-        ClientError: it has not ended within a minute.
+        ClientError: it has not ended in time.
     """
-    deadline = time.monotonic() + STOP_DEADLINE_S
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         with suppress(UnreachableError, UnreadableError):  # cut
             job = server.job(job_id)
@@ -261,8 +265,8 @@ def wait_for_end(server: JobServer, job_id: str) -> Job:
                 return job
         time.sleep(FIRST_LINE_POLL_S)
     raise ClientError(
-        f"job {job_id} was told to stop and has not ended within {STOP_DEADLINE_S} s: "
-        f"look at it with train status {job_id}"
+        f"job {job_id} was told {told} and has not ended within {within_s:g} s: "
+        f"look at it with `train status {typed.argument(job_id)}`"
     )
 
 
@@ -317,7 +321,7 @@ async def following(
                     raise ClientError(
                         f"lost the job server for {lost_after_s:g} s "
                         f"({str(error) or 'no answer'}); the job goes on "
-                        f"as long as its cluster: `train logs -f {job_id}`"
+                        f"as long as its cluster: `train logs -f {typed.argument(job_id)}`"
                     ) from None
             else:
                 if not noticed and not log.length and answered - started > WAITING_NOTICE_S:

@@ -50,6 +50,7 @@ from trainyard.access.outputs import (
     TEXTS,
 )
 from trainyard.access.ssh import Connection
+from trainyard.client import fields
 from trainyard.client.console import about
 from trainyard.client.errors import ClientError, DownError
 
@@ -91,11 +92,11 @@ class Node:
         return cls(
             name=str(value["name"]),
             group=str(value.get("group", "")),
-            cpus=float(value["cpus"]),
-            gpus=float(value["gpus"]),
-            memory_mib=float(value["memoryMib"]),
-            object_store_mib=float(value["objectStoreMib"]),
-            resources={str(k): float(v) for k, v in value["resources"].items()},
+            cpus=fields.amount(value, "cpus"),
+            gpus=fields.amount(value, "gpus"),
+            memory_mib=fields.amount(value, "memoryMib"),
+            object_store_mib=fields.amount(value, "objectStoreMib"),
+            resources=fields.bundle(value["resources"]),
             on_demand=bool(value.get("onDemand", False)),
             hourly_cost=float(value.get("hourlyCost", 0)),
             launched=bool(value.get("launched", True)),

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
+from trainyard.access import typed
 from trainyard.client import disks, package, parallel, runtimes
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
@@ -168,7 +169,8 @@ def _connect_for(run_name: str, outputs: StackOutputs, owner: str) -> JobServer:
         if not job.status.ended:
             raise ClientError(
                 f"run {run_name!r} is being trained by job {job.submission_id} ({job.status}): "
-                f"follow it (train logs -f {job.submission_id}), stop it, or take another --name"
+                f"follow it (`train logs -f {typed.argument(job.submission_id)}`), stop it, or "
+                "take another --name"
             )
     if owner and of_run and (other := of_run[0].user) not in ("", owner):
         raise ClientError(

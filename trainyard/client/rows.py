@@ -49,14 +49,13 @@ def of_jobs(server: JobServer, outputs: StackOutputs) -> list[dict[str, Any]]:
 
 def of_job(job: Job) -> dict[str, Any]:
     """Return the row of a job, without its wait."""
-    end = job.end_time or datetime.now(UTC).timestamp() * 1000
     return {
         "job": job.submission_id,
         "status": str(job.status),
         "run": job.run,
         "user": job.user,
-        "started": _local(datetime.fromtimestamp(job.start_time / 1000, UTC)),
-        "seconds": round((end - (job.start_time or end)) / 1000),
+        "started": _local(job.start_time),
+        "seconds": job.seconds,
     }
 
 
@@ -72,7 +71,8 @@ def of_runs(outputs: StackOutputs, names: Sequence[str] | None = None) -> list[d
     """
     states = _states(outputs)
     found = history.list_runs(store.open_store(outputs), names)
-    return [of_run(run, states.get(run.name, "")) for run in sorted(found, key=_time, reverse=True)]
+    newest_first = sorted(found, key=lambda run: -run.started)
+    return [of_run(run, states.get(run.name, "")) for run in newest_first]
 
 
 def of_run(run: RunRecord, job: str) -> dict[str, Any]:
@@ -82,8 +82,8 @@ def of_run(run: RunRecord, job: str) -> dict[str, Any]:
         "run": run.name,
         "epochs": history.epochs(run, len(run.metrics)),
         "job": job,
-        **{name: history.rounded(last.get(name)) for name in ("loss", "valid_acc", "test_acc")},
-        "started": _time(run),
+        **{name: _figure(last.get(name)) for name in ("loss", "valid_acc", "test_acc")},
+        "started": _local(run.started),
         "fault": run.fault,
     }
 
@@ -110,8 +110,8 @@ def _share(amounts: list[float] | None) -> str:
 
 
 def _wait(job: Job, others: Sequence[Job], outputs: StackOutputs, state: OneLook) -> str:
-    if job.status.ended:
-        return ""
+    if job.status is Status.UNREADABLE:
+        return job.message
     if wait := waiting.explain(job, others, outputs, state):
         return wait.reason
     return job.message.strip().partition("\n")[0] if job.status is Status.PENDING else ""
@@ -126,14 +126,11 @@ def _states(outputs: StackOutputs) -> dict[str, str]:
     return {job.run: str(job.status) for job in reversed(found)}
 
 
-def _time(run: RunRecord) -> str:
-    """The time of a run's newest start, as its job's row has it; "" before."""
-    given = run.starts[-1]["time"] if run.starts else ""
-    try:
-        return _local(datetime.fromisoformat(given))
-    except ValueError:  # a writer of the bucket could store anything
-        return str(given)
+def _figure(value: Any) -> Any:
+    return history.rounded(value) if isinstance(value, int | float) else None
 
 
-def _local(moment: datetime) -> str:
-    return moment.astimezone().isoformat(sep=" ", timespec="seconds")
+def _local(milliseconds: int) -> str:
+    """A time as this machine's zone has it; "" for 0."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone()
+    return moment.isoformat(sep=" ", timespec="seconds") if milliseconds else ""

@@ -9,7 +9,7 @@ from typing import Any
 import urllib3
 
 from trainyard.access import bounded, typed
-from trainyard.client import feasibility, history, submission
+from trainyard.client import feasibility, fields, history, submission
 from trainyard.client.dashboard import Dashboard, DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.feasibility import Bundle
@@ -103,13 +103,14 @@ def services(outputs: StackOutputs) -> list[dict[str, Any]]:
     """
     path = "/api/serve/applications/"
     try:
-        applications = Dashboard(outputs).get(path, REQUEST_TIMEOUT_S)["applications"]
-    except (DashboardError, KeyError, TypeError) as error:
+        answer = Dashboard(outputs).get(path, REQUEST_TIMEOUT_S)
+        found = sorted(fields.typed(answer, "applications", dict).items())
+    except (DashboardError, fields.FieldError) as error:
         raise ClientError(
             f"{outputs.dashboard_url}{path} does not tell what is served ({error}): is the "
             f"stack up, and are the outputs its own? {outputs.remedy}"
         ) from None
-    return [_row(application, outputs) for _, application in sorted(applications.items())]
+    return fields.decoded(found, lambda each: _row(each[1], outputs), _unreadable)
 
 
 def address(service: str, outputs: StackOutputs) -> str:
@@ -194,7 +195,7 @@ def _row(application: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:
     served = served if isinstance(served, dict) else {}  # Ray takes any JSON
     said = [application["message"], *(each["message"] for each in deployments)]
     return {
-        "service": application["name"],
+        "service": fields.identifier(application, "name"),
         "status": application["status"],
         "replicas": f"{running}/{sum(each['target_num_replicas'] for each in deployments)}",
         "run": served.get("run", ""),
@@ -202,3 +203,8 @@ def _row(application: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:
         "url": f"{outputs.serve_url}{application['route_prefix'] or ''}",
         "message": next((text for text in said if text), ""),
     }
+
+
+def _unreadable(named: tuple[str, Any], why: str) -> dict[str, Any]:
+    row = {"service": named[0], "status": fields.UNREADABLE, "message": why}
+    return dict.fromkeys(COLUMNS, "") | row

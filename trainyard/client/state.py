@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from trainyard.client import fields
 from trainyard.client.dashboard import Dashboard, DashboardError, UnreadableError
 from trainyard.client.feasibility import MIB, Bundle
 from trainyard.client.outputs import StackOutputs
@@ -49,11 +50,12 @@ class Reservation:
 
 @dataclass(frozen=True, kw_only=True)
 class RayNode:
-    """A node that is alive."""
+    """A node."""
 
     id: str
     address: str
     is_head: bool
+    alive: bool = True
 
 
 class ClusterState:
@@ -64,66 +66,44 @@ class ClusterState:
 
     def actors(self) -> list[Actor]:
         """All actors that are not dead."""
-        return [
-            Actor(
-                id=each["actor_id"],
-                kind=each["class_name"],
-                name=each["name"] or "",
-                job=each["job_id"],
-                pid=int(each["pid"] or 0),
-                node=each["node_id"] or "",
-                state=each["state"],
-                bundle={} if each["placement_group_id"] else _bundle(each["required_resources"]),
-            )
-            for each in self._list("actors")
-            if each["state"] != "DEAD"
-        ]
+        found = fields.decoded(self._list("actors"), _actor)
+        return [actor for actor in found if actor.state != "DEAD"]
 
     def placed(self) -> dict[str, list[str]]:
         """Addresses of the nodes that Ray Train's workers are or were on, by Ray's job id."""
         found: dict[str, list[str]] = {}
-        addresses = {each["node_id"]: each["node_ip"] for each in self._list("nodes")}
-        for each in self._list("actors"):
-            if each["class_name"] == TRAIN_WORKER and each["node_id"]:
-                where = addresses.get(each["node_id"], each["node_id"])
-                found.setdefault(each["job_id"], []).append(where)
+        nodes = fields.decoded(self._list("nodes"), _node)
+        addresses = {node.id: node.address for node in nodes}
+        for actor in fields.decoded(self._list("actors"), _actor):
+            if actor.kind == TRAIN_WORKER and actor.node:
+                where = addresses.get(actor.node, actor.node)
+                found.setdefault(actor.job, []).append(where)
         return found
 
     def reservations(self) -> list[Reservation]:
         """All placement groups that are not removed."""
-        return [
-            Reservation(
-                job=each["creator_job_id"],
-                state=each["state"],
-                bundles=tuple(_bundle(one["unit_resources"]) for one in each["bundles"]),
-                nodes=tuple(one["node_id"] or "" for one in each["bundles"]),
-            )
-            for each in self._list("placement_groups")
-            if each["state"] != "REMOVED"
-        ]
+        found = fields.decoded(self._list("placement_groups"), _reservation)
+        return [group for group in found if group.state != "REMOVED"]
 
     def nodes(self) -> list[RayNode]:
         """All nodes that are alive, the head first."""
-        found = [
-            RayNode(id=each["node_id"], address=each["node_ip"], is_head=each["is_head_node"])
-            for each in self._list("nodes")
-            if each["state"] == "ALIVE"
-        ]
+        found = [node for node in fields.decoded(self._list("nodes"), _node) if node.alive]
         return sorted(found, key=lambda node: (not node.is_head, node.address))
 
     def declared(self) -> list[dict[str, Any]]:
         """What each living node offers, in the form of the output `nodes`: the head first."""
-        try:
-            alive = [each for each in self._list("nodes") if each["state"] == "ALIVE"]
-            return [_declared(each) for each in sorted(alive, key=lambda n: not n["is_head_node"])]
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise UnreadableError(f"not a list of nodes: {error!r}"[:80]) from None
+        found = [each for each in fields.decoded(self._list("nodes"), _declared) if each[0].alive]
+        if not found:
+            raise UnreadableError("not a list of nodes")
+        return [offers for _, offers in sorted(found, key=lambda each: not each[0].is_head)]
 
     def _list(self, what: str) -> list[dict[str, Any]]:
         reply = self._dashboard.get(f"/api/v0/{what}", TIMEOUT_S, detail=1, limit=LIMIT)
-        data = reply["data"]
-        found: list[dict[str, Any]] = data["result"]["result"] if data else []
-        return found
+        try:
+            data = fields.typed(reply, "data", dict)
+            return fields.typed(fields.typed(data, "result", dict), "result", list) if data else []
+        except fields.FieldError as error:
+            raise UnreadableError(f"no list of {what}: {error}") from None
 
 
 class OneLook(ClusterState):
@@ -144,15 +124,43 @@ class OneLook(ClusterState):
         return found
 
 
-def _bundle(amounts: dict[str, float] | None) -> Bundle:
-    # Ray gives every node a resource of its own name, to place things there.
-    return {k: float(v) for k, v in (amounts or {}).items() if not k.startswith("node:")}
+def _actor(value: Any) -> Actor:
+    placed = fields.typed(value, "placement_group_id", str)
+    return Actor(
+        id=fields.typed(value, "actor_id", str),
+        kind=fields.typed(value, "class_name", str),
+        name=fields.typed(value, "name", str),
+        job=fields.typed(value, "job_id", str),
+        pid=int(fields.amount(value, "pid")),
+        node=fields.typed(value, "node_id", str),
+        state=fields.typed(value, "state", str),
+        bundle={} if placed else fields.bundle(value["required_resources"]),
+    )
 
 
-def _declared(node: dict[str, Any]) -> dict[str, Any]:
-    offers = _bundle(node["resources_total"])
-    return {
-        "name": node["node_ip"],
+def _reservation(value: Any) -> Reservation:
+    bundles = fields.typed(value, "bundles", list)
+    return Reservation(
+        job=fields.typed(value, "creator_job_id", str),
+        state=fields.typed(value, "state", str),
+        bundles=tuple(fields.bundles([one["unit_resources"] for one in bundles])),
+        nodes=tuple(fields.typed(one, "node_id", str) for one in bundles),
+    )
+
+
+def _node(value: Any) -> RayNode:
+    return RayNode(
+        id=fields.typed(value, "node_id", str),
+        address=fields.identifier(value, "node_ip"),
+        is_head=fields.typed(value, "is_head_node", bool),
+        alive=fields.typed(value, "state", str) == "ALIVE",
+    )
+
+
+def _declared(value: Any) -> tuple[RayNode, dict[str, Any]]:
+    node, offers = _node(value), fields.bundle(value["resources_total"])
+    return node, {
+        "name": node.address,
         "cpus": offers.pop("CPU", 0),
         "gpus": offers.pop("GPU", 0),
         "memoryMib": offers.pop("memory", 0) / MIB,

@@ -28,6 +28,10 @@ REMEDIES = {
 }
 
 
+class TooLargeError(ClientError):
+    """A small file is longer than its bound."""
+
+
 class AwayError(ClientError, objects.AwayError):
     """The store does not answer at the moment."""
 
@@ -93,6 +97,8 @@ def check(store: Store) -> None:
 class StackFolder(FolderStore):
     """A folder of this machine, for stacks without an object store."""
 
+    refusal = TooLargeError
+
     def _fault(self, verb: str, path: Path, error: OSError) -> Exception:
         return ClientError(
             f"cannot {verb} {path} ({error.strerror}): the storage {self.where} must be a folder "
@@ -110,6 +116,7 @@ class ClientBucket(BucketStore):
 
     answer_s = ANSWER_S
     error = ClientError
+    refusal = TooLargeError
     remedies: Mapping[str, str] = {}
     if_silent = "nothing answers there"
 

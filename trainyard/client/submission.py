@@ -225,8 +225,9 @@ def _off_head(bundle: Bundle, outputs: StackOutputs) -> dict[str, Any]:
         feasibility.shortfall([bundle], nodes) for nodes in (outputs.nodes[:1], outputs.nodes[1:])
     ):
         return {}
-    head, *_ = ClusterState(outputs).nodes()
-    return {"entrypoint_label_selector": {NODE_ID: f"!{head.id}"}}
+    for head in ClusterState(outputs).nodes()[:1]:
+        return {"entrypoint_label_selector": {NODE_ID: f"!{head.id}"}}
+    return {}
 
 
 def check_conda(server: JobServer, outputs: StackOutputs) -> None:

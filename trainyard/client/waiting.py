@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from trainyard.access import typed
 from trainyard.access.outputs import JOB_START_TIMEOUT_SECONDS
-from trainyard.client import feasibility
+from trainyard.client import feasibility, fields
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.feasibility import Bundle
-from trainyard.client.job_server import Job, Status
+from trainyard.client.job_server import ACTIVE, Job, Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import UNPLACED, ClusterState
 
@@ -45,14 +46,17 @@ def explain(
         outputs: of its stack.
         state: of its cluster; not required to answer.
     """
-    if job.status.ended:
+    if job.status not in ACTIVE:
         return None
     try:
         seen, held, alive = demand(job, state), holders(others, state), len(state.nodes())
     except DashboardError:
         seen, held, alive = [], {}, len(outputs.nodes)
-    asked = seen or json.loads(job.metadata.get("demand", "[]"))
-    reason = _never(asked, job, outputs)
+    try:
+        asked = seen or fields.bundles(json.loads(job.metadata.get("demand") or "[]"))
+        reason = _never(asked, job, outputs)
+    except (ValueError, RecursionError) as error:  # anyone can write the job's metadata
+        reason = f"the record of what it asks for is unreadable ({fields.reason(error)})"
     if reason is None and seen:
         reason = _not_now(seen, held, alive, outputs)
     if reason is None:
@@ -96,7 +100,7 @@ def _never(asked: list[Bundle], job: Job, outputs: StackOutputs) -> str | None:
         return None
     return (
         f"it {why}; to run it {feasibility.growth(asked, outputs)}, "
-        f"or stop it (`train stop {job.submission_id}`) and ask for less"
+        f"or stop it (`train stop {typed.argument(job.submission_id)}`) and ask for less"
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import archive
+from trainyard.plain import is_shallow
 
 FOLDER = ".trainyard/sweeps"  # in the store; no run's name begins with a dot
 MOST_BYTES = 256 * 2**20  # of a point's files: they pass through the memory of both sides
@@ -56,6 +57,8 @@ def read(content: bytes) -> Result:
     """
     try:
         found = json.loads(content)
+        if not is_shallow(found):
+            raise ValueError("it has too many levels")
         return Result(
             completed=found["completed"] is True,
             value=found["value"],

@@ -72,6 +72,14 @@ def test_a_run_of_one_epoch_and_figures_of_ones_own(drawn):
     assert {tick.get_text() for tick in figure.axes[0].get_xticklabels()} <= {"0", "1", "2"}
 
 
+def test_long_names_of_others_are_cut(drawn):  # F69
+    long = "x" * 10**6
+    figure = drawn([{long: 1.0, f"{long}_loss": 2}], job=long, epochs=long)
+    assert len(figure.get_suptitle()) < 200
+    shown = [text for axes in figure.axes for text in (axes.get_title(), *labels(axes))]
+    assert max(map(len, shown)) < 100
+
+
 def test_more_figures_than_fit_are_counted(drawn):
     figure = drawn([{"loss": 1.0} | {f"own_{i}": i for i in range(1000)}])
     assert len(figure.axes) == curves.MOST_PANELS

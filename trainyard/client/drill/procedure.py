@@ -19,6 +19,7 @@ from trainyard.client.job_server import Job, JobServer, Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import ClusterState
 from trainyard.client.store import open_store
+from trainyard.client.ui.table import number
 from trainyard.objects import Store
 
 RECOVERY_S = 600  # for a head and its nodes to be back
@@ -158,7 +159,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
         undisturbed=twin.name,
         status=status,
         detected_s=None if detected is None else max(0.0, detected - struck.at),
-        resumed_s=resumed - struck.at,
+        resumed_s=max(0.0, resumed - struck.at),
         restored=restored[0][0] if restored else "",
         lost_epochs=lost,
         lost_steps=None if steps is None else round(lost * steps),
@@ -171,7 +172,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
 def _reach_an_epoch(watch: Watch, store: Store) -> None:
     """Waits until an epoch is stored, from which the run can go on."""
     watch.until("its first epoch", lambda: watch.records and watch.workers)
-    asked = int(history.read_run(store, watch.run).config.get("epochs", 0))
+    asked = int(number(history.read_run(store, watch.run).config.get("epochs")) or 0)
     if asked and asked - len(watch.records) < EPOCHS_LEFT:
         raise ClientError(
             f"run {watch.run!r} has {len(watch.records)} of {asked} epochs and may end before the "

@@ -8,12 +8,14 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from trainyard import progress, run_folder
+from trainyard.access import typed
 from trainyard.client import parallel
 from trainyard.client.console import warn
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer
 from trainyard.client.state import TRAIN_WORKER, Actor, ClusterState
+from trainyard.client.ui.table import number
 from trainyard.objects import Store
 
 POLL_S = 0.2
@@ -109,7 +111,7 @@ class Watch:
             elif self.answers and self.job.status.ended:
                 raise ClientError(
                     f"job {self.job.submission_id} has ended ({self.job.status}) before {what}: "
-                    f"`train logs {self.job.submission_id}`"
+                    f"`train logs {typed.argument(self.job.submission_id)}`"
                 )
             elif time.monotonic() - self._answered > LOST_AFTER_S:
                 raise ClientError(
@@ -145,7 +147,7 @@ class Watch:
             # If the log lags behind the store, its steps are of an epoch that is stored already.
             behind = self._log.epochs < self.trained
             return 0.0 if behind else self._part(self._log.steps)
-        times = [60 * float(record.get("minutes", 0)) for record in self.records[-2:]]
+        times = [60 * (number(record.get("minutes")) or 0) for record in self.records[-2:]]
         took = times[-1] - times[0] if len(times) == 2 else sum(times)
         return min(1.0, max(0.0, at - self.trained_at) / took) if took > 0 else 0.0
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from trainyard.checkpoint_files import PREFIX
+from trainyard.client import fields
 from trainyard.objects import Store
 
 MARK = "pulled.json"
@@ -56,5 +57,5 @@ def read(store: Store, run: str, name: str = MARK) -> PullMark | None:
     try:
         found = json.loads(store.get(f"{run}/{name}") or b"null")
         return PullMark(str(found["checkpoint"]), int(found["epochs"]), int(found["files"]))
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except fields.FAULTS:
         return None

@@ -7,13 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainyard.client import store
+from trainyard.client.console import warn
 from trainyard.client.job_server import Job, Status
 from trainyard.client.jobs import failure
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep.point import Outcome, Point
 from trainyard.client.sweep.records import DamagedArchiveError, Record, Records
 from trainyard.failpoints import reach
+from trainyard.objects import Store
 from trainyard.sweep import result
+
+MOST_ARCHIVE_BYTES = 2 * result.MOST_BYTES  # with the headers of many files
 
 
 def collect(
@@ -36,7 +40,7 @@ def collect(
     """
     place = store.open_store(outputs)
     record_key, archive_key = result.keys(record.sweep, point.number, record.job)
-    content = place.get(record_key)
+    content = _left(place, record_key, result.MOST_BYTES)
     if content is None:
         if job is None:
             return None
@@ -48,7 +52,7 @@ def collect(
     except ValueError as error:  # it stops no other point, and no later start
         found = result.Result(completed=False, error=f"left {error}; run it again")
     why = "" if found.completed else found.error or "failed"
-    packed = place.get(archive_key)
+    packed = _left(place, archive_key, MOST_ARCHIVE_BYTES)
     if packed:
         with tempfile.NamedTemporaryFile() as file:
             file.write(packed)
@@ -65,6 +69,15 @@ def collect(
     for key in (archive_key, record_key):
         place.delete(key)
     return Outcome(job=record.job, value=value, error=why, note=found.note)
+
+
+def _left(place: Store, key: str, most: int) -> bytes | None:
+    """Read what a point has left; what is too large stops no other point, like damaged content."""
+    try:
+        return place.get(key, most)
+    except store.TooLargeError as error:
+        warn(f"warning: {error}")
+        return b"too large"
 
 
 def _why(job: Job) -> str:

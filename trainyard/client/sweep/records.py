@@ -23,6 +23,7 @@ from typing import Any
 
 from trainyard import archive
 from trainyard.access import users_file
+from trainyard.client import fields
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep.point import Point
 from trainyard.sweep.result import MOST_BYTES
@@ -57,6 +58,10 @@ class Record:
     done: bool = False
     error: str = ""
     value: Any = None
+
+
+class DamagedRecordError(ClientError, ValueError):
+    """The record of a point cannot be read."""
 
 
 class DamagedArchiveError(ClientError):
@@ -166,7 +171,7 @@ class Records:
     def _take_back(self, identity: str, earlier: Sequence[Path]) -> None:
         """Copies a point from the newest of other sweeps that has sent it."""
         for aside in earlier:
-            record = _record(aside / FOLDER / f"{identity}.json")
+            record = read(aside / FOLDER / f"{identity}.json")
             if record is not None:
                 if (aside / record.folder).is_dir():
                     shutil.copytree(
@@ -177,7 +182,7 @@ class Records:
 
     def get(self, identity: str) -> Record | None:
         """A point's record; None for one that was never sent."""
-        return _record(self._points / f"{identity}.json")
+        return read(self._points / f"{identity}.json")
 
     def all(self) -> dict[str, Record]:
         """The records of all points, by their identities."""
@@ -247,19 +252,29 @@ def read_all(folder: Path) -> dict[str, Record]:
     Raises:
         ClientError: a record cannot be read.
     """
-    points = folder / FOLDER
-    names = {path.stem for path in points.glob("*.json")} - {SWEEP}
-    found = {name: _record(points / f"{name}.json") for name in sorted(names)}
+    found = {path.stem: read(path) for path in paths(folder)}
     return {name: record for name, record in found.items() if record is not None}
 
 
-def _record(path: Path) -> Record | None:
+def paths(folder: Path) -> list[Path]:
+    """Return the files with the records of the points in a sweep's folder."""
+    return sorted(path for path in (folder / FOLDER).glob("*.json") if path.stem != SWEEP)
+
+
+def read(path: Path) -> Record | None:
+    """Return the record in a file; None if it does not exist.
+
+    Raises:
+        DamagedRecordError: it cannot be read.
+    """
     found = _read(path)
     if found is None:
         return None
     try:
-        return Record(**found | {"overrides": tuple(found["overrides"])})
-    except (KeyError, TypeError):
+        fields.amount(found, "number")
+        overrides = tuple(map(str, fields.typed(found, "overrides", list)))
+        return Record(**found | {"overrides": overrides})
+    except (ValueError, TypeError):
         raise _unreadable(path) from None
 
 
@@ -268,9 +283,9 @@ def _read(path: Path) -> dict[str, Any] | None:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         raise _unreadable(path) from None
 
 
-def _unreadable(path: Path) -> ClientError:
-    return ClientError(f"{path} cannot be read: {UNKNOWN.format(path=path)}")
+def _unreadable(path: Path) -> DamagedRecordError:
+    return DamagedRecordError(f"{path} cannot be read: {UNKNOWN.format(path=path)}")

@@ -12,7 +12,7 @@ from trainyard.access.terminal import clean
 from trainyard.client import feasibility, jobs, parallel, preflight, store, submission
 from trainyard.client.console import LogWriter, say, warn
 from trainyard.client.errors import ClientError, UnreachedError
-from trainyard.client.job_server import ACTIVE, Job, JobServer
+from trainyard.client.job_server import Job, JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep import collect, report, upload
 from trainyard.client.sweep.point import Outcome, Point
@@ -106,7 +106,7 @@ class Sweep:
             job = known.get(record.job)
             if record.done:
                 self.outcomes[point.number] = Outcome(job=record.job, value=record.value)
-            elif job is not None and job.status in ACTIVE:
+            elif job is not None and not job.status.ended:
                 flying.append((point, record.job))
             else:
                 found = collect.collect(point, record, job, self.records, self.outputs)

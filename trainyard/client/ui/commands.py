@@ -94,9 +94,7 @@ def of_stack(stack: str) -> list[Action]:
 def _train(
     action: str, stack: str, words: Sequence[str], name: str, *, question: str = ""
 ) -> Action:
-    if name.startswith("-"):  # no name of ours does
-        raise ClientError(f"{name[:80]!r} would be an option of `train`: stop it with Ray's own")
-    shown = typed.command(f"train {' '.join(words)} {shlex.quote(name)}", stack)
+    shown = typed.command(f"train {' '.join(words)} {typed.argument(name)}", stack)
     arguments = (*TRAIN, *words, "-s", stack, "--", name)
     return Action(action=action, shown=shown, arguments=arguments, question=question)
 

@@ -8,7 +8,7 @@ from typing import Any
 import urllib3
 
 from trainyard.access import bounded
-from trainyard.client import disks
+from trainyard.client import disks, fields
 from trainyard.client.dashboard import Dashboard, UnreadableError
 from trainyard.client.errors import ClientError
 from trainyard.client.info import MONITORING
@@ -31,10 +31,10 @@ def nodes(outputs: StackOutputs) -> list[dict[str, Any]]:
     """
     found = Dashboard(outputs).get(disks.PATH, TIMEOUT_S)
     try:
-        rows = [_node(each) for each in found["data"]["summary"] if _is_alive(each)]
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise UnreadableError(f"no list of nodes: {error!r}"[:80]) from None
-    return sorted(rows, key=lambda row: (row["node"] != "head", row["node"]))
+        rows = fields.decoded(found["data"]["summary"], _node, _unreadable)
+    except fields.FAULTS as error:
+        raise UnreadableError(f"no list of nodes: {fields.reason(error)}") from None
+    return sorted(filter(None, rows), key=lambda row: (row["node"] != "head", row["node"]))
 
 
 def alerts(outputs: StackOutputs) -> list[dict[str, str]]:
@@ -62,20 +62,24 @@ def alerts(outputs: StackOutputs) -> list[dict[str, str]]:
             preload_content=False,
         )
         found = json.loads(bounded.content(reply))["data"]["alerts"]
-        return [_alert(each) for each in found]
-    except (urllib3.exceptions.HTTPError, ValueError, LookupError, TypeError) as error:
+        return fields.decoded(found, _alert, _odd_alert)
+    except (urllib3.exceptions.HTTPError, *fields.FAULTS) as error:
         raise ClientError(
             f"Prometheus at {service.url} does not tell its alerts ({type(error).__name__}): is it "
             "up? `train info` has its address"
         ) from None
 
 
-def _is_alive(node: Any) -> bool:
-    return bool(node["raylet"].get("state") == "ALIVE")
+def _unreadable(_node: Any, _why: str) -> dict[str, Any]:
+    unknown = dict.fromkeys(("cpu", "memory", "disk"))
+    return {"node": fields.UNREADABLE, "host": "", **unknown, "gpus": []}
 
 
-def _node(node: Any) -> dict[str, Any]:
+def _node(node: Any) -> dict[str, Any] | None:
+    """Return the row of a node; None if it is not alive."""
     raylet = node["raylet"]
+    if raylet.get("state") != "ALIVE":
+        return None
     memory = list(node.get("mem") or [])
     disk = disks.of_node(node)
     return {
@@ -111,3 +115,7 @@ def _alert(alert: Any) -> dict[str, str]:
         "about": about[:500],
         "summary": str(said.get("summary") or said.get("description") or ""),
     }
+
+
+def _odd_alert(_: Any, why: str) -> dict[str, str]:
+    return {"alert": fields.UNREADABLE, "state": "", "since": "", "about": "", "summary": why}

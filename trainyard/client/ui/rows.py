@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from trainyard.access import typed
 from trainyard.client import jobs as job_functions
 from trainyard.client import waiting
 from trainyard.client.history import RunRecord
-from trainyard.client.job_server import Job
+from trainyard.client.job_server import ACTIVE, Job
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import ClusterState
 from trainyard.client.ui.table import HIDDEN, number
@@ -30,14 +29,8 @@ def of_job(job: Job) -> dict[str, Any]:
         "user": job.user,
         "script": job.metadata.get("job", ""),
         "started": job.start_time,
-        "seconds": seconds(job),
+        "seconds": job.seconds,
     }
-
-
-def seconds(job: Job) -> int:
-    """Return how long a job has run, or ran."""
-    end = job.end_time or time.time() * 1000
-    return max(0, round((end - (job.start_time or end)) / 1000))
 
 
 def waits(job: Job, others: Sequence[Job], outputs: StackOutputs, state: ClusterState) -> str:
@@ -56,7 +49,7 @@ def in_full(
     return of_job(job) | {
         "entrypoint": job.entrypoint,
         "commit": job.metadata.get("commit", ""),
-        "message": job_functions.failure(job) if job.message and job.status.ended else "",
+        "message": job_functions.failure(job) if job.message and job.status not in ACTIVE else "",
         "waits": waits(job, others, outputs, state),
     }
 
@@ -82,12 +75,12 @@ def of_runs(
             of_run[job.run].append(job)
     dollars = hourly_cost(outputs)
     rows = [_of_run(record, of_run[record.name], dollars) for record in records]
-    return sorted(rows, key=lambda row: str(row["started"]), reverse=True)
+    return sorted(rows, key=lambda row: -row["started"])
 
 
 def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str, Any]:
     last = record.metrics[-1] if record.metrics else {}
-    ran = [seconds(job) for job in jobs if job.status != "PENDING"]
+    ran = [job.seconds for job in jobs if job.status != "PENDING"]
     valid = [number(epoch.get("valid_acc")) for epoch in record.metrics]
     return {
         "run": record.name,
@@ -99,7 +92,7 @@ def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str,
         "valid_acc": number(last.get("valid_acc")),
         "test_acc": number(last.get("test_acc")),
         "best": max((each for each in valid if each is not None), default=None),
-        "started": record.starts[-1]["time"] if record.starts else "",
+        "started": record.started,
         "checkpoint": (record.checkpoint or "").rpartition("/")[2],
         # The whole stack was there for the run: the most that it can have cost.
         "cost": round(sum(ran) / 3600 * dollars, 2) if dollars and ran else None,

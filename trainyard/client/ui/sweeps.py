@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import run_folder
+from trainyard.client import fields
 from trainyard.client.errors import ClientError
 from trainyard.client.history import READERS
 from trainyard.client.sweep import records
@@ -52,29 +53,37 @@ def points(kind: str, sweep: str, here: Path, runs: RunCache | None) -> list[dic
 
 
 def _of_hydra(folder: Path) -> list[dict[str, Any]]:
-    found = sorted(records.read_all(folder).values(), key=lambda record: record.number)
-    return [
-        {
-            "point": str(record.number),
-            "settings": dict(each.lstrip("+").partition("=")[::2] for each in record.overrides),
-            "values": _values(record.value),
-            "error": record.error or ("" if record.done else "not ended yet"),
-        }
-        for record in found[:MOST_POINTS]
-    ]
+    rows = fields.decoded(records.paths(folder)[:MOST_POINTS], _point, _damaged_point)
+    return sorted(filter(None, rows), key=lambda row: (len(row["point"]), row["point"]))
+
+
+def _point(path: Path) -> dict[str, Any] | None:
+    if (record := records.read(path)) is None:
+        return None
+    return {
+        "point": str(record.number),
+        "settings": dict(each.lstrip("+").partition("=")[::2] for each in record.overrides),
+        "values": _values(record.value),
+        "error": record.error or ("" if record.done else "not ended yet"),
+    }
+
+
+def _damaged_point(path: Path, why: str) -> dict[str, Any]:
+    return {"point": path.stem, "settings": {}, "values": {}, "error": f"UNREADABLE: {why}"}
 
 
 def _of_tune(run: str, runs: RunCache) -> list[dict[str, Any]]:
     trials = sorted(runs.trials()[run])[:MOST_POINTS]
     with ThreadPoolExecutor(READERS) as pool:
-        contents = pool.map(lambda trial: runs.store.get(f"{run}/{trial}/{TRIAL_RESULTS}"), trials)
-    return [
-        _trial(trial, run_folder.whole_records(content))
-        for trial, content in zip(trials, contents, strict=True)
-    ]
+        return list(pool.map(lambda trial: _trial(trial, run, runs), trials))
 
 
-def _trial(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+def _trial(name: str, run: str, runs: RunCache) -> dict[str, Any]:
+    error = "no result yet"
+    try:
+        results = run_folder.whole_records(runs.store.get(f"{run}/{name}/{TRIAL_RESULTS}"))
+    except ClientError as found:  # of this trial
+        results, error = [], str(found)
     last = results[-1] if results else {}
     config = last.get("config")
     values = {
@@ -86,7 +95,7 @@ def _trial(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "point": name,
         "settings": config if isinstance(config, dict) else {},
         "values": values,
-        "error": "" if results else "no result yet",
+        "error": "" if results else error,
     }
 
 

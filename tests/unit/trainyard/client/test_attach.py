@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import math
+import re
+import shlex
+import tempfile
+import time
 from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
 
+from tests import ui_stack
 from trainyard.client import attach, connection, jobs, outputs, store, submission
 from trainyard.client.cli import app
 from trainyard.client.dashboard import Dashboard, RefusedError, UnreachableError
@@ -15,6 +22,7 @@ from trainyard.client.errors import ClientError
 
 GROUP = {"resources": {"CPU": 8, "TPU": 4}, "max_workers": 2}
 ALIVE = {
+    "node_id": "n1",
     "node_ip": "10.0.0.2",
     "is_head_node": False,
     "state": "ALIVE",
@@ -178,25 +186,149 @@ def test_nodes_are_those_alive_and_those_that_the_autoscaler_may_start(attached,
         ("tpu", {"TPU": 4.0}, True),
     ]
     assert nodes[1].memory_mib == 1024
-    odd = {"data": {"result": {"result": [ALIVE | {"resources_total": {"CPU": "many"}}]}}}
+    odd = {"data": {"result": {"result": [ALIVE | {"resources_total": {"CPU": 1e999}}]}}}
     for answer in (Mock(side_effect=UnreachableError("away")), lambda *_, **__: odd):
         monkeypatch.setattr(Dashboard, "get", answer)
         assert connection.to(found).__enter__().outputs.nodes == found.nodes
 
 
 def test_groups_of_the_autoscaler_are_checked_and_bounded():
-    assert len(attach._on_demand({"a": {"resources": {}, "max_workers": 10**9}}, 0)) == 1000
     assert len(attach._on_demand({"a": {"resources": None, "max_workers": None}}, 3)) == 3
-    for groups in (3, {"a": 3}, {"a": {}}, {"a": GROUP | {"max_workers": "many"}}):
+    many = {str(i): {"resources": {}, "max_workers": 10**9} for i in range(5000)}  # F70
+    assert len(attach._on_demand(dict([*many.items()][:1000]), 0)) == 10_000
+    infinite = {"a": GROUP | {"resources": {"CPU": float("inf")}}}
+    long = [{"a": GROUP | {"resources": {"x" * 300: 1}}}, {"x" * 300: GROUP}]
+    odd = [many, infinite, *long, *({"a": GROUP | {"max_workers": x}} for x in ("many", 1e999, -1))]
+    for groups in (3, {"a": 3}, {"a": {}}, *odd):
         with pytest.raises(ClientError, match="the file of Ray's launcher on the head is not one"):
             attach._on_demand(groups, 1)
 
 
-@pytest.mark.parametrize("log", ["", "other\n", "mark[]\n", 'mark{"python": 1}\n', "mark{\n"])
-def test_an_answer_that_is_not_one_is_said(log, attached, monkeypatch):
-    monkeypatch.setattr(jobs, "follow", lambda *args: args[2](log) or Mock(message=""))
-    with pytest.raises(ClientError, match=r"cannot run a small job \(it printed no answer\)"):
-        attach._answer(Mock(), "job", "mark", outputs.read("practical"))
+class Head(ui_stack.Head):
+    """A Ray of others, whose job gives the answers that a test chooses."""
+
+    def __init__(self, **answers):
+        super().__init__([])
+        self.alive = ALIVE
+        self.status, self.printed, self.blocks = "SUCCEEDED", None, False
+        self.found = {"python": "3.11", "groups": {"tpu": GROUP}, "most": 4, "folder": True}
+        self.found |= answers
+
+    def answer(self, path):
+        if path == "/api/jobs/" and self.sent:
+            return {"submission_id": "probe"}
+        if path == "/api/jobs/probe":
+            return ui_stack.job(1, self.status, submission_id="probe")
+        if path == "/api/jobs/probe/logs":
+            mark = shlex.split(json.loads(self.sent[0])["entrypoint"])[3]
+            said = json.dumps(self.found) if self.printed is None else self.printed
+            return {"logs": f"a line of Ray\n{mark}{said}\n"}
+        if path == "/api/v0/nodes":
+            time.sleep(2 if self.blocks else 0)
+            return {"data": {"result": {"result": [self.alive]}}}
+        return super().answer(path) or {}
+
+
+def attach_to(head, tmp_path):
+    """Attach a head with a token; returns the exit code and what was said."""
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text(ui_stack.TOKEN)
+    with ui_stack.serving(head) as address:
+        return run("attach", address, "--token-file", str(token), "-s", "practical")
+
+
+def left_behind():
+    return [path.name for path in outputs.attached_file("x").parent.glob("*")]
+
+
+def test_a_cluster_is_attached(tmp_path):
+    code, said = attach_to(Head(), tmp_path)
+    assert (code, said.splitlines()[-2].partition("nodes: ")[2]) == (0, "1, and up to 2 on demand")
+    assert left_behind() == ["practical.json"]
+    assert outputs.read("practical").ray_token == ui_stack.TOKEN
+
+
+def long_names():
+    group = {"resources": {f"{i:0200}": 1 for i in range(32)}, "max_workers": 150}
+    return {"groups": {str(i): group for i in range(20)}}
+
+
+def long_node():
+    return ALIVE | {"resources_total": {f"{i:0200}": 1 for i in range(85_000)}}
+
+
+HOSTILE = {
+    "a never-ending job": ({}, {"status": "RUNNING"}, "probe was told to describe the cluster"),
+    "a lot of log": ({}, {"printed": "x" * 5 * 2**20}, "with more than 4 MiB"),
+    "no answer": ({}, {"printed": ""}, r"\(it printed no answer\)"),
+    "a list": ({}, {"printed": "[]"}, r"\(it printed no answer\)"),
+    "half an answer": ({}, {"printed": "{"}, r"\(it printed no answer\)"),
+    "levels": ({}, {"printed": "[" * 100_000}, r"\(it printed no answer\)"),
+    "a version of numbers": ({"python": 3.11}, {}, r"\(it printed no answer\)"),
+    "5,000 groups": ({"groups": dict.fromkeys(map(str, range(5000)), GROUP)}, {}, "5000 groups"),
+    "infinite numbers": ({"groups": {"a": GROUP | {"max_workers": math.inf}}}, {}, "is inf, not 0"),
+    "16 MiB of names": (long_names(), {}, "bytes of nodes, at most 16777216 are kept"),
+    "a node of 17 MiB": ({}, {"alive": long_node()}, "nodes in 1.* bytes, at most 16777216"),
+    "no end of an answer": ({}, {"blocks": True}, "no answer within 0.8 s"),
+    "no Ray": ({}, {"replies": {"/api/version": []}}, "does not tell its version of Ray"),
+}
+
+
+@pytest.mark.parametrize(("answers", "changes", "said"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_dashboard_is_one_message_and_leaves_no_token(  # F70
+    answers, changes, said, tmp_path, monkeypatch
+):
+    if "status" in changes:
+        monkeypatch.setattr(attach, "ANSWER_S", 0.3)
+    if "blocks" in changes:
+        monkeypatch.setattr(attach, "ASK_S", 0.8)
+    head = Head(**answers)
+    vars(head).update(changes)
+    code, found = attach_to(head, tmp_path)
+    assert code
+    assert re.search(said, found), found[-500:]
+    assert "Traceback" not in found
+    assert left_behind() == []
+    if head.status == "RUNNING":
+        assert ("POST", "/api/jobs/probe/stop") in head.asked
+
+
+def test_a_token_is_not_sent_in_the_clear_without_a_yes(tmp_path, monkeypatch):  # F70
+    (tmp_path / "token").touch(mode=0o600)
+    (tmp_path / "token").write_text("canary")
+    asked = Mock(side_effect=ClientError("asked"))
+    monkeypatch.setattr(attach, "_ask", asked)
+    command = ["attach", "http://192.0.2.7:8265", "-s", "practical"]
+    with_token = [*command, "--token-file", str(tmp_path / "token")]
+    for answer in ("", "n\n"):
+        result = CliRunner().invoke(app, with_token, input=answer)
+        assert "was not sent to http://192.0.2.7:8265: --yes sends it" in str(result.exception)
+    assert not asked.called
+    assert str(CliRunner().invoke(app, with_token, input="y\n").exception) == "asked"
+    assert run(*with_token, "--yes") == (1, "asked")
+    assert run(*command) == (1, "asked")
+
+
+@pytest.mark.parametrize("step", ["flush", "replace"])
+def test_a_full_disk_leaves_no_token(step, attached, monkeypatch):  # F70
+    before = attached.read_text()
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    if step == "replace":
+        monkeypatch.setattr(attach.Path, "replace", full)
+    else:
+        made = tempfile.NamedTemporaryFile
+
+        def make(*args, **options):
+            file = made(*args, **options)
+            file.flush = full
+            return file
+
+        monkeypatch.setattr(attach.tempfile, "NamedTemporaryFile", make)
+    with pytest.raises(ClientError, match=r"cannot write .*\(No space left on device\): make room"):
+        attach._write(attached, "a new token")
+    assert left_behind() == ["practical.json"]
+    assert attached.read_text() == before
 
 
 def test_jobs_of_an_attached_cluster_get_its_store(attached):

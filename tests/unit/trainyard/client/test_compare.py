@@ -48,6 +48,11 @@ def test_of_a_run_that_went_on_the_last_job_counts():
     assert (row["jobs"], row["seconds"], row["placement"]) == (1, 10.0, "10.0.0.5: half-0")
 
 
+def test_a_job_that_ends_before_its_start_took_no_time():  # F78
+    [row] = compare.rows(["half-0"], [job("half-0", 1, 300, 200)], NODES, lambda _: 1)
+    assert (row["seconds"], row["epochs/min"]) == (0, None)
+
+
 @pytest.mark.parametrize(
     ("jobs", "message"),
     [

@@ -412,6 +412,9 @@ def test_a_run_is_seen_in_its_log_its_workers_and_the_store(watch):
     assert (seen.restored, seen.steps_an_epoch) == ([], None)
     assert seen.part_of_an_epoch(seen.trained_at + 15) == pytest.approx(0.5)
     assert seen.part_of_an_epoch(seen.trained_at + 99) == 1
+    known, seen.records = seen.records, [{"minutes": "soon"}, {"minutes": None}]  # F69
+    assert seen.part_of_an_epoch(seen.trained_at + 99) == 0
+    seen.records = known
     server.written = f"{progress.Epoch(0).told}\n{steps(40)}\n"
     seen.look()
     assert (seen.trained, seen.part_of_an_epoch(0)) == (2, 0), "two are stored already"

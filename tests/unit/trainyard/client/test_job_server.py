@@ -81,7 +81,7 @@ def test_jobs_are_read_as_ray_writes_them(stack):
 
 
 def test_every_state_that_ray_knows_is_known():
-    assert {str(status) for status in JobStatus} == {str(status) for status in Status}
+    assert {*map(str, JobStatus), Status.UNREADABLE} == {str(status) for status in Status}
     for status in JobStatus:
         assert Status(str(status)).ended == status.is_terminal()
         assert (Status(str(status)) in ACTIVE) != status.is_terminal()
@@ -90,7 +90,6 @@ def test_every_state_that_ray_knows_is_known():
 @pytest.mark.parametrize(
     "value",
     [
-        {},
         ["x"],
         [{}],
         [FULL_JSON | {"status": "LOST"}],
@@ -98,9 +97,13 @@ def test_every_state_that_ray_knows_is_known():
         [FULL_JSON | {"start_time": "now"}],
     ],
 )
-def test_what_is_no_list_of_jobs_is_said(value, stack):  # F39
+def test_what_is_no_job_is_said(value, stack):  # F39 F69
+    [job] = ask(stack, saying(value), JobServer.jobs)
+    assert (job.status, job.status.ended) == (Status.UNREADABLE, False)
     with pytest.raises(UnreadableError):
-        ask(stack, saying(value), JobServer.jobs)
+        ask(stack, saying(value[0]), lambda server: server.job("s1"))
+    with pytest.raises(UnreadableError, match="no list of jobs"):
+        ask(stack, saying({}), JobServer.jobs)
 
 
 def test_a_log_that_is_none_is_said(stack):

@@ -42,7 +42,9 @@ def test_a_folder_is_written_read_and_left_as_it_was(stack):
     assert place.get("run/a/c.json") is None
     assert place.folders() == ["run"]
     assert place.folders("run") == ["a"]
-    assert place.folders("nothing") == []
+    assert place.folders("nothing") == place.folders("run/a/b.json") == []
+    with pytest.raises(ClientError, match=r"cannot list .*File name too long"):  # F69
+        place.folders("x" * 300)
 
 
 def test_a_folder_may_have_any_name(stack, tmp_path):  # F62

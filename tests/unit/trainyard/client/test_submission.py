@@ -237,6 +237,8 @@ def test_a_plain_script_uses_what_there_is(plain, stack, monkeypatch):
     off = {"entrypoint_label_selector": {"ray.io/node-id": "!a1"}}
     assert sent(cpus, cpus) == cpu | off
     assert sent(cpus, gpu) == with_gpu
+    nodes.clear()  # none can be read
+    assert sent(cpus, cpus) == cpu
 
 
 def test_the_servers_traceback_becomes_one_message(request_, stack, monkeypatch):

@@ -51,6 +51,24 @@ def test_a_result_that_cannot_be_read_fails_its_point_alone(tmp_path, place):  #
         assert place.get(record_key) is None  # no later start meets it
 
 
+def test_a_result_that_is_too_large_fails_its_point_alone(  # F69
+    tmp_path, place, monkeypatch, capsys
+):
+    monkeypatch.setattr(result, "MOST_BYTES", 2**20)
+    record_key, archive_key = result.keys("first", 3, "job")
+    with Records(tmp_path / "sweep", "first") as records:
+        place.write(record_key, bytes(2**20 + 1))
+        assert "no result of a point" in collect.collect(POINT, SENT, DONE, records, None).error
+        assert f"{record_key} has more than 1 MiB" in capsys.readouterr().err
+        monkeypatch.setattr(collect, "MOST_ARCHIVE_BYTES", 2**20)
+        place.write(record_key, result.write(result.Result(completed=True, value=1)))
+        place.write(archive_key, bytes(2**20 + 1))
+        assert "cannot be unpacked" in collect.collect(POINT, SENT, DONE, records, None).error
+        levels = b"[" * 200 + b"]" * 200  # more than a table can show
+        place.write(record_key, b'{"completed":true,"note":"","error":"","value":' + levels + b"}")
+        assert "no result of a point" in collect.collect(POINT, SENT, DONE, records, None).error
+
+
 def test_an_archive_holds_files_of_its_own_point_alone(tmp_path, place):  # F53
     with Records(tmp_path / "sweep", "first") as records:
         other = replace(SENT, job="other", number=0, folder="0", done=True, value=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_alerts_are_those_of_prometheus(head: ui_stack.Head, browser: TestClient
         "about": "instance 10.0.0.2:8080",
         "summary": "a node has been lost for 5 minutes",
     }
-    for strange in ({}, {"data": {"alerts": [1]}}, {"data": {"alerts": [{"labels": 1}]}}, []):
+    for strange in ({}, {"data": {"alerts": 1}}, {"data": []}, []):
         head.replies[ui_stack.ALERTS] = strange
         found = ask(browser, "dev/nodes")
         assert (found["alerts"], "Prometheus" in found["fault"]) == ([], True)
@@ -70,11 +71,29 @@ def test_alerts_are_those_of_prometheus(head: ui_stack.Head, browser: TestClient
 
 
 @pytest.mark.parametrize("node", [{}, {"raylet": 1}, {"raylet": {"state": "ALIVE"}}, None, "x"])
-def test_a_strange_node_is_one_message(
+def test_a_strange_node_hides_no_other(  # F69
     head: ui_stack.Head, browser: TestClient, node: object
 ) -> None:
-    head.replies["/nodes"] = {"data": {"summary": [node]}}
-    assert browser.get("/api/dev/nodes").status_code == 503
+    head.replies["/nodes"] = {"data": {"summary": [node, ui_stack.node("10.0.0.7")]}}
+    assert {row["node"] for row in ask(browser, "dev/nodes")["rows"]} >= {"10.0.0.7"}
+
+
+def test_an_odd_job_is_on_the_page_and_hides_no_other(  # F69
+    head: ui_stack.Head, browser: TestClient
+) -> None:
+    jobs = [ui_stack.job(1), ui_stack.job(2, "LOST"), ui_stack.job(3, submission_id="-x")]
+    jobs[2] |= {"status": "RUNNING", "start_time": 1, "end_time": None}
+    head.put([*jobs, ui_stack.job(4, submission_id=7), ui_stack.job(5, metadata=7)])
+    rows = {row["job"]: row["status"] for row in ask(browser, "dev/jobs")["rows"]}
+    unreadable = dict.fromkeys(["", "raysubmit_000002", "raysubmit_000005"], "UNREADABLE")
+    assert rows == {"raysubmit_000001": "SUCCEEDED", "-x": "RUNNING"} | unreadable
+    facts = ask(browser, "dev/jobs/raysubmit_000002")
+    assert facts["message"].startswith("its record cannot be read: 'LOST'")
+    for name in ("raysubmit_000002", "-x"):
+        [stop] = ask(browser, f"dev/jobs/{name}")["actions"]
+        assert stop["command"].endswith(name)
+    assert {row["run"] for row in ask(browser, "dev/runs")["rows"]} == {"run-0001", "run-0002"}
+    assert ask(browser, "dev/row")["active"] == 1
 
 
 def test_jobs_say_who_and_why_they_wait(browser: TestClient) -> None:
@@ -133,6 +152,14 @@ def test_a_run_that_changes_is_read_again_and_others_are_not(
     assert read == ["run-0002"]
 
 
+def test_runs_are_in_the_order_of_time(store: Path, browser: TestClient) -> None:  # F78
+    for name, start in (("run-0001", "06:10:00+00:00"), ("run-0002", "05:50:00-04:00")):
+        starts = store / name / "starts.jsonl"
+        starts.write_text(json.dumps({"time": f"2026-11-01T{start}"}) + "\n")
+    rows = ask(browser, "dev/runs")["rows"]
+    assert [row["run"] for row in rows] == ["run-0002", "run-0001"]
+
+
 def test_figures_are_those_of_the_command_line(
     head: ui_stack.Head, store: Path, browser: TestClient
 ) -> None:
@@ -142,7 +169,7 @@ def test_figures_are_those_of_the_command_line(
         row = rows[record.name]
         assert row["epochs"] == len(record.metrics)
         assert row["loss"] == record.metrics[-1]["loss"]
-        assert row["started"] == record.starts[-1]["time"]
+        assert row["started"] == record.started == 1_795_168_800_000
         assert record.checkpoint.endswith(row["checkpoint"])
     assert rows["run-0001"]["cost"] == 0.42  # ten minutes of 2.50 $/h
 
@@ -191,6 +218,19 @@ def test_sweeps_of_hydra_and_tune_have_points(
     assert points[1]["settings"] == {"lr": "0.01", "width": "128", "seed": "1"}
     trials = ask(browser, "dev/sweep", kind="tune", sweep="run-0001")["rows"]
     assert [each["values"] for each in trials] == [{"val_accuracy": 0.5}] * 2
+    points_of = tmp_path / "multirun/2026-11-20/10-00-00/.points"  # F69
+    whole = json.loads((points_of / "0.json").read_text())
+    odd = ["{", "[" * 100_000, *(json.dumps(whole | {"number": x}) for x in ("1", 1e999))]
+    odd.append(json.dumps(whole | {"overrides": 7}))
+    for number, content in enumerate(odd):
+        (points_of / f"odd-{number}.json").write_text(content)
+    os.truncate(store / "run-0001/train_0/result.json", 2**30)
+    found = ask(browser, "dev/sweep", kind="hydra", sweep=hydra["sweep"])["rows"]
+    assert [row for row in found if "odd" not in row["point"]] == points
+    assert len([row for row in found if row["error"].startswith("UNREADABLE: ")]) == len(odd)
+    found = ask(browser, "dev/sweep", kind="tune", sweep="run-0001")["rows"]
+    assert found[1:] == trials[1:]
+    assert "more than 16 MiB" in found[0]["error"]
     for kind, sweep in (("hydra", ".."), ("hydra", "/"), ("tune", "run-0002"), ("x", "run-0001")):
         answer = browser.get("/api/dev/sweep", params={"kind": kind, "sweep": sweep})
         assert answer.status_code == 503, sweep

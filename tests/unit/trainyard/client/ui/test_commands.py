@@ -69,8 +69,9 @@ def test_names_are_neither_options_nor_a_shells_text() -> None:
     [stop] = commands.of_job("dev", job("RUNNING", submission_id=strange))
     assert stop.arguments[-1] == strange
     assert stop.shown == f"{PROGRAM} stop '{strange}'"
-    with pytest.raises(ClientError, match="would be an option"):
-        commands.of_job("dev", job("RUNNING", submission_id="--stack=other"))
+    [stop] = commands.of_job("lab", job("RUNNING", submission_id="--stack=other"))  # F69
+    assert stop.arguments[-2:] == ("--", "--stack=other")
+    assert stop.shown == f"{PROGRAM} stop -s lab -- --stack=other"
 
 
 def test_a_command_runs_shows_its_output_and_ends_with_the_page(tmp_path: Path) -> None:
