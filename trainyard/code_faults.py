@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ray.exceptions import RayError
 
+from trainyard.errors import JobError
+
 # PyTorch raises RuntimeError also for a lost peer or GPU, so it is not among them.
 KINDS = (
     *(NameError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError),
@@ -41,6 +43,22 @@ def told(error: BaseException) -> str:
     said = f"{kind}: {lines[-1].strip()[:LONGEST]}" if lines else kind
     places = getattr(error, "__notes__", ())
     return f"{said} ({places[-1]})" if places else said
+
+
+def left(end: SystemExit) -> JobError:
+    """Return why a script has ended itself: its message, or the code with its place."""
+    if isinstance(end.code, str) and end.code.strip():
+        return JobError(end.code)
+    note(end)
+    return JobError(told(end))
+
+
+def message(error: JobError) -> str:
+    """Return a message alone: processes of Ray and of a loader add their tracebacks before it."""
+    text = str(getattr(error, "cause", error))
+    if "Traceback (" not in text:
+        return text
+    return text.strip().splitlines()[-1].partition("Error: ")[2] or text
 
 
 def lacking(module: str) -> str:

@@ -5,21 +5,24 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from ray import tune
-from ray.tune.experiment import Trial
+from ray.tune.experiment import Experiment, Trial
 
-from trainyard import best_trial, code_faults, curves, search_state
+from trainyard import best_trial, code_faults, curves, job, search_state
 from trainyard.errors import JobError
 from trainyard.housekeeping import housekeeping
 from trainyard.progress import LINE_INTERVAL_S
 from trainyard.run_folder import CURVES
 from trainyard.runs import Run
+from trainyard.user_code import name_of_main
 
 PAUSE_SECONDS = 10.0  # between two pictures, each of which stops the search for 0.3 s
 TITLES = {"valid_acc": "Valid. Acc.", "valid_loss": "Valid. Loss"}
@@ -133,6 +136,22 @@ def end_trials_at_faults() -> None:
         handle(trial, exc)
 
     Trial.handle_error = handle_error  # type: ignore[method-assign, assignment]
+
+
+def send_by_name() -> None:
+    """Has Tune send a script's function by its name, so that a trial has the script too."""
+    register, main = Experiment.register_if_needed, sys.modules["__main__"]
+    if main.__spec__ is None and getattr(main, "__file__", None) is None:  # a notebook
+        return
+    script = name_of_main()  # now: a search leaves its working folder
+
+    def register_by_name(trainable: Any) -> Any:
+        is_named = isinstance(trainable, FunctionType) and "." not in trainable.__qualname__
+        if is_named and trainable.__module__ == "__main__":
+            trainable = job.by_name(trainable, script)
+        return register(trainable)
+
+    Experiment.register_if_needed = register_by_name  # type: ignore[method-assign, assignment]
 
 
 class TrialCurves(tune.Callback):
