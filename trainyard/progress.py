@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -212,7 +212,10 @@ class Progress:
 
 def count(batches: Iterable[Any]) -> int | None:
     """Return the number of batches of an epoch; None if unknown."""
-    return len(batches) if isinstance(batches, Sized) else None
+    try:
+        return len(batches)  # type: ignore[arg-type]  # or it has none
+    except (TypeError, NotImplementedError):  # a loader of a stream has the method only
+        return None
 
 
 def watched(

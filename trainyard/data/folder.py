@@ -6,11 +6,48 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch import distributed
 from torch.utils.data import Dataset, Subset
 from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import is_image_file
 
+from trainyard import pictures
 from trainyard.data.splits import DataError, Splits, cut
 from trainyard.data.transforms import to_tensor
+
+
+class Pictures(ImageFolder):  # type: ignore[misc]  # torchvision is not typed
+    """Pictures with one subfolder per class; what is hidden is ignored, and named once."""
+
+    def __init__(self, path: Path, transform: Callable[[Any], Any]) -> None:
+        """Lists them.
+
+        Args:
+            path: of the folder.
+            transform: of PIL images.
+
+        Raises:
+            OSError: there are no classes, or one without pictures.
+        """
+        self._hidden: set[str] = set()
+        super().__init__(path, transform, loader=pictures.read, is_valid_file=self._is_shown)
+        if self._hidden and not (distributed.is_initialized() and distributed.get_rank()):
+            print(f"hidden in {path}, so ignored: {', '.join(sorted(self._hidden))}")  # noqa: T201
+
+    def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
+        """Return the names of the visible subfolders, and their numbers."""
+        named, _ = super().find_classes(directory)
+        classes = [name for name in named if not name.startswith(".")]
+        self._hidden.update(set(named) - set(classes))
+        if not classes:
+            raise FileNotFoundError("each folder in it is hidden")
+        return classes, {name: number for number, name in enumerate(classes)}
+
+    def _is_shown(self, file: str) -> bool:
+        inside = Path(file).relative_to(self.root)
+        if hidden := next((part for part in inside.parts if part.startswith(".")), ""):
+            self._hidden.add(hidden)
+        return not hidden and is_image_file(file)
 
 
 def load(path: Path, side: int, seed: int) -> Splits:
@@ -39,9 +76,9 @@ def load(path: Path, side: int, seed: int) -> Splits:
     return Splits(Subset(train, kept), own["valid"], own["test"], train.classes)
 
 
-def _images(path: Path, transform: Callable[[Any], Any]) -> ImageFolder:
+def _images(path: Path, transform: Callable[[Any], Any]) -> Pictures:
     try:
-        return ImageFolder(path, transform=transform)
+        return Pictures(path, transform)
     except (OSError, RuntimeError) as error:
         raise DataError(
             f"no images in {path} ({error}): --data folder:PATH needs "

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -530,7 +530,7 @@ def test_an_exit_in_a_worker_is_its_users_decision(
         job._work(job.by_name(leave), code)
     assert str(caught.value) == said
     assert logging.getLogger(job.RAYS_LOG_OF_ERRORS).disabled
-    job._work(job.by_name(leave), 0)
+    job._work(job.by_name(leave), cast(Any, 0))
 
 
 def test_a_message_of_a_loaders_or_tasks_process_comes_without_its_traceback() -> None:
