@@ -251,7 +251,8 @@ class Session:
         """Ends an epoch: reports its record and stores a checkpoint. Each worker calls it.
 
         Args:
-            record: `epoch`, `loss` and other figures, to which `minutes` since the start is added.
+            record: `epoch` (default: the next), `loss` and other figures, to which `minutes` since
+                the start is added.
                 They are converted to plain values (trainyard/plain.py), in a start's first record
                 with a warning.
             description: what is needed to use the weights without the job: `model` of
@@ -267,6 +268,12 @@ class Session:
         def ready() -> Path | None:
             values = {str(key): plain.value(each, str(key)) for key, each in record.items()}
             first = self.rank == 0 and not self._loads  # the next ones hold the same types
+            if type(values.get("epoch")) is not int:
+                if first:
+                    print(f"warning: the record has no number `epoch`: {len(self.history)} is used")
+                values["epoch"] = len(self.history)
+            if first and "minutes" in values:
+                print("warning: minutes of the record are replaced by the run's: rename yours")
             for key, each in record.items() if first else ():
                 kind, stored = type(each), values[str(key)]
                 if kind is not type(stored):

@@ -250,6 +250,22 @@ def test_figures_are_made_plain(  # F61
     assert "warning" not in capsys.readouterr().out  # only in the first epoch of a start
 
 
+def test_a_record_without_its_epoch_has_the_next(  # F74
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = session(tmp_path)
+    made.restore()
+    for record in ({"loss": 1.0, "minutes": "mine"}, {"epoch": "second"}):
+        made.report(record, {})
+    assert [record["epoch"] for record in stored.reports] == [0, 1]
+    assert isinstance(stored.reports[0]["minutes"], float)
+    said = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
+    assert said == [
+        "warning: the record has no number `epoch`: 0 is used",
+        "warning: minutes of the record are replaced by the run's: rename yours",
+    ]
+
+
 NO_LATER_START = r"^no later start could load the state of 'rates': "
 
 

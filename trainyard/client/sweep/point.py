@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainyard.client.feasibility import Bundle
+
+ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")  # by Hydra's sweepers, in values without quotes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,20 @@ class Point:
     def label(self) -> str:
         """Its number and its overrides."""
         return " ".join((f"[{self.number}]", *self.overrides))
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Its overrides by their names."""
+        return settings(self.overrides)
+
+
+def settings(overrides: Sequence[str]) -> dict[str, str]:
+    """Return the values of overrides by their names, as their user wrote them."""
+    found = dict(each.lstrip("+").partition("=")[::2] for each in overrides)
+    return {
+        name: value if value[:1] in "'\"" else ESCAPED.sub(r"\1", value)
+        for name, value in found.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
