@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -117,7 +116,7 @@ class EpochRecords(Callback):
     ) -> None:
         """Begins to count batches."""
         text = f"epoch {trainer.current_epoch + 1}/{self._epochs}"
-        self._progress = Progress(text, _count(trainer.num_training_batches), interval())
+        self._progress = Progress(text, trainer.num_training_batches, interval())
 
     def on_train_batch_end(
         self,
@@ -135,7 +134,7 @@ class EpochRecords(Callback):
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
         """Begins to count measured batches: a line every half minute, never a bar."""
-        batches = _count(sum(trainer.num_val_batches))
+        batches = sum(trainer.num_val_batches)
         self._measuring = Progress("measuring", batches, LINE_INTERVAL_S)
 
     def on_validation_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
@@ -271,8 +270,3 @@ class ResumableCheckpoints(Checkpoint):
         own: Any = pl_module.description
         model = self._data.description | own | {"file": LIGHTNING_FILE}
         self.report(metrics | {"epoch": trainer.current_epoch}, folder, model)
-
-
-def _count(batches: float) -> int | None:
-    """Return Lightning's number of batches; None for a stream's, which is infinite there."""
-    return int(batches) if math.isfinite(batches) else None

@@ -47,18 +47,14 @@ def told(error: BaseException) -> str:
 
 def left(end: SystemExit) -> JobError:
     """Return why a script has ended itself: its message, or the code with its place."""
-    if isinstance(end.code, str) and end.code.strip():
-        return JobError(end.code)
     note(end)
-    return JobError(told(end))
+    return JobError(end.code if isinstance(end.code, str) else told(end))
 
 
 def message(error: JobError) -> str:
     """Return a message alone: processes of Ray and of a loader add their tracebacks before it."""
-    text = str(getattr(error, "cause", error))
-    if "Traceback (" not in text:
-        return text
-    return text.strip().splitlines()[-1].partition("Error: ")[2] or text
+    text = str(getattr(error, "cause", error)).strip()
+    return text.splitlines()[-1].partition("Error: ")[2] if "Traceback (" in text else text
 
 
 def lacking(module: str) -> str:

@@ -547,19 +547,15 @@ def say_completed(the_run: Run) -> None:
 
 
 def by_name(function: Callable[..., T], script: str | None = None) -> Callable[..., T | None]:
-    """Return a function that loads a function's script where it is called, and calls it there.
+    """Return a function that loads another's module, or this script, where it is called.
 
-    Ray would send a script's function with all modules that it seems to name: `torch` and any
-    `x.classes` would bring torch.classes, which cannot be sent. And there, it would have no script.
-
-    Args:
-        function: at the top level of a module or of this process's script.
-        script: as of `name_of_main`, the default.
+    Ray would send a script's function without its script, and with all modules that it seems to
+    name: `torch` and any `x.classes` would bring torch.classes, which cannot be sent.
     """
     module, name = function.__module__, function.__name__
     if function.__qualname__ != name:
         raise ValueError(f"{function.__qualname__} is not at the top level of its script")
-    load = importlib.import_module
+    load: Callable[[str], Any] = importlib.import_module
     if module == "__main__":
         load, module = load_script, script or name_of_main()
 

@@ -11,9 +11,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray's, with the submission id
 PARAMS_AT_ONCE = 100  # MLflow's limits of a request
 METRICS_AT_ONCE = 1000
-LONGEST = 200  # characters of a reason
 
 Records = Sequence[dict[str, Any]]
 
@@ -93,31 +91,20 @@ class MlflowLog:
         self._send("metrics", new, METRICS_AT_ONCE)
 
     def finish(self, job: str) -> None:
-        """Adds the model and the curves, and ends the log, whichever of them fails."""
-        end = partial(self._client.set_terminated, self._id, "FINISHED")
-        parts: list[Callable[[], object]] = [self._add_curves, end]
+        """Ends the log, and adds the model and the curves: what fails keeps nothing before away."""
+        self._client.set_terminated(self._id, "FINISHED")
         # MLflow does not accept a local folder as a source: it would be the server's.
         if self._run.url.startswith("s3://"):
-            parts.insert(0, partial(self._register, re.sub("[/:]", ".", job)))  # refused in names
-        faults = []
-        for part in parts:
-            try:
-                part()
-            except Exception as error:
-                faults.append(error)
-        if faults:
-            raise faults[0]
-
-    def stop(self, status: str) -> None:
-        """Ends the log of an unfinished run, which may resume later, as `FAILED` or `KILLED`."""
-        self._client.set_terminated(self._id, status)
-
-    def _add_curves(self) -> None:
+            self._register(re.sub("[/:]", ".", job))  # a model's name has none
         if (picture := self._run.read(CURVES)) is not None:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / CURVES
                 file.write_bytes(picture)
                 self._client.log_artifact(self._id, str(file))
+
+    def stop(self, status: str) -> None:
+        """Ends the log of an unfinished run, which may resume later, as `FAILED` or `KILLED`."""
+        self._client.set_terminated(self._id, status)
 
     def _metrics(self, index: int, record: dict[str, Any]) -> list[Metric]:
         step, minutes = curves.epoch_of(record, index), curves.number(record.get("minutes"))
@@ -135,10 +122,7 @@ class MlflowLog:
         return found
 
     def _send(self, kind: str, items: Sequence[Any], most: int) -> None:
-        """Logs `metrics`, `params` or `tags`, at most so many at once, but those that are refused.
-
-        One that MLflow refuses takes its whole request along, so the request is halved.
-        """
+        """Logs `metrics`, `params` or `tags`, so many at once; halves a request that is refused."""
         for first in range(0, len(items), most):
             part = items[first : first + most]
             try:
@@ -149,25 +133,19 @@ class MlflowLog:
                 if len(part) > 1:
                     self._send(kind, part, (len(part) + 1) // 2)
                 else:
-                    self._refuse(kind, part[0].key, error)
-                continue
-            for metric in part if kind == "metrics" else ():
-                self._logged[metric.key].add(metric.step)
+                    self._refuse(kind, part[0].key, str(error).strip().splitlines()[0][:200])
+            else:
+                for each in part if kind == "metrics" else ():
+                    self._logged[each.key].add(each.step)
 
-    def _refuse(self, kind: str, name: str, error: Exception) -> None:
-        """Says once what MLflow does not take, in whichever process of the run logs it first."""
+    def _refuse(self, kind: str, name: str, why: str) -> None:
         self._refused.add(name)
         record = _record(self._run)
-        known = [*record.get("refused", [])]
-        if name in known:
-            return
+        if name in (known := record.get("refused", [])):
+            return  # another process of the run has said so
         self._run.write(TRACKED, json.dumps(record | {"refused": [*known, name]}).encode())
-        why = str(error).strip().splitlines()[0][:LONGEST]
-        print(  # noqa: T201 - a job's
-            f"warning: MLflow does not take {name!r} of the {kind} ({why}): give it another name; "
-            "the others are logged",
-            flush=True,
-        )
+        advice = "give it another name; the others are logged"
+        print(f"warning: MLflow refuses {name!r} of the {kind} ({why}): {advice}", flush=True)  # noqa: T201
 
     def _origin(self) -> dict[str, str]:
         job = json.loads(os.environ.get(JOB_VARIABLE) or "{}").get("metadata", {})

@@ -10,15 +10,9 @@ from PIL import Image, ImageOps
 
 from trainyard.errors import JobError
 
-OF_16_BITS = ("I", "I;16", "I;16B", "I;16L", "I;16N")  # Pillow would cut them off at 255
-
 
 def read(path: str) -> Image.Image:
-    """Return the picture in a file, as `rgb` does.
-
-    Raises:
-        JobError: it is not a readable picture.
-    """
+    """Return the picture in a file, as `rgb` does, or raise a JobError."""
     with readable(path), Image.open(path) as picture:
         return rgb(picture)
 
@@ -27,7 +21,7 @@ def rgb(picture: Image.Image) -> Image.Image:
     """Return a picture upright, in RGB of 8 bits, on white where it is transparent."""
     with suppress(Exception):  # its EXIF data is damaged: the pixels may be whole
         picture = ImageOps.exif_transpose(picture)
-    if picture.mode in OF_16_BITS:
+    if picture.mode.startswith("I"):  # of 16 bits: Pillow would cut them off at 255
         scaled = np.clip(np.asarray(picture), 0, 2**16 - 1) // 257
         picture = Image.fromarray(scaled.astype(np.uint8))
     if not picture.has_transparency_data:

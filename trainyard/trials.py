@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -140,16 +139,12 @@ def end_trials_at_faults() -> None:
 
 def send_by_name() -> None:
     """Has Tune send a script's function by its name, so that a trial has the script too."""
-    register, main = Experiment.register_if_needed, sys.modules["__main__"]
-    if main.__spec__ is None and getattr(main, "__file__", None) is None:  # a notebook
-        return
-    script = name_of_main()  # now: a search leaves its working folder
+    register, script = Experiment.register_if_needed, name_of_main()  # a search leaves its folder
 
     def register_by_name(trainable: Any) -> Any:
-        is_named = isinstance(trainable, FunctionType) and "." not in trainable.__qualname__
-        if is_named and trainable.__module__ == "__main__":
-            trainable = job.by_name(trainable, script)
-        return register(trainable)
+        own = isinstance(trainable, FunctionType) and trainable.__module__ == "__main__"
+        is_named = own and "." not in trainable.__qualname__
+        return register(job.by_name(trainable, script) if is_named else trainable)
 
     Experiment.register_if_needed = register_by_name  # type: ignore[method-assign, assignment]
 

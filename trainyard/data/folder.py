@@ -20,34 +20,26 @@ class Pictures(ImageFolder):  # type: ignore[misc]  # torchvision is not typed
     """Pictures with one subfolder per class; what is hidden is ignored, and named once."""
 
     def __init__(self, path: Path, transform: Callable[[Any], Any]) -> None:
-        """Lists them.
-
-        Args:
-            path: of the folder.
-            transform: of PIL images.
-
-        Raises:
-            OSError: there are no classes, or one without pictures.
-        """
         self._hidden: set[str] = set()
         super().__init__(path, transform, loader=pictures.read, is_valid_file=self._is_shown)
         if self._hidden and not (distributed.is_initialized() and distributed.get_rank()):
             print(f"hidden in {path}, so ignored: {', '.join(sorted(self._hidden))}")  # noqa: T201
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
-        """Return the names of the visible subfolders, and their numbers."""
-        named, _ = super().find_classes(directory)
-        classes = [name for name in named if not name.startswith(".")]
-        self._hidden.update(set(named) - set(classes))
+        """Return the visible subfolders with their numbers."""
+        names = super().find_classes(directory)[0]
+        classes = [name for name in names if not self._hides(name)]
         if not classes:
             raise FileNotFoundError("each folder in it is hidden")
         return classes, {name: number for number, name in enumerate(classes)}
 
     def _is_shown(self, file: str) -> bool:
-        inside = Path(file).relative_to(self.root)
-        if hidden := next((part for part in inside.parts if part.startswith(".")), ""):
-            self._hidden.add(hidden)
-        return not hidden and is_image_file(file)
+        return is_image_file(file) and not self._hides(*Path(file).relative_to(self.root).parts)
+
+    def _hides(self, *parts: str) -> bool:
+        hidden = [part for part in parts if part.startswith(".")]
+        self._hidden.update(hidden[:1])
+        return bool(hidden)
 
 
 def load(path: Path, side: int, seed: int) -> Splits:

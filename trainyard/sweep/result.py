@@ -79,18 +79,15 @@ def as_json(value: Any) -> tuple[Any, str]:
         json.dumps(found)
     except (TypeError, ValueError, RuntimeError):  # RecursionError, and PyTorch's
         texts, found = [""], str(value)[:LONGEST_TEXT]
-    if not texts:
-        return found, ""
-    kinds = f"a {type(value).__name__}" if texts == [""] else f"{ascii(texts[:5])[1:-1]} of it"
-    return found, f"{kinds} is not JSON: its text is returned"
+    odd = ascii(texts[:5])[1:-1] if any(texts) else f"a {type(value).__name__}"
+    return found, f"{odd} is not JSON: its text is returned" if texts else ""
 
 
 def _plain(value: Any, name: str, texts: list[str]) -> Any:
     """Return a value for JSON; adds the names of those parts of which it is the text."""
     if isinstance(value, Mapping):
-        return {
-            str(key): _plain(each, f"{name}.{key}".strip("."), texts) for key, each in value.items()
-        }
+        above = f"{name}." if name else ""
+        return {str(key): _plain(each, f"{above}{key}", texts) for key, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [_plain(each, f"{name}[{index}]", texts) for index, each in enumerate(value)]
     try:

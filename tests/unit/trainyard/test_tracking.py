@@ -168,7 +168,7 @@ def test_what_mlflow_refuses_takes_nothing_else_along(  # F74
     assert ("trainyard.run", 0) in client.logged["tags"]
     said = capsys.readouterr().out.splitlines()
     assert [line.partition(" (")[0] for line in said] == [
-        f"warning: MLflow does not take {name!r} of the {kind}"
+        f"warning: MLflow refuses {name!r} of the {kind}"
         for name, kind in (("batch?", "params"), ("odd!", "metrics"), ("..", "metrics"))
     ]
     with pytest.raises(OSError, match="no room for pictures"):

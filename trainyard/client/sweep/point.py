@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.client.feasibility import Bundle
 
-ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")  # by Hydra's sweepers, in values without quotes
+ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")  # by Hydra's sweepers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,19 +38,11 @@ class Point:
         """Its number and its overrides."""
         return " ".join((f"[{self.number}]", *self.overrides))
 
-    @property
-    def settings(self) -> dict[str, str]:
-        """Its overrides by their names."""
-        return settings(self.overrides)
-
 
 def settings(overrides: Sequence[str]) -> dict[str, str]:
     """Return the values of overrides by their names, as their user wrote them."""
-    found = dict(each.lstrip("+").partition("=")[::2] for each in overrides)
-    return {
-        name: value if value[:1] in "'\"" else ESCAPED.sub(r"\1", value)
-        for name, value in found.items()
-    }
+    pairs = (each.lstrip("+").partition("=")[::2] for each in overrides)
+    return {name: ESCAPED.sub(r"\1", value) for name, value in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)

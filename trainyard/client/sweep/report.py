@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from trainyard import curves
 from trainyard.client.console import print_table, say
 from trainyard.client.errors import ClientError
-from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.point import Outcome, Point, settings
 from trainyard.client.sweep.records import PICTURE, TABLE, Record
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: 
     """
     by = metric or next((key for _, o in ended for key, v in _values(o).items() if _finite(v)), "")
     best_first = sorted(ended, key=lambda each: _rank(_values(each[1]).get(by), maximize=maximize))
-    taken = OURS.union(*(point.settings for point, _ in ended))
+    taken = OURS.union(*(settings(point.overrides) for point, _ in ended))
     table = [_row(point, outcome, taken) for point, outcome in best_first]
     columns = [key for key in dict.fromkeys(key for row in table for key in row) if key != ERROR]
     if any(ERROR in row for row in table):
@@ -97,14 +97,11 @@ def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: 
 
 def _row(point: Point, outcome: Outcome, taken: set[str]) -> dict[str, Any]:
     """Return a row; a setting or result with a name that is taken has a column of its own."""
-    settings = {_column(name, OURS, "setting"): each for name, each in point.settings.items()}
-    values = {_column(name, taken, "result"): each for name, each in _values(outcome).items()}
-    row = {POINT: point.number, **settings, **values}
+    given, values = settings(point.overrides), _values(outcome)
+    row: dict[str, Any] = {POINT: point.number}
+    row |= {f"{key} (setting)" if key in OURS else key: each for key, each in given.items()}
+    row |= {f"{key} (result)" if key in taken else key: each for key, each in values.items()}
     return row | {ERROR: outcome.error} if outcome.error else row
-
-
-def _column(name: str, taken: set[str], kind: str) -> str:
-    return f"{name} ({kind})" if name in taken else name
 
 
 def _values(outcome: Outcome) -> dict[str, Any]:
@@ -139,7 +136,7 @@ def _figure() -> type[Figure]:
 
 def _picture(measured: Sequence[tuple[Point, float]], by: str) -> bytes:
     """Return the best points with the settings in which the sweep's points differ, as a PNG."""
-    varying = curves.varied(point.settings for point, _ in measured)
+    varying = curves.varied(settings(point.overrides) for point, _ in measured)
     shown = measured[:MOST_ROWS]
     height = 1 + ROW_INCHES * max(len(shown), LEAST_ROWS)
     figure = _figure()(figsize=(WIDTH_INCHES, height), layout="constrained")
@@ -163,8 +160,8 @@ def _picture(measured: Sequence[tuple[Point, float]], by: str) -> bytes:
 
 
 def _name(point: Point, varying: Sequence[str]) -> str:
-    settings = point.settings
-    values = (f"{name}={settings[name][:LONGEST_VALUE]}" for name in varying if name in settings)
+    given = settings(point.overrides)
+    values = (f"{name}={given[name][:LONGEST_VALUE]}" for name in varying if name in given)
     return " ".join((f"[{point.number}]", *values))
 
 

@@ -36,7 +36,7 @@ def test_an_odd_part_of_a_result_takes_no_other_along():  # F74
     plain, note = result.as_json(value)
     texts = {"net": str(object), "all": [1, "1j"]}
     assert plain == {"loss": 0.5, "per_class": [0, 1, 2]} | texts
-    assert note == "'net', 'all[1]' of it is not JSON: its text is returned"
+    assert note == "'net', 'all[1]' is not JSON: its text is returned"
     value["all"] = value
     text, note = result.as_json(value)
     assert isinstance(text, str)
