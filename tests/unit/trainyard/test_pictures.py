@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from trainyard import pictures
 from trainyard.data import streaming
@@ -102,5 +102,7 @@ def test_a_broken_picture_is_one_message_and_odd_exif_data_none(tmp_path: Path) 
         file.write_bytes(content)
         with pytest.raises(JobError, match=r"0\.png is not a readable picture \([^\n]*\): replace"):
             pictures.read(str(file))
-    file.write_bytes(saved(Image.new("RGB", (4, 4)), "JPEG", exif=b"Exif\0\0damaged"))
+    odd = PngImagePlugin.PngInfo()
+    odd.add_text("Raw profile type exif", "\n\n\nodd")
+    file.write_bytes(saved(Image.new("RGB", (4, 4)), "PNG", pnginfo=odd))
     assert pictures.read(str(file)).size == (4, 4)
