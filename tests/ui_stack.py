@@ -184,9 +184,7 @@ def serving(head: Head) -> Iterator[str]:
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             for piece in (*head.log_pieces(), b""):
-                self.wfile.write(b"%x\r
-%s\r
-" % (len(piece), piece))
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
 
         def do_POST(self) -> None:
             head.sent.append(self.rfile.read(int(self.headers.get("Content-Length") or 0)))

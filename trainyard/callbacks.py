@@ -116,7 +116,7 @@ class EpochRecords(Callback):
     ) -> None:
         """Begins to count batches."""
         text = f"epoch {trainer.current_epoch + 1}/{self._epochs}"
-        self._progress = Progress(text, int(trainer.num_training_batches), interval())
+        self._progress = Progress(text, trainer.num_training_batches, interval())
 
     def on_train_batch_end(
         self,
@@ -134,7 +134,7 @@ class EpochRecords(Callback):
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
         """Begins to count measured batches: a line every half minute, never a bar."""
-        batches = sum(int(count) for count in trainer.num_val_batches)
+        batches = sum(trainer.num_val_batches)
         self._measuring = Progress("measuring", batches, LINE_INTERVAL_S)
 
     def on_validation_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:

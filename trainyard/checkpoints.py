@@ -136,6 +136,12 @@ def report(
         done.result()
 
 
+def settle() -> None:
+    """Waits until the last reported checkpoint is stored, or could not be."""
+    if _Worker.in_flight is not None:
+        _Worker.in_flight.exception()
+
+
 @contextmanager
 def restored(check: Callable[[Path], None] | None = None) -> Iterator[Path | None]:
     """The newest valid checkpoint of the run, the same on all ranks; every rank calls it.

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ray.exceptions import RayError
 
+from trainyard.errors import JobError
+
 # PyTorch raises RuntimeError also for a lost peer or GPU, so it is not among them.
 KINDS = (
     *(NameError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError),
@@ -41,6 +43,18 @@ def told(error: BaseException) -> str:
     said = f"{kind}: {lines[-1].strip()[:LONGEST]}" if lines else kind
     places = getattr(error, "__notes__", ())
     return f"{said} ({places[-1]})" if places else said
+
+
+def left(end: SystemExit) -> JobError:
+    """Return why a script has ended itself: its message, or the code with its place."""
+    note(end)
+    return JobError(end.code if isinstance(end.code, str) else told(end))
+
+
+def message(error: JobError) -> str:
+    """Return a message alone: processes of Ray and of a loader add their tracebacks before it."""
+    text = str(getattr(error, "cause", error)).strip()
+    return text.splitlines()[-1].partition("Error: ")[2] if "Traceback (" in text else text
 
 
 def lacking(module: str) -> str:

@@ -56,7 +56,7 @@ def best_epoch(history: Sequence[Record]) -> int | None:
         figures = {
             index: sign * figure
             for index, record in enumerate(history)
-            if (figure := _number(record.get(key))) is not None
+            if (figure := number(record.get(key))) is not None
         }
         if figures:
             return max(figures, key=figures.__getitem__)
@@ -84,7 +84,7 @@ def of_run(name: str, config: Record, history: Sequence[Record]) -> bytes:
                 shown = f"{_short(label)}: {_shown(points[1][-1], title)}"
                 axes.plot(*points, marker="*", markersize=14, linestyle="", label=shown)
         if best is not None and len(history) > 1 and title in {"loss", "accuracy"}:
-            epoch = _epoch(history[best], best)
+            epoch = epoch_of(history[best], best)
             axes.axvline(epoch, color="grey", linestyle=":", label=f"best epoch: {epoch}")
         _finish(axes, title)
         if axes.get_legend_handles_labels()[1]:
@@ -162,29 +162,30 @@ def _panels(history: Sequence[Record]) -> dict[str, dict[str, Points]]:
 
 def _points(key: str, history: Sequence[Record]) -> Points:
     figures = {
-        _epoch(record, index): figure
+        epoch_of(record, index): figure
         for index, record in enumerate(history)
-        if (figure := _number(record.get(key))) is not None
+        if (figure := number(record.get(key))) is not None
     }
     return list(figures), list(figures.values())
 
 
-def _epoch(record: Record, index: int) -> int:
+def epoch_of(record: Record, index: int) -> int:
     """Return the number of an epoch, from 1."""
-    epoch = _number(record.get("epoch"))
+    epoch = number(record.get("epoch"))
     return (index if epoch is None else int(epoch)) + 1
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
+    """Return a finite number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < LARGEST else None  # false for NaN too
 
 
 def _about(name: str, config: Record, history: Sequence[Record]) -> str:
-    asked, minutes = config.get("epochs"), _number(history[-1].get("minutes"))
+    asked, minutes = config.get("epochs"), number(history[-1].get("minutes"))
     title = f"{name} ({_short(config['job'])})" if config.get("job") else name
-    reached = _epoch(history[-1], len(history) - 1)
+    reached = epoch_of(history[-1], len(history) - 1)
     parts = [f"{title}\nepoch {reached}{f' of {_short(asked)}' if asked else ''}"]
     if minutes is not None:
         parts.append(f"{minutes * 60:.0f} s" if minutes < 3 else f"{minutes:.0f} min")

@@ -18,7 +18,7 @@ A job has an argparse parser at its top, a function for the workers and a driver
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import logging
 import os
 import secrets
@@ -49,6 +49,7 @@ from trainyard.objects import StorageError
 from trainyard.position import Position
 from trainyard.run_folder import CHECKPOINT_FILE, RUN_VARIABLE, STORAGE_VARIABLE
 from trainyard.runs import Run
+from trainyard.user_code import load_script, name_of_main
 
 __all__ = [
     "JobError",
@@ -65,6 +66,7 @@ __all__ = [
 Config = dict[str, Any]
 T = TypeVar("T")
 _ASKED = "asked"
+RAYS_LOG_OF_ERRORS = "ray.train.v2._internal.util"
 RESERVED = {"job", "run", "storage"}  # in a job's configuration, next to its arguments
 OWN = ("history", _ASKED, "position")  # in a checkpoint, next to its parts
 
@@ -256,7 +258,8 @@ class Session:
         """Ends an epoch: reports its record and stores a checkpoint. Each worker calls it.
 
         Args:
-            record: `epoch`, `loss` and other figures, to which `minutes` since the start is added.
+            record: `epoch` (default: the next), `loss` and other figures, to which `minutes` since
+                the start is added.
                 They are converted to plain values (trainyard/plain.py), in a start's first record
                 with a warning.
             description: what is needed to use the weights without the job: `model` of
@@ -272,6 +275,12 @@ class Session:
         def ready() -> Path | None:
             values = {str(key): plain.value(each, str(key)) for key, each in record.items()}
             first = self.rank == 0 and not self._loads  # the next ones hold the same types
+            if type(values.get("epoch")) is not int:
+                if first:
+                    print(f"warning: the record has no number `epoch`: {len(self.history)} is used")
+                values["epoch"] = len(self.history)
+            if first and "minutes" in values:
+                print("warning: minutes of the record are replaced by the run's: rename yours")
             for key, each in record.items() if first else ():
                 kind, stored = type(each), values[str(key)]
                 if kind is not type(stored):
@@ -522,7 +531,7 @@ def fit(
     the_run.start(config)
     bundles = ray_train.resources(config)
     torch_trainer = TorchTrainer(
-        partial(_work, *_address(train_worker)),  # type: ignore[arg-type]  # typed as that of Train V1
+        partial(_work, by_name(train_worker)),
         train_loop_config=config | {"storage": the_run.storage, "run": the_run.name},
         torch_config=torch_config(use_gpu="GPU" in bundles[0]),
         scaling_config=ScalingConfig(
@@ -534,11 +543,9 @@ def fit(
         **trainer,
     )
     try:
-        result = torch_trainer.fit()
+        torch_trainer.fit()
     except TrainingFailedError as error:
         raise ray_train.failure(error) from None
-    if fault := str(result.return_value):  # type: ignore[attr-defined]  # as above
-        raise JobError(fault)
 
 
 def say_completed(the_run: Run) -> None:
@@ -546,52 +553,43 @@ def say_completed(the_run: Run) -> None:
     print(f"Training completed after {len(the_run.metrics())} epochs: {the_run.url}")
 
 
-def _address(train_worker: Worker) -> tuple[str, str]:
-    """Return a function's module, or its script's path in the working folder, and its name.
+def by_name(function: Callable[..., T], script: str | None = None) -> Callable[..., T | None]:
+    """Return a function that loads another's module, or this script, where it is called.
 
-    Ray would send a script's function with all modules that it seems to name: `torch` and any
-    `x.classes` would bring torch.classes, which cannot be sent.
+    Ray would send a script's function without its script, and with all modules that it seems to
+    name: `torch` and any `x.classes` would bring torch.classes, which cannot be sent.
     """
-    module, name = train_worker.__module__, train_worker.__name__
-    if train_worker.__qualname__ != name:
-        raise ValueError(f"{train_worker.__qualname__} is not at the top level of its script")
-    if module != "__main__":
-        return module, name
-    main = sys.modules[module]
-    if main.__spec__ is not None:  # python -m
-        return main.__spec__.name, name
-    return os.path.relpath(main.__file__ or ""), name
+    module, name = function.__module__, function.__name__
+    if function.__qualname__ != name:
+        raise ValueError(f"{function.__qualname__} is not at the top level of its script")
+    load: Callable[[str], Any] = importlib.import_module
+    if module == "__main__":
+        load, module = load_script, script or name_of_main()
+
+    def call(*args: Any) -> T | None:
+        try:
+            found: T = getattr(load(module), name)(*args)
+        except SystemExit as end:
+            if end.code in (None, 0):
+                return None
+            raise code_faults.left(end) from None
+        return found
+
+    vars(call).update(vars(function))  # Tune's resources
+    call.__name__ = name
+    return call
 
 
-def _find(module: str, name: str) -> Worker:
-    if module.endswith(".py"):
-        # Ray puts the working folder into the path, but runs elsewhere.
-        places = [Path(place, module) for place in ("", *sys.path)]
-        path = next((place for place in places if place.is_file()), places[0]).resolve()
-        sys.path.insert(0, str(path.parent))  # as for a script
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{module} is not a Python source file")
-        script = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = script
-        spec.loader.exec_module(script)
-    else:
-        script = importlib.import_module(module)
-    found: Worker = getattr(script, name)
-    return found
-
-
-def _work(module: str, name: str, config: Config) -> str:
-    """Runs on each worker; returns why it could not go on.
-
-    If it were raised, Ray Train would restart the workers, only to fail again.
-    """
+def _work(train_worker: Callable[[Session], object], config: Config) -> None:
+    """Runs on each worker."""
     logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
     try:
-        _find(module, name)(Session(config))
+        train_worker(Session(config))
     except JobError as error:
-        return str(error)
+        # Its message ends the run (trainyard/lost_workers.py): Ray Train need not log a traceback.
+        logging.getLogger(RAYS_LOG_OF_ERRORS).disabled = True
+        checkpoints.settle()
+        raise JobError(code_faults.message(error)) from None
     except Exception as error:
         code_faults.note(error)
         raise
-    return ""

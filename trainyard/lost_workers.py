@@ -92,8 +92,10 @@ class LostWorkers(UserCallback):
 
 
 def job_error(error: BaseException) -> JobError | None:
-    """Return the JobError that a worker raised; None for any other error."""
+    """Return the JobError that a worker raised or exited with; None for any other error."""
     raised = getattr(error, "_base_exc", error)  # Ray's wrapper, which adds the traceback
+    if isinstance(raised, SystemExit):  # of a trainer without `job.fit`
+        return code_faults.left(raised)
     return raised if isinstance(raised, JobError) else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from trainyard import checkpoints, plain
+from trainyard import checkpoints, curves, plain
 from trainyard.run_folder import COMMIT_VARIABLE, CURVES, TRACKED
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class MlflowLog:
         self._id = str(info.run_id)
         self._began_ms = int(info.start_time)
         self._logged: dict[str, set[int]] = {}  # steps, by metric
+        self._refused: set[str] = set()
 
     @classmethod
     def find(cls, run: RunFolder, client: MlflowClient) -> MlflowLog | None:
@@ -80,37 +82,32 @@ class MlflowLog:
         # MLflow's parameters keep their first values; a resumed run's other values are tags.
         changed = {f"resumed.{k}": v for k, v in values.items() if known.get(k, v) != v}
         tags = [RunTag(name, value) for name, value in (changed | self._origin()).items() if value]
-        self._client.log_batch(self._id, params=params[:PARAMS_AT_ONCE], tags=tags)
-        for first in range(PARAMS_AT_ONCE, len(params), PARAMS_AT_ONCE):
-            self._client.log_batch(self._id, params=params[first : first + PARAMS_AT_ONCE])
+        self._send("params", params, PARAMS_AT_ONCE)
+        self._send("tags", tags, PARAMS_AT_ONCE)
 
     def log(self, history: Records) -> None:
         """Logs the metrics that MLflow does not have yet; a step is an epoch, from 1."""
-        new = [metric for record in history for metric in self._metrics(record)]
-        for first in range(0, len(new), METRICS_AT_ONCE):
-            part = new[first : first + METRICS_AT_ONCE]
-            self._client.log_batch(self._id, metrics=part)
-            for metric in part:
-                self._logged[metric.key].add(metric.step)
+        new = [metric for at, record in enumerate(history) for metric in self._metrics(at, record)]
+        self._send("metrics", new, METRICS_AT_ONCE)
 
     def finish(self, job: str) -> None:
-        """Adds the curves and the model, and ends the log."""
+        """Ends the log, and adds the model and the curves: what fails keeps nothing before away."""
+        self._client.set_terminated(self._id, "FINISHED")
+        # MLflow does not accept a local folder as a source: it would be the server's.
+        if self._run.url.startswith("s3://"):
+            self._register(re.sub("[/:]", ".", job))  # a model's name has none
         if (picture := self._run.read(CURVES)) is not None:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / CURVES
                 file.write_bytes(picture)
                 self._client.log_artifact(self._id, str(file))
-        # MLflow does not accept a local folder as a source: it would be the server's.
-        if self._run.url.startswith("s3://"):
-            self._register(job.replace("/", "."))  # a model's name has no slash
-        self._client.set_terminated(self._id, "FINISHED")
 
     def stop(self, status: str) -> None:
         """Ends the log of an unfinished run, which may resume later, as `FAILED` or `KILLED`."""
         self._client.set_terminated(self._id, status)
 
-    def _metrics(self, record: dict[str, Any]) -> list[Metric]:
-        step, minutes = record["epoch"] + 1, record.get("minutes")
+    def _metrics(self, index: int, record: dict[str, Any]) -> list[Metric]:
+        step, minutes = curves.epoch_of(record, index), curves.number(record.get("minutes"))
         # The same in every process that logs this epoch: MLflow keeps one of two equal values.
         when = time.time() * 1000 if minutes is None else self._began_ms + 60_000 * minutes
         found = []
@@ -120,9 +117,35 @@ class MlflowLog:
             if key not in self._logged:
                 there = self._client.get_metric_history(self._id, key)
                 self._logged[key] = {metric.step for metric in there}
-            if step not in self._logged[key]:
+            if step not in self._logged[key] and key not in self._refused:
                 found.append(Metric(key, value, int(when), step))
         return found
+
+    def _send(self, kind: str, items: Sequence[Any], most: int) -> None:
+        """Logs `metrics`, `params` or `tags`, so many at once; halves a request that is refused."""
+        for first in range(0, len(items), most):
+            part = items[first : first + most]
+            try:
+                self._client.log_batch(self._id, **{kind: part})  # type: ignore[arg-type]
+            except MlflowException as error:
+                if error.error_code != "INVALID_PARAMETER_VALUE":
+                    raise
+                if len(part) > 1:
+                    self._send(kind, part, (len(part) + 1) // 2)
+                else:
+                    self._refuse(kind, part[0].key, str(error).strip().splitlines()[0][:200])
+            else:
+                for each in part if kind == "metrics" else ():
+                    self._logged[each.key].add(each.step)
+
+    def _refuse(self, kind: str, name: str, why: str) -> None:
+        self._refused.add(name)
+        record = _record(self._run)
+        if name in (known := record.get("refused", [])):
+            return  # another process of the run has said so
+        self._run.write(TRACKED, json.dumps(record | {"refused": [*known, name]}).encode())
+        advice = "give it another name; the others are logged"
+        print(f"warning: MLflow refuses {name!r} of the {kind} ({why}): {advice}", flush=True)  # noqa: T201
 
     def _origin(self) -> dict[str, str]:
         job = json.loads(os.environ.get(JOB_VARIABLE) or "{}").get("metadata", {})
@@ -153,7 +176,7 @@ class MlflowLog:
         self._run.write(TRACKED, json.dumps(record | {"checkpoint": checkpoint}).encode())
 
 
-def _record(run: RunFolder) -> dict[str, str]:
+def _record(run: RunFolder) -> dict[str, Any]:
     return dict(json.loads(run.read(TRACKED) or b"{}"))
 
 

@@ -15,10 +15,11 @@ own words; drills follow records (trainyard/client/console.py, trainyard/client/
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -179,18 +180,20 @@ class Progress:
     records only: a line is up to half a minute old.
     """
 
-    def __init__(self, text: str, batches: int | None, interval_s: float, before: int = 0) -> None:
+    def __init__(
+        self, text: str, batches: float | None, interval_s: float, before: int = 0
+    ) -> None:
         """Begins an epoch.
 
         Args:
             text: the work.
-            batches: of the epoch; None if unknown, then no bar can be drawn.
+            batches: of the epoch; None or infinite if unknown, then no bar can be drawn.
             interval_s: between two lines.
             before: number of batches done by an earlier start.
         """
         self._text = text
-        self._all = batches
-        self._interval_s = LINE_INTERVAL_S if batches is None else interval_s
+        self._all = None if batches is None or math.isinf(batches) else int(batches)
+        self._interval_s = LINE_INTERVAL_S if self._all is None else interval_s
         self._done = self._before = before
         self._started = self._last = time.monotonic()
 
@@ -212,7 +215,10 @@ class Progress:
 
 def count(batches: Iterable[Any]) -> int | None:
     """Return the number of batches of an epoch; None if unknown."""
-    return len(batches) if isinstance(batches, Sized) else None
+    try:
+        return len(batches)  # type: ignore[arg-type]  # or it has none
+    except (TypeError, NotImplementedError):  # a loader of a stream has the method only
+        return None
 
 
 def watched(

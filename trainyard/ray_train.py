@@ -160,16 +160,16 @@ def _reason(error: TrainingFailedError) -> str:
             return str(fault)
         line = str(error).strip().splitlines()[-1]
         return f"Ray Train's controller failed: {line}; {RESUME}"
-    mark = f"{StorageError.__name__}: "
+    marks = [f"{each.__name__}: " for each in (StorageError, JobError)]
     for failed in failures.values():
         if isinstance(failed, StorageError):
             return str(failed)
         if fault := job_error(failed):
             return str(fault)
         # Ray passes on a traceback's text.
-        said = [line for line in str(failed).splitlines() if mark in line]
-        if said:
-            return said[-1].partition(mark)[2]
+        text = str(failed).splitlines()
+        if said := [line.partition(mark)[2] for line in text for mark in marks if mark in line]:
+            return said[-1]
     lines = {rank: str(failed).strip().splitlines()[-1] for rank, failed in failures.items()}
     rank, line = min(lines.items())
     return f"worker {rank} failed once more than --max-failures: {line}; {RESUME}"

@@ -107,6 +107,7 @@ def recorded_search(
     with job.one_message():
         fixed = sorted(options.parse(parser).keys() - {*OF_THE_MACHINE})
         run, config = job.begin(name, parser, fixed, epochs=epochs)
+        trials.send_by_name()
         # Nodes of one machine share Ray's folders: one that unpacks the job's code replaces this
         # copy.
         os.chdir(tempfile.gettempdir())

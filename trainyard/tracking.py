@@ -107,8 +107,10 @@ class Tracking:
         if log is None:
             log = self._create(_job(self._run, config))
             log.describe(config)
-        log.log(self._run.metrics())
-        log.finish(_job(self._run, config))
+        try:
+            log.log(self._run.metrics())
+        finally:
+            log.finish(_job(self._run, config))
 
     def _watch_for_stop(self) -> None:
         process, earlier = os.getpid(), signal.getsignal(signal.SIGTERM) or signal.SIG_DFL

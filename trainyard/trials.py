@@ -9,17 +9,19 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from ray import tune
-from ray.tune.experiment import Trial
+from ray.tune.experiment import Experiment, Trial
 
-from trainyard import best_trial, code_faults, curves, search_state
+from trainyard import best_trial, code_faults, curves, job, search_state
 from trainyard.errors import JobError
 from trainyard.housekeeping import housekeeping
 from trainyard.progress import LINE_INTERVAL_S
 from trainyard.run_folder import CURVES
 from trainyard.runs import Run
+from trainyard.user_code import name_of_main
 
 PAUSE_SECONDS = 10.0  # between two pictures, each of which stops the search for 0.3 s
 TITLES = {"valid_acc": "Valid. Acc.", "valid_loss": "Valid. Loss"}
@@ -133,6 +135,18 @@ def end_trials_at_faults() -> None:
         handle(trial, exc)
 
     Trial.handle_error = handle_error  # type: ignore[method-assign, assignment]
+
+
+def send_by_name() -> None:
+    """Has Tune send a script's function by its name, so that a trial has the script too."""
+    register, script = Experiment.register_if_needed, name_of_main()  # a search leaves its folder
+
+    def register_by_name(trainable: Any) -> Any:
+        own = isinstance(trainable, FunctionType) and trainable.__module__ == "__main__"
+        is_named = own and "." not in trainable.__qualname__
+        return register(job.by_name(trainable, script) if is_named else trainable)
+
+    Experiment.register_if_needed = register_by_name  # type: ignore[method-assign, assignment]
 
 
 class TrialCurves(tune.Callback):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import shutil
 import sys
 import tempfile
@@ -163,10 +162,10 @@ def _pickled(
 def _named(function: TaskFunction, script: scripts.Script) -> sent_points.Named | None:
     """The function by its name; None if it is not one of the script that was started."""
     name = getattr(function, "__name__", "")
-    there = getattr(sys.modules["__main__"], name, None)
-    if there is None or inspect.unwrap(there) is not function:
-        return None
-    return sent_points.Named(script.command, name)
+    there, layers = getattr(sys.modules["__main__"], name, None), 0
+    while there is not None and there is not function:
+        there, layers = getattr(there, "__wrapped__", None), layers + 1
+    return None if there is None else sent_points.Named(script.command, name, layers)
 
 
 def _tell_how_to_go_on(let_go: LetGoError, config: DictConfig) -> None:

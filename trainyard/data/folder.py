@@ -6,11 +6,40 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch import distributed
 from torch.utils.data import Dataset, Subset
 from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import is_image_file
 
+from trainyard import pictures
 from trainyard.data.splits import DataError, Splits, cut
 from trainyard.data.transforms import to_tensor
+
+
+class Pictures(ImageFolder):  # type: ignore[misc]  # torchvision is not typed
+    """Pictures with one subfolder per class; what is hidden is ignored, and named once."""
+
+    def __init__(self, path: Path, transform: Callable[[Any], Any]) -> None:
+        self._hidden: set[str] = set()
+        super().__init__(path, transform, loader=pictures.read, is_valid_file=self._is_shown)
+        if self._hidden and not (distributed.is_initialized() and distributed.get_rank()):
+            print(f"hidden in {path}, so ignored: {', '.join(sorted(self._hidden))}")  # noqa: T201
+
+    def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
+        """Return the visible subfolders with their numbers."""
+        names = super().find_classes(directory)[0]
+        classes = [name for name in names if not self._hides(name)]
+        if not classes:
+            raise FileNotFoundError("each folder in it is hidden")
+        return classes, {name: number for number, name in enumerate(classes)}
+
+    def _is_shown(self, file: str) -> bool:
+        return is_image_file(file) and not self._hides(*Path(file).relative_to(self.root).parts)
+
+    def _hides(self, *parts: str) -> bool:
+        hidden = [part for part in parts if part.startswith(".")]
+        self._hidden.update(hidden[:1])
+        return bool(hidden)
 
 
 def load(path: Path, side: int, seed: int) -> Splits:
@@ -39,9 +68,9 @@ def load(path: Path, side: int, seed: int) -> Splits:
     return Splits(Subset(train, kept), own["valid"], own["test"], train.classes)
 
 
-def _images(path: Path, transform: Callable[[Any], Any]) -> ImageFolder:
+def _images(path: Path, transform: Callable[[Any], Any]) -> Pictures:
     try:
-        return ImageFolder(path, transform=transform)
+        return Pictures(path, transform)
     except (OSError, RuntimeError) as error:
         raise DataError(
             f"no images in {path} ({error}): --data folder:PATH needs "

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import distributed
 from torch.utils.data import DataLoader, DistributedSampler
-from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
+from trainyard.data.folder import Pictures
 from trainyard.data.splits import DataError
 
 FOLDER_VARIABLE = "FOOD11_DATA_DIR"
@@ -39,7 +39,7 @@ class EpochSampler(DistributedSampler[Any]):
     Lightning tells it each epoch, so a resumed run sees the same data as an uninterrupted one.
     """
 
-    def __init__(self, data: ImageFolder, seed: int, rank: int, world: int) -> None:
+    def __init__(self, data: Pictures, seed: int, rank: int, world: int) -> None:
         super().__init__(data, world, rank, seed=seed)
         self.generator = torch.Generator()  # the loader's; seeds its processes
 
@@ -108,7 +108,7 @@ def load(
     train: DataLoader[Any] = DataLoader(
         training, batch_size, sampler=sampler, num_workers=processes, generator=sampler.generator
     )
-    valid, test = (DataLoader(part, batch_size, num_workers=processes) for part in held_out)
+    valid, test = (DataLoader[Any](part, batch_size, num_workers=processes) for part in held_out)
     return Food11(sampler, train, valid, test, is_generated(Path(folder)), side)
 
 
@@ -136,10 +136,10 @@ def _transform(side: int, augmented: list[Callable[[Any], Any]]) -> Callable[[An
     return transform
 
 
-def _images(folder: str, split: str, transform: Callable[[Any], Any]) -> ImageFolder:
+def _images(folder: str, split: str, transform: Callable[[Any], Any]) -> Pictures:
     path = Path(folder) / split
     try:
-        images = ImageFolder(path, transform=transform)
+        images = Pictures(path, transform)
     except (OSError, RuntimeError) as error:
         raise DataError(
             f"no Food-11 in {folder or f'${FOLDER_VARIABLE}, which is not set'} ({error}): "

@@ -20,6 +20,7 @@ from PIL import Image
 from pyarrow import parquet
 from ray.data import DataIterator, Dataset, ExecutionOptions, ExecutionResources
 
+from trainyard import pictures
 from trainyard.objects import open_url
 
 SIDE = 224  # pixels, as ResNet was made for
@@ -81,7 +82,8 @@ def decode_shards(rows: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for url, shard in zip(rows["url"], rows["shard"], strict=True):
         file = parquet.ParquetFile(pa.BufferReader(_folder(url).read(shard)))
         for batch in file.iter_batches(BATCH):
-            images = [decode(image.as_buffer()) for image in batch["image"]]
+            with pictures.readable(f"a picture in {url}/{shard}"):
+                images = [decode(image.as_buffer()) for image in batch["image"]]
             yield {"image": np.stack(images), "label": batch["label"].to_numpy()}
 
 
@@ -90,7 +92,7 @@ def decode(image: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
     picture: Image.Image = Image.open(io.BytesIO(image))
     # A JPEG is decoded at a half, a quarter or an eighth of its size, if that is still enough.
     picture.draft("RGB", (RESIZED_SIDE, RESIZED_SIDE))
-    picture = picture.convert("RGB")
+    picture = pictures.rgb(picture)
     if min(picture.size) != SIDE:
         scale = RESIZED_SIDE / min(picture.size)
         width, height = (round(side * scale) for side in picture.size)

@@ -20,7 +20,7 @@ import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from . import debugger, records, trees, worker
@@ -118,14 +118,18 @@ def _run(session: str, order: dict[str, Any]) -> int | str | None:
     if order["debug"]:
         debugger.wait(session, tree.folder)
     _, first, *rest = order["command"]
+    # It stays after the run's end, for its threads, and for processes that it has spawned.
+    main = sys.modules["__main__"] = sys.modules["__mp_main__"] = ModuleType("__main__")
     try:
         if first == "-m":
-            sys.argv = [rest[0], *rest[1:]]
-            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+            sys.argv = rest
+            runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
         else:
             sys.argv = [first, *rest]
-            sys.path.insert(0, str(Path(first).resolve().parent))
-            runpy.run_path(first, run_name="__main__")
+            path = Path(first).resolve()
+            sys.path.insert(0, str(path.parent))
+            main.__file__ = str(path)
+            exec(compile(path.read_bytes(), first, "exec"), vars(main))  # noqa: S102
     except SystemExit as end:
         return end.code
     except BaseException as error:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from PIL import Image
 
+from trainyard.pictures import reason, rgb
+
 FIELD = "images"
 MAX_IMAGES = 64  # of a request
 MAX_BODY_BYTES = 32 * 2**20
@@ -157,17 +159,12 @@ def _decode(index: int, part: Part) -> Image.Image:
                 f"{name} has {image.width} x {image.height} pixels, at most "
                 f"{MAX_PIXELS // 1_000_000} million are accepted: send a smaller image",
             )
-        return image.convert("RGB")
+        return rgb(image)
     except UploadError:
         raise
     except Image.DecompressionBombError as error:
         raise UploadError(413, f"{name} is too large: {error}; send a smaller image") from None
     except Exception as error:  # decoders of damaged files may raise anything
         raise UploadError(
-            400, f"{name} is not a readable image ({', '.join(FORMATS)}): {_reason(error)}"
+            400, f"{name} is not a readable image ({', '.join(FORMATS)}): {reason(error)}"
         ) from None
-
-
-def _reason(error: Exception) -> str:
-    # Pillow names the buffer by its address in memory.
-    return "cannot identify it" if "BytesIO" in str(error) else str(error) or type(error).__name__

@@ -5,18 +5,15 @@ Not in `point`: that runs as __main__, and unpickled objects would belong to ano
 
 from __future__ import annotations
 
-import importlib
 import importlib.resources
-import inspect
-import runpy
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
+
+from trainyard.user_code import load_script
 
 PACKAGE = "trainyard_sweep"
 FILE = "points.pickle"
@@ -29,21 +26,20 @@ class Named:
     Attributes:
         command: starts the script, as `python -m MODULE` or `python FILE`.
         name: of the function.
+        layers: decorators around the function, Hydra's among them.
     """
 
     command: tuple[str, ...]
     name: str
+    layers: int
 
     def find(self) -> TaskFunction:
-        """Runs the script's definitions, and returns the function that Hydra has wrapped."""
-        if self.command[1] == "-m":
-            names = vars(importlib.import_module(self.command[2]))
-        else:
-            path = Path(self.command[1]).absolute()
-            sys.path.insert(0, str(path.parent))  # as Python does for a script
-            names = runpy.run_path(str(path), run_name=path.stem)
-        function: TaskFunction = inspect.unwrap(names[self.name])
-        return function
+        """Loads the script, and returns the function that Hydra has wrapped."""
+        function = getattr(load_script(self.command[-1]), self.name)
+        for _ in range(self.layers):
+            function = function.__wrapped__
+        found: TaskFunction = function
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainyard import archive
+from trainyard import archive, plain
+from trainyard.errors import JobError
 from trainyard.plain import is_shallow
 
 FOLDER = ".trainyard/sweeps"  # in the store; no run's name begins with a dot
@@ -73,24 +74,30 @@ def as_json(value: Any) -> tuple[Any, str]:
     """Return a value that JSON can represent.
 
     Returns:
-        The value, and a note: "" or why only its text is returned.
+        The value, and a note: "" or of which parts only the text is returned.
     """
+    texts: list[str] = []
     try:
-        plain = _plain(value)
-        json.dumps(plain)
+        found = _plain(value, "", texts)
+        json.dumps(found)
     except (TypeError, ValueError, RuntimeError):  # RecursionError, and PyTorch's
-        kind = type(value).__name__
-        return str(value)[:LONGEST_TEXT], f"a {kind} is not JSON: its text is returned"
-    return plain, ""
+        texts, found = [""], str(value)[:LONGEST_TEXT]
+    odd = ascii(texts[:5])[1:-1] if any(texts) else f"a {type(value).__name__}"
+    return found, f"{odd} is not JSON: its text is returned" if texts else ""
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, name: str, texts: list[str]) -> Any:
+    """Return a value for JSON; adds the names of those parts of which it is the text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        above = f"{name}." if name else ""
+        return {str(key): _plain(each, f"{above}{key}", texts) for key, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(each) for each in value]
-    # Numbers of NumPy and PyTorch; a tensor of more than one refuses.
-    return value.item() if hasattr(value, "item") else value
+        return [_plain(each, f"{name}[{index}]", texts) for index, each in enumerate(value)]
+    try:
+        return plain.value(value, name)
+    except JobError:
+        texts.append(name)
+        return str(value)[:LONGEST_TEXT]
 
 
 def pack(folder: Path) -> tuple[bytes, str]:

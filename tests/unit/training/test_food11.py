@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import runpy
 import shutil
 import urllib.error
@@ -362,6 +363,17 @@ def test_batches_of_an_epoch_are_counted_by_the_first_worker(
         "epoch 2/3: batch 2 of 2",
         "measuring: batch 1 of 1",
     ]
+
+
+def test_batches_of_a_stream_are_not_counted() -> None:
+    records = EpochRecords(3, generated=False)
+    model: Any = None
+    trainer: Any = SimpleNamespace(
+        num_training_batches=math.inf, num_val_batches=[1, math.inf], current_epoch=1
+    )
+    records.on_train_epoch_start(trainer, model)
+    records.on_validation_epoch_start(trainer, model)
+    assert records._progress._all is records._measuring._all is None
 
 
 def test_a_resumed_training_ends_like_one_that_was_not_cut_off(

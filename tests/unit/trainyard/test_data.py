@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from torchvision.datasets import CIFAR10
 
 from tests.unit.trainyard import cifar10_files
-from trainyard import data
+from trainyard import data, progress
 from trainyard.data import digits
 from trainyard.data.node_folder import FOLDER_VARIABLE
 from trainyard.data.splits import DataError, cut, size
@@ -113,6 +115,28 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
         data.load(f"folder:{tmp_path}", 8, seed=1)
 
 
+def test_what_is_hidden_is_no_class_and_no_picture(  # F77
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw(tmp_path / ".data", "train", "ab", 10)
+    train = tmp_path / ".data" / "train"
+    for hidden in (".ipynb_checkpoints", "a/.ipynb_checkpoints"):
+        (train / hidden).mkdir()
+    shutil.copy(train / "a" / "0.png", train / "a" / "._0.png")  # as macOS does
+    shutil.copy(train / "a" / "0.png", train / "a" / ".ipynb_checkpoints" / "0.png")
+    splits = data.load(f"folder:{tmp_path / '.data'}", 8, seed=1)
+    assert splits.classes == ["a", "b"]
+    assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [16, 2, 2]
+    said = f"hidden in {train}, so ignored: ._0.png, .ipynb_checkpoints\n"
+    assert capsys.readouterr().out == said
+
+
+def test_only_hidden_folders_are_no_images(tmp_path: Path) -> None:
+    (tmp_path / "train" / ".ipynb_checkpoints").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"no images in .*train \(each folder in it is hidden\)"):
+        data.load(f"folder:{tmp_path}", 8, seed=1)
+
+
 @pytest.fixture
 def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
@@ -174,3 +198,19 @@ def test_cifar10_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(CIFAR10, "download", unreachable)
     with pytest.raises(DataError, match=r"could not be fetched .*take --data digits"):
         data.load("cifar10", 8, seed=1)
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+class Unknown(list[int]):
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+def test_a_loader_of_a_stream_has_no_length() -> None:
+    loader = DataLoader(Stream(), batch_size=None)
+    assert list(progress.watched(loader, "epoch 1/2")) == [0, 1, 2]
+    assert progress.count(Unknown()) is None

@@ -6,6 +6,7 @@ import argparse
 import datetime
 import http
 import json
+import logging
 import math
 import shutil
 import sys
@@ -13,20 +14,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from ray.exceptions import RayTaskError
+from ray.train import ControllerError
 from ray.util import get_node_ip_address
 from torch import distributed
+from torch._utils import ExceptionWrapper
 
-from trainyard import checkpoints, job, options, progress
+from trainyard import checkpoints, code_faults, job, options, progress
 from trainyard.data.splits import DataError
+from trainyard.errors import JobError
 from trainyard.jobs import _template
 from trainyard.objects import StorageError
 from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from trainyard.runs import Run
+from trainyard.user_code import name_of_main
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=2)
@@ -244,6 +250,22 @@ def test_figures_are_made_plain(  # F61
     assert "warning" not in capsys.readouterr().out  # only in the first epoch of a start
 
 
+def test_a_record_without_its_epoch_has_the_next(  # F74
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = session(tmp_path)
+    made.restore()
+    for record in ({"loss": 1.0, "minutes": "mine"}, {"epoch": "second"}):
+        made.report(record, {})
+    assert [record["epoch"] for record in stored.reports] == [0, 1]
+    assert isinstance(stored.reports[0]["minutes"], float)
+    said = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
+    assert said == [
+        "warning: the record has no number `epoch`: 0 is used",
+        "warning: minutes of the record are replaced by the run's: rename yours",
+    ]
+
+
 NO_LATER_START = r"^no later start could load the state of 'rates': "
 
 
@@ -378,29 +400,22 @@ def test_workers_fail_together(
         first.together(work)
 
 
+def is_number(number: object) -> bool:
+    return isinstance(number, int)
+
+
 def fail(_: job.Session) -> None:
     raise DataError("no images")
 
 
-def end(_: job.Session) -> None:
-    pass
-
-
-def test_what_a_user_can_mend_does_not_start_the_workers_again(
-    stored: Stored, tmp_path: Path
-) -> None:
-    config = {"storage": tmp_path.as_uri(), "run": "first"}
-    assert job._work(__name__, "fail", config) == "no images"
-    assert job._work(__name__, "end", config) == ""
-
-
-def test_what_a_worker_returns_is_the_jobs_one_error(
+def test_what_a_user_can_mend_is_the_jobs_one_error(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = SimpleNamespace(return_value="no images")
-    trainer = SimpleNamespace(fit=lambda: ended)
+    def fit() -> None:
+        raise ControllerError(JobError("no images"))
+
     for name in ("TorchTrainer", "torch_config"):
-        monkeypatch.setattr(job, name, lambda *_, **__: trainer)
+        monkeypatch.setattr(job, name, lambda *_, **__: SimpleNamespace(fit=fit))
     printing = [True]
     monkeypatch.setattr("ray.shutdown", printing.clear)
     with pytest.raises(SystemExit, match=r"^error: no images$"):
@@ -439,10 +454,9 @@ def test_a_job_trains_on_gpus_where_the_nodes_have_them(  # A30
 
 
 def test_workers_find_their_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert job._address(_template.train_worker) == ("trainyard.jobs._template", "train_worker")
-    assert job._find("trainyard.jobs._template", "train_worker") is _template.train_worker
+    assert job.by_name(is_number)(3) is True
     with pytest.raises(ValueError, match=r"<lambda> is not at the top level of its script"):
-        job._address(lambda _: None)
+        job.by_name(lambda _: None)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "beside_it.py").write_text("WORD = 'found'\n")
     script = tmp_path / "sub" / "own_job_script.py"
@@ -451,14 +465,14 @@ def test_workers_find_their_function(tmp_path: Path, monkeypatch: pytest.MonkeyP
     own.__qualname__ = "train_worker"
     monkeypatch.chdir(tmp_path)
     started = SimpleNamespace(__spec__=None, __file__=str(script))  # python sub/own_job_script.py
-    monkeypatch.setitem(sys.modules, "__main__", started)
-    assert job._address(own) == ("sub/own_job_script.py", "train_worker")
+    for name in ("__main__", "__mp_main__"):
+        monkeypatch.setitem(sys.modules, name, started)
+    sent = job.by_name(own)
     started.__spec__ = SimpleNamespace(name="sub.own_job_script")  # python -m
-    assert job._address(own) == ("sub.own_job_script", "train_worker")
+    assert name_of_main() == "sub.own_job_script"
     monkeypatch.chdir("/")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # and not the current folder
-    found: Any = job._find("sub/own_job_script.py", "train_worker")
-    assert found(None) == "found"
+    assert sent(None) == "found"
 
 
 @pytest.fixture
@@ -527,3 +541,42 @@ def test_a_configuration_that_cannot_be_read_is_one_line(run: Run) -> None:
     run.write("config.json", b"{")
     with pytest.raises(SystemExit, match=r"config\.json is not a JSON object"):
         job.run(lambda _: None, "mine", parser, given=[])
+
+
+def leave(code: Any) -> None:
+    sys.exit(code)
+
+
+LEFT_AT = f"(test_job.py, line {leave.__code__.co_firstlineno + 1}: sys.exit(code))"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("bad data", "bad data"),
+        (3, f"SystemExit: 3 {LEFT_AT}"),
+        (JobError("do this"), f"SystemExit: do this {LEFT_AT}"),
+    ],
+)
+def test_an_exit_in_a_worker_is_its_users_decision(
+    code: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "Session", lambda config: config)
+    monkeypatch.setattr(logging.getLogger(job.RAYS_LOG_OF_ERRORS), "disabled", False)
+    with pytest.raises(JobError) as caught:
+        job._work(job.by_name(leave), code)
+    assert str(caught.value) == said
+    assert logging.getLogger(job.RAYS_LOG_OF_ERRORS).disabled
+    job._work(job.by_name(leave), cast(Any, 0))
+
+
+def test_a_message_of_a_loaders_or_tasks_process_comes_without_its_traceback() -> None:
+    try:
+        raise DataError("bad data: mend it")
+    except DataError as error:
+        of_loader = ExceptionWrapper(where="in a process")
+        of_task = RayTaskError("f", "a traceback", error).as_instanceof_cause()
+    with pytest.raises(JobError) as caught:
+        of_loader.reraise()
+    for each in (caught.value, of_task):
+        assert code_faults.message(each) == "bad data: mend it"

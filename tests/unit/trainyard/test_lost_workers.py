@@ -72,9 +72,10 @@ def test_a_node_that_had_notice_counts_as_no_failure(capsys: pytest.CaptureFixtu
 def test_a_fault_that_a_restart_does_not_mend_ends_the_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    error = UserExceptionWithTraceback(JobError("do this"), "a traceback")
-    with pytest.raises(ControllerError, match="do this"):
-        LostWorkers(2).after_exception(NOTHING, {0: RuntimeError(KILLED), 1: error})
+    for fault in (JobError("do this"), SystemExit("do this")):
+        error = UserExceptionWithTraceback(fault, "a traceback")
+        with pytest.raises(ControllerError, match="do this"):
+            LostWorkers(2).after_exception(NOTHING, {0: RuntimeError(KILLED), 1: error})
     assert capsys.readouterr().out == ""
 
 

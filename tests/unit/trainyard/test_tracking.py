@@ -7,10 +7,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from mlflow.utils import validation
 
 from trainyard import tracking
+from trainyard.mlflow_log import MlflowLog
+from trainyard.run_folder import CURVES
 from trainyard.runs import Run
 
 PASSWORD = "canary%password"
@@ -109,3 +114,63 @@ run.start({{"job": "tiny"}})
         check=False,
     )
     assert (done.stdout.strip(), done.returncode) == (told, code), done.stderr
+
+
+class Client:
+    """MLflow's, with its own checks and no server."""
+
+    def __init__(self) -> None:
+        self.logged: dict[str, dict[str, Any]] = {"metrics": {}, "params": {}, "tags": {}}
+        self.requests = 0
+        self.ended: list[str] = []
+
+    def get_run(self, _: str) -> Any:
+        return SimpleNamespace(data=SimpleNamespace(params={}))
+
+    def get_metric_history(self, *_: str) -> list[Any]:
+        return []
+
+    def update_run(self, _: str, *, status: str) -> None: ...
+
+    def log_batch(self, _: str, **items: Any) -> None:
+        self.requests += 1
+        all_of_it: dict[str, Any] = dict.fromkeys(self.logged, ()) | items
+        validation._validate_batch_log_data(**all_of_it)
+        for kind, each in items.items():
+            self.logged[kind] |= {(item.key, getattr(item, "step", 0)): item.value for item in each}
+
+    def log_artifact(self, *_: str) -> None:
+        raise OSError("no room for pictures")
+
+    def set_terminated(self, _: str, status: str) -> None:
+        self.ended.append(status)
+
+
+def test_what_mlflow_refuses_takes_nothing_else_along(  # F74
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "first").mkdir()
+    run = Run(tmp_path.as_uri(), "first")
+    run.write(CURVES, b"picture")
+    info = SimpleNamespace(run_id="1", start_time=0)
+    odd, good = {"odd!": 1.0, "..": 2.0}, {f"loss {at}": 0.5 for at in range(50)}
+    history = [good | odd | {"minutes": "soon"} for _ in range(3)]
+    client = Client()
+    for _ in ("worker", "driver"):
+        log = MlflowLog(run, cast(Any, client), info)
+        log.describe({"batch?": 1, "text": 9999 * "x", "epochs": 3})
+        log.log(history)
+        requests = client.requests
+        log.log(history)  # the next epoch's
+        assert client.requests == requests
+    assert client.logged["metrics"].keys() == {(key, step) for key in good for step in (1, 2, 3)}
+    assert client.logged["params"][("epochs", 0)] == "3"
+    assert ("trainyard.run", 0) in client.logged["tags"]
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(" (")[0] for line in said] == [
+        f"warning: MLflow refuses {name!r} of the {kind}"
+        for name, kind in (("batch?", "params"), ("odd!", "metrics"), ("..", "metrics"))
+    ]
+    with pytest.raises(OSError, match="no room for pictures"):
+        log.finish("mine")
+    assert client.ended == ["FINISHED"]

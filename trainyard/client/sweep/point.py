@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainyard.client.feasibility import Bundle
+
+ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")  # by Hydra's sweepers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,12 @@ class Point:
     def label(self) -> str:
         """Its number and its overrides."""
         return " ".join((f"[{self.number}]", *self.overrides))
+
+
+def settings(overrides: Sequence[str]) -> dict[str, str]:
+    """Return the values of overrides by their names, as their user wrote them."""
+    pairs = (each.lstrip("+").partition("=")[::2] for each in overrides)
+    return {name: ESCAPED.sub(r"\1", value) for name, value in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)

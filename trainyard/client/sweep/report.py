@@ -14,13 +14,14 @@ from trainyard import curves
 from trainyard.access import users_file
 from trainyard.client.console import print_table, say
 from trainyard.client.errors import ClientError
-from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.point import Outcome, Point, settings
 from trainyard.client.sweep.records import PICTURE, TABLE, Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ERROR = "error"
+POINT, ERROR = "point", "error"
+OURS = {POINT, ERROR}
 NOT_ENDED = "not ended yet: run the same command again"
 VALUE = "value"  # the column of a function that returns one number
 WIDTH_INCHES, ROW_INCHES = 9, 0.3
@@ -67,7 +68,8 @@ def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: 
     """
     by = metric or next((key for _, o in ended for key, v in _values(o).items() if _finite(v)), "")
     best_first = sorted(ended, key=lambda each: _rank(_values(each[1]).get(by), maximize=maximize))
-    table = [_row(point, outcome) for point, outcome in best_first]
+    taken = OURS.union(*(settings(point.overrides) for point, _ in ended))
+    table = [_row(point, outcome, taken) for point, outcome in best_first]
     columns = [key for key in dict.fromkeys(key for row in table for key in row) if key != ERROR]
     if any(ERROR in row for row in table):
         columns.append(ERROR)
@@ -94,13 +96,13 @@ def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: 
     say(f"table: {folder / TABLE}" + (f"; picture: {folder / PICTURE}" if measured else ""))
 
 
-def _row(point: Point, outcome: Outcome) -> dict[str, Any]:
-    row = {"point": point.number, **_settings(point), **_values(outcome)}
+def _row(point: Point, outcome: Outcome, taken: set[str]) -> dict[str, Any]:
+    """Return a row; a setting or result with a name that is taken has a column of its own."""
+    given, values = settings(point.overrides), _values(outcome)
+    row: dict[str, Any] = {POINT: point.number}
+    row |= {f"{key} (setting)" if key in OURS else key: each for key, each in given.items()}
+    row |= {f"{key} (result)" if key in taken else key: each for key, each in values.items()}
     return row | {ERROR: outcome.error} if outcome.error else row
-
-
-def _settings(point: Point) -> dict[str, str]:
-    return dict(each.lstrip("+").partition("=")[::2] for each in point.overrides)
 
 
 def _values(outcome: Outcome) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def _figure() -> type[Figure]:
 
 def _picture(measured: Sequence[tuple[Point, float]], by: str) -> bytes:
     """Return the best points with the settings in which the sweep's points differ, as a PNG."""
-    varying = curves.varied(_settings(point) for point, _ in measured)
+    varying = curves.varied(settings(point.overrides) for point, _ in measured)
     shown = measured[:MOST_ROWS]
     height = 1 + ROW_INCHES * max(len(shown), LEAST_ROWS)
     figure = _figure()(figsize=(WIDTH_INCHES, height), layout="constrained")
@@ -159,6 +161,6 @@ def _picture(measured: Sequence[tuple[Point, float]], by: str) -> bytes:
 
 
 def _name(point: Point, varying: Sequence[str]) -> str:
-    settings = _settings(point)
-    values = (f"{name}={settings[name][:LONGEST_VALUE]}" for name in varying if name in settings)
+    given = settings(point.overrides)
+    values = (f"{name}={given[name][:LONGEST_VALUE]}" for name in varying if name in given)
     return " ".join((f"[{point.number}]", *values))

@@ -13,6 +13,7 @@ from trainyard.client import fields
 from trainyard.client.errors import ClientError
 from trainyard.client.history import READERS
 from trainyard.client.sweep import records
+from trainyard.client.sweep.point import settings
 from trainyard.client.ui.run_cache import TRIAL_RESULTS, RunCache
 from trainyard.client.ui.table import number
 
@@ -62,7 +63,7 @@ def _point(path: Path) -> dict[str, Any] | None:
         return None
     return {
         "point": str(record.number),
-        "settings": dict(each.lstrip("+").partition("=")[::2] for each in record.overrides),
+        "settings": settings(record.overrides),
         "values": _values(record.value),
         "error": record.error or ("" if record.done else "not ended yet"),
     }

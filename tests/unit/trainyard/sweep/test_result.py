@@ -17,17 +17,30 @@ from trainyard.sweep.result import Result
         (0.5, 0.5),
         ({"loss": np.float64(0.5), 1: [torch.tensor(2), (3,)]}, {"loss": 0.5, "1": [2, [3]]}),
         ("text", "text"),
+        ([torch.zeros(2), {1}], [[0.0, 0.0], [1]]),
     ],
 )
 def test_values_come_back(value, plain):
     assert result.as_json(value) == (plain, "")
 
 
-@pytest.mark.parametrize("value", [object(), torch.zeros(2), b"bytes", {"a": {1, 2}}])
+@pytest.mark.parametrize("value", [object(), np.zeros(2000), b"bytes"])
 def test_a_value_that_is_no_json_comes_back_as_its_text(value):
     text, note = result.as_json(value)
+    assert text == str(value)
+    assert note == f"a {type(value).__name__} is not JSON: its text is returned"
+
+
+def test_an_odd_part_of_a_result_takes_no_other_along():  # F74
+    value = {"loss": 0.5, "per_class": np.arange(3), "net": object, "all": [1, 1j]}
+    plain, note = result.as_json(value)
+    texts = {"net": str(object), "all": [1, "1j"]}
+    assert plain == {"loss": 0.5, "per_class": [0, 1, 2]} | texts
+    assert note == "'net', 'all[1]' is not JSON: its text is returned"
+    value["all"] = value
+    text, note = result.as_json(value)
     assert isinstance(text, str)
-    assert "is not JSON" in note
+    assert note == "a dict is not JSON: its text is returned"
 
 
 def test_a_result_is_read_as_it_was_written():

@@ -91,3 +91,27 @@ def test_the_table_has_the_points_of_all_batches(tmp_path):  # F54
     assert [(row["x"], row["value"], row["error"]) for row in rows(tmp_path)] == [
         *(("3", "1", ""), ("0", "3", ""), ("1", "", "lost"), ("2", "", report.NOT_ENDED))
     ]
+
+
+def test_names_of_our_own_columns_and_of_settings_replace_none(tmp_path):  # F74
+    results = [{"x": 3, "point": 4, "error": 5, "loss": 2}, {"x": 1, "loss": 1}]
+    outcomes = [ended(number, value) for number, value in enumerate(results)]
+    point, outcome = outcomes[1]
+    outcomes[1] = (replace(point, overrides=("+point=7", "error=8")), outcome)
+    report.tell(outcomes, tmp_path, "loss", maximize=False)
+    shown = {"point (result)": "4", "error (result)": "5", "x (result)": "3", "x": "0"}
+    mine, other = rows(tmp_path)[::-1]
+    assert {name: mine[name] for name in shown} == shown
+    assert mine["point"] == "0"
+    names = ("point", "point (setting)", "error (setting)", "x (result)")
+    assert [other[name] for name in names] == ["1", "7", "8", "1"]
+    assert "error" not in other
+
+
+def test_settings_are_shown_as_they_were_written(tmp_path):
+    written = {"fold": "${fold}", "text": "a b,c", "path": "C\\d"}
+    escaped = ("fold=$\\{fold\\}", "text=a\\ b\\,c", "path=C\\\\d")
+    point, outcome = ended(0, 1)
+    report.tell([(replace(point, overrides=escaped), outcome)], tmp_path, None, maximize=False)
+    [row] = rows(tmp_path)
+    assert {name: row[name] for name in written} == written
