@@ -16,9 +16,10 @@ from infra import dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Finding, Report
-from infra.drift.look import Looked, LookError, look
+from infra.drift.look import Looked, LookError, faults, look
 from infra.states import StateError
 from trainyard.access import terminal
+from trainyard.access.terminal import clean
 
 ROOT = Path(__file__).parents[2]
 MACHINES = (INSTANCES, HOSTS)
@@ -31,6 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     folder = options.cwd.resolve()
     try:
+        if options.health:
+            found = faults(folder, options.stack)
+            terminal.print_value("".join(f"{clean(each)}\n" for each in found), end="")
+            return 2 if found else 0
         report = examine(folder, options.stack, look(folder, options.stack))
     except LookError as error:
         terminal.warn(f"error: {error}", options.stack)
@@ -88,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of the project (default: this checkout)",
     )
     parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
+    parser.add_argument(
+        "--health", action="store_true", help="only what is wrong with services now, a line each"
+    )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON")
     return parser
 

@@ -1,17 +1,17 @@
-"""Asks providers for the present form of each resource in a state, which is only read.
+"""Asks providers for the form and the health of each resource in a state, which is only read.
 
 The one module of this package that imports the embedded engine: it reads states and calls
 providers, whichever engine has written the state. No lock is taken, so the report can run at any
 time, except while an operation runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pulumi
 
@@ -25,13 +25,17 @@ from engine.operation import secret_strings
 from engine.passphrase import passphrase
 from engine.program import program_folder
 from engine.project import Project, check_stack_name, read_settings
-from engine.state import Backend, Entry, needs, stack_outputs
+from engine.providers import DynamicProvider
+from engine.state import Backend, Entry, State, needs, stack_outputs
 from engine.values import mask, reveal
 from trainyard.access.state_bucket import BucketError
 
 # Properties that tell how a resource is made, not its state.
 HIDDEN = "__"
+HEALTH = ("healthy", "ready")  # outputs that tell whether a service was well
 LONGEST = 120  # characters of a value that a report shows
+
+T = TypeVar("T")
 
 
 class LookError(pulumi.RunError):
@@ -50,6 +54,7 @@ class Seen:
         needs: URNs of what it depends on.
         gone: whether it is missing.
         changes: expected and found value of each property that differs, secrets hidden.
+        fault: what is wrong with it now, "" for nothing.
         error: why it could not be looked at, None if it could.
         said: its message, secrets hidden.
     """
@@ -62,13 +67,14 @@ class Seen:
     needs: frozenset[str] = frozenset()
     gone: bool = False
     changes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    fault: str = ""
     error: Exception | None = None
     said: str = ""
 
     @property
     def differs(self) -> bool:
         """Whether it is not as recorded, as far as is known."""
-        return self.gone or bool(self.changes) or self.error is not None
+        return self.gone or bool(self.changes or self.fault) or self.error is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +101,29 @@ def look(folder: Path, stack: str) -> Looked:
     Raises:
         LookError: the stack does not exist, its state cannot be read, or it is being changed.
     """
+    context, state = _open(folder, stack)
+    seen = _ask(context, state, _look_at)
+    pending = [(each["type"], _name(each["resource"])) for each in state.pending]
+    return Looked(seen=seen, outputs=reveal(stack_outputs(state.resources)), pending=pending)
+
+
+def faults(folder: Path, stack: str) -> list[str]:
+    """Return what is wrong with a stack's services now, a line for each fault.
+
+    Raises:
+        LookError: as for `look`.
+    """
+    context, state = _open(folder, stack)
+    found = {*_ask(context, state, _fault_of)}
+    if found <= {None} and stack_outputs(state.resources):
+        return [
+            f"{stack} has no services: they were gone at the last refresh; `make up` makes them"
+        ]
+    return sorted(filter(None, found))
+
+
+def _open(folder: Path, stack: str) -> tuple[Context, State]:
+    """Read the state of a stack that nobody changes now."""
     try:
         project = Project.find(folder)
         backend = Backend.of(project)
@@ -120,13 +149,29 @@ def look(folder: Path, stack: str) -> Looked:
         display=display,
         dry_run=True,
     )
+    return context, state
+
+
+def _ask(context: Context, state: State, ask: Callable[[Context, Entry], T]) -> list[T]:
+    """Ask about each resource, many at once."""
     entries = [each for each in state.resources if is_managed(each) and not _going(each)]
     # The report leaves out what providers print.
-    with program_folder(project), redirect_stdout(None), ThreadPoolExecutor(PARALLEL) as pool:
-        jobs = [pool.submit(copy_context().run, _look_at, context, entry) for entry in entries]
-        seen = [job.result() for job in jobs]
-    pending = [(each["type"], _name(each["resource"])) for each in state.pending]
-    return Looked(seen=seen, outputs=reveal(stack_outputs(state.resources)), pending=pending)
+    folder = program_folder(context.project)
+    with folder, redirect_stdout(None), ThreadPoolExecutor(PARALLEL) as pool:
+        jobs = [pool.submit(copy_context().run, ask, context, entry) for entry in entries]
+        return [job.result() for job in jobs]
+
+
+def _fault_of(context: Context, entry: Entry) -> str | None:
+    """Return what is wrong with a service now, "" for nothing; None for what is no service."""
+    provider = context.provider(entry["type"], entry["provider"])
+    if not (isinstance(provider, DynamicProvider) and entry["outputs"].keys() & {*HEALTH}):
+        return None
+    try:
+        found = provider.fault(entry["id"], reveal(entry.get("outputs", {})))
+    except Exception as error:  # whatever a provider raises is one line of the report
+        found = str(error) or repr(error)
+    return str(context.display.clean(found))
 
 
 def _look_at(context: Context, entry: Entry) -> Seen:
@@ -144,7 +189,10 @@ def _look_at(context: Context, entry: Entry) -> Seen:
         return Seen(**known, error=error, said=context.display.clean(str(error) or repr(error)))
     if found is None:
         return Seen(**known, gone=True)
-    return Seen(**known, changes=_changes(context, entry, found))
+    changes = _changes(context, entry, found)
+    # A refresh has written down what was ill then.
+    ill = changes or False in map(known["props"].get, HEALTH)
+    return Seen(**known, changes=changes, fault=_fault_of(context, entry) or "" if ill else "")
 
 
 def _changes(context: Context, entry: Entry, found: LiveResource) -> dict[str, tuple[str, str]]:

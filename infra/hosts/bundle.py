@@ -12,8 +12,8 @@ from infra.hosts.local import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    *("agent", "ending", "folders", "locked_supervisord", "owned_processes", "ports", "programs"),
-    "supervisor",
+    *("agent", "ending", "folders", "health", "locked_supervisord", "owned_processes", "ports"),
+    *("process_health", "programs", "supervisor"),
 )
 FILES = {
     "infra/__init__.py": "infra/__init__.py",

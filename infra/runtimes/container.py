@@ -20,8 +20,9 @@ from pulumi import dynamic
 from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine
 from infra.provided import say
+from infra.runtimes import health
 from infra.runtimes import ports as port_check
-from trainyard.access.ssh import Connection
+from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import run
 
 POLL_SECONDS = 0.2
@@ -119,20 +120,30 @@ class NodeProvider(Provider):
 class ReadyProvider(Provider):
     """A container that is up: it is on its network and its checks answer, or it has ended well."""
 
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Wait again for another container, or for one that does not run."""
-        found = super().diff(_id, olds, news)
-        found.changes = found.changes or not olds.get("ready", True)
-        return found
+    health_output = "ready"
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Wait."""
         _await(props)
         return dynamic.CreateResult(props["alias"], {**props, "ready": True})
 
+    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """Start it if it was stopped, and wait again."""
+        _await(news, again=True)
+        return dynamic.UpdateResult({**news, "ready": True})
+
+    def fault(self, _id: str, props: dict[str, Any]) -> str:
+        """Return what is wrong with a container that was up; one that has ended well may go."""
+        if props["once"]:
+            return ""
+        try:
+            return _illness(props)
+        except (NotReadyError, docker_engine.EngineUnavailableError, SshError) as error:
+            return str(error)
+
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether the container runs, or has ended well."""
-        return dynamic.ReadResult(id_, {**props, "ready": _runs(props)})
+        """Look whether the container runs and stays up, or has ended well."""
+        return dynamic.ReadResult(id_, {**props, "ready": not _illness(props)})
 
 
 class Node(Resource, module="docker", name="Node"):
@@ -152,8 +163,8 @@ class Ready(Resource, module="docker", name="Ready"):
     """A container that is up.
 
     From container (its ID), network and alias that it is reached by, checks (commands), once (it
-    has to end), processes (that it may have, threads among them; 0 for any number) and timeout
-    (seconds).
+    has to end), processes (that it may have, threads among them; 0 for any number), timeout
+    (seconds) and steadySeconds (for which it has to run until it is up).
 
     Attributes:
         container: its ID.
@@ -331,8 +342,8 @@ def _owner(labels: dict[str, str] | None) -> str:
     return f"made by stack {labels[STACK_LABEL]} of {labels.get(PROJECT_LABEL)}"
 
 
-def _await(props: dict[str, Any]) -> None:
-    """Wait until a container is up.
+def _await(props: dict[str, Any], *, again: bool = False) -> None:
+    """Wait until a container is up; again: it was, so one that was stopped is started.
 
     Raises:
         NotReadyError: it ended, or the time is over.
@@ -348,10 +359,10 @@ def _await(props: dict[str, Any]) -> None:
                 _bound(client, container, props)
                 _await_end(container, name)
             else:
-                _await_answers(client, props)
+                _await_answers(client, props, again=again)
     except NotFound:
         raise NotReadyError(
-            f"{name}: its container was removed meanwhile; run `up` again"
+            f"{name}: its container was removed; run `refresh`, then `up` again"
         ) from None
 
 
@@ -373,7 +384,7 @@ def explained(what: str, error: type[Exception]) -> Iterator[None]:
         ) from None
 
 
-def _await_answers(client: Any, props: dict[str, Any]) -> None:
+def _await_answers(client: Any, props: dict[str, Any], *, again: bool) -> None:
     name = props["alias"]
     deadline = time.monotonic() + props["timeout"]
     container = client.containers.get(props["container"])
@@ -381,9 +392,12 @@ def _await_answers(client: Any, props: dict[str, Any]) -> None:
         # pulumi-docker does not look at a container's networks again.
         client.networks.get(props["network"]).connect(container, aliases=[props["alias"]])
     _bound(client, container, props)
+    if again and container.attrs["State"]["Status"] == "exited":
+        container.start()
+        container.reload()
     # A container that has been up for long may have restarted often, for good reasons.
     before = container.attrs["RestartCount"]
-    waiting = list(props["checks"])
+    restarts, waiting = before, list(props["checks"])
     said: str | None = None
     while True:
         state = container.attrs["State"]
@@ -393,10 +407,14 @@ def _await_answers(client: Any, props: dict[str, Any]) -> None:
         # While it runs again, Docker does not tell how it ended.
         if (starts := container.attrs["RestartCount"] - before) >= STARTS_LIMIT and not runs:
             raise NotReadyError(_failure(container, name, f"ended {starts} times ({_exit(state)})"))
+        if restarts != container.attrs["RestartCount"]:  # what answered has ended since
+            restarts, waiting = container.attrs["RestartCount"], list(props["checks"])
         if runs:
             while waiting and (said := _complaint(container, waiting[0])) is None:
                 del waiting[0]
-        if not waiting:
+        up = _up_seconds(state)
+        steady = up >= props.get("steadySeconds", 0) and not health.loops(restarts, up)
+        if runs and not waiting and steady:
             return
         if time.monotonic() > deadline:
             late = f"does not answer after {props['timeout']:g} s (setting startTimeoutSeconds)"
@@ -508,23 +526,42 @@ def _await_end(container: Any, name: str) -> None:
         raise NotReadyError(_failure(container, name, what, since=started))
 
 
-def _runs(props: dict[str, Any]) -> bool:
+def _illness(props: dict[str, Any]) -> str:
+    """Return what is wrong with a container that was up or has ended, "" if nothing is.
+
+    Raises:
+        NotReadyError: the Engine does not tell.
+    """
     from docker.errors import NotFound  # noqa: PLC0415
 
+    name = props["alias"]
     try:
-        with explained(props["alias"], NotReadyError):
-            client = docker_engine.of(props)
-            container = client.containers.get(props["container"])
+        with explained(name, NotReadyError):
+            container = docker_engine.of(props).containers.get(props["container"])
+            state, restarts = container.attrs["State"], container.attrs["RestartCount"]
+            if props["once"]:
+                well = state["Status"] == "exited" and state["ExitCode"] == 0
+                return "" if well else f"{name} has not ended well ({_exit(state)})"
+            runs = state["Running"] and not state["Restarting"]
+            if not runs or health.loops(restarts, _up_seconds(state)):
+                log = container.logs(tail=LOG_LINES).decode(errors="replace").splitlines()
+                how = "it runs again" if runs else _exit(state)
+                return f"{name} {health.ended(restarts, how, '')}{health.last_error(log)}"
     except NotFound:
-        return False
-    state = container.attrs["State"]
-    if props["once"]:
-        return bool(state["Status"] == "exited" and state["ExitCode"] == 0)
-    return (
-        bool(state["Running"])
-        and _connected(container, props["network"])
-        and _is_bound(container, props)
-    )
+        return f"{name}: its container is gone"
+    checked, found = state.get("Health") or {}, ""
+    if not _connected(container, props["network"]):
+        found = f"{name} is not on its network"
+    elif not _is_bound(container, props):
+        found = f"{name} has another limit of processes"
+    elif checked.get("Status") == "unhealthy":
+        said = [str(each.get("Output", "")) for each in checked.get("Log") or []]
+        found = f"{name} does not answer{health.last_error(said)}"
+    return found
+
+
+def _up_seconds(state: dict[str, Any]) -> float:
+    return time.time() - _seconds(state["StartedAt"])
 
 
 def _connected(container: Any, network: str) -> bool:

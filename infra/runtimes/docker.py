@@ -42,6 +42,7 @@ BASH = (
     'exec 3<>/dev/tcp/127.0.0.1/{port}; printf "GET {path} HTTP/1.0\\r\\n\\r\\n" >&3; '
     'read -r -t 3 line <&3; [[ $line == *" 200 "* ]]'
 )
+LISTENS = ("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/$0")
 # Docker's own look at a service that is up already, for `docker ps` and people. As Go writes
 # durations: another spelling of the same one would be seen as a change.
 HEALTH_INTERVAL, HEALTH_TIMEOUT, HEALTH_START = "10s", "5s", "1m0s"
@@ -304,10 +305,11 @@ class DockerRuntime(pulumi.ComponentResource):
                 "container": container.id,
                 "network": self.network,
                 "alias": service.name,
-                "checks": checks,
+                "checks": [*checks, *([*LISTENS, str(port)] for port in service.listens)],
                 "once": service.once,
                 "processes": limit.processes if bounds.processes else 0,
                 "timeout": self._args.start_timeout,
+                **({"steadySeconds": service.steady_seconds} if service.steady_seconds else {}),
                 **self._host,
             },
             self._opts(pulumi.ResourceOptions(parent=opts.parent, depends_on=[container])),

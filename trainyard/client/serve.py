@@ -9,7 +9,7 @@ from typing import Any
 import urllib3
 
 from trainyard.access import bounded, typed
-from trainyard.client import feasibility, history, submission
+from trainyard.client import feasibility, health, history, submission
 from trainyard.client.dashboard import Dashboard, DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.feasibility import Bundle
@@ -107,7 +107,7 @@ def services(outputs: StackOutputs) -> list[dict[str, Any]]:
     except (DashboardError, KeyError, TypeError) as error:
         raise ClientError(
             f"{outputs.dashboard_url}{path} does not tell what is served ({error}): is the "
-            f"stack up, and are the outputs its own? {outputs.remedy}"
+            f"stack up, and are the outputs its own? {health.remedy(outputs)}"
         ) from None
     return [_row(application, outputs) for _, application in sorted(applications.items())]
 

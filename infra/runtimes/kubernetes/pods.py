@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
+
+from infra.runtimes import health
 
 Pod = Mapping[str, Any]
 
@@ -110,7 +113,9 @@ def _of(pod: Pod) -> Iterator[Trouble]:
             )
         elif reason in FAILING:
             yield Trouble(name=name, container=container, text=f"cannot start: {message or reason}")
-        elif ended and (restarts or not _restarts(pod)) and not status.get("ready"):
+        elif ended and (
+            _loops(status) or ((restarts or not _restarts(pod)) and not status.get("ready"))
+        ):
             yield Trouble(
                 name=name,
                 container=container,
@@ -121,6 +126,19 @@ def _of(pod: Pod) -> Iterator[Trouble]:
     if not pod["status"].get("containerStatuses") and pod["status"].get("phase") == "Failed":
         said = pod["status"].get("message") or pod["status"].get("reason") or "no reason given"
         yield Trouble(name=name, container="", text=f"failed: {said}")
+
+
+def loops(pod: Pod) -> bool:
+    """Return whether a container of a pod keeps ending, though it may be ready now."""
+    return any(_loops(status) for _, status in _statuses(pod))
+
+
+def _loops(status: Mapping[str, Any]) -> bool:
+    running = (status.get("state") or {}).get("running") or {}
+    if not (started := running.get("startedAt")):
+        return False
+    up = (datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds()
+    return bool(_ended(status)) and health.loops(int(status.get("restartCount", 0)), up)
 
 
 def _restarts(pod: Pod) -> bool:

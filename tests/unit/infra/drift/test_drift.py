@@ -9,8 +9,9 @@ import pytest
 
 from engine.providers import DynamicProvider
 from infra.drift import __main__ as drift
-from infra.drift import expected, machines
+from infra.drift import expected, look, machines
 from infra.drift.findings import LAYERS, RAY, SERVICES, Finding, Report
+from infra.drift.look import Seen
 from infra.hosts import probe
 from tests.outputs import names_of_outputs
 from tests.unit.engine.conftest import stack  # noqa: F401 - a fixture: a stack of files
@@ -64,6 +65,33 @@ def test_drift_of_a_stack_of_files(stack: Any, capsys: Any, monkeypatch: Any) ->
     assert {
         path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
     } == {path for path in before if "/made/" in path and path.endswith(".json")}
+
+
+def test_what_is_wrong_with_services_is_asked_of_their_providers(  # F63
+    stack: Any,  # noqa: F811
+    capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And told by the report too, where the state has noted it and nothing differs from that."""
+    monkeypatch.setattr(expected, "differing", lambda *_: [])
+    secret = "canary-token-value"
+    stack.declare(a={"text": "one"}, b={"text": secret, "token": secret})
+    stack.up()
+    place = ("-C", str(stack.project), "-s", "dev")
+    monkeypatch.setattr(look, "HEALTH", ("text",))
+    faults = {"one": "", secret: "b ended\nwith canary-token-value"}
+    monkeypatch.setattr(DynamicProvider, "fault", lambda _, _id, olds: faults[olds["text"]])
+    code, text, _ = _run(capsys, *place, "--health")
+    assert (code, text) == (2, "b ended\\nwith [secret]\n")
+    faults[secret] = ""
+    assert _run(capsys, *place, "--health")[:2] == (0, "")
+    monkeypatch.setattr(look, "HEALTH", ())
+    monkeypatch.setattr(look, "stack_outputs", lambda _: {"nodes": []})
+    code, text, _ = _run(capsys, *place, "--health")
+    assert (code, "no services: they were gone at the last refresh" in text) == (2, True)
+    assert _run(capsys, "-C", str(stack.project), "-s", "other", "--health")[0] == 1
+    noted = Seen(urn="", id="", type="x:Program", name="web", props={}, fault="ended")
+    assert noted.differs
 
 
 def test_a_stack_that_cannot_be_looked_at(stack: Any, capsys: Any) -> None:  # noqa: F811

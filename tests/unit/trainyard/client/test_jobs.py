@@ -99,7 +99,7 @@ def test_what_is_not_a_job_says_what_is_near(wanted, said):
 
 
 def test_a_stack_that_is_down_says_whether_it_ended_itself(stack):
-    with pytest.raises(ClientError, match=r"\(stack 'dev'\).*: is it up\? run `make up`, or name"):
+    with pytest.raises(ClientError, match=r"\(stack 'dev'\) \(\w+\): run `make up`, or name"):
         jobs.connect(stack)
     past = replace(stack, expires_at=datetime(2026, 1, 31, 18, tzinfo=UTC))
     with pytest.raises(
