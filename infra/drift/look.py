@@ -116,9 +116,7 @@ def faults(folder: Path, stack: str) -> list[str]:
     context, state = _open(folder, stack)
     found = {*_ask(context, state, _fault_of)}
     if found <= {None} and stack_outputs(state.resources):
-        return [
-            f"{stack} has no services: they were gone at the last refresh; `make up` makes them"
-        ]
+        return [f"{stack} has no services: the last refresh found none, and `make up` makes them"]
     return sorted(filter(None, found))
 
 

@@ -51,20 +51,10 @@ def remedy(outputs: StackOutputs) -> str:
 
 
 def _ask(folder: Path, stack: str) -> list[str] | None:
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "infra.drift",
-        "--health",
-        "-C",
-        str(folder),
-        "-s",
-        stack,
-    ]
+    question = ("-P", "-m", "infra.drift", "--health")
     try:
         done = subprocess.run(
-            command,
+            [sys.executable, *question, "-C", str(folder), "-s", stack],
             cwd=repository.ROOT,
             env=contract.without_relative_paths(),
             capture_output=True,

@@ -88,7 +88,7 @@ def test_what_is_wrong_with_services_is_asked_of_their_providers(  # F63
     monkeypatch.setattr(look, "HEALTH", ())
     monkeypatch.setattr(look, "stack_outputs", lambda _: {"nodes": []})
     code, text, _ = _run(capsys, *place, "--health")
-    assert (code, "no services: they were gone at the last refresh" in text) == (2, True)
+    assert (code, "no services: the last refresh found none" in text) == (2, True)
     assert _run(capsys, "-C", str(stack.project), "-s", "other", "--health")[0] == 1
     noted = Seen(urn="", id="", type="x:Program", name="web", props={}, fault="ended")
     assert noted.differs
