@@ -94,6 +94,20 @@ def test_what_is_wrong_with_services_is_asked_of_their_providers(  # F63
     assert noted.differs
 
 
+def test_what_a_refresh_has_written_down_is_still_told(  # F63
+    stack: Any,  # noqa: F811
+    capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(expected, "differing", lambda *_: [])
+    stack.declare(a={"text": False})
+    stack.up()
+    monkeypatch.setattr(look, "HEALTH", ("text",))
+    monkeypatch.setattr(DynamicProvider, "fault", lambda *_: "a ended 7 times")
+    code, text, _ = _run(capsys, "-C", str(stack.project), "-s", "dev")
+    assert (code, "found     a ended 7 times" in text) == (2, True)
+
+
 def test_a_stack_that_cannot_be_looked_at(stack: Any, capsys: Any) -> None:  # noqa: F811
     code, _, err = _run(capsys, "-C", str(stack.project), "-s", "other")
     assert code == 1
