@@ -4,6 +4,7 @@ pulumi-docker's own `wait` sees a container's health only as often as Docker che
 not show why one is not healthy.
 """
 
+import json
 import socket
 import threading
 import time
@@ -412,9 +413,7 @@ def _await_answers(client: Any, props: dict[str, Any], *, again: bool) -> None:
         if runs:
             while waiting and (said := _complaint(container, waiting[0])) is None:
                 del waiting[0]
-        up = _up_seconds(state)
-        steady = up >= props.get("steadySeconds", 0) and not health.loops(restarts, up)
-        if runs and not waiting and steady:
+        if runs and not waiting and _stays_up(client, container, props):
             return
         if time.monotonic() > deadline:
             late = f"does not answer after {props['timeout']:g} s (setting startTimeoutSeconds)"
@@ -537,13 +536,14 @@ def _illness(props: dict[str, Any]) -> str:
     name = props["alias"]
     try:
         with explained(name, NotReadyError):
-            container = docker_engine.of(props).containers.get(props["container"])
+            client = docker_engine.of(props)
+            container = client.containers.get(props["container"])
             state, restarts = container.attrs["State"], container.attrs["RestartCount"]
             if props["once"]:
                 well = state["Status"] == "exited" and state["ExitCode"] == 0
                 return "" if well else f"{name} has not ended well ({_exit(state)})"
             runs = state["Running"] and not state["Restarting"]
-            if not runs or health.loops(restarts, _up_seconds(state)):
+            if not runs or not _stays_up(client, container, {}):
                 log = container.logs(tail=LOG_LINES).decode(errors="replace").splitlines()
                 how = "it runs again" if runs else _exit(state)
                 return f"{name} {health.ended(restarts, how, '')}{health.last_error(log)}"
@@ -560,8 +560,24 @@ def _illness(props: dict[str, Any]) -> str:
     return found
 
 
-def _up_seconds(state: dict[str, Any]) -> float:
-    return time.time() - _seconds(state["StartedAt"])
+def _stays_up(client: Any, container: Any, props: dict[str, Any]) -> bool:
+    """Return whether a container that runs has done so for long enough, and keeps on.
+
+    Its number of restarts is that of its whole life; the Engine remembers the last minutes' ends.
+    """
+    now = _seconds(client.info()["SystemTime"])
+    up = now - _seconds(container.attrs["State"]["StartedAt"])
+    api = client.api  # whose own `events` reads without a time limit
+    ends = api.get(
+        f"{api.base_url}/v{api.api_version}/events",
+        params={
+            "since": int(now - health.WINDOW_SECONDS),
+            "until": int(now),
+            "filters": json.dumps({"container": [container.id], "event": ["die"]}),
+        },
+        timeout=api.timeout,
+    ).text.splitlines()
+    return bool(up >= props.get("steadySeconds", 0)) and not health.loops(len(ends), up)
 
 
 def _connected(container: Any, network: str) -> bool:

@@ -135,10 +135,19 @@ def loops(pod: Pod) -> bool:
 
 def _loops(status: Mapping[str, Any]) -> bool:
     running = (status.get("state") or {}).get("running") or {}
-    if not (started := running.get("startedAt")):
+    if not _ended(status) or not running.get("startedAt"):
         return False
-    up = (datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds()
-    return bool(_ended(status)) and health.loops(int(status.get("restartCount", 0)), up)
+    before = status["lastState"]["terminated"]  # the number of restarts is that of its whole life
+    if _seconds(before.get("startedAt"), before.get("finishedAt")) > health.WINDOW_SECONDS:
+        return False
+    up = _seconds(running["startedAt"], datetime.now(UTC).isoformat())
+    return health.loops(int(status.get("restartCount", 0)), up)
+
+
+def _seconds(since: str | None, until: str | None) -> float:
+    if not since or not until:
+        return 0.0
+    return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
 
 
 def _restarts(pod: Pod) -> bool:

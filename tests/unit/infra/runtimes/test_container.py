@@ -1,5 +1,6 @@
 """What is looked at before and waited for after, on an Engine that is a recording."""
 
+import json
 import socket
 import subprocess
 import threading
@@ -92,7 +93,9 @@ class FakeEngine:
             api_version="1.41",
             timeout=60,
             post=self._post,
+            get=self._ends,
         )
+        self.info = lambda: {"SystemTime": datetime.now(UTC).isoformat()}
         self.containers = SimpleNamespace(get=self._get)
         self.networks = SimpleNamespace(get=self._network)
         self.volumes = SimpleNamespace(
@@ -119,6 +122,14 @@ class FakeEngine:
         found = self._get("id")
         found.processes = found.attrs["HostConfig"]["PidsLimit"] = json["PidsLimit"]
         return reply
+
+    def _ends(self, url: str, *, params: dict[str, Any], timeout: float) -> Any:
+        """Answer which of the last minutes' events were ends of the container."""
+        assert url == "http+docker://localhost/v1.41/events"
+        assert timeout == 60
+        assert params["until"] - params["since"] == 600
+        assert json.loads(params["filters"]) == {"container": ["id"], "event": ["die"]}
+        return SimpleNamespace(text="{}\n" * self._get("id").attrs["State"].get("Ends", 0))
 
     def _network(self, name: str) -> Any:
         def connect(found: FakeContainer, aliases: list[str]) -> None:
@@ -580,10 +591,10 @@ SAID = {"Status": "unhealthy", "Log": [{"Output": "curl: (7) connection refused"
     ("found", "said"),
     [
         (FakeContainer(RUNNING), ""),
-        (FakeContainer({**RUNNING, "RestartCount": 12}), ""),  # it has stayed up since
-        (FakeContainer(_lately(RestartCount=2)), ""),
+        (FakeContainer({**RUNNING, "Ends": 12}), ""),  # it has stayed up since
+        (FakeContainer(_lately(RestartCount=12, Ends=2)), ""),  # others were long ago
         (
-            FakeContainer(_lately(RestartCount=3)),
+            FakeContainer(_lately(RestartCount=3, Ends=3)),
             "web ended 3 times (it runs again); its log says: line 2",
         ),
         (
@@ -617,7 +628,7 @@ def test_a_stopped_container_is_started_by_up_and_waited_for_until_it_stays_up( 
     assert ReadyProvider().update("web", {}, PROPS).outs["ready"] is True
     assert found.started == 1
     late = "web does not answer after 0 s"
-    assert refusal(FakeContainer(_lately(RestartCount=3)), timeout=0).startswith(late)
+    assert refusal(FakeContainer(_lately(Ends=3)), timeout=0).startswith(late)
     assert refusal(FakeContainer(_lately()), timeout=0, steadySeconds=5).startswith(late)
 
 

@@ -385,15 +385,20 @@ def test_pods_that_keep_ending_are_told_and_differ(cluster, monkeypatch):  # F63
         assert ready.ReadyProvider().read("", props).outs["ready"] is not bool(said)
         return said
 
-    def running(ago, restarts):
-        since = (datetime.now(UTC) - timedelta(seconds=ago)).isoformat()
-        state = {"running": {"startedAt": since}}
-        return pod(**container(state, restarts=restarts, lastState=ENDED, ready=True))
+    def running(ago, restarts, lived=10):
+        now = datetime.now(UTC)
+        since, end, begin = (
+            (now - timedelta(seconds=seconds)).isoformat() for seconds in (ago, ago, ago + lived)
+        )
+        before = ENDED["terminated"] | {"startedAt": begin, "finishedAt": end}
+        state, last = {"running": {"startedAt": since}}, {"terminated": before}
+        return pod(**container(state, restarts=restarts, lastState=last, ready=True))
 
     said = "pod lab-store-0, container store ended 3 times (exit code 3); its log says: OSError"
     assert fault(running(10, 3)).startswith(said)
     assert fault(running(10, 2)) == ""
     assert fault(running(100, 3)) == ""
+    assert fault(running(10, 3, lived=3600)) == ""  # its other ends were long ago
     live["status"]["readyReplicas"] = 0
     crashed = pod(**container(waiting("CrashLoopBackOff"), restarts=3, lastState=ENDED))
     assert fault(crashed).startswith(said)
