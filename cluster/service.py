@@ -109,7 +109,7 @@ class Service:
         volumes: its folders.
         ports: every fixed port that it listens on.
         health: it is up when all of these answer; none for one that runs once.
-        listens: ports that, besides, it has to listen on until it is up.
+        listens: ports of the host that have to accept connections too; a container has its own.
         steady_seconds: for which it has to run until it is up.
         probe: the program with which its image asks them.
         once: whether it runs to a successful end instead of staying.

@@ -16,7 +16,7 @@ from infra import dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Finding, Report
-from infra.drift.look import Looked, LookError, faults, look
+from infra.drift.look import Looked, LookError, look
 from infra.states import StateError
 from trainyard.access import terminal
 from trainyard.access.terminal import clean
@@ -32,11 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     folder = options.cwd.resolve()
     try:
+        looked = look(folder, options.stack, services=options.health)
         if options.health:
-            found = faults(folder, options.stack)
-            terminal.print_value("".join(f"{clean(each)}\n" for each in found), end="")
-            return 2 if found else 0
-        report = examine(folder, options.stack, look(folder, options.stack))
+            return _tell_faults(looked, options.stack)
+        report = examine(folder, options.stack, looked)
     except LookError as error:
         terminal.warn(f"error: {error}", options.stack)
         return 1
@@ -65,6 +64,18 @@ def examine(folder: Path, stack: str, looked: Looked) -> Report:
         findings=findings,
         failures=list(dict.fromkeys(failures)),
     )
+
+
+def _tell_faults(looked: Looked, stack: str) -> int:
+    """Print what is wrong with services, a line each; return the exit code."""
+    found = {
+        each.fault or each.said or (f"{each.name} is gone" if each.gone else "")
+        for each in looked.seen
+    } - {""}
+    if looked.outputs and not looked.seen:
+        found = {f"{stack} has no services: the last refresh found none, and `make up` makes them"}
+    terminal.print_value("".join(f"{clean(each)}\n" for each in sorted(found)), end="")
+    return 2 if found else 0
 
 
 def _explain(findings: Iterable[Finding]) -> bool:

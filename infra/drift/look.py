@@ -5,13 +5,13 @@ providers, whichever engine has written the state. No lock is taken, so the repo
 time, except while an operation runs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pulumi
 
@@ -26,7 +26,7 @@ from engine.passphrase import passphrase
 from engine.program import program_folder
 from engine.project import Project, check_stack_name, read_settings
 from engine.providers import DynamicProvider
-from engine.state import Backend, Entry, State, needs, stack_outputs
+from engine.state import Backend, Entry, needs, stack_outputs
 from engine.values import mask, reveal
 from trainyard.access.state_bucket import BucketError
 
@@ -34,8 +34,6 @@ from trainyard.access.state_bucket import BucketError
 HIDDEN = "__"
 HEALTH = ("healthy", "ready")  # outputs that tell whether a service was well
 LONGEST = 120  # characters of a value that a report shows
-
-T = TypeVar("T")
 
 
 class LookError(pulumi.RunError):
@@ -91,37 +89,17 @@ class Looked:
     pending: Sequence[tuple[str, str]]
 
 
-def look(folder: Path, stack: str) -> Looked:
+def look(folder: Path, stack: str, *, services: bool = False) -> Looked:
     """Look at all resources of a stack.
 
     Args:
         folder: of the project.
         stack: its name.
+        services: only at those that tell whether they are well.
 
     Raises:
         LookError: the stack does not exist, its state cannot be read, or it is being changed.
     """
-    context, state = _open(folder, stack)
-    seen = _ask(context, state, _look_at)
-    pending = [(each["type"], _name(each["resource"])) for each in state.pending]
-    return Looked(seen=seen, outputs=reveal(stack_outputs(state.resources)), pending=pending)
-
-
-def faults(folder: Path, stack: str) -> list[str]:
-    """Return what is wrong with a stack's services now, a line for each fault.
-
-    Raises:
-        LookError: as for `look`.
-    """
-    context, state = _open(folder, stack)
-    found = {*_ask(context, state, _fault_of)}
-    if found <= {None} and stack_outputs(state.resources):
-        return [f"{stack} has no services: the last refresh found none, and `make up` makes them"]
-    return sorted(filter(None, found))
-
-
-def _open(folder: Path, stack: str) -> tuple[Context, State]:
-    """Read the state of a stack that nobody changes now."""
     try:
         project = Project.find(folder)
         backend = Backend.of(project)
@@ -147,29 +125,15 @@ def _open(folder: Path, stack: str) -> tuple[Context, State]:
         display=display,
         dry_run=True,
     )
-    return context, state
-
-
-def _ask(context: Context, state: State, ask: Callable[[Context, Entry], T]) -> list[T]:
-    """Ask about each resource, many at once."""
     entries = [each for each in state.resources if is_managed(each) and not _going(each)]
+    if services:
+        entries = [each for each in entries if each.get("outputs", {}).keys() & {*HEALTH}]
     # The report leaves out what providers print.
-    folder = program_folder(context.project)
-    with folder, redirect_stdout(None), ThreadPoolExecutor(PARALLEL) as pool:
-        jobs = [pool.submit(copy_context().run, ask, context, entry) for entry in entries]
-        return [job.result() for job in jobs]
-
-
-def _fault_of(context: Context, entry: Entry) -> str | None:
-    """Return what is wrong with a service now, "" for nothing; None for what is no service."""
-    provider = context.provider(entry["type"], entry["provider"])
-    if not (isinstance(provider, DynamicProvider) and entry["outputs"].keys() & {*HEALTH}):
-        return None
-    try:
-        found = provider.fault(entry["id"], reveal(entry.get("outputs", {})))
-    except Exception as error:  # whatever a provider raises is one line of the report
-        found = str(error) or repr(error)
-    return str(context.display.clean(found))
+    with program_folder(project), redirect_stdout(None), ThreadPoolExecutor(PARALLEL) as pool:
+        jobs = [pool.submit(copy_context().run, _look_at, context, entry) for entry in entries]
+        seen = [job.result() for job in jobs]
+    pending = [(each["type"], _name(each["resource"])) for each in state.pending]
+    return Looked(seen=seen, outputs=reveal(stack_outputs(state.resources)), pending=pending)
 
 
 def _look_at(context: Context, entry: Entry) -> Seen:
@@ -190,7 +154,16 @@ def _look_at(context: Context, entry: Entry) -> Seen:
     changes = _changes(context, entry, found)
     # A refresh has written down what was ill then.
     ill = changes or False in map(known["props"].get, HEALTH)
-    return Seen(**known, changes=changes, fault=_fault_of(context, entry) or "" if ill else "")
+    return Seen(**known, changes=changes, fault=_fault(context, entry) if ill else "")
+
+
+def _fault(context: Context, entry: Entry) -> str:
+    """Return what is wrong with a resource now; only our own providers tell."""
+    provider = context.provider(entry["type"], entry["provider"])
+    if not isinstance(provider, DynamicProvider):
+        return ""
+    found = provider.fault(entry["id"], reveal(entry.get("outputs", {})))
+    return str(context.display.clean(found))
 
 
 def _changes(context: Context, entry: Entry, found: LiveResource) -> dict[str, tuple[str, str]]:

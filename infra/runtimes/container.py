@@ -128,11 +128,6 @@ class ReadyProvider(Provider):
         _await(props)
         return dynamic.CreateResult(props["alias"], {**props, "ready": True})
 
-    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Start it if it was stopped, and wait again."""
-        _await(news, again=True)
-        return dynamic.UpdateResult({**news, "ready": True})
-
     def fault(self, _id: str, props: dict[str, Any]) -> str:
         """Return what is wrong with a container that was up; one that has ended well may go."""
         if props["once"]:
@@ -343,8 +338,8 @@ def _owner(labels: dict[str, str] | None) -> str:
     return f"made by stack {labels[STACK_LABEL]} of {labels.get(PROJECT_LABEL)}"
 
 
-def _await(props: dict[str, Any], *, again: bool = False) -> None:
-    """Wait until a container is up; again: it was, so one that was stopped is started.
+def _await(props: dict[str, Any]) -> None:
+    """Wait until a container is up.
 
     Raises:
         NotReadyError: it ended, or the time is over.
@@ -360,7 +355,7 @@ def _await(props: dict[str, Any], *, again: bool = False) -> None:
                 _bound(client, container, props)
                 _await_end(container, name)
             else:
-                _await_answers(client, props, again=again)
+                _await_answers(client, props)
     except NotFound:
         raise NotReadyError(
             f"{name}: its container was removed; run `refresh`, then `up` again"
@@ -385,7 +380,7 @@ def explained(what: str, error: type[Exception]) -> Iterator[None]:
         ) from None
 
 
-def _await_answers(client: Any, props: dict[str, Any], *, again: bool) -> None:
+def _await_answers(client: Any, props: dict[str, Any]) -> None:
     name = props["alias"]
     deadline = time.monotonic() + props["timeout"]
     container = client.containers.get(props["container"])
@@ -393,7 +388,7 @@ def _await_answers(client: Any, props: dict[str, Any], *, again: bool) -> None:
         # pulumi-docker does not look at a container's networks again.
         client.networks.get(props["network"]).connect(container, aliases=[props["alias"]])
     _bound(client, container, props)
-    if again and container.attrs["State"]["Status"] == "exited":
+    if container.attrs["State"]["Status"] == "exited":  # by hand: its Engine starts it else
         container.start()
         container.reload()
     # A container that has been up for long may have restarted often, for good reasons.

@@ -42,8 +42,6 @@ BASH = (
     'exec 3<>/dev/tcp/127.0.0.1/{port}; printf "GET {path} HTTP/1.0\\r\\n\\r\\n" >&3; '
     'read -r -t 3 line <&3; [[ $line == *" 200 "* ]]'
 )
-# A socket that listens at any address, as the kernel lists it: `0100007F:2711 00000000:0000 0A`.
-LISTENS = ("grep", "-qs", ":{port:04X} [0-9A-F]*:0000 0A", "/proc/net/tcp", "/proc/net/tcp6")
 # Docker's own look at a service that is up already, for `docker ps` and people. As Go writes
 # durations: another spelling of the same one would be seen as a change.
 HEALTH_INTERVAL, HEALTH_TIMEOUT, HEALTH_START = "10s", "5s", "1m0s"
@@ -306,7 +304,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 "container": container.id,
                 "network": self.network,
                 "alias": service.name,
-                "checks": [*checks, *(_listening(port) for port in service.listens)],
+                "checks": checks,
                 "once": service.once,
                 "processes": limit.processes if bounds.processes else 0,
                 "timeout": self._args.start_timeout,
@@ -470,11 +468,6 @@ def _probe(probe: Probe, check: HealthCheck) -> list[str]:
             return [*WGET, url]
         case Probe.BASH:
             return ["bash", "-c", BASH.format(port=check.port, path=check.path)]
-
-
-def _listening(port: int) -> list[str]:
-    """Return a command that ends with 0 when a program listens on the port."""
-    return [word.format(port=port) for word in LISTENS]
 
 
 def _healthcheck(checks: list[list[str]]) -> docker.ContainerHealthcheckArgs:

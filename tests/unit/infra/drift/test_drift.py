@@ -11,7 +11,6 @@ from engine.providers import DynamicProvider
 from infra.drift import __main__ as drift
 from infra.drift import expected, look, machines
 from infra.drift.findings import LAYERS, RAY, SERVICES, Finding, Report
-from infra.drift.look import Seen
 from infra.hosts import probe
 from tests.outputs import names_of_outputs
 from tests.unit.engine.conftest import stack  # noqa: F401 - a fixture: a stack of files
@@ -72,40 +71,26 @@ def test_what_is_wrong_with_services_is_asked_of_their_providers(  # F63
     capsys: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And told by the report too, where the state has noted it and nothing differs from that."""
+    """One that the state has noted is told, though nothing differs from the state."""
     monkeypatch.setattr(expected, "differing", lambda *_: [])
     secret = "canary-token-value"
-    stack.declare(a={"text": "one"}, b={"text": secret, "token": secret})
+    stack.declare(a={"text": False, "token": secret}, b={"text": "two"})
     stack.up()
     place = ("-C", str(stack.project), "-s", "dev")
     monkeypatch.setattr(look, "HEALTH", ("text",))
-    faults = {"one": "", secret: "b ended\nwith canary-token-value"}
-    monkeypatch.setattr(DynamicProvider, "fault", lambda _, _id, olds: faults[olds["text"]])
-    code, text, _ = _run(capsys, *place, "--health")
-    assert (code, text) == (2, "b ended\\nwith [secret]\n")
-    faults[secret] = ""
+    monkeypatch.setattr(DynamicProvider, "fault", lambda *_: f"a ended\n7 times with {secret}")
+    assert _run(capsys, *place, "--health")[:2] == (2, "a ended\\n7 times with [secret]\n")
+    code, text, _ = _run(capsys, *place)
+    assert (code, "found     a ended" in text) == (2, True)
+    monkeypatch.setattr(DynamicProvider, "fault", lambda *_: "")
     assert _run(capsys, *place, "--health")[:2] == (0, "")
+    next(stack.folder.glob("b.*.json")).unlink()
+    assert _run(capsys, *place, "--health")[:2] == (2, "b is gone\n")
     monkeypatch.setattr(look, "HEALTH", ())
     monkeypatch.setattr(look, "stack_outputs", lambda _: {"nodes": []})
     code, text, _ = _run(capsys, *place, "--health")
     assert (code, "no services: the last refresh found none" in text) == (2, True)
     assert _run(capsys, "-C", str(stack.project), "-s", "other", "--health")[0] == 1
-    noted = Seen(urn="", id="", type="x:Program", name="web", props={}, fault="ended")
-    assert noted.differs
-
-
-def test_what_a_refresh_has_written_down_is_still_told(  # F63
-    stack: Any,  # noqa: F811
-    capsys: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(expected, "differing", lambda *_: [])
-    stack.declare(a={"text": False})
-    stack.up()
-    monkeypatch.setattr(look, "HEALTH", ("text",))
-    monkeypatch.setattr(DynamicProvider, "fault", lambda *_: "a ended 7 times")
-    code, text, _ = _run(capsys, "-C", str(stack.project), "-s", "dev")
-    assert (code, "found     a ended 7 times" in text) == (2, True)
 
 
 def test_a_stack_that_cannot_be_looked_at(stack: Any, capsys: Any) -> None:  # noqa: F811
