@@ -17,7 +17,9 @@ from typing import Any, ClassVar
 import pulumi
 from pulumi import dynamic
 
-from trainyard.access import typed
+from trainyard.access import terminal, typed
+
+_told: set[str] = set()  # one fault, such as a daemon that is gone, is that of many resources
 
 
 class Provider(dynamic.ResourceProvider):
@@ -25,23 +27,39 @@ class Provider(dynamic.ResourceProvider):
 
     Attributes:
         replaces: properties whose change needs a new resource, the old one going first.
+        health_output: the one that tells whether it was well at the last look, "" for none.
     """
 
     serialize_as_secret_always = False  # captures nothing
     replaces: tuple[str, ...] = ()
+    health_output = ""
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:  # noqa: ARG002
         """Called once, before all other methods; a class that overrides it calls this one too."""
         change_host()
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Compare old outputs with new inputs; None is an input that only outputs have."""
+        """Compare old outputs with new inputs; None is an input that only outputs have.
+
+        One that is ill now differs too: `up` mends it or fails, though nothing else changed.
+        """
         changed = [key for key, new in news.items() if new is not None and olds.get(key) != new]
+        changes = any(key != "__provider" for key in changed) or not olds.get(
+            self.health_output, True
+        )
+        fault = "" if changes else self.fault(_id, olds)
+        if fault and fault not in _told:
+            _told.add(fault)
+            terminal.warn(fault)
         return dynamic.DiffResult(
-            changes=any(key != "__provider" for key in changed),
+            changes=changes or bool(fault),
             replaces=[key for key in self.replaces if key in changed],
             delete_before_replace=True,
         )
+
+    def fault(self, _id: str, _props: dict[str, Any]) -> str:
+        """Return what is wrong with a resource that was up, "" if nothing is."""
+        return ""
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Do what a create does; its id stays."""

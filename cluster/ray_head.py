@@ -10,6 +10,7 @@ from cluster.inputs import join
 from cluster.service import HealthCheck, Leave, Port, Runtime, Service
 
 SERVICE = ray_node.HEAD
+STEADY_SECONDS = 5  # a head that lacks a port ends some seconds after its dashboard answers
 JOB_START = "jobStartTimeoutSeconds"
 JOB_START_SECONDS, JOB_START_VARIABLE = 900, "RAY_JOB_START_TIMEOUT_SECONDS"
 
@@ -73,6 +74,8 @@ def head(stack: Stack) -> Service:
             HealthCheck(port=ports["dashboardPort"], path="/api/gcs_healthz"),
             HealthCheck(port=ports["agentPort"], path="/api/local_raylet_healthz"),
         ],
+        listens=[ports["gcsPort"], ports["rayClientPort"]],
+        steady_seconds=STEADY_SECONDS,
     )
 
 

@@ -109,6 +109,8 @@ class Service:
         volumes: its folders.
         ports: every fixed port that it listens on.
         health: it is up when all of these answer; none for one that runs once.
+        listens: ports of the host that have to accept connections too; a container has its own.
+        steady_seconds: for which it has to run until it is up.
         probe: the program with which its image asks them.
         once: whether it runs to a successful end instead of staying.
         gpus: indexes of the host's accelerators that it may use; it sees no other.
@@ -131,6 +133,8 @@ class Service:
     volumes: Sequence[Volume] = ()
     ports: Sequence[Port] = ()
     health: Sequence[HealthCheck] = ()
+    listens: Sequence[int] = ()
+    steady_seconds: int = 0
     probe: Probe = Probe.CURL
     once: bool = False
     gpus: Sequence[int] = ()

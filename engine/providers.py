@@ -166,6 +166,11 @@ class DynamicProvider:
         marked = _plain(inputs) | {PROVIDER_KEY: olds[PROVIDER_KEY]}
         return Live(id=live.id, outputs=live.outputs, inputs=marked)
 
+    def fault(self, id_: str, olds: Properties) -> str:
+        """Return what is wrong with a resource now, "" for nothing, or where nobody tells."""
+        fault = getattr(self._load(olds), "fault", None)
+        return str(fault(id_, dict(olds))) if fault is not None else ""
+
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
         """See Provider."""
         result = self._load(news).update(id_, dict(olds), dict(news))

@@ -19,6 +19,7 @@ from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Finding, Report
 from infra.drift.look import Looked, LookError, look
 from infra.states import StateError
 from trainyard.access import terminal
+from trainyard.access.terminal import clean
 
 ROOT = Path(__file__).parents[2]
 MACHINES = (INSTANCES, HOSTS)
@@ -31,7 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     folder = options.cwd.resolve()
     try:
-        report = examine(folder, options.stack, look(folder, options.stack))
+        looked = look(folder, options.stack, services=options.health)
+        if options.health:
+            return _tell_faults(looked, options.stack)
+        report = examine(folder, options.stack, looked)
     except LookError as error:
         terminal.warn(f"error: {error}", options.stack)
         return 1
@@ -62,6 +66,18 @@ def examine(folder: Path, stack: str, looked: Looked) -> Report:
     )
 
 
+def _tell_faults(looked: Looked, stack: str) -> int:
+    """Print what is wrong with services, a line each; return the exit code."""
+    found = {
+        each.fault or each.said or (f"{each.name} is gone" if each.gone else "")
+        for each in looked.seen
+    } - {""}
+    if looked.outputs and not looked.seen:
+        found = {f"{stack} has no services: the last refresh found none, and `make up` makes them"}
+    terminal.print_value("".join(f"{clean(each)}\n" for each in sorted(found)), end="")
+    return 2 if found else 0
+
+
 def _explain(findings: Iterable[Finding]) -> bool:
     """Return whether findings say why Ray does not answer: its head, or a machine, is down."""
     return any(
@@ -88,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of the project (default: this checkout)",
     )
     parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
+    parser.add_argument(
+        "--health", action="store_true", help="only what is wrong with services now, a line each"
+    )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON")
     return parser
 

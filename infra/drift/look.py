@@ -1,4 +1,4 @@
-"""Asks providers for the present form of each resource in a state, which is only read.
+"""Asks providers for the form and the health of each resource in a state, which is only read.
 
 The one module of this package that imports the embedded engine: it reads states and calls
 providers, whichever engine has written the state. No lock is taken, so the report can run at any
@@ -25,12 +25,14 @@ from engine.operation import secret_strings
 from engine.passphrase import passphrase
 from engine.program import program_folder
 from engine.project import Project, check_stack_name, read_settings
+from engine.providers import DynamicProvider
 from engine.state import Backend, Entry, needs, stack_outputs
 from engine.values import mask, reveal
 from trainyard.access.state_bucket import BucketError
 
 # Properties that tell how a resource is made, not its state.
 HIDDEN = "__"
+HEALTH = ("healthy", "ready")  # outputs that tell whether a service was well
 LONGEST = 120  # characters of a value that a report shows
 
 
@@ -50,6 +52,7 @@ class Seen:
         needs: URNs of what it depends on.
         gone: whether it is missing.
         changes: expected and found value of each property that differs, secrets hidden.
+        fault: what is wrong with it now, "" for nothing.
         error: why it could not be looked at, None if it could.
         said: its message, secrets hidden.
     """
@@ -62,13 +65,14 @@ class Seen:
     needs: frozenset[str] = frozenset()
     gone: bool = False
     changes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    fault: str = ""
     error: Exception | None = None
     said: str = ""
 
     @property
     def differs(self) -> bool:
         """Whether it is not as recorded, as far as is known."""
-        return self.gone or bool(self.changes) or self.error is not None
+        return self.gone or bool(self.changes or self.fault) or self.error is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +89,13 @@ class Looked:
     pending: Sequence[tuple[str, str]]
 
 
-def look(folder: Path, stack: str) -> Looked:
+def look(folder: Path, stack: str, *, services: bool = False) -> Looked:
     """Look at all resources of a stack.
 
     Args:
         folder: of the project.
         stack: its name.
+        services: only at those that tell whether they are well.
 
     Raises:
         LookError: the stack does not exist, its state cannot be read, or it is being changed.
@@ -121,6 +126,8 @@ def look(folder: Path, stack: str) -> Looked:
         dry_run=True,
     )
     entries = [each for each in state.resources if is_managed(each) and not _going(each)]
+    if services:
+        entries = [each for each in entries if each.get("outputs", {}).keys() & {*HEALTH}]
     # The report leaves out what providers print.
     with program_folder(project), redirect_stdout(None), ThreadPoolExecutor(PARALLEL) as pool:
         jobs = [pool.submit(copy_context().run, _look_at, context, entry) for entry in entries]
@@ -144,7 +151,19 @@ def _look_at(context: Context, entry: Entry) -> Seen:
         return Seen(**known, error=error, said=context.display.clean(str(error) or repr(error)))
     if found is None:
         return Seen(**known, gone=True)
-    return Seen(**known, changes=_changes(context, entry, found))
+    changes = _changes(context, entry, found)
+    # A refresh has written down what was ill then.
+    ill = changes or False in map(known["props"].get, HEALTH)
+    return Seen(**known, changes=changes, fault=_fault(context, entry) if ill else "")
+
+
+def _fault(context: Context, entry: Entry) -> str:
+    """Return what is wrong with a resource now; only our own providers tell."""
+    provider = context.provider(entry["type"], entry["provider"])
+    if not isinstance(provider, DynamicProvider):
+        return ""
+    found = provider.fault(entry["id"], reveal(entry.get("outputs", {})))
+    return str(context.display.clean(found))
 
 
 def _changes(context: Context, entry: Entry, found: LiveResource) -> dict[str, tuple[str, str]]:

@@ -6,13 +6,10 @@ from typing import Any
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, STATE, STORE, TIMERS, Finding, mend
 from infra.drift.look import Looked, Seen
 from infra.hosts import sources
-from infra.runtimes import on_host
-from infra.runtimes.programs import ProgramError
 from trainyard.access.ssh import (
     Connection,
     HostKeyError,
     LoginRefusedError,
-    SshError,
     UnreachableError,
 )
 
@@ -97,8 +94,10 @@ def _machine(each: Seen) -> str:
 
 def _words(each: Seen) -> tuple[str, str]:
     """Return the expected and the found state of a resource."""
-    if each.type == PROGRAM:
-        return "running as it was started", _fault(each)
+    if each.fault:
+        return "well", each.fault
+    if each.type == PROGRAM and each.gone:
+        return "running as it was started", "its files were changed or removed by hand"
     if each.gone:
         return f"{each.type} {each.id}", "it is gone"
     if each.type in INSTANCE and "healthy" in each.changes:
@@ -110,11 +109,3 @@ def _words(each: Seen) -> tuple[str, str]:
         "; ".join(f"{name} {expected}" for name, (expected, _) in each.changes.items()),
         "; ".join(f"{name} {found}" for name, (_, found) in each.changes.items()),
     )
-
-
-def _fault(each: Seen) -> str:
-    """Return why a program is not as it was started; it may have come back since the look."""
-    try:
-        return on_host.fault("program", each.id, dict(each.props)) or "it was stopped, and is back"
-    except (SshError, ProgramError):
-        return "it is stopped, or its files were changed by hand"

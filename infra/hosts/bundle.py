@@ -12,8 +12,8 @@ from trainyard.access import users_file
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    *("agent", "claims", "ending", "folders", "locked_supervisord", "owned_processes", "ports"),
-    *("programs", "supervisor"),
+    *("agent", "claims", "ending", "folders", "health", "locked_supervisord", "owned_processes"),
+    *("ports", "process_health", "programs", "supervisor"),
 )
 FILES = {
     "infra/__init__.py": "infra/__init__.py",

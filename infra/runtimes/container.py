@@ -4,6 +4,7 @@ pulumi-docker's own `wait` sees a container's health only as often as Docker che
 not show why one is not healthy.
 """
 
+import json
 import socket
 import threading
 import time
@@ -20,10 +21,10 @@ from pulumi import dynamic
 from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine, local
 from infra.provided import say
-from infra.runtimes import claims
+from infra.runtimes import claims, health
 from infra.runtimes import ports as port_check
 from infra.runtimes.folders import FolderMark
-from trainyard.access.ssh import Connection
+from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import run
 
 POLL_SECONDS = 0.2
@@ -124,20 +125,25 @@ class NodeProvider(Provider):
 class ReadyProvider(Provider):
     """A container that is up: it is on its network and its checks answer, or it has ended well."""
 
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Wait again for another container, or for one that does not run."""
-        found = super().diff(_id, olds, news)
-        found.changes = found.changes or not olds.get("ready", True)
-        return found
+    health_output = "ready"
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Wait."""
         _await(props)
         return dynamic.CreateResult(props["alias"], {**props, "ready": True})
 
+    def fault(self, _id: str, props: dict[str, Any]) -> str:
+        """Return what is wrong with a container that was up; one that has ended well may go."""
+        if props["once"]:
+            return ""
+        try:
+            return _illness(props)
+        except (NotReadyError, docker_engine.EngineUnavailableError, SshError) as error:
+            return str(error)
+
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether the container runs, or has ended well."""
-        return dynamic.ReadResult(id_, {**props, "ready": _runs(props)})
+        """Look whether the container runs and stays up, or has ended well."""
+        return dynamic.ReadResult(id_, {**props, "ready": not _illness(props)})
 
 
 class Node(Resource, module="docker", name="Node"):
@@ -158,8 +164,8 @@ class Ready(Resource, module="docker", name="Ready"):
     """A container that is up.
 
     From container (its ID), network and alias that it is reached by, checks (commands), once (it
-    has to end), processes (that it may have, threads among them; 0 for any number) and timeout
-    (seconds).
+    has to end), processes (that it may have, threads among them; 0 for any number), timeout
+    (seconds) and steadySeconds (for which it has to run until it is up).
 
     Attributes:
         container: its ID.
@@ -367,7 +373,7 @@ def _await(props: dict[str, Any]) -> None:
                 _await_answers(client, props)
     except NotFound:
         raise NotReadyError(
-            f"{name}: its container was removed meanwhile; run `up` again"
+            f"{name}: its container was removed; run `refresh`, then `up` again"
         ) from None
 
 
@@ -397,9 +403,12 @@ def _await_answers(client: Any, props: dict[str, Any]) -> None:
         # pulumi-docker does not look at a container's networks again.
         client.networks.get(props["network"]).connect(container, aliases=[props["alias"]])
     _bound(client, container, props)
+    if container.attrs["State"]["Status"] == "exited":  # by hand: its Engine starts it else
+        container.start()
+        container.reload()
     # A container that has been up for long may have restarted often, for good reasons.
     before = container.attrs["RestartCount"]
-    waiting = list(props["checks"])
+    restarts, waiting = before, list(props["checks"])
     said: str | None = None
     while True:
         state = container.attrs["State"]
@@ -409,10 +418,12 @@ def _await_answers(client: Any, props: dict[str, Any]) -> None:
         # While it runs again, Docker does not tell how it ended.
         if (starts := container.attrs["RestartCount"] - before) >= STARTS_LIMIT and not runs:
             raise NotReadyError(_failure(container, name, f"ended {starts} times ({_exit(state)})"))
+        if restarts != container.attrs["RestartCount"]:  # what answered has ended since
+            restarts, waiting = container.attrs["RestartCount"], list(props["checks"])
         if runs:
             while waiting and (said := _complaint(container, waiting[0])) is None:
                 del waiting[0]
-        if not waiting:
+        if runs and not waiting and _stays_up(client, container, props):
             return
         if time.monotonic() > deadline:
             late = f"does not answer after {props['timeout']:g} s (setting startTimeoutSeconds)"
@@ -524,23 +535,59 @@ def _await_end(container: Any, name: str) -> None:
         raise NotReadyError(_failure(container, name, what, since=started))
 
 
-def _runs(props: dict[str, Any]) -> bool:
+def _illness(props: dict[str, Any]) -> str:
+    """Return what is wrong with a container that was up or has ended, "" if nothing is.
+
+    Raises:
+        NotReadyError: the Engine does not tell.
+    """
     from docker.errors import NotFound  # noqa: PLC0415
 
+    name = props["alias"]
     try:
-        with explained(props["alias"], NotReadyError):
+        with explained(name, NotReadyError):
             client = docker_engine.of(props)
             container = client.containers.get(props["container"])
+            state, restarts = container.attrs["State"], container.attrs["RestartCount"]
+            if props["once"]:
+                well = state["Status"] == "exited" and state["ExitCode"] == 0
+                return "" if well else f"{name} has not ended well ({_exit(state)})"
+            runs = state["Running"] and not state["Restarting"]
+            if not runs or not _stays_up(client, container, {}):
+                log = container.logs(tail=LOG_LINES).decode(errors="replace").splitlines()
+                how = "it runs again" if runs else _exit(state)
+                return f"{name} {health.ended(restarts, how, '')}{health.last_error(log)}"
     except NotFound:
-        return False
-    state = container.attrs["State"]
-    if props["once"]:
-        return bool(state["Status"] == "exited" and state["ExitCode"] == 0)
-    return (
-        bool(state["Running"])
-        and _connected(container, props["network"])
-        and _is_bound(container, props)
-    )
+        return f"{name}: its container is gone"
+    checked, found = state.get("Health") or {}, ""
+    if not _connected(container, props["network"]):
+        found = f"{name} is not on its network"
+    elif not _is_bound(container, props):
+        found = f"{name} has another limit of processes"
+    elif checked.get("Status") == "unhealthy":
+        said = [str(each.get("Output", "")) for each in checked.get("Log") or []]
+        found = f"{name} does not answer{health.last_error(said)}"
+    return found
+
+
+def _stays_up(client: Any, container: Any, props: dict[str, Any]) -> bool:
+    """Return whether a container that runs has done so for long enough, and keeps on.
+
+    Its number of restarts is that of its whole life; the Engine remembers the last minutes' ends.
+    """
+    now = _seconds(client.info()["SystemTime"])
+    up = now - _seconds(container.attrs["State"]["StartedAt"])
+    api = client.api  # whose own `events` reads without a time limit
+    ends = api.get(
+        f"{api.base_url}/v{api.api_version}/events",
+        params={
+            "since": int(now - health.WINDOW_SECONDS),
+            "until": int(now),
+            "filters": json.dumps({"container": [container.id], "event": ["die"]}),
+        },
+        timeout=api.timeout,
+    ).text.splitlines()
+    return bool(up >= props.get("steadySeconds", 0)) and not health.loops(len(ends), up)
 
 
 def _connected(container: Any, network: str) -> bool:

@@ -309,6 +309,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 "once": service.once,
                 "processes": limit.processes if bounds.processes else 0,
                 "timeout": self._args.start_timeout,
+                **({"steadySeconds": service.steady_seconds} if service.steady_seconds else {}),
                 **self._host,
             },
             self._opts(pulumi.ResourceOptions(parent=opts.parent, depends_on=[container])),

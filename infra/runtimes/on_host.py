@@ -13,7 +13,7 @@ from pulumi import dynamic
 from infra.hosts.presence import HostProvider
 from infra.provided import say
 from infra.runtimes.programs import KINDS, ProgramError
-from trainyard.access.ssh import Connection
+from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import run
 
 MARGIN_SECONDS = 60.0  # for the connection and all but the service's own start
@@ -42,6 +42,17 @@ class OnHostProvider(HostProvider):
             found = _do(self.kind, "read", id_, props)
         return dynamic.ReadResult("", {}) if found is None else dynamic.ReadResult(id_, found)
 
+    def fault(self, id_: str, props: Props) -> str:
+        """Ask on its machine; Data and Files have no health of their own."""
+        if not hasattr(KINDS[self.kind], "fault"):
+            return ""
+        try:
+            return str(_do(self.kind, "fault", id_, props))
+        except SshError as error:
+            return str(error)
+        except ProgramError:  # our code there is older than this: `up` brings the new one
+            return ""
+
     def update(self, _id: str, olds: Props, news: Props) -> dynamic.UpdateResult:
         """Change it."""
         return dynamic.UpdateResult(_do(self.kind, "update", olds, news))
@@ -62,16 +73,6 @@ class OnHostProvider(HostProvider):
         """Return the leftovers of an interrupted create."""
         found = _do(self.kind, "find", props)
         return None if found is None else dynamic.CreateResult(*found)
-
-
-def fault(kind: str, id_: str, props: Props) -> str:
-    """Return why a resource is not as it was made, "" if it is; its kind has a method for it.
-
-    Raises:
-        SshError: its machine cannot be reached.
-        ProgramError: our code there is older than this, and has no such method.
-    """
-    return str(_do(kind, "fault", id_, props))
 
 
 def _do(kind: str, method: str, *arguments: Any) -> Any:

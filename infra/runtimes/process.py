@@ -39,6 +39,7 @@ class DaemonProvider(OnHostProvider):
     """
 
     kind = "daemon"
+    health_output = "healthy"
     replaces = ("folder", "identifier", "mark", "data", "machine")
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
@@ -60,7 +61,7 @@ class DaemonProvider(OnHostProvider):
         before, after = Path(olds.get("folder", "")), Path(news["folder"])
         apart = before != after and all(map(local.is_runtime_folder, (before, after)))
         where = ""
-        if apart and self.act("read", str(before), olds) is not None:
+        if apart and self.act("find", olds) is not None:
             where = f"in {before}, and this one would run in {after}"
         elif olds and "host" not in olds:  # all checkouts have a folder that a setting names
             where = self.act("elsewhere", olds)
@@ -80,12 +81,7 @@ class ProgramProvider(OnHostProvider):
 
     kind = "program"
     replaces = ("folder", "name", "machine")
-
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Compare; a program that an interrupted create left is waited for."""
-        found = super().diff(_id, olds, news)
-        found.changes = found.changes or not olds.get("healthy", True)
-        return found
+    health_output = "healthy"
 
     def update(self, id_: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Change it; its users leave before it restarts, one program after another.
@@ -150,10 +146,12 @@ class Daemon(Resource, module="process", name="Supervisor"):
 
     Attributes:
         folder: absolute path of its folder.
+        healthy: whether it answered at the last look.
     """
 
     _kind = DaemonProvider
     folder: pulumi.Output[str]
+    healthy: pulumi.Output[bool]
 
 
 class Program(Resource, module="process", name="Program"):
@@ -163,7 +161,7 @@ class Program(Resource, module="process", name="Program"):
 
     Attributes:
         name: name of the program.
-        healthy: False where an interrupted create left it.
+        healthy: whether it was well at the last look; False where an interrupted create left it.
     """
 
     _kind = ProgramProvider

@@ -26,6 +26,7 @@ from infra.runtimes.args import RuntimeArgs
 from infra.runtimes.mark import StackMark
 from infra.runtimes.once import Once
 from infra.runtimes.process import Daemon, Data, Files, Program
+from infra.runtimes.process_health import TCP
 
 NODE_PROVIDER = Path(__file__).with_name("node_provider.py")
 REQUESTS = "requests"
@@ -238,12 +239,14 @@ class ProcessRuntime(pulumi.ComponentResource):
             "stopSeconds": service.stop_seconds,
             "ports": [{"number": p.number, "setting": p.setting} for p in service.ports],
             "health": [
-                join("http://", listens, f":{check.port}{check.path}") for check in service.health
+                *(join("http://", listens, f":{each.port}{each.path}") for each in service.health),
+                *(join(f"{TCP}://", self.node_address(0), f":{port}") for port in service.listens),
             ],
             "startTimeout": self._args.start_timeout,
             "mark": self._args.mark.props,
             **host.reached,
             **({"onDemand": True} if service.on_demand else {}),
+            **({"steadySeconds": service.steady_seconds} if service.steady_seconds else {}),
         }
         if leave := service.leave:
             props["leave"] = {

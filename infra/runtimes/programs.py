@@ -5,16 +5,14 @@ Each kind has the methods of a provider, with properties in and out; `read` and 
 if nothing is there.
 """
 
-import http.client
 import json
 import shutil
 import subprocess
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any, Protocol
 
-from infra.runtimes import claims, ending, folders, owned_processes
+from infra.runtimes import claims, ending, folders, owned_processes, process_health
 from infra.runtimes import ports as port_check
 from infra.runtimes.folders import FolderMark, write_private
 from infra.runtimes.supervisor import (
@@ -26,7 +24,7 @@ from infra.runtimes.supervisor import (
 )
 
 POLL_SECONDS = 0.1
-REQUEST_SECONDS = 2.0
+HELD_SECONDS = 1.0  # between two looks at who holds ports
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
 LOG_LINES = 20
 # To ask for users, and on top of the time that they may take: Ray loads slowly on a busy machine.
@@ -126,19 +124,23 @@ class Daemon:
         daemon.start(known=known)
         if reservation := props.get("reservation"):
             ending.tell(daemon, reservation, props["mark"])
-        return props["folder"], props
+        return props["folder"], {**props, "healthy": True}
 
     def read(self, _id: str, props: Props) -> Props | None:
-        """Ask supervisord; one that was killed, or lost in a reboot or with its folder, is gone.
-
-        So is a timer that does not run.
-        """
+        """Ask supervisord, and look whether its timer runs; one that lost its folder is gone."""
         daemon = _daemon(props)
-        if not daemon.alive():
+        if daemon.distrust():
             return None
+        if self.fault(_id, props):
+            return {**props, "healthy": False}
         if props.get("reservation") and not daemon.running(ending.NAME):
             return {**props, "reservation": None}
-        return props
+        return props if props.get("healthy", True) else {**props, "healthy": True}
+
+    def fault(self, _id: str, props: Props) -> str:
+        """Return what is wrong with it now, "" if nothing is."""
+        daemon = _daemon(props)
+        return "" if daemon.alive() else process_health.gone(daemon)
 
     def elsewhere(self, props: Props) -> str:
         """Return the path of another checkout that runs it, "" if there is none or it is gone."""
@@ -167,11 +169,13 @@ class Daemon:
         return "\n".join([*lines, port_check.advice()]) if lines else ""
 
     def update(self, olds: Props, news: Props) -> Props:
-        """Check the ports that are new, and tell the end; supervisord itself does not change."""
+        """Check the ports that are new, and tell the end; one that was killed is started again."""
+        if not _daemon(news).alive():
+            return self.create(news)[1]
         port_check.refuse_held(_new_ports(olds, news))
         if olds.get("reservation") != news.get("reservation"):
             ending.tell(_daemon(news), news.get("reservation"), news["mark"])
-        return news
+        return {**news, "healthy": True}
 
     def delete(self, _id: str, props: Props) -> str:
         """End supervisord with all that it started, and remove its folder."""
@@ -179,8 +183,7 @@ class Daemon:
 
     def find(self, props: Props) -> tuple[str, Props] | None:
         """Return the supervisord that an interrupted create left behind."""
-        found = self.read("", props)
-        return None if found is None else (props["folder"], found)
+        return (props["folder"], props) if _daemon(props).alive() else None
 
 
 class Program:
@@ -199,20 +202,14 @@ class Program:
         return definition.name, {**props, "healthy": True}
 
     def read(self, _id: str, props: Props) -> Props | None:
-        """Ask supervisord; a program that does not run is gone, and the next up remakes it.
-
-        So is one whose files somebody changed or removed: it could not be started again.
-        """
-        return None if self.fault(_id, props) else props
+        """Look whether it is well; one whose files somebody changed or removed is gone."""
+        if not _daemon(props).matches(_definition(props)):
+            return None
+        return {**props, "healthy": not self.fault(_id, props)}
 
     def fault(self, _id: str, props: Props) -> str:
-        """Return why it is not as it was made, "" if it is."""
-        daemon, definition = _daemon(props), _definition(props)
-        if not daemon.alive():
-            return daemon.distrust() or "its supervisord is gone"
-        if not _stands(daemon, definition):
-            return "it is stopped"
-        return "" if daemon.matches(definition) else "its files were changed by hand"
+        """Return what is wrong with it now, "" if nothing is."""
+        return process_health.fault(_daemon(props), props)
 
     def update(self, olds: Props, news: Props) -> Props:
         """Restart the program if it differs, and wait until it answers."""
@@ -389,60 +386,50 @@ def _new_ports(olds: Props, news: Props) -> dict[str, list[int]]:
 def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:
     """Start a program if its ports are free."""
     if not daemon.alive():
-        reason = daemon.distrust() or "was killed, or this machine was restarted"
         raise SupervisorError(
-            f"supervisord of {daemon.folder} does not answer: it {reason}. Run `up` with --refresh "
-            "to bring the services back"
+            f"{process_health.gone(daemon)}. Run `up` again to bring the services back"
         )
     daemon.remove(definition.name)
-    settings: dict[str, list[int]] = {}
-    for port in props["ports"]:
-        settings.setdefault(port["setting"], []).append(int(port["number"]))
-    port_check.refuse_held(settings)
+    port_check.refuse_held(process_health.settings(props))
     daemon.add(definition)
 
 
 def _await(daemon: Supervisor, props: Props) -> None:
-    """Wait until all health checks answer.
+    """Wait until all health checks answer, and the program stays up.
 
     Raises:
-        ProgramError: the program keeps ending, or the time is over.
+        ProgramError: the program keeps ending, another one has its port, or the time is over.
     """
     name, urls = props["name"], list(props["health"])
     if props.get("onDemand"):
         return  # its starter waits for it
-    deadline = time.monotonic() + float(props["startTimeout"])
+    timeout = float(props["startTimeout"])
+    deadline = time.monotonic() + timeout
     starts: set[int] = set()
-    while urls:
-        urls = [url for url in urls if not _answers(url)]
-        if not urls:
-            return
+    while True:
         try:
             state = daemon.state(name)
         except OSError:
             state = None
         if state is None:
             raise ProgramError(f"{name} went away with its supervisord while it started")
-        starts.add(state["start"])
+        if state["start"] not in starts:  # what answered may have ended since
+            starts.add(state["start"])
+            urls = list(props["health"])
+        urls = [url for url in urls if not process_health.answers(url)]
+        up = not urls and process_health.stays_up(daemon, props, state)
+        # What a former start has left may hold a port, and answer, for moments.
+        held = process_health.held_ports(daemon, props) if up else []
+        if up and not held:
+            return
         if len(starts) > STARTS_LIMIT:
-            reason = f"{name} ended {STARTS_LIMIT} times before it answered {urls[0]}"
+            reason = f"{name} ended {STARTS_LIMIT} times before it was up"
         elif time.monotonic() > deadline:
-            reason = (
-                f"{name} did not answer {urls[0]} within {float(props['startTimeout']):g} s "
-                "(setting startTimeoutSeconds)"
-            )
+            what = f"answer {urls[0]}" if urls else "get its ports" if held else "stay up"
+            reason = f"{name} did not {what} within {timeout:g} s (setting startTimeoutSeconds)"
         else:
-            time.sleep(POLL_SECONDS)
+            time.sleep(HELD_SECONDS if held else POLL_SECONDS)
             continue
+        held = held or process_health.held_ports(daemon, props)
         log = "\n".join(f"  {line}" for line in daemon.log(name, LOG_LINES)) or "  (nothing)"
-        raise ProgramError(f"{reason}. The last lines that it wrote:\n{log}")
-
-
-def _answers(url: str) -> bool:
-    # A proxy of the user cannot reach this machine's loopback.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=REQUEST_SECONDS) as answer:
-            return bool(answer.status == 200)
-    except (OSError, http.client.HTTPException):
-        return False
+        raise ProgramError(f"{'; '.join([reason, *held])}. The last lines that it wrote:\n{log}")

@@ -426,7 +426,7 @@ class Supervisor:
         except OSError as error:
             raise SupervisorError(
                 f"supervisord of {self.folder} does not answer ({error}): it was killed, or this "
-                "machine was restarted. Run `up` with --refresh to bring the services back"
+                "machine was restarted. Run `up` again to bring the services back"
             ) from error
         except xmlrpc.client.Fault as fault:
             raise SupervisorError(f"supervisord of {self.folder}: {fault.faultString}") from fault

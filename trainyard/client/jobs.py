@@ -13,7 +13,7 @@ from typing import Any
 
 from trainyard.access import typed
 from trainyard.access.terminal import clean_lines
-from trainyard.client import parallel
+from trainyard.client import health, parallel
 from trainyard.client.dashboard import (
     DashboardError,
     RefusedError,
@@ -89,10 +89,10 @@ def connect(outputs: StackOutputs) -> JobServer:
     except UnreachableError as error:
         end = outputs.expires_at
         is_over = end is not None and end < datetime.now(UTC)
-        ended = f"it ended itself at {end:%Y-%m-%d %H:%M} UTC;" if is_over else "is it up?"
+        ended = f"it ended itself at {end:%Y-%m-%d %H:%M} UTC; run `make up`" if is_over else ""
         raise ClientError(
-            f"no job server answers at {where} ({error}): {ended} "
-            f"{outputs.remedy}, or name the right stack with --stack"
+            f"no job server answers at {where} ({error}): {ended or health.remedy(outputs)}, or "
+            "name the right stack with --stack"
         ) from None
     _check_version(said, where)
     return server

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from trainyard.access.kubectl import Forward, KubectlError
 from trainyard.access.outputs import DASHBOARD_URL
+from trainyard.client import health
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.stack_connection import StackConnection
@@ -56,7 +57,7 @@ class KubectlTunnel(StackConnection):
                     continue
                 raise ClientError(
                     f"{error}. Does `{' '.join(self._cluster.cluster.kubectl)} get pods` show it "
-                    f"running? `make up STACK={self.outputs.stack}` starts what has ended"
+                    f"running? {health.remedy(self.outputs)}"
                 ) from None
             self._keepers.append(keeper)
             self._forwarded(service, keeper.port, f"{name}:{port}")

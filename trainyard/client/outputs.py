@@ -184,6 +184,7 @@ class StackOutputs:
     expires_at: datetime | None  # when the services or machines end themselves, in UTC
     job_start_timeout: timedelta | None  # after which Ray fails a job that could not start
     ray_cluster_file: str = field(repr=False)
+    folder: Path | None = None  # of the project whose state has them; None if a file has
 
     @property
     def attached(self) -> bool:
@@ -194,13 +195,6 @@ class StackOutputs:
     def bearer(self) -> dict[str, str]:
         """The header with Ray's token; none for a Ray that asks for none."""
         return {"Authorization": f"Bearer {self.ray_token}"} if self.ray_token else {}
-
-    @property
-    def remedy(self) -> str:
-        """What to do if a part of the cluster is missing."""
-        if self.attached:
-            return f"start that Ray, or change its address with `train attach -s {self.stack}`"
-        return "run `make up`"
 
     @property
     def away(self) -> str:
@@ -319,7 +313,7 @@ def of_state(stack: str) -> StackOutputs:
         DownError: the stack is not up.
         ClientError: its state cannot be read, or outputs are missing.
     """
-    return parse(_ask_engines(stack), stack, f"stack {stack!r}")
+    return replace(parse(_ask_engines(stack), stack, f"stack {stack!r}"), folder=checkout())
 
 
 def parse(text: str, stack: str | None, source: str) -> StackOutputs:
@@ -518,7 +512,7 @@ def _ask_engines(stack: str) -> str:
             result = subprocess.run(
                 command,
                 cwd=repository.ROOT,  # where `-m` finds the engine, whatever is on PYTHONPATH
-                env=_without_relative_paths(),
+                env=without_relative_paths(),
                 capture_output=True,
                 text=True,
                 stdin=subprocess.DEVNULL,
@@ -549,8 +543,8 @@ def _ask_engines(stack: str) -> str:
     )
 
 
-def _without_relative_paths() -> dict[str, str]:
-    """The environment, without relative folders in PYTHONPATH."""
+def without_relative_paths() -> dict[str, str]:
+    """Return the environment, without relative folders in PYTHONPATH."""
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = os.pathsep.join(folder for folder in path if Path(folder).is_absolute())
     return os.environ | {"PYTHONPATH": kept}

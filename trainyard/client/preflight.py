@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
 from trainyard.access import typed
-from trainyard.client import disks, package, parallel, runtimes
+from trainyard.client import disks, health, package, parallel, runtimes
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import Packed
@@ -107,7 +107,7 @@ def check_bucket(outputs: StackOutputs) -> None:
         raise ClientError(
             f"{outputs.storage_url} at {outputs.object_store_endpoint} gave no answer within "
             f"{BUCKET_DEADLINE_S} s: is the object store up, and its address right? "
-            f"{outputs.remedy}"
+            f"{health.remedy(outputs)}"
         ) from None
 
 

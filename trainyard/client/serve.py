@@ -9,7 +9,7 @@ from typing import Any
 import urllib3
 
 from trainyard.access import bounded, typed
-from trainyard.client import feasibility, fields, history, submission
+from trainyard.client import feasibility, fields, health, history, submission
 from trainyard.client.dashboard import Dashboard, DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.feasibility import Bundle
@@ -108,7 +108,7 @@ def services(outputs: StackOutputs) -> list[dict[str, Any]]:
     except (DashboardError, fields.FieldError) as error:
         raise ClientError(
             f"{outputs.dashboard_url}{path} does not tell what is served ({error}): is the "
-            f"stack up, and are the outputs its own? {outputs.remedy}"
+            f"stack up, and are the outputs its own? {health.remedy(outputs)}"
         ) from None
     return fields.decoded(found, lambda each: _row(each[1], outputs), _unreadable)
 

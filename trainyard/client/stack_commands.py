@@ -126,10 +126,16 @@ def down(
 
 @app.command()
 def refresh(stack: Stack = None) -> None:
-    """Update the stack's state to what runs."""
+    """Update the stack's state to what runs; exit with 2 if a service is not well."""
     name = _name(stack)
     _run(LAUNCH, "refresh", "-s", name)
     _run(SALT, name)
+    from trainyard.client import health
+
+    for fault in (faults := health.ask(contract.checkout(), name) or []):
+        warn(f"error: {fault}")
+    if faults:
+        raise typer.Exit(health.ILL)
 
 
 @app.command()

@@ -141,6 +141,6 @@ class StackBucket(ClientBucket):
 
     remedies = REMEDIES
     if_silent = (
-        "nothing answers there; is the stack up, and is its output objectStoreEndpoint right? "
-        "run `make up`"
+        "nothing answers there; `train info` says whether the stack is well: if it is, is its "
+        "output objectStoreEndpoint right?"
     )

@@ -155,7 +155,7 @@ class _Forwarder(asyncssh.SSHForwarder):
                 "`AllowTcpForwarding yes` in its sshd_config"
                 if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED
                 else f"nothing answers at {where} on {self._link.where} ({error}): "
-                f"`make up STACK={self._link.stack}` starts what has ended"
+                f"`train info -s {self._link.stack}` says what has ended"
             )
         except (asyncssh.Error, OSError):
             pass  # the host is away

@@ -37,5 +37,5 @@ def explained(error: Exception) -> ClientError | None:
 def _restarting(what: str) -> ClientError:
     return ClientError(
         f"the cluster's head does not answer ({what}): it was just lost and restarts, or is busy. "
-        "Try again in a moment; if that does not help, run `make up`, or start the attached Ray"
+        "Try again in a moment; if that does not help, `train info` says what is wrong with a stack"
     )

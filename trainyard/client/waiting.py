@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from trainyard.access import typed
 from trainyard.access.outputs import JOB_START_TIMEOUT_SECONDS
-from trainyard.client import feasibility, fields
+from trainyard.client import feasibility, fields, health
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import ACTIVE, Job, Status
@@ -117,7 +117,7 @@ def _not_now(
     # Nodes on demand are started for waiting jobs, which takes some seconds.
     always = sum(not node.on_demand for node in nodes)
     lost = (
-        f"only {alive} of {len(nodes)} nodes are alive ({outputs.remedy}); "
+        f"only {alive} of {len(nodes)} nodes are alive ({health.remedy(outputs)}); "
         if alive < always
         else f"{len(nodes) - alive} nodes on demand are not started, or start now; "
         if alive < len(nodes)

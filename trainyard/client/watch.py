@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trainyard.client.outputs import StackOutputs
 
 EVERY_S = 3.0
+NOT_WELL = "not well"
 MOST = 20  # jobs, and runs: the newest
 FRAME = 3  # lines of a part without its rows: an empty one, its title, those of its columns
 TERMINATED = 128 + signal.SIGTERM  # what shells report
@@ -57,11 +58,14 @@ def watch(context: typer.Context, stack: Stack = None, outputs: Outputs = None) 
     """Show nodes, jobs and runs, and draw them again every few seconds, until Ctrl-C."""
     server, stack_outputs = reach_jobs(context, stack, outputs)
     if not sys.stdout.isatty():
-        for part in look(server, stack_outputs):
+        parts = look(server, stack_outputs)
+        for part in parts:
             say(part.title + (f": {part.fault}" if part.fault else ""))
             console.print_table(part.rows, part.columns, as_json=False)
         warn("this was one look: `train watch` draws again on a terminal only")
         warn_of_end(stack_outputs)
+        if parts[0].title == NOT_WELL:
+            raise typer.Exit(1)
         return
     signal.signal(signal.SIGTERM, _end)
     try:
@@ -75,8 +79,11 @@ def watch(context: typer.Context, stack: Stack = None, outputs: Outputs = None) 
 
 
 def look(server: JobServer, outputs: StackOutputs) -> list[Part]:
-    """Return what `train info`, `train list` and `train runs` show; a part that fails says why."""
-    from trainyard.client import rows
+    """Return what `train info`, `train list` and `train runs` show; a part that fails says why.
+
+    The first ones are then the services that are not well.
+    """
+    from trainyard.client import health, rows
     from trainyard.client.dashboard import DashboardError
 
     nodes = Part("nodes", rows.NODES, ("node",))
@@ -91,7 +98,9 @@ def look(server: JobServer, outputs: StackOutputs) -> list[Part]:
             part.rows = ask()
         except (ClientError, DashboardError) as error:
             part.fault = f"not known: {error}"
-    return [nodes, jobs, runs]
+    failed = any(part.fault for part in (nodes, jobs, runs))
+    faults = (health.of(outputs) or []) if failed else []
+    return [*(Part(NOT_WELL, (), (), fault=each) for each in faults), nodes, jobs, runs]
 
 
 def _runs_of(jobs: Part) -> list[str]:

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
+
+from infra.runtimes import health
 
 Pod = Mapping[str, Any]
 
@@ -110,7 +113,9 @@ def _of(pod: Pod) -> Iterator[Trouble]:
             )
         elif reason in FAILING:
             yield Trouble(name=name, container=container, text=f"cannot start: {message or reason}")
-        elif ended and (restarts or not _restarts(pod)) and not status.get("ready"):
+        elif ended and (
+            _loops(status) or ((restarts or not _restarts(pod)) and not status.get("ready"))
+        ):
             yield Trouble(
                 name=name,
                 container=container,
@@ -121,6 +126,28 @@ def _of(pod: Pod) -> Iterator[Trouble]:
     if not pod["status"].get("containerStatuses") and pod["status"].get("phase") == "Failed":
         said = pod["status"].get("message") or pod["status"].get("reason") or "no reason given"
         yield Trouble(name=name, container="", text=f"failed: {said}")
+
+
+def loops(pod: Pod) -> bool:
+    """Return whether a container of a pod keeps ending, though it may be ready now."""
+    return any(_loops(status) for _, status in _statuses(pod))
+
+
+def _loops(status: Mapping[str, Any]) -> bool:
+    running = (status.get("state") or {}).get("running") or {}
+    if not _ended(status) or not running.get("startedAt"):
+        return False
+    before = status["lastState"]["terminated"]  # the number of restarts is that of its whole life
+    if _seconds(before.get("startedAt"), before.get("finishedAt")) > health.WINDOW_SECONDS:
+        return False
+    up = _seconds(running["startedAt"], datetime.now(UTC).isoformat())
+    return health.loops(int(status.get("restartCount", 0)), up)
+
+
+def _seconds(since: str | None, until: str | None) -> float:
+    if not since or not until:
+        return 0.0
+    return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
 
 
 def _restarts(pod: Pod) -> bool:

@@ -17,6 +17,7 @@ from cluster import kuberay, late
 from cluster.provider import Resource
 from infra.cancellation import Cancellation, WaitingProvider
 from infra.provided import say
+from infra.runtimes import health
 from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import plain
 from infra.runtimes.kubernetes.pods import Pod, Trouble
@@ -45,14 +46,7 @@ class NotReadyError(Exception):
 class ReadyProvider(WaitingProvider):
     """Pods that are ready, or have ended well."""
 
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Wait again after a change, or if pods are not ready, as after a change by hand.
-
-        The object itself is corrected by now, and its pods follow.
-        """
-        found = super().diff(_id, olds, news)
-        found.changes = found.changes or not olds.get("ready", True) or not looks_ready(news)
-        return found
+    health_output = "ready"
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Wait."""
@@ -61,7 +55,22 @@ class ReadyProvider(WaitingProvider):
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether it is ready."""
-        return dynamic.ReadResult(id_, {**props, "ready": looks_ready(props)})
+        return dynamic.ReadResult(id_, {**props, "ready": not self.fault(id_, props)})
+
+    def fault(self, _id: str, props: dict[str, Any]) -> str:
+        """Return why the pods are not ready now, "" if they are."""
+        api, name = _api(props), props["name"]
+        live = api.get(props["kind"], name)
+        if live is None:
+            return f"{props['kind']} {name} is gone"
+        found = _pods(api, live, props["pods"])
+        if settled(live, found):
+            return ""
+        known = pods.troubles(found)
+        loud = next((each for each in known if each.logs), None)
+        log = api.log(loud.name, loud.container, lines=LOG_LINES) if loud else []
+        what = "; ".join(each.line for each in known) or f"{name} is not ready"
+        return f"{what}{health.last_error(log)}"
 
 
 class Ready(Resource, module="kubernetes", name="Ready"):
@@ -89,6 +98,8 @@ def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
     status, spec = live.get("status") or {}, live["spec"]
     if live["kind"] == "Job":
         return bool(status.get("succeeded", 0) >= 1)
+    if any(pods.loops(pod) for pod in found):
+        return False
     if live["kind"] == kuberay.KIND:
         there = [pod for pod in found if pods.is_ready(pod) and not pods.is_ending(pod)]
         ready = status.get("state") == "ready" and not spec.get("suspend")
@@ -108,13 +119,6 @@ def _is_of(pod: Pod, group: str, template: Mapping[str, Any]) -> bool:
     """Return whether a pod is of a group of a RayCluster, and like its template."""
     of_group = (pod["metadata"].get("labels") or {}).get(kuberay.GROUP_LABEL) == group
     return of_group and kuberay.form(pod) == kuberay.form(template)
-
-
-def looks_ready(props: Mapping[str, Any]) -> bool:
-    """Return whether an object's pods are ready now."""
-    api = _api(props)
-    live = api.get(props["kind"], props["name"])
-    return live is not None and settled(live, _pods(api, live, props["pods"]))
 
 
 def _pods(api: Any, live: Mapping[str, Any], labels: Mapping[str, str]) -> list[Pod]:

@@ -18,7 +18,7 @@ import pytest
 
 from cluster import ray_node
 from infra.provided import FORCE
-from infra.runtimes import claims, ending, programs, supervisor
+from infra.runtimes import claims, ending, process_health, supervisor
 from infra.runtimes.folders import FolderError, FolderMark
 from infra.runtimes.owned_processes import ProcessesError
 from infra.runtimes.ports import PortsInUseError
@@ -171,15 +171,18 @@ def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
     supervisord.wait(10)
     assert psutil.pid_exists(orphan)
     assert [is_locked(folder) for folder in folders] == [False, False], "held by what it started"
-    assert DaemonProvider().read("x", daemon).id == ""
-    assert ProgramProvider().read("web", props).id == ""
+    for provider, made in ((DaemonProvider(), daemon), (ProgramProvider(), props)):  # F63
+        assert provider.read("x", made).outs == {**made, "healthy": False}
+        assert provider.diff("x", made, made).changes
     assert orphan in [process.pid for process in started_below(Path(daemon["folder"]))]
-    with pytest.raises(SupervisorError, match="--refresh"):
+    with pytest.raises(SupervisorError, match="Run `up` again"):
         ProgramProvider().create(program("other"))
-    DaemonProvider().create({**daemon, "ports": {"testPort": [props["ports"][0]["number"]]}})
+    held = {**daemon, "ports": {"testPort": [props["ports"][0]["number"]]}}
+    DaemonProvider().update("x", daemon, held)
     assert started_below(Path(daemon["folder"]))
     assert orphan not in [process.pid for process in started_below(Path(daemon["folder"]))]
-    ProgramProvider().create(props)
+    ProgramProvider().update("web", props, props)
+    assert not ProgramProvider().diff("web", props, props).changes
     names = [process.name() for process in started_below(Path(daemon["folder"]))]
     assert len(names) == 2, names  # supervisord and the one program
 
@@ -362,7 +365,8 @@ def test_nothing_is_sent_to_what_another_user_put_there(  # F38
             (folder / ".trainyard").write_text('{"id": "0123abcd"}')
         props = {"folder": str(folder), "identifier": "test", "ports": {}, "mark": MARK}
         web = program(folder=str(folder), secrets={"password": "canary"})
-        assert DaemonProvider().read("x", props).id == ""
+        found = {} if owner == "theirs" else {**props, "healthy": False}
+        assert DaemonProvider().read("x", props).outs == found
         assert DaemonProvider().find(props) is None
         assert ProgramProvider().read("web", web).id == ""
         assert ProgramProvider().find(web) is None
@@ -394,14 +398,14 @@ def test_a_program_without_answer_fails_with_its_last_lines(  # F31
 ) -> None:
     script = "for i in $(seq 1 30); do echo line $i; done; exec sleep 1000"
     props = program(command=["sh", "-c", script], startTimeout=1.0)
-    answer = programs._answers
+    answer = process_health.answers
 
     def answers(url: str) -> bool:
         # On a busy machine the program may start after its second is over.
         wait_for("its lines", lambda: "line 30" in _supervisor(props).log(props["name"]), 60)
         return answer(url)
 
-    monkeypatch.setattr(programs, "_answers", answers)
+    monkeypatch.setattr(process_health, "answers", answers)
     with pytest.raises(ProgramError) as raised:
         ProgramProvider().create(props)
     message = str(raised.value)
@@ -420,6 +424,26 @@ def test_a_program_that_keeps_ending_fails_before_the_deadline(program: Any) -> 
         ProgramProvider().create(props)
     assert time.monotonic() - started < 30
     assert "no such flag" in str(raised.value)
+
+
+def test_a_program_that_keeps_ending_after_it_was_up_is_told(  # F63
+    program: Any, tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    props = program()
+    serve = " ".join(props["command"])
+    props["command"] = ["sh", "-c", f"[ -e {stop} ] || exec {serve}; sleep 1; echo no key; exit 3"]
+    made = ProgramProvider().create(props).outs
+    assert not ProgramProvider().diff("web", made, props).changes
+    stop.touch()
+    kill(lambda: _pid(props))
+    said = "web ended 3 times in the last 10 min (exit status 3); its log says: no key"
+    wait_for("three ends", lambda: said in ProgramProvider().fault("web", props), 60)
+    assert ProgramProvider().read("web", made).outs == {**made, "healthy": False}
+    assert ProgramProvider().diff("web", made, props).changes
+    with pytest.raises(ProgramError, match="ended 3 times"):
+        ProgramProvider().update("web", made, props)
+    stop.unlink()
 
 
 def test_a_held_port_is_an_error_that_names_its_holder(program: Any) -> None:  # F17
@@ -500,7 +524,7 @@ def test_a_timer_ends_everything_when_the_reservation_is_over(  # D3
     over = until(1)
     DaemonProvider().update("x", far, over)
     wait_for("the end", lambda: not started_below(folder), 60)
-    assert DaemonProvider().read("x", over).id == ""
+    assert DaemonProvider().read("x", over).outs == {**over, "healthy": False}
     assert "all services end" in (folder / ending.NAME / "log").read_text()
 
     # The timer outlives a supervisord that is killed, and ends what that has started.

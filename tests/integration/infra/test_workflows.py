@@ -348,7 +348,7 @@ def test_from_a_pull_request_to_a_cluster_and_back(forge: Forge) -> None:
     assert forge.runner.run("drift", "schedule", {}), forge.said
     (issue,) = github.issues
     assert (issue["title"], issue["state"]) == ("Drift of test", "open")
-    assert "it is stopped" in issue["body"]
+    assert "is stopped" in issue["body"]
     # The merge would now do something else than what was reviewed.
     merged = forge.merge(2, "grow")
     before = stack.resources()

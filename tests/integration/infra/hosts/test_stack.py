@@ -266,13 +266,13 @@ def test_a_host_that_lost_its_services_gets_them_again(on_hosts: Any, guests: Ma
     guests.exec("stack-b", "pkill -KILL -u ubuntu; true", check=False)
     code, found = _drift(on_hosts)
     assert code == 2
-    assert found["services", "hosts-ray-worker-1"] == "its supervisord is gone"
+    assert "does not answer: it was killed" in found["services", "hosts-ray-worker-1"]  # F63
     assert ("services", "hosts-ray-worker-0") not in found
     drift = on_hosts.engine("refresh", "--yes").stdout
     assert "host-1-supervisor" in drift
     assert "host-0-supervisor" not in drift.replace("same", "")
     again = on_hosts.engine("up", "--yes").stdout
-    assert "3 create" in again, again
+    assert "3 update" in again, again
     on_hosts.engine("up", "--yes", "--expect-no-changes")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.providers import DynamicProvider
 from infra.drift import __main__ as drift
-from infra.drift import expected, machines
+from infra.drift import expected, look, machines
 from infra.drift.findings import LAYERS, RAY, SERVICES, Finding, Report
 from infra.hosts import probe
 from tests.outputs import names_of_outputs
@@ -64,6 +64,33 @@ def test_drift_of_a_stack_of_files(stack: Any, capsys: Any, monkeypatch: Any) ->
     assert {
         path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
     } == {path for path in before if "/made/" in path and path.endswith(".json")}
+
+
+def test_what_is_wrong_with_services_is_asked_of_their_providers(  # F63
+    stack: Any,  # noqa: F811
+    capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that the state has noted is told, though nothing differs from the state."""
+    monkeypatch.setattr(expected, "differing", lambda *_: [])
+    secret = "canary-token-value"
+    stack.declare(a={"text": False, "token": secret}, b={"text": "two"})
+    stack.up()
+    place = ("-C", str(stack.project), "-s", "dev")
+    monkeypatch.setattr(look, "HEALTH", ("text",))
+    monkeypatch.setattr(DynamicProvider, "fault", lambda *_: f"a ended\n7 times with {secret}")
+    assert _run(capsys, *place, "--health")[:2] == (2, "a ended\\n7 times with [secret]\n")
+    code, text, _ = _run(capsys, *place)
+    assert (code, "found     a ended" in text) == (2, True)
+    monkeypatch.setattr(DynamicProvider, "fault", lambda *_: "")
+    assert _run(capsys, *place, "--health")[:2] == (0, "")
+    next(stack.folder.glob("b.*.json")).unlink()
+    assert _run(capsys, *place, "--health")[:2] == (2, "b is gone\n")
+    monkeypatch.setattr(look, "HEALTH", ())
+    monkeypatch.setattr(look, "stack_outputs", lambda _: {"nodes": []})
+    code, text, _ = _run(capsys, *place, "--health")
+    assert (code, "no services: the last refresh found none" in text) == (2, True)
+    assert _run(capsys, "-C", str(stack.project), "-s", "other", "--health")[0] == 1
 
 
 def test_a_stack_that_cannot_be_looked_at(stack: Any, capsys: Any) -> None:  # noqa: F811

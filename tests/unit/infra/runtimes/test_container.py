@@ -1,9 +1,11 @@
 """What is looked at before and waited for after, on an Engine that is a recording."""
 
+import json
 import re
 import socket
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -92,7 +94,9 @@ class FakeEngine:
             api_version="1.41",
             timeout=60,
             post=self._post,
+            get=self._ends,
         )
+        self.info = lambda: {"SystemTime": datetime.now(UTC).isoformat()}
         self.containers = SimpleNamespace(get=self._get)
         self.networks = SimpleNamespace(get=self._network)
         self.volumes = SimpleNamespace(
@@ -119,6 +123,14 @@ class FakeEngine:
         found = self._get("id")
         found.processes = found.attrs["HostConfig"]["PidsLimit"] = json["PidsLimit"]
         return reply
+
+    def _ends(self, url: str, *, params: dict[str, Any], timeout: float) -> Any:
+        """Answer which of the last minutes' events were ends of the container."""
+        assert url == "http+docker://localhost/v1.41/events"
+        assert timeout == 60
+        assert params["until"] - params["since"] == 600
+        assert json.loads(params["filters"]) == {"container": ["id"], "event": ["die"]}
+        return SimpleNamespace(text="{}\n" * self._get("id").attrs["State"].get("Ends", 0))
 
     def _network(self, name: str) -> Any:
         def connect(found: FakeContainer, aliases: list[str]) -> None:
@@ -520,7 +532,7 @@ def test_one_that_was_stopped_meanwhile_is_not_waited_for(refusal: Ready) -> Non
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (NotFound("none"), "web: its container was removed meanwhile; run `up` again"),
+        (NotFound("none"), "web: its container was removed; run `refresh`, then `up` again"),
         (_api_error("no space left"), "web: the Docker Engine says: no space left"),
         (requests.ConnectionError("reset"), "web: the Docker Engine no longer answers (reset)"),
     ],
@@ -568,6 +580,58 @@ def test_one_that_failed_before_runs_again(refusal: Ready, engine: FakeEngine) -
     assert found.started == 1
     text = refusal(FakeContainer(FAILED), once=True)
     assert text.startswith("web ended (exit code 1; volume food11 is its /mnt). Its last log lines")
+
+
+def _lately(**more: Any) -> dict[str, Any]:
+    return {**RUNNING, "StartedAt": datetime.now(UTC).isoformat(), **more}
+
+
+SAID = {"Status": "unhealthy", "Log": [{"Output": "curl: (7) connection refused"}]}
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (FakeContainer(RUNNING), ""),
+        (FakeContainer({**RUNNING, "Ends": 12}), ""),  # it has stayed up since
+        (FakeContainer(_lately(RestartCount=12, Ends=2)), ""),  # others were long ago
+        (
+            FakeContainer(_lately(RestartCount=3, Ends=3)),
+            "web ended 3 times (it runs again); its log says: line 2",
+        ),
+        (
+            FakeContainer({**RESTARTING, "RestartCount": 7}),
+            "web ended 7 times (exit code 3); its log says: line 2",
+        ),
+        (FakeContainer(FAILED), "web ended (exit code 1); its log says: line 2"),
+        (
+            FakeContainer({**RUNNING, "Health": SAID}),
+            "web does not answer; its log says: curl: (7)",
+        ),
+        (NotFound("none"), "web: its container is gone"),
+        (requests.ConnectionError("reset"), "web: the Docker Engine no longer answers (reset)"),
+    ],
+)
+def test_what_is_wrong_with_a_container_is_told_and_differs(  # F63
+    engine: FakeEngine, found: FakeContainer | Exception, said: str
+) -> None:
+    engine.container = found
+    props = {**PROPS, "processes": 0, "ready": True}
+    told = ReadyProvider().fault("web", props)
+    assert told.startswith(said)
+    assert bool(told) == bool(said)
+    assert ReadyProvider().diff("web", props, {**props, "ready": None}).changes is bool(said)
+
+
+def test_a_stopped_container_is_started_by_up_and_waited_for_until_it_stays_up(  # F63
+    engine: FakeEngine, refusal: Ready
+) -> None:
+    engine.container = found = FakeContainer(ENDED, RUNNING)
+    assert ReadyProvider().update("web", {}, PROPS).outs["ready"] is True
+    assert found.started == 1
+    late = "web does not answer after 0 s"
+    assert refusal(FakeContainer(_lately(Ends=3)), timeout=0).startswith(late)
+    assert refusal(FakeContainer(_lately()), timeout=0, steadySeconds=5).startswith(late)
 
 
 @pytest.mark.parametrize(

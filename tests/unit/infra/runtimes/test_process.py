@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.values import UNKNOWN
+from infra.runtimes.on_host import OnHostProvider
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 
 PROPS: dict[str, Any] = {
@@ -26,6 +27,13 @@ PROPS: dict[str, Any] = {
 }
 
 
+@pytest.fixture
+def well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all services as they were made."""
+    monkeypatch.setattr(OnHostProvider, "fault", lambda *_: "")
+
+
+@pytest.mark.usefixtures("well")
 def test_nothing_changed() -> None:
     same = {**PROPS, "stopSeconds": 5.0, "healthy": None, "__provider": "other"}
     result = ProgramProvider().diff("web", PROPS, same)
@@ -52,6 +60,7 @@ def test_a_supervisor_is_replaced_for_another_folder_only() -> None:
     assert DaemonProvider().diff("x", old, {**old, "folder": "/tmp/tz"}).replaces == ["folder"]
 
 
+@pytest.mark.usefixtures("well")
 def test_only_a_reservation_that_is_over_replaces_the_supervisor() -> None:  # D3
     now = datetime.now(UTC)
     past, soon, later = (
@@ -78,7 +87,7 @@ def test_only_a_reservation_that_is_over_replaces_the_supervisor() -> None:  # D
 def test_a_stack_that_is_up_stays_with_its_checkout(  # F57
     runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = {"read": runs or None, "elsewhere": "", "taken": ""}
+    said = {"find": runs or None, "elsewhere": "", "taken": ""}
     monkeypatch.setattr(DaemonProvider, "act", lambda *called: said[called[1]])
     mine, theirs = "/var/tmp/trainyard-00000a", "/var/tmp/trainyard-00000b"
     news = {"folder": mine, "mark": {"stack": "dev"}}

@@ -78,5 +78,5 @@ def test_a_supervisor_that_is_gone_runs_nothing(tmp_path: Path) -> None:
     assert not gone.running("echo")
     gone.remove("echo")
     assert gone.stop() == ""
-    with pytest.raises(SupervisorError, match="--refresh"):
+    with pytest.raises(SupervisorError, match="`up` again"):
         gone.add(_definition())

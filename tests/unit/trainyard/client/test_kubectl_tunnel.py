@@ -75,7 +75,7 @@ def test_a_way_that_is_lost_comes_back_at_the_same_port(kubectl, away):
 
 def test_a_service_that_is_not_reached_is_one_message(kubectl, away):
     (kubectl / "refuse").touch()
-    with pytest.raises(ClientError, match=r"kubectl says: error: no pods.*make up STACK=dev"):
+    with pytest.raises(ClientError, match=r"kubectl says: error: no pods.*run `make up`"):
         connection.to(away, pytest.fail).__enter__()
 
 

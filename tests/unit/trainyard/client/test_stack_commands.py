@@ -16,7 +16,7 @@ import pytest
 
 from tests.waiting import wait_for
 from trainyard.access import repository
-from trainyard.client import cli, losses, stack_commands
+from trainyard.client import cli, health, losses, stack_commands
 from trainyard.client import outputs as contract
 from trainyard.client.errors import ClientError
 
@@ -49,6 +49,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
     monkeypatch.setattr(subprocess, "Popen", stand_in)
     monkeypatch.setattr(contract, "_ask_engines", lambda _: "{}")
+    monkeypatch.setattr(health, "ask", lambda *_: [])
     for name in ("agree_to_a_new_head", "agree_to_the_end"):
         monkeypatch.setattr(
             losses, name, lambda stack, _name=name, **how: found.append((_name, stack, str(how)))
@@ -180,6 +181,14 @@ def test_a_stack_of_the_environment_is_taken(started, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TRAINYARD_STACK", "lab")
     assert call(monkeypatch, "refresh") == 0
     assert started[0] == (*LAUNCH, "refresh", "-s", "lab")
+
+
+def test_a_refresh_of_a_stack_that_is_not_well_says_so_and_fails(  # F63
+    started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(health, "ask", lambda *_: ["web is stopped"])
+    assert call(monkeypatch, "refresh") == 2
+    assert capsys.readouterr().err == "error: web is stopped\n"
 
 
 def test_nothing_ends_when_the_user_declines(started, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,79 @@
+"""A head that keeps ending and a supervisord that is gone: told everywhere, mended by up."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests import quick
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _train(stack: Any, *arguments: str) -> tuple[int, str]:
+    """Run `train` as a user in the project's folder: its exit code, and all that it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "trainyard.client", *arguments, "-s", "test"],
+        cwd=stack.project,
+        env=stack.environment | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def _taken(port: int) -> socket.socket | None:
+    try:
+        return socket.create_server(("", port))
+    except OSError:
+        return None
+
+
+def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63
+    declare_stack: Callable[..., Any],
+    started_below: Callable[[Path], list[psutil.Process]],
+    wait_for: Callable[..., Any],
+) -> None:
+    stack = declare_stack(startTimeoutSeconds=120)
+    stack.environment.update(quick.AS_THE_CLI)  # `train` starts engines too
+    stack.engine("up", "--yes")
+    port = stack.settings["rayClientPort"]
+
+    for process in started_below(stack.folder):
+        if "ray.util.client.server" in process.cmdline():
+            process.kill()
+    with wait_for(lambda: _taken(port), 60):
+        held = f"port {port} (rayClientPort) is held by"
+        wait_for(lambda: "ray-head ended" in stack.drift().stdout, 120)
+        report = stack.drift()
+        assert report.returncode in (1, 2), report.stdout
+        assert held in report.stdout
+        for command, code in (("info", 1), ("refresh", 2)):
+            got, said = _train(stack, command)
+            assert got == code, said
+            assert held in said
+        got, said = _train(stack, "up")
+        assert got
+        assert held in said
+        # Between two ends the head may answer.
+        wait_for(lambda: held in _train(stack, "list")[1], 120)
+    os.kill(int((stack.folder / "supervisord.pid").read_text()), signal.SIGKILL)
+    got, said = _train(stack, "info")
+    assert (got, f"supervisord of {stack.folder} does not answer" in said) == (1, True), said
+    got, said = _train(stack, "up")  # the port is free again, and nothing else has changed
+    assert got == 0, said
+    assert _train(stack, "info")[0] == 0
+    stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
+    stack.engine("destroy", "--yes")
