@@ -27,6 +27,8 @@ from engine import files
 from engine.crypto import Crypter
 from engine.errors import EngineError
 from engine.project import Project, Settings, as_json, check_type, salt_of_settings, with_namespace
+from trainyard.access import settings_file
+from trainyard.access.settings_file import SettingsError
 
 KEY = re.compile(r'[^\s:.\[\]"]+(:[^\s:.\[\]"]+)?')
 SEGMENT = re.compile(r'(?:^|\.)([^\s.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
@@ -55,10 +57,13 @@ class SettingsFile:
         self._yaml.indent(mapping=2, sequence=4, offset=2)
         try:
             text = self._path.read_text(encoding="utf-8") if self._path.is_file() else ""
+            settings_file.load(text, self._path.name)  # within bounds from here on
             document = self._yaml.load(text)
             _untag(document)
         except (OSError, UnicodeDecodeError) as error:
             raise EngineError(f"{self._path} cannot be read: {error}") from None
+        except SettingsError as error:
+            raise EngineError(str(error)) from None
         except (YAMLError, ValueError, RecursionError) as error:
             problem, mark = getattr(error, "problem", error), getattr(error, "problem_mark", None)
             where = f"{self._path.name}, line {mark.line + 1}," if mark else self._path.name
@@ -86,6 +91,10 @@ class SettingsFile:
             EngineError: the key, the path or the value's type is not valid.
         """
         name, parts = _parse(key, path=path)
+        try:
+            settings_file.check([name, *parts, text], self._path.name, key)
+        except SettingsError as error:
+            raise EngineError(f"nothing was changed: {error}") from None
         full = with_namespace(self._project.name, name)
         declared = self._project.schema.get(full, {}).get("type")
         if declared in ("array", "object") and not parts:
@@ -275,7 +284,7 @@ def _typed(text: str, *, whole: bool, declared: str | None) -> Any:
         return text == "true"
     try:
         plain_text = "\n" not in text and yaml_1_1.safe_load(text) == text
-    except (yaml_1_1.YAMLError, ValueError):
+    except (yaml_1_1.YAMLError, ValueError, RecursionError):
         plain_text = False
     return text if plain_text else DoubleQuotedScalarString(text)
 

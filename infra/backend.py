@@ -18,9 +18,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pulumi
-import yaml
 
-from trainyard.access import state_folder
+from trainyard.access import settings_file, state_folder
 from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
 from trainyard.access.state_folder import ORGANIZATION, StatePath
 
@@ -129,9 +128,9 @@ def project(folder: Path) -> dict[str, Any]:
     """
     path = folder / "Pulumi.yaml"
     try:
-        document = yaml.safe_load(path.read_text())
+        document = settings_file.read(path)
         return {**document, "name": document["name"]}
-    except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise BackendError(
             f"{path} cannot be read ({error}); name the project's folder with -C"
         ) from error
