@@ -28,7 +28,6 @@ from engine.crypto import Crypter
 from engine.errors import EngineError
 from engine.project import Project, Settings, as_json, check_type, salt_of_settings, with_namespace
 from trainyard.access import settings_file
-from trainyard.access.settings_file import SettingsError
 
 KEY = re.compile(r'[^\s:.\[\]"]+(:[^\s:.\[\]"]+)?')
 SEGMENT = re.compile(r'(?:^|\.)([^\s.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
@@ -62,12 +61,10 @@ class SettingsFile:
             _untag(document)
         except (OSError, UnicodeDecodeError) as error:
             raise EngineError(f"{self._path} cannot be read: {error}") from None
-        except SettingsError as error:
+        except settings_file.SettingsError as error:
             raise EngineError(str(error)) from None
         except (YAMLError, ValueError, RecursionError) as error:
-            problem, mark = getattr(error, "problem", error), getattr(error, "problem_mark", None)
-            where = f"{self._path.name}, line {mark.line + 1}," if mark else self._path.name
-            raise EngineError(f"{where} is not valid YAML: {problem}") from None
+            raise EngineError(f"{self._path.name} is not valid YAML: {error}") from None
         self._document = CommentedMap() if document is None else document
         if not isinstance(self._document, CommentedMap):
             raise EngineError(f"{self._path.name} must hold a mapping")
@@ -93,7 +90,7 @@ class SettingsFile:
         name, parts = _parse(key, path=path)
         try:
             settings_file.check([name, *parts, text], self._path.name, key)
-        except SettingsError as error:
+        except settings_file.SettingsError as error:
             raise EngineError(f"nothing was changed: {error}") from None
         full = with_namespace(self._project.name, name)
         declared = self._project.schema.get(full, {}).get("type")

@@ -38,16 +38,8 @@ HERE = (BOOT, NAMESPACE, "hostname", MACHINE)
 OWN_FILE, OWN_PREFIX = "ownFile", "trainyard-lock-"
 # File systems that no other kernel writes to at the same time: an flock there is seen by all. By
 # the numbers of statfs(2), since the root of a container or chroot may be in no mount table.
-LOCAL = {
-    0xCA451A4E: "bcachefs",
-    0x9123683E: "btrfs",
-    0xEF53: "ext",  # ext2, ext3 and ext4
-    0xF2F52010: "f2fs",
-    0x794C7630: "overlay",
-    0x01021994: "tmpfs",
-    0x58465342: "xfs",
-    0x2FC12FC1: "zfs",
-}
+# bcachefs, btrfs, ext2 to ext4, f2fs; overlay, tmpfs, xfs, zfs.
+LOCAL = {0xCA451A4E, 0x9123683E, 0xEF53, 0xF2F52010, 0x794C7630, 0x01021994, 0x58465342, 0x2FC12FC1}
 STATFS_BYTES = 512  # more than any struct statfs, whose first field is the number
 LOCK_BYTES = 2**16
 LAST_PID = 2**31 - 1
@@ -244,8 +236,7 @@ def parsed(content: bytes) -> Holder:
         return {}
     if not isinstance(holder, dict) or not all(isinstance(holder.get(k), str) for k in TOLD):
         return {}
-    pid = holder.get("pid")
-    return holder if type(pid) is int and 0 < pid <= LAST_PID else {}
+    return holder if type(pid := holder.get("pid")) is int and 0 < pid <= LAST_PID else {}
 
 
 def _remove(path: Path) -> None:
@@ -341,15 +332,10 @@ def _no_cli_has(pid: int) -> bool:
 
 
 def _is_local(path: Path) -> bool:
-    return _file_system(path) in LOCAL
-
-
-def _file_system(path: Path) -> int:
-    """The number of a path's kind of file system, 0 if the kernel does not tell it."""
     found = ctypes.create_string_buffer(STATFS_BYTES)
-    if ctypes.CDLL(None).statfs(os.fsencode(path), found):
-        return 0
-    return int.from_bytes(found.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
+    failed = ctypes.CDLL(None).statfs(os.fsencode(path), found)
+    number = int.from_bytes(found.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
+    return not failed and number in LOCAL
 
 
 def _boot() -> str:

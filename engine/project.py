@@ -18,7 +18,6 @@ from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
 from engine.passphrase import passphrase
 from trainyard.access import settings_file
-from trainyard.access.settings_file import SettingsError
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 NAME_RULE = "use 1 to 100 letters, digits, '-', '_' and '.', but not '.' or '..'"
@@ -251,9 +250,9 @@ def _as_text(value: Any) -> str:
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         document = settings_file.read(path) or {}
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise EngineError(f"{path} cannot be read: {error}") from None
-    except SettingsError as error:
+    except settings_file.SettingsError as error:
         raise EngineError(str(error)) from None
     if not isinstance(document, dict):
         raise EngineError(f"{path.name} must hold a mapping, not {type(document).__name__}")

@@ -69,7 +69,7 @@ class Backend:
             return str(note["id"]) if note["inode"] == self.place.stat().st_ino else ""
         except FileNotFoundError:
             return ""
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise _unreadable(path, error) from None
 
     def draw_id(self, organization: str = ORGANIZATION) -> str:
@@ -170,7 +170,7 @@ def _drawn_in_bucket(place: BucketPath) -> tuple[str, dict[str, str], str]:
             f"{path} cannot be read ({error.strerror}): look at the address and the keys of the "
             "state backend"
         ) from None
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable(path, error) from None
     return ids.get(place.address, ""), ids, tag
 

@@ -1,25 +1,25 @@
-"""Reads YAML and JSON that people write, within bounds, so that no file takes all memory.
+"""Reads YAML that people write, JSON too, within bounds, so that no file takes all memory.
 
-YAML is read as PyYAML does, except for two texts that the pulumi CLI does not quote: `config set`
+It is read as PyYAML does, except for two texts that the pulumi CLI does not quote: `config set`
 writes `=` and `<<` as they are. To YAML 1.1 they are keys of mappings, and PyYAML refuses the whole
 file that has one as a value.
 """
 
 from __future__ import annotations
 
-import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-FILE_BYTES = 2**20
+FILE_CHARACTERS = 2**20
 EXPANDED = 2**20  # characters of all values, with those of each alias counted again
 VALUE = 32  # characters that a value counts for itself: its memory, and there may be many
+MOST = f"{EXPANDED // VALUE} values or {EXPANDED} characters"
 TEXT = 2**16  # characters of one value
 DEPTH = 64  # of lists and mappings in each other
-DEEP = f"lists and mappings more than {DEPTH} deep in each other: write it flatter"
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
 
 
@@ -33,39 +33,32 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._sizes: dict[int, int] = {}  # of nodes that are read whole, by id
+        self._read = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> Any:
         is_alias = self.check_event(yaml.AliasEvent)
         node: Any = super().compose_node(parent, index)
-        if is_alias and id(node) not in self._sizes:
-            raise _fault(node, "a part of it is an alias of the whole: write that part out")
-        if is_alias:
+        if is_alias and id(node) in self._sizes:
             return node
-        size = VALUE
+        parts, size, names = [] if is_alias else node.value, VALUE, Counter[str]()
         if isinstance(node, yaml.ScalarNode):
-            size += len(node.value)
-        elif isinstance(node, yaml.SequenceNode):
-            size += sum(self._sizes[id(part)] for part in node.value)
+            parts, size = [], VALUE + len(node.value)
         elif isinstance(node, yaml.MappingNode):
-            size += sum(self._sizes[id(part)] for pair in node.value for part in pair)
-            self._check_keys([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
-        if size > EXPANDED:
-            most = f"{EXPANDED // VALUE} values or {EXPANDED} characters"
-            raise _fault(node, f"with its aliases it has more than {most}: write less")
-        self._sizes[id(node)] = size
-        return node
-
-    def _check_keys(self, keys: list[yaml.ScalarNode]) -> None:
-        seen: set[Any] = set()
-        for key in keys:
-            names = {key.value, self.construct_object(key)}  # 1 and 0x1 are one key, too
-            if names & seen:
-                raise _fault(key, f"the key {key.value[:80]!r} is there twice: remove one")
-            seen |= names
-
-
-def _fault(node: yaml.Node, text: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=text, problem_mark=node.start_mark)
+            names.update(key.value for key, _ in parts if isinstance(key, yaml.ScalarNode))
+            parts = [part for pair in parts for part in pair]
+        self._read += size
+        size += sum(self._sizes[id(part)] for part in parts)
+        twice = [name for name, count in names.most_common(1) if count > 1]
+        if is_alias:
+            fault = "a part of it is an alias of the whole: write that part out"
+        elif twice:
+            fault = f"the key {twice[0][:80]!r} is there twice: remove one"
+        elif max(size, self._read) > EXPANDED:
+            fault = f"with its aliases it has more than {MOST}: write less"
+        else:
+            self._sizes[id(node)] = size
+            return node
+        raise yaml.MarkedYAMLError(problem=fault, problem_mark=node.start_mark)
 
 
 def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
@@ -77,18 +70,14 @@ for _tag in ("value", "merge"):
 
 
 def read(path: Path) -> Any:
-    """Return the document of a file, JSON if its name says so, else YAML; None for an empty one.
+    """Return the document of a file, None for an empty one.
 
     Raises:
         SettingsError: it is not valid, or passes a bound.
-        OSError: it cannot be read.
+        OSError, UnicodeDecodeError: it cannot be read.
     """
-    with path.open("rb") as file:
-        content = file.read(FILE_BYTES + 1)
-    try:
-        return load(content.decode(), path.name)
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path.name} cannot be read: {error}") from None
+    with path.open(encoding="utf-8") as file:
+        return load(file.read(FILE_CHARACTERS + 1), path.name)
 
 
 def load(text: str, name: str) -> Any:
@@ -97,33 +86,18 @@ def load(text: str, name: str) -> Any:
     Raises:
         SettingsError: it is not valid, or passes a bound.
     """
-    if len(text) > FILE_BYTES:
-        raise SettingsError(f"{name} is longer than {FILE_BYTES} bytes: write less, or in files")
-    form = "JSON" if name.endswith(".json") else "YAML"
+    if len(text) > FILE_CHARACTERS:
+        raise SettingsError(f"{name} has more than {FILE_CHARACTERS} characters: write less")
     try:
-        if form == "JSON":
-            document = json.loads(text, object_pairs_hook=_mapping)
-        else:
-            document = yaml.load(text, _Loader)  # noqa: S506 - a safe one
+        document = yaml.load(text, _Loader)  # noqa: S506 - a safe one
     except yaml.MarkedYAMLError as error:
         where = f"{name}, line {error.problem_mark.line + 1}," if error.problem_mark else name
         problem = " ".join(filter(None, (error.context, error.problem)))
         raise SettingsError(f"{where} is not valid YAML: {problem}") from None
-    except RecursionError:
-        raise SettingsError(f"{name} is not valid {form}: {DEEP}") from None
-    except (ValueError, yaml.YAMLError) as error:
-        raise SettingsError(f"{name} is not valid {form}: {error}") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise SettingsError(f"{name} is not valid YAML: {error}") from None
     check(document, name)
     return document
-
-
-def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys: set[str] = set()
-    for key, _ in pairs:
-        if key in keys:
-            raise ValueError(f"the key {key[:80]!r} is there twice: remove one")
-        keys.add(key)
-    return dict(pairs)
 
 
 def check(value: Any, name: str, key: str = "", depth: int = 0) -> None:
@@ -133,7 +107,7 @@ def check(value: Any, name: str, key: str = "", depth: int = 0) -> None:
         SettingsError: one of them passes a bound.
     """
     if depth > DEPTH:
-        raise SettingsError(f"{name}: {key} has {DEEP}")
+        raise SettingsError(f"{name}: {key} is more than {DEPTH} deep: write it flatter")
     if isinstance(value, str):
         if len(value) > TEXT:
             bound = f"has {len(value)} characters, and a value at most {TEXT}: shorten it"

@@ -35,7 +35,7 @@ except EngineError as error:
 LOCK = '{"pid": %s, "username": "ada", "hostname": "b", "timestamp": "c", "bootId": ""}'
 NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 A_WHILE_AGO = "2001-01-01T00:00:00Z"
-NFS, XFS = 0x6969, 0x58465342  # as statfs(2) has them
+NFS = 0x6969  # as statfs(2) has it
 GONE = "of a process that has ended"
 
 
@@ -270,24 +270,24 @@ def test_on_a_network_file_system_a_process_that_waits_to_be_reaped_is_dead(proc
 
 
 def test_after_a_reboot_no_lock_on_an_own_disk_is_alive(processes, monkeypatch):  # F13 F42
-    monkeypatch.setattr(lock, "_file_system", lambda _: NFS)
+    monkeypatch.setattr(lock, "LOCAL", {NFS})
     processes.write(**_marks(bootId="before"))
     with pytest.raises(EngineError, match="cancel"):
         processes.take()
-    monkeypatch.setattr(lock, "_file_system", lambda _: XFS)
+    monkeypatch.undo()
     assert len(processes.take()) == 1
 
 
 @pytest.mark.skipif(shutil.which("stat") is None, reason="needs stat")
-def test_the_file_system_itself_is_asked(tmp_path):  # F80
+def test_the_file_system_itself_is_asked(tmp_path, monkeypatch):  # F80
     """A root in no mount table has an answer, and a network's is not this machine's."""
-    for path in (tmp_path, Path("/proc"), Path("/dev/shm")):
-        shown = subprocess.check_output(["stat", "-f", "-c", "%t", path], text=True)
-        assert lock._file_system(path) == int(shown, 16)
-    assert not lock._is_local(Path("/proc"))
-    assert not lock._is_local(tmp_path / "nowhere")
-    assert XFS in lock.LOCAL
     assert NFS not in lock.LOCAL
+    assert not lock._is_local(Path("/proc"))
+    for path in (tmp_path, Path("/proc")):
+        shown = subprocess.check_output(["stat", "-f", "-c", "%t", path], text=True)
+        monkeypatch.setattr(lock, "LOCAL", {int(shown, 16)})
+        assert lock._is_local(path)
+        assert not lock._is_local(path / "nowhere")
 
 
 def test_a_dead_lock_in_no_mount_table_is_taken_over(processes, monkeypatch):  # F80

@@ -130,7 +130,7 @@ def test_states_of_all_projects_count_and_copies_do_not(project):
 
 
 def test_a_create_under_way_is_noticed(project):
-    pending = [{"type": "creating", "resource": {}}]
+    pending = [{"type": "creating", "resource": {"type": "t"}}]
     _write(project.parent / "home", DEPLOYMENT | {"pending_operations": pending})
     assert _read(project)[0].busy
 
