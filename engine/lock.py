@@ -231,7 +231,7 @@ def _clear(folder: Path, but: Path | None = None) -> list[str]:
 def parsed(content: bytes) -> Holder:
     """Content of a lock, {} if it does not tell which process holds it."""
     try:
-        holder = json.loads(content) if len(content) <= LOCK_BYTES else {}
+        holder = json.loads(content)
     except (ValueError, RecursionError):
         return {}
     if not isinstance(holder, dict) or not all(isinstance(holder.get(k), str) for k in TOLD):
