@@ -39,10 +39,9 @@ from trainyard.checkpoint_files import CheckpointError
 from trainyard.client.dashboard import Dashboard, DashboardError
 from trainyard.objects import StorageError
 
-EXAMPLES = int(os.environ.get("TRAINYARD_TEST_EXAMPLES", "60"))
 few = settings(
-    derandomize=EXAMPLES == 60,  # the same examples in each run
-    max_examples=EXAMPLES,
+    derandomize=True,  # the same examples in each run
+    max_examples=60,
     database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
