@@ -163,11 +163,10 @@ def _judge(path: BucketPath) -> tuple[str, Verdict, str]:
         content, tag = path.read_tagged()
     except FileNotFoundError:
         return "", Verdict.GONE, "another process"
-    try:
-        holder: lock.Holder = json.loads(content)
-        who, pid = lock.told(holder), int(holder["pid"])
-    except (ValueError, LookupError, TypeError):
+    holder = lock.parsed(content)
+    if not holder:
         return tag, Verdict.UNKNOWN, f"an unknown process, by the lock {path}"
+    who = lock.told(holder)
     if not lock.is_here(holder):
         return tag, Verdict.UNKNOWN, who
-    return tag, Verdict.DEAD if lock.has_ended(holder, pid) else Verdict.ALIVE, who
+    return tag, Verdict.DEAD if lock.has_ended(holder) else Verdict.ALIVE, who

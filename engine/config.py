@@ -26,7 +26,7 @@ from ruamel.yaml.tokens import CommentToken
 from engine.crypto import Crypter
 from engine.errors import EngineError
 from engine.project import Project, Settings, as_json, check_type, salt_of_settings, with_namespace
-from trainyard.access import users_file
+from trainyard.access import settings_file, users_file
 
 KEY = re.compile(r'[^\s:.\[\]"]+(:[^\s:.\[\]"]+)?')
 SEGMENT = re.compile(r'(?:^|\.)([^\s.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
@@ -55,14 +55,15 @@ class SettingsFile:
         self._yaml.indent(mapping=2, sequence=4, offset=2)
         try:
             text = users_file.read(self._path) if self._path.is_file() else ""
+            settings_file.load(text, self._path.name)  # within bounds from here on
             document = self._yaml.load(text)
             _untag(document)
         except OSError as error:
             raise EngineError(f"{self._path} cannot be read: {error.strerror}") from None
+        except settings_file.SettingsError as error:
+            raise EngineError(str(error)) from None
         except (YAMLError, ValueError, RecursionError) as error:
-            problem, mark = getattr(error, "problem", error), getattr(error, "problem_mark", None)
-            where = f"{self._path.name}, line {mark.line + 1}," if mark else self._path.name
-            raise EngineError(f"{where} is not valid YAML: {problem}") from None
+            raise EngineError(f"{self._path.name} is not valid YAML: {error}") from None
         self._document = CommentedMap() if document is None else document
         if not isinstance(self._document, CommentedMap):
             raise EngineError(f"{self._path.name} must hold a mapping")
@@ -86,6 +87,10 @@ class SettingsFile:
             EngineError: the key, the path or the value's type is not valid.
         """
         name, parts = _parse(key, path=path)
+        try:
+            settings_file.check([name, *parts, text], self._path.name, key)
+        except settings_file.SettingsError as error:
+            raise EngineError(f"nothing was changed: {error}") from None
         full = with_namespace(self._project.name, name)
         declared = self._project.schema.get(full, {}).get("type")
         if declared in ("array", "object") and not parts:
@@ -273,7 +278,7 @@ def _typed(text: str, *, whole: bool, declared: str | None) -> Any:
         return text == "true"
     try:
         plain_text = "\n" not in text and yaml_1_1.safe_load(text) == text
-    except (yaml_1_1.YAMLError, ValueError):
+    except (yaml_1_1.YAMLError, ValueError, RecursionError):
         plain_text = False
     return text if plain_text else DoubleQuotedScalarString(text)
 

@@ -13,14 +13,13 @@ from engine.command.provider import CommandProvider
 from engine.display import Display
 from engine.docker.provider import DockerProvider
 from engine.errors import UnsupportedError
-from engine.goal import PROVIDER_TYPE
 from engine.journal import Journal
 from engine.plan import Step
 from engine.policy import Policies
 from engine.project import Project
 from engine.providers import WORK, DynamicProvider, Provider
 from engine.recorded import Recorded
-from engine.state import PROPERTY_FIELDS, Entry, now
+from engine.state import PROPERTY_FIELDS, PROVIDER_TYPE, Entry, now
 from engine.values import Properties, reveal
 
 DYNAMIC_PACKAGE = "pulumi-python"

@@ -9,11 +9,10 @@ from pulumi.runtime.proto import resource_pb2
 from engine.assets import by_hash
 from engine.durations import SECOND, parse_duration
 from engine.errors import UnsupportedError
-from engine.state import STACK_TYPE, Entry, now
+from engine.state import PROVIDER_TYPE, STACK_TYPE, Entry, now
 from engine.structs import from_struct
 from engine.values import Properties
 
-PROVIDER_TYPE = "pulumi:providers:"
 DOCKER_PROVIDER = f"{PROVIDER_TYPE}docker"
 
 PROTECTED = "it is protected in the state; to end that: pulumi state unprotect"

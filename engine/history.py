@@ -24,6 +24,7 @@ KINDS = {"up": "update", "refresh": "refresh", "destroy": "destroy"}
 KEPT = 200  # of a stack
 HEAD, DIRTY, USER, RUN = "git.head", "git.dirty", "exec.user", "ci.build.url"
 GIT_SECONDS = 5
+ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 def folder(base: StatePath, project: str, stack: str) -> StatePath:
@@ -74,10 +75,11 @@ def listed(place: StatePath) -> list[dict[str, Any]]:
     """A stack's operations, the newest first, with the names of `pulumi stack history --json`."""
     shown = []
     for path in files(place):
-        with suppress(ValueError, LookupError, TypeError):  # of another version
+        with suppress(*ODD):  # of another version
             found = json.loads(path.read_bytes())
             times = {key: _time(found[key]) for key in ("startTime", "endTime")}
-            shown.append({**found, **times})
+            line(update := {**found, **times})
+            shown.append(update)
     return shown
 
 

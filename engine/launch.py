@@ -14,14 +14,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import yaml
-
 from engine import policy, users
 from engine.errors import EngineError
 from engine.passphrase import FILE, PHRASE, default_file, make, read
 from engine.project import Project
 from engine.state import Backend
-from trainyard.access import state_folder, terminal, users_file
+from trainyard.access import settings_file, state_folder, terminal
 from trainyard.access.state_bucket import BucketError
 
 # If the settings have lost the salt of their secrets, the CLI takes the state's.
@@ -139,8 +137,8 @@ def _check_pack(folder: Path, config: str) -> None:
         EngineError: the pack has no environment yet, or the levels name a rule that it lacks.
     """
     try:
-        runtime = yaml.safe_load(users_file.read(folder / "PulumiPolicy.yaml"))["runtime"]
-    except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
+        runtime = settings_file.read(folder / "PulumiPolicy.yaml")["runtime"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise EngineError(
             f"{folder} is not a policy pack: its PulumiPolicy.yaml: {error}"
         ) from None

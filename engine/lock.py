@@ -8,10 +8,12 @@ message tells how to cancel it.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
 import socket
+import sys
 import tempfile
 import time
 import uuid
@@ -20,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from engine import files
 from engine.errors import EngineError, LockedError
@@ -34,8 +36,14 @@ MACHINE = "machineId"
 # file that one of them makes later is not on the others.
 HERE = (BOOT, NAMESPACE, "hostname", MACHINE)
 OWN_FILE, OWN_PREFIX = "ownFile", "trainyard-lock-"
-# File systems that no other kernel writes to at the same time: an flock there is seen by all.
-LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
+# File systems that no other kernel writes to at the same time: an flock there is seen by all. By
+# the numbers of statfs(2), since the root of a container or chroot may be in no mount table.
+# bcachefs, btrfs, ext2 to ext4, f2fs; overlay, tmpfs, xfs, zfs.
+LOCAL = {0xCA451A4E, 0x9123683E, 0xEF53, 0xF2F52010, 0x794C7630, 0x01021994, 0x58465342, 0x2FC12FC1}
+STATFS_BYTES = 512  # more than any struct statfs, whose first field is the number
+LOCK_BYTES = 2**16
+LAST_PID = 2**31 - 1
+TOLD = ("username", "hostname", "timestamp")  # texts of each lock
 # Linux gives this inode number to the namespace that the machine starts with.
 FIRST_NAMESPACE = "pid:[4026531836]"
 CLI_NAME = "pulumi"
@@ -177,11 +185,7 @@ def run() -> str:
 
 
 def told(holder: Holder) -> str:
-    """The holder of a lock: a process, its run, and the time since when.
-
-    Raises:
-        LookupError, TypeError: the lock lacks this.
-    """
+    """The holder of a lock: a process, its run, and the time since when."""
     who = f"{holder['username']}@{holder['hostname']} (pid {holder['pid']})"
     who += f" since {holder['timestamp']}"
     return f"{who}, in {holder[RUN]}" if holder.get(RUN) else who
@@ -225,38 +229,50 @@ def _clear(folder: Path, but: Path | None = None) -> list[str]:
 
 
 def parsed(content: bytes) -> Holder:
-    """Content of a lock, {} if it is not a JSON object."""
+    """Content of a lock, {} if it does not tell which process holds it."""
     try:
         holder = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return holder if isinstance(holder, dict) else {}
+    if not isinstance(holder, dict) or not all(isinstance(holder.get(k), str) for k in TOLD):
+        return {}
+    return holder if type(pid := holder.get("pid")) is int and 0 < pid <= LAST_PID else {}
 
 
 def _remove(path: Path) -> None:
-    holder = {}
-    with suppress(OSError):
-        holder = parsed(path.read_bytes())
-    path.unlink(missing_ok=True)
+    holder: Holder = {}
+    with suppress(OSError), _open(path) as file:
+        holder = parsed(file.read(LOCK_BYTES + 1) or b"")
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise EngineError(
+            f"the lock {path} cannot be removed ({error.strerror}): remove it by hand"
+        ) from None
     remove_own(holder)
+
+
+def _open(path: Path) -> BinaryIO:
+    # An flock over NFS needs a file that is open for writing. Reading a pipe would wait.
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    return os.fdopen(os.open(path, flags), "rb")
 
 
 def _judge(path: Path) -> tuple[Verdict, str]:
     """Return the verdict on a lock's process, and its name."""
     try:
-        # An flock over NFS needs a file that is open for writing.
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened = _open(path)
     except FileNotFoundError:
         return Verdict.GONE, ""
     except OSError as error:
         return Verdict.UNKNOWN, f"a process whose lock {path} cannot be read ({error.strerror})"
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            holder: Holder = json.loads(file.read())
-            who = told(holder)
-            pid, marked = int(holder["pid"]), BOOT in holder
-        except (OSError, ValueError, KeyError, TypeError):
+    with opened as file:
+        holder: Holder = {}
+        with suppress(OSError):
+            holder = parsed(file.read(LOCK_BYTES + 1) or b"")
+        if not holder:
             return Verdict.UNKNOWN, f"an unknown process, by the lock {path}"
+        who = told(holder)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -264,10 +280,10 @@ def _judge(path: Path) -> tuple[Verdict, str]:
         if not path.exists():  # its process removes it, and then releases it
             return Verdict.GONE, who
     local = _is_local(path)
-    if marked:
-        dead = local or has_ended(holder, pid)
+    if BOOT in holder:
+        dead = local or has_ended(holder)
     else:
-        dead = local and holder["hostname"] == socket.gethostname() and _no_cli_has(pid)
+        dead = local and holder["hostname"] == socket.gethostname() and _no_cli_has(holder["pid"])
     return (Verdict.DEAD if dead else Verdict.UNKNOWN), who
 
 
@@ -283,12 +299,13 @@ def is_here(holder: Holder) -> bool:
         return False
 
 
-def has_ended(holder: Holder, pid: int) -> bool:
+def has_ended(holder: Holder) -> bool:
     """True when an engine's process that would be visible here is gone."""
     if not is_here(holder):
         return False
     import psutil  # noqa: PLC0415 (not at the top: reading a state needs none)
 
+    pid = holder["pid"]
     if not psutil.pid_exists(pid):
         return True
     with suppress(OSError):  # of another user, where those are hidden
@@ -315,14 +332,10 @@ def _no_cli_has(pid: int) -> bool:
 
 
 def _is_local(path: Path) -> bool:
-    import psutil  # noqa: PLC0415 (as above)
-
-    above = [
-        (len(mount.mountpoint), order, mount.fstype)
-        for order, mount in enumerate(psutil.disk_partitions(all=True))
-        if path.is_relative_to(mount.mountpoint)
-    ]
-    return bool(above) and max(above)[2] in LOCAL
+    found = ctypes.create_string_buffer(STATFS_BYTES)
+    failed = ctypes.CDLL(None).statfs(os.fsencode(path), found)
+    number = int.from_bytes(found.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
+    return not failed and number in LOCAL
 
 
 def _boot() -> str:

@@ -74,7 +74,7 @@ def read(path: Path, here: Binding, crypter: Callable[[str], Crypter]) -> list[S
             raise ValueError
     except OSError as error:
         raise EngineError(f"the plan {path} cannot be read ({error.strerror})") from None
-    except (ValueError, LookupError, TypeError, AttributeError, EngineError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, EngineError):
         raise EngineError(
             f"{path} is not a whole plan of this engine and passphrase: it was cut off, changed, "
             f"or made by the pulumi CLI; {AGAIN}"

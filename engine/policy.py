@@ -6,7 +6,6 @@ type and inputs of a resource and yields a sentence for each violation.
 
 from __future__ import annotations
 
-import json
 import runpy
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
 from engine.values import Properties
+from trainyard.access import settings_file
 
 if TYPE_CHECKING:
     from engine.display import Display
@@ -84,7 +84,7 @@ def levels(path: Path, names: set[str]) -> dict[str, str]:
         EngineError: it cannot be read, or names an unknown rule or level.
     """
     try:
-        document = json.loads(path.read_bytes())
+        document = settings_file.read(path)
         # The CLI also takes an object, with settings of the rule.
         found = {
             name: str(value["enforcementLevel"] if isinstance(value, dict) else value)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from engine import files
 from engine.config import replace
 from engine.crypto import Crypter
@@ -84,8 +82,8 @@ def _check_form(path: Path, text: str, has_salt: bool) -> None:
         EngineError: a secret or the salt is written in another way than Pulumi does.
     """
     try:
-        whole = settings_file.load(text)
-    except (ValueError, RecursionError, yaml.YAMLError):
+        whole = settings_file.load(text, path.name)
+    except ValueError:
         return  # read_settings reports it
     if not isinstance(whole, dict):
         return

@@ -35,6 +35,7 @@ FEATURES_VERSION = 4  # of a state with features of the CLI that it names, such 
 COMPRESSED = {".gz": "PULUMI_DIY_BACKEND_GZIP", ".zst": "PULUMI_DIY_BACKEND_ZSTD"}
 PROPERTY_FIELDS = ("inputs", "outputs")
 STACK_TYPE = "pulumi:pulumi:Stack"
+PROVIDER_TYPE = "pulumi:providers:"
 BACKUPS_KEPT = 50  # of a stack; an operation that changes nothing makes none
 # Marks of a resource that mean steps the engine does not know.
 REFERENCE_TYPE = "pulumi:pulumi:StackReference"  # external: it is of another stack
@@ -173,8 +174,8 @@ class Backend:
                 if crypter is not None and name in entry:
                     try:
                         entry[name] = decrypt(entry[name], crypter.decrypt)
-                    except (LookupError, ValueError, TypeError, AttributeError):
-                        what = f"holds a secret that is not a ciphertext (of {entry['urn']})"
+                    except (LookupError, ValueError, TypeError, AttributeError, EngineError):
+                        what = f"holds a secret that cannot be decrypted (of {entry['urn']})"
                         raise self._damaged(project, stack, what) from None
                 elif holds_secret(entry.get(name)):
                     raise self._damaged(project, stack, "holds secrets, and no salt to read them")
@@ -199,8 +200,8 @@ class Backend:
                 raise UnsupportedError(f"the features {checkpoint.features} of the state")
             if checkpoint.version != VERSION:
                 raise ValueError(f"has format {checkpoint.version}, not {VERSION}")
-            _check_resources(checkpoint.deployment.get("resources") or [], stack, project)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            _check_resources(checkpoint.deployment, stack, project)
+        except ValueError as error:
             raise self._damaged(project, stack, f"is damaged ({error})") from None
         self._seen[project, stack] = tag
         return checkpoint
@@ -294,7 +295,7 @@ class Backend:
         made = [
             (each["urn"], each["id"])
             for each in state.resources
-            if each.get("id") and not each["type"].startswith("pulumi:providers:")
+            if each.get("id") and not each["type"].startswith(PROVIDER_TYPE)
         ]
         only = [f"{each[0].rpartition('::')[2]} ({each[1]})" for each in made if each not in known]
         try:
@@ -452,7 +453,7 @@ def _unwritten(path: StatePath, error: OSError) -> EngineError:
 def _holds(checkpoint: Checkpoint, crypter: Crypter | None) -> bool:
     """Whether a seal is of this passphrase and state."""
     return crypter is not None and hmac.compare_digest(
-        crypter.seal(checkpoint.digest).encode(), checkpoint.seal.encode()
+        crypter.seal(checkpoint.digest).encode(), checkpoint.seal.encode(errors="replace")
     )
 
 
@@ -479,13 +480,19 @@ def temporary(folder: StatePath, project: str, stack: str, use: str) -> Path:
     return Path(str(folder)) / f".tmp-{use}-{project}~{stack}"  # no name of a stack holds a ~
 
 
-def _check_resources(resources: list[Entry], stack: str, project: str) -> None:
+def _check_resources(latest: dict[str, Any], stack: str, project: str) -> None:
     """Raise ValueError for entries that would make an operation act on the wrong thing."""
+    resources, pending = latest.get("resources") or [], latest.get("pending_operations") or []
+    for entry in (*resources, *(op["resource"] for op in pending)):
+        urn = entry.get("urn", "")
+        if not urn.startswith(f"urn:pulumi:{stack}::{project}::"):
+            raise ValueError(f"resource {urn} is not of this stack")
+        managed = entry.get("custom") and not entry.get("external")
+        if managed and "provider" not in entry and not entry["type"].startswith(PROVIDER_TYPE):
+            raise ValueError(f"resource {urn} has no provider")
     seen: set[str] = set()
     for entry in resources:
         urn = entry["urn"]
-        if not urn.startswith(f"urn:pulumi:{stack}::{project}::"):
-            raise ValueError(f"resource {urn} is not of this stack")
         if entry.get("custom") and not entry.get("id") and not entry.get("pendingReplacement"):
             raise ValueError(f"resource {urn} has no id")
         references = {*needs(entry), entry.get("parent") or urn}

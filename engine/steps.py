@@ -232,9 +232,9 @@ def _replaced_with(context: Context, root: Entry) -> list[Entry]:
         ]
         if not depending or not entry.get("custom") or entry.get("delete"):
             continue
-        unknown = reveal(entry["inputs"]) | dict.fromkeys(depending, UNKNOWN)
+        unknown = reveal(entry.get("inputs", {})) | dict.fromkeys(depending, UNKNOWN)
         provider = context.provider(entry["type"], entry["provider"])
-        if provider.diff(entry["id"], reveal(entry["outputs"]), unknown).replaces:
+        if provider.diff(entry["id"], reveal(entry.get("outputs", {})), unknown).replaces:
             urns.add(entry["urn"])
             found.append(entry)
     return found

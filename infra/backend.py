@@ -17,9 +17,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pulumi
-import yaml
 
-from trainyard.access import state_folder, users_file
+from trainyard.access import settings_file, state_folder, users_file
 from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
 from trainyard.access.state_folder import ORGANIZATION, StatePath
 
@@ -69,7 +68,7 @@ class Backend:
             return str(note["id"]) if note["inode"] == self.place.stat().st_ino else ""
         except FileNotFoundError:
             return ""
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise _unreadable(path, error) from None
 
     def draw_id(self, organization: str = ORGANIZATION) -> str:
@@ -130,9 +129,9 @@ def project(folder: Path) -> dict[str, Any]:
     """
     path = folder / "Pulumi.yaml"
     try:
-        document = yaml.safe_load(users_file.read(path))
+        document = settings_file.read(path)
         return {**document, "name": document["name"]}
-    except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise BackendError(
             f"{path} cannot be read ({error}); name the project's folder with -C"
         ) from error
@@ -172,7 +171,7 @@ def _drawn_in_bucket(place: BucketPath) -> tuple[str, dict[str, str], str]:
             f"{path} cannot be read ({error.strerror}): look at the address and the keys of the "
             "state backend"
         ) from None
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable(path, error) from None
     return ids.get(place.address, ""), ids, tag
 

@@ -50,6 +50,7 @@ from infra.model import (
     Says,
     matching,
     one_of,
+    satisfying,
     setting,
     whole,
 )
@@ -67,6 +68,11 @@ STATE_DIR_LIMIT = 25
 STATE_DIR = re.compile(r"/[A-Za-z0-9._/-]+")  # other characters mean something to supervisord
 # A container's name is a host name on the stack's network, whose parts end at 63 characters.
 PREFIX_LIMIT = 63 - NAME_LIMIT
+OWNER = satisfying(
+    lambda text: len(text) <= 100 and text.isprintable(),
+    "must be at most 100 characters that print",
+    "set {key} to such a text",
+)
 HOST_DATA = Path("~/.local/share/trainyard")  # of data that outlives a stack, on hosts
 # The results of a stack without an object store are at file://<dataDir>/storage.
 IN_URL = re.compile(r"[A-Za-z0-9/._~@+=,:-]{1,255}", re.ASCII)
@@ -231,7 +237,7 @@ class Settings(Model):
     publish_address: Annotated[container_settings.PublishAddress, CONTAINERS] = setting(
         "", "This machine's IPv4 address for `allowedCidrs`; set both or neither (docker)"
     )
-    owner: str = setting(
+    owner: Annotated[str, OWNER] = setting(
         "",
         "Whose the stack is: in `train info`, names and labels of containers and Kubernetes "
         "objects, names and tags of rented instances. Default: `user@machine`, and in no name",

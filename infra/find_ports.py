@@ -33,8 +33,8 @@ def main() -> int:
     options = parser.parse_args()
     path = options.cwd / f"Pulumi.{options.stack}.yaml"
     try:
-        project = settings_file.load((options.cwd / "Pulumi.yaml").read_text())["name"]
-        given = (settings_file.load(path.read_text()) or {}).get("config") or {}
+        project = settings_file.read(options.cwd / "Pulumi.yaml")["name"]
+        given = (settings_file.read(path) or {}).get("config") or {}
         settings = {str(key).removeprefix(f"{project}:"): given[key] for key in given}
         found = str(offset(project, options.stack, settings))
     except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:

@@ -73,7 +73,7 @@ class Fault:
         if SECRET_NAME.search(self.key) or SECRET_PAIR.search(shown) or CREDENTIALS.search(shown):
             shown = NOT_SHOWN
         action = self.action.replace("{key}", self.key)
-        return f"{self.key} = {shown!r}: {self.bound}; {action}"
+        return f"{self.key} = {shown!r:.300}: {self.bound}; {action}"
 
 
 class FaultsError(ValueError):

@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 import httpx
-import yaml
 
 from infra import images, versions
 from infra.checkout import ROOT
@@ -162,11 +161,11 @@ def _settings(path: Path) -> tuple[dict[str, str], dict[str, str]]:
         images.LockError: the file cannot be read.
     """
     try:
-        config = (settings_file.load(users_file.read(path)) or {}).get("config") or {}
+        config = (settings_file.read(path) or {}).get("config") or {}
         return dict(config.get(f"{PROJECT}:images") or {}), dict(
             config.get(f"{PROJECT}:buildArgs") or {}
         )
-    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+    except (OSError, AttributeError, TypeError, ValueError) as error:
         raise images.LockError(f"cannot read {path} ({error}): fix it, then try again") from None
 
 

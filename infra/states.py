@@ -7,8 +7,9 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def read(folder: Path, place: Backend) -> list[RecordedStack]:
     """
     if place.place is not None:
         try:
-            return [_stack(*found) for found in _states(place.place)]
+            with _decoding(f"in {place.url}"):
+                return [_stack(*found) for found in _states(place.place)]
         except BucketError as error:
             raise StateError(
                 f"{error.filename}: {error.strerror}; look at the address and the keys of the "
@@ -101,11 +103,12 @@ def machines(folder: Path, place: Backend, project: str, stack: str) -> dict[int
     found = deployment(folder, place, project, stack)
     begun = [each["resource"] for each in found.get("pending_operations") or []]
     rented = [each for each in (*(found.get("resources") or []), *begun) if each["type"] in RENTED]
-    return {
-        int(each["inputs"]["node"]): bool(each.get("outputs", {}).get("healthy", True))
-        for each in reversed(rented)
-        if not each.get("delete")
-    }
+    with _decoding(f"of stack {stack}"):
+        return {
+            int(each["inputs"]["node"]): bool(each.get("outputs", {}).get("healthy", True))
+            for each in reversed(rented)
+            if not each.get("delete")
+        }
 
 
 def deployment(folder: Path, place: Backend, project: str, stack: str) -> dict[str, Any]:
@@ -188,6 +191,15 @@ def _pulumi(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@contextmanager
+def _decoding(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        text = f"a state {where} has machines that this version cannot read ({error!r:.200})"
+        raise StateError(f"{text}; restore a copy of it. Nothing was ended") from None
+
+
 def _stack(
     project: str, name: str, deployment: Any, organization: str = ORGANIZATION
 ) -> RecordedStack:
@@ -205,10 +217,10 @@ def _stack(
             mark = outputs["stackId"]
             cloud = entry["type"].rpartition("/")[2].partition(":")[0]
         if entry["type"] in RENTED and outputs.get("ttlHours"):
-            launched = datetime.fromisoformat(outputs["launchedAt"])
+            launched = datetime.fromisoformat(outputs["launchedAt"]).astimezone(UTC)
             launches[entry["id"]] = launched + timedelta(hours=float(outputs["ttlHours"]))
         if entry["type"] in TIMER:
-            timers[entry["id"]] = datetime.fromisoformat(entry["inputs"]["at"])
+            timers[entry["id"]] = datetime.fromisoformat(entry["inputs"]["at"]).astimezone(UTC)
     return RecordedStack(
         project=project,
         name=name,

@@ -293,7 +293,9 @@ class BucketStore(Store):
                 key, size, tag = (each.findtext(f"{{*}}{x}") or "" for x in ("Key", "Size", "ETag"))
                 name = unquote_plus(key).removeprefix(start)
                 if name and not name.endswith("/"):  # not a folder's marker
-                    found[name] = Listed(int(size) if size.isdigit() else 0, tag.strip('"'))
+                    found[name] = Listed(
+                        int(size) if size.isdecimal() and len(size) < 20 else 0, tag.strip('"')
+                    )
         return found
 
     def folders(self, prefix: str = "") -> list[str]:

@@ -158,5 +158,5 @@ def xml(content: bytes) -> ET.Element | None:
     """Return the root of an answer in XML; None if it is not XML."""
     try:
         return ET.fromstring(content)  # noqa: S314 - expat bounds what entities grow to
-    except ET.ParseError:
+    except (ET.ParseError, LookupError, ValueError):  # the last of its encoding
         return None

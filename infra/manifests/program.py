@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-import yaml
 
 from cluster import services
 from cluster.descriptor import Setting
 from infra import kubernetes_settings
 from infra.runtimes.kubernetes import preflight
-from trainyard.access import settings_file, users_file
+from trainyard.access import settings_file
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "infra" / "__main__.py"
@@ -198,12 +197,12 @@ def _without_secrets(value: Any, key: str) -> Any:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        return dict(settings_file.load(users_file.read(path)) or {})
+        return dict(settings_file.read(path) or {})
     except OSError as error:
         raise ManifestsError(
             f"cannot read {path} ({error.strerror}): name a stack that has settings with -s"
         ) from None
-    except (ValueError, yaml.YAMLError) as error:
+    except (TypeError, ValueError) as error:
         raise ManifestsError(f"{path} is not a mapping in YAML: {error}") from None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,26 @@ from trainyard.access.state_bucket import BucketPath
 URL = "PULUMI_BACKEND_URL"  # takes precedence over the project's, and that over the login
 ORGANIZATION = "organization"  # the only one of backends without organizations
 SCHEME = "file://"
+
+DEPTH = 64  # of values in each other; the protocol of providers has fewer
+HALF = re.compile("[\ud800-\udfff]")  # of a character: no text that can be printed
+# Types of the parts of a deployment that code relies on: [kind] is a list, {...: kind} an object.
+TEXTS, FLAGS = ("urn", "type", "id", "parent", "provider", "deletedWith"), ("custom", "delete")
+RESOURCE: dict[Any, Any] = {
+    **dict.fromkeys(TEXTS, str),
+    **dict.fromkeys((*FLAGS, "external", "protect", "retainOnDelete", "pendingReplacement"), bool),
+    **dict.fromkeys(("inputs", "outputs"), dict),
+    "dependencies": [str],
+    "additionalSecretOutputs": [str],
+    "propertyDependencies": {...: [str]},
+    "customTimeouts": {...: int | float},
+}
+DEPLOYMENT = {
+    "resources": [RESOURCE],
+    "pending_operations": [{"type": str, "resource": RESOURCE}],
+    "secrets_providers": {"state": {"salt": str}},
+}
+NEEDED = {"type", "resource"}
 
 StatePath = Path | BucketPath
 """A folder, or a prefix of a bucket, and everything below."""
@@ -62,12 +83,12 @@ def logged_in() -> str:
     path = Path(os.environ.get("PULUMI_CREDENTIALS_PATH") or home) / "credentials.json"
     try:
         text = path.read_text()
-    except OSError:
-        text = ""
-    try:
         # An empty file is not a login, as for the CLI.
-        current: str = json.loads(text).get("current", "") if text else ""
-    except (ValueError, AttributeError):
+        current = json.loads(text).get("current", "") if text else ""
+        _check(current, str, "current")
+    except OSError:
+        current = ""
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise LoginError(
             f"the login in {path} cannot be read: it is damaged, or encrypted for the pulumi CLI "
             f"(PULUMI_CREDENTIAL_STORE). Set {URL} to where the states are"
@@ -99,7 +120,7 @@ def stack_file(folder: StatePath, project: str, stack: str) -> StatePath:
 def archived(folder: StatePath, project: str, stack: str) -> list[StatePath]:
     """Return copies of a stack's earlier states, the newest first."""
     found = (folder / "backups" / project / stack).glob(f"{stack}.*.json")
-    named = [path for path in found if path.suffixes[-2][1:].isdigit()]
+    named = [path for path in found if path.suffixes[-2][1:].isdecimal()]
     return sorted(named, key=lambda path: int(path.suffixes[-2][1:]), reverse=True)
 
 
@@ -150,19 +171,50 @@ def parse(content: bytes) -> Checkpoint:
         found = digest(checkpoint)
         if document.get("sha256", found) != found:
             raise ValueError("its checksum differs")
-        if not isinstance(checkpoint["latest"] or {}, dict):
-            raise TypeError("it holds no deployment")
+        latest = checkpoint["latest"] or {}
+        _check(latest, DEPLOYMENT, "latest")
+        _check_depth(latest)
         if ("sha256" in document) != ("seal" in document):
             raise ValueError("it has lost its checksum or its seal")
         return Checkpoint(
             version=document["version"],
             features=document.get("features"),
-            deployment=checkpoint["latest"] or {},
+            deployment=latest,
             digest=found,
             seal=str(document.get("seal", "")),
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedStateError(str(error)) from None
+        raise DamagedStateError(str(error)[:500]) from None
+
+
+def _check(value: Any, kind: Any, where: str) -> None:
+    """Check a part of a deployment, and leave out what is null: to Go, that is nothing.
+
+    Raises:
+        ValueError, TypeError: it has the wrong type, or lacks something.
+    """
+    base: Any = type(kind) if isinstance(kind, list | dict) else kind
+    if not isinstance(value, base) or (base is str and HALF.search(value)):
+        raise TypeError(f"{where} is {value!r:.80}")
+    if isinstance(kind, list):
+        for each in value:
+            _check(each, kind[0], where)
+    elif isinstance(kind, dict):
+        for key, each in [*value.items()]:
+            if each is None:
+                del value[key]
+            elif wanted := kind.get(key, kind.get(...)):
+                _check(each, wanted, f"{where}.{key}")
+        if missing := NEEDED & kind.keys() - value.keys():
+            raise ValueError(f"{where} lacks {min(missing)}")
+
+
+def _check_depth(value: Any, left: int = DEPTH) -> None:
+    if not left:
+        raise ValueError(f"it is more than {DEPTH} values deep")
+    for part in value.values() if isinstance(value, dict) else value:
+        if isinstance(part, dict | list):
+            _check_depth(part, left - 1)
 
 
 def digest(checkpoint: Any) -> str:

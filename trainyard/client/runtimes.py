@@ -124,11 +124,11 @@ def _text(path: Path, what: str) -> str:
 
 
 def _yaml(path: Path, what: str) -> Any:
-    import yaml  # noqa: PLC0415 - slow
+    from trainyard.access import settings_file  # noqa: PLC0415 - slow
 
     try:
-        return yaml.safe_load(_text(path, what))
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        return settings_file.read(path)
+    except (OSError, ValueError) as error:
         raise ClientError(f"cannot read {what}: {error}") from None
 
 

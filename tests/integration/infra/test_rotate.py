@@ -120,11 +120,11 @@ def test_secrets_are_rotated_under_a_run(  # F43
 
     # Not while it runs, because all of it would be lost.
     path = stack.project / "Pulumi.test.yaml"
-    settings = settings_file.load(path.read_text())
+    settings = settings_file.read(path)
     said = _make(stack, *RAY, code=1)
     assert f"ends these jobs: {job.label}\n" in said
     assert "error: ray-token restarts Ray's head. Nothing was changed\n" in said
-    assert settings_file.load(path.read_text()) == settings
+    assert settings_file.read(path) == settings
     assert settings["config"]["trainyard:rotated"] == {"object-store-root": 1}
 
     # Others are written down by hand, as in a pull request: one `up` for all.
@@ -137,7 +137,7 @@ def test_secrets_are_rotated_under_a_run(  # F43
     after = stack.outputs()
     for ask in (_ray, _tracking, _objects):
         assert (ask(before) in (401, 403), ask(after)) == (True, 200), ask
-    settings = settings_file.load(path.read_text())
+    settings = settings_file.read(path)
     assert settings["config"]["trainyard:rotated"] == dict.fromkeys((*names, "ray-token"), 1)
 
     # The run goes on where it was drained, and nothing of it is trained twice.

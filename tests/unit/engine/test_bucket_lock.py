@@ -38,7 +38,7 @@ def test_a_lock_is_ours_also_where_its_answer_was_lost(store, lossy):
 
 def test_cancel_removes_the_lock_that_it_names_and_no_other(store, monkeypatch):  # F51
     other = b'{"pid": 1}'
-    LOCK.create(b'{"pid": 0, "username": "ada", "hostname": "runner", "timestamp": "2001"}')
+    LOCK.create(b'{"pid": 9, "username": "ada", "hostname": "runner", "timestamp": "2001"}')
     judge = bucket_lock._judge
 
     def judged(path):
@@ -48,7 +48,7 @@ def test_cancel_removes_the_lock_that_it_names_and_no_other(store, monkeypatch):
         return found
 
     monkeypatch.setattr(bucket_lock, "_judge", judged)
-    with pytest.raises(EngineError, match=r"lock of ada@runner \(pid 0\) since 2001 is gone"):
+    with pytest.raises(EngineError, match=r"lock of ada@runner \(pid 9\) since 2001 is gone"):
         bucket_lock.cancel(FOLDER)
     assert store.objects == {str(LOCK.key): other}
     monkeypatch.setattr(bucket_lock, "_judge", judge)

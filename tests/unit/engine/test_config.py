@@ -53,8 +53,8 @@ PATHS += ("four", "five", "six", "six.a", "six.a.b")
 
 @pytest.fixture
 def project(stack):
-    with (stack.project / "Pulumi.yaml").open("a") as file:
-        file.write(DECLARED)
+    path = stack.project / "Pulumi.yaml"
+    path.write_text(path.read_text().partition("\nconfig:")[0] + DECLARED)
     stack.settings.write_text("# ours\nconfig:\n  files:workers: 2  # few\n# end\n")
     return stack
 
@@ -113,7 +113,9 @@ def test_a_value_may_begin_with_a_dash(project):  # F76
     assert settings(project)["files:bucket"] == "-x"
 
 
-@pytest.mark.parametrize("text", ["yes", "0x1f", "1_000", "1:30", "~", "", "a: b", "# c", "[", "-"])
+@pytest.mark.parametrize(
+    "text", ["yes", "[" * 9999, "0x1f", "1_000", "1:30", "~", "", "a: b", "# c", "[", "-"]
+)
 @pytest.mark.parametrize("more", ["", "\nsecond line"])
 def test_a_text_stays_a_text(project, text, more, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(text + more))
@@ -269,6 +271,17 @@ def test_what_cannot_be_done_is_one_message(project, arguments, message):  # F39
 def test_a_file_that_is_not_valid_is_left_alone(project, text, message):
     project.settings.write_text(text)
     assert message in refused(project, "set", "bucket", "x")
+
+
+@pytest.mark.parametrize("secret", [[], ["--secret"]])
+@pytest.mark.parametrize("text", ["a\0b", "x" * 100_000])
+def test_a_value_that_no_settings_file_may_have_is_refused(
+    project, monkeypatch, text, secret
+):  # F67
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    told = refused(project, "set", "bucket", *secret)
+    assert "nothing was changed: Pulumi.dev.yaml: bucket" in told
+    assert len(told) < 500
 
 
 def test_a_stack_that_does_not_exist(project):

@@ -32,8 +32,10 @@ try:
 except EngineError as error:
     print(error, flush=True)
 """
+LOCK = '{"pid": %s, "username": "ada", "hostname": "b", "timestamp": "c", "bootId": ""}'
 NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 A_WHILE_AGO = "2001-01-01T00:00:00Z"
+NFS = 0x6969  # as statfs(2) has it
 GONE = "of a process that has ended"
 
 
@@ -268,16 +270,29 @@ def test_on_a_network_file_system_a_process_that_waits_to_be_reaped_is_dead(proc
 
 
 def test_after_a_reboot_no_lock_on_an_own_disk_is_alive(processes, monkeypatch):  # F13 F42
-    mounts = [("/", "ext4"), (str(processes.backend.folder.parent), "nfs4")]
-
-    def partitions(**_):
-        return [psutil._ntuples.sdiskpart("", where, kind, "") for where, kind in mounts]
-
-    monkeypatch.setattr(psutil, "disk_partitions", partitions)
+    monkeypatch.setattr(lock, "LOCAL", {NFS})
     processes.write(**_marks(bootId="before"))
     with pytest.raises(EngineError, match="cancel"):
         processes.take()
-    mounts[1] = (mounts[1][0], "xfs")
+    monkeypatch.undo()
+    assert len(processes.take()) == 1
+
+
+@pytest.mark.skipif(shutil.which("stat") is None, reason="needs stat")
+def test_the_file_system_itself_is_asked(tmp_path, monkeypatch):  # F80
+    """A root in no mount table has an answer, and a network's is not this machine's."""
+    assert NFS not in lock.LOCAL
+    assert not lock._is_local(Path("/proc"))
+    for path in (tmp_path, Path("/proc")):
+        shown = subprocess.check_output(["stat", "-f", "-c", "%t", path], text=True)
+        monkeypatch.setattr(lock, "LOCAL", {int(shown, 16)})
+        assert lock._is_local(path)
+        assert not lock._is_local(path / "nowhere")
+
+
+def test_a_dead_lock_in_no_mount_table_is_taken_over(processes, monkeypatch):  # F80
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: [])
+    processes.write(**_marks(bootId="before"))
     assert len(processes.take()) == 1
 
 
@@ -336,11 +351,38 @@ def _called_pulumi(pid):
     return None
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"pid": {}}'])
-def test_a_lock_that_says_nothing_is_respected(processes, content):
-    processes.write().write_text(content)
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", '{"pid": 1}', '{"pid": {}}', "[" * 60_000, "1" * 9999, '{"pid": 1e999}'),
+        *(LOCK % pid for pid in ("1e999", "true", "0", "-1", "2147483648", "1.5", "[]", '"1"')),
+        (LOCK % 1).replace('"ada"', "{}"),
+        (LOCK % 1).replace("ada", "a" * 70_000),
+    ],
+)
+def test_a_lock_that_says_nothing_is_respected(processes, content):  # F80
+    path = processes.write()
+    path.write_text(content)
     with pytest.raises(EngineError, match=r"an unknown process, by the lock .*other.json"):
         processes.take()
+    assert "an unknown process" in lock.in_use_by(processes.folder)
+    [who] = lock.cancel(processes.folder)
+    assert "an unknown process" in who
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_lock_that_is_no_file_is_one_message(processes, make):  # F80
+    path = processes.write("odd")
+    path.unlink()
+    make(path)
+    with pytest.raises(EngineError, match=r"odd.json"):
+        processes.take()
+    if path.is_dir():
+        with pytest.raises(EngineError, match=r"odd.json cannot be removed .*: remove it by hand"):
+            lock.cancel(processes.folder)
+    else:
+        assert len(lock.cancel(processes.folder)) == 1
 
 
 def test_a_lock_that_is_a_link_or_gone_is_no_file_to_read(processes, tmp_path):

@@ -107,11 +107,7 @@ def test_a_pickle_of_what_was_interrupted_is_never_run(made):  # F48
 @pytest.mark.parametrize("field", ["value", "ciphertext"])
 def test_a_pickle_that_only_looks_encrypted_is_never_run(made, field):  # F48
     _tamper(made, {SIGNATURE: SECRET, field: _command(made)})
-    message = {
-        "value": "holds a secret that is not a ciphertext",
-        "ciphertext": "a secret in the state cannot be decrypted",
-    }
-    _refused(made, message[field])
+    _refused(made, "holds a secret that cannot be decrypted")
 
 
 @pytest.mark.parametrize("names", ["strange.Strange", "os.system", "filestore.json"])

@@ -445,3 +445,26 @@ def test_a_project_names_its_backend_unless_the_environment_does(stack, monkeypa
     assert stack.summary("preview") == {"create": 2}
     stack.up()
     assert (tmp_path / "own/.pulumi/stacks/files/dev.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"inputs": ["x"]}, "latest.resources.inputs is ['x']"),
+        ({"dependencies": [7]}, "latest.resources.dependencies is 7"),
+        ({"propertyDependencies": {"text": "u"}}, "propertyDependencies.text is 'u'"),
+        ({"urn": "\ud800"}, "latest.resources.urn is"),
+        ({"type": None}, "latest.resources lacks type"),
+        ({"provider": None}, "has no provider"),
+        ({"outputs": {"a": json.loads("[" * 70 + "]" * 70)}}, "more than 64 values deep"),
+    ],
+)
+def test_a_state_of_an_odd_shape_is_one_message(stack, fields, told):  # F80
+    stack.up(a={"text": "one"})
+    stack.up(a={"text": "two"})
+    stack.change_entry("a", **fields)
+    for command in COMMANDS:
+        said = stack.fails(*command).err
+        assert said.count("\n") == 1
+        assert told in said
+        assert "nothing was changed; restore it: cp " in said

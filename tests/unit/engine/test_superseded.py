@@ -15,7 +15,7 @@ PHRASE = "correct horse"
 
 def _state(*names):
     urn = "urn:pulumi:dev::files::pulumi-python:dynamic/files:File::{}"
-    entries = [{"urn": urn.format(name), "custom": True, "id": f"{name}-1"} for name in names]
+    entries = [{"urn": urn.format(name), "custom": False, "id": f"{name}-1"} for name in names]
     return State(resources=[entry | {"type": "t"} for entry in entries])
 
 

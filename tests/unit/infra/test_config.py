@@ -57,6 +57,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("rotated.ray-token", {"rotated": {"ray-token": 0}}, "from 1 to 1000000"),
     ("rotated.ray-token", {"rotated": {"ray-token": 1.5}}, "from 1 to 1000000"),
     ("rotated.ray-token", {"rotated": {"ray-token": True}}, "from 1 to 1000000"),
+    ("owner", {"owner": "a\0b"}, "at most 100 characters that print"),  # F67
+    ("owner", {"owner": "a\u202eb"}, "at most 100 characters that print"),
+    ("owner", {"owner": "a" * 101}, "at most 100 characters that print"),
     ("drainSeconds", {"drainSeconds": 3601}, "from 0 to 3600"),
     ("storeFrom", {"storeFrom": "a/b"}, "must be the name of a stack"),
     ("storeFrom", {"storeFrom": "dev"}, "is this stack"),

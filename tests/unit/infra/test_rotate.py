@@ -86,7 +86,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def _rotated(project: Path, stack: str = "dev") -> Any:
-    settings = settings_file.load((project / f"Pulumi.{stack}.yaml").read_text())
+    settings = settings_file.read(project / f"Pulumi.{stack}.yaml")
     return settings["config"].get("trainyard:rotated")
 
 

@@ -129,8 +129,18 @@ def test_states_of_all_projects_count_and_copies_do_not(project):
     assert found == {("trainyard", "dev"), ("other", "empty")}
 
 
+@pytest.mark.parametrize("hours", ["x", [1], 1e999])
+def test_machines_that_another_version_wrote_are_one_message(project, hours):  # F80
+    odd = json.loads(json.dumps(DEPLOYMENT))
+    for each in odd["resources"]:
+        each.setdefault("outputs", {})["ttlHours"] = hours
+    _write(project.parent / "home", odd)
+    with pytest.raises(states.StateError, match=r"cannot read .*; restore a copy of it"):
+        _read(project)
+
+
 def test_a_create_under_way_is_noticed(project):
-    pending = [{"type": "creating", "resource": {}}]
+    pending = [{"type": "creating", "resource": {"type": "t"}}]
     _write(project.parent / "home", DEPLOYMENT | {"pending_operations": pending})
     assert _read(project)[0].busy
 

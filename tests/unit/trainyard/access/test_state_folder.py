@@ -56,11 +56,12 @@ def test_copies_are_the_newest_first_and_of_one_stack(tmp_path):
 def test_a_state_that_was_changed_is_damaged(tmp_path):  # F15
     path = state_folder.stack_file(tmp_path, "project", "dev")
     path.parent.mkdir(parents=True)
-    checkpoint = {"stack": "organization/project/dev", "latest": {"resources": [{"id": "i-1"}]}}
+    latest = {"resources": [{"urn": "u", "type": "t", "id": "i-1"}]}
+    checkpoint = {"stack": "organization/project/dev", "latest": latest}
     document = {"version": 3, "checkpoint": checkpoint}
     for sealed in (document, document | {"sha256": state_folder.digest(checkpoint), "seal": ""}):
         path.write_text(json.dumps(sealed))
-        assert state_folder.read(path).deployment == {"resources": [{"id": "i-1"}]}
+        assert state_folder.read(path).deployment == latest
     path.write_text(path.read_text().replace("i-1", "i-3"))
     with pytest.raises(DamagedStateError, match="its checksum differs"):
         state_folder.read(path)

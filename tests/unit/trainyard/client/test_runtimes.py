@@ -42,6 +42,9 @@ def test_a_name_that_nobody_has():
         ("env_vars: {A: }", "env_vars has 'A': None"),
         ("config: 3", "config is 3, and must be a mapping"),
         ("pip: 3", "pip is 3, and must be a list, a mapping or a file's name"),
+        ("env_vars: {A: b, A: c}", "line 1, .* the key 'A' is there twice: remove one"),  # F67
+        ("env_vars: {A: &a [*a]}", "a part of it is an alias of the whole"),
+        ('env_vars: {A: "\\0"}', r"env_vars.A has the character '\\x00'"),
         ("working_dir: [x]", r"working_dir is \['x'\], and must be a text"),
     ],
 )
