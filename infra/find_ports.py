@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cluster import services
 from infra.checkout import ROOT
 from infra.node_settings import MAX_WORKERS
@@ -37,7 +35,7 @@ def main() -> int:
         given = (settings_file.read(path) or {}).get("config") or {}
         settings = {str(key).removeprefix(f"{project}:"): given[key] for key in given}
         found = str(offset(project, options.stack, settings))
-    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         terminal.warn(f"error: no portOffset for {path}: {error}", options.stack)
         return 1
     terminal.say(f"{path.name}: all ports are free, or this stack's own, with {OFFSET} = {found}")
