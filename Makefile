@@ -47,9 +47,10 @@ demo: python ## bring the stack up, train, show the results and the addresses
 
 up: ## bring the stack dev up or change it; STACK=lab selects another one, for all targets
 ##                    FORCE=1 asks, then restarts the head while jobs run; FORCE=yes does not ask
+##                    FIND_PORTS=1 first sets a portOffset with which all ports are free
 FORCED = $(if $(FORCE),--force $(if $(filter yes,$(FORCE)),--yes))
 up: setup
-	$(BIN)/train up -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(FORCED) $(RULES)
+	$(BIN)/train up -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(if $(FIND_PORTS),--find-ports) $(FORCED) $(RULES)
 down: able ## end the whole stack; results stay. It asks before it ends jobs, or runs that were
 ##                    not pulled; YES=1 does not ask about runs, FORCE=1 ends jobs too
 	$(BIN)/train down -s $(STACK) $(if $(YES),--yes) $(if $(FORCE),--force)

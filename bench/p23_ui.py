@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import requests
 
@@ -28,6 +27,7 @@ from trainyard.client.store import open_store
 ROUNDS = 5
 DEADLINE_S = 300.0
 POLL_S = 0.05
+TOKEN = "X-Trainyard-Token"  # noqa: S105 - the name of a header
 QUERY = {"sort": "valid_acc", "order": "descending", "filter": "epochs>1"}
 
 
@@ -69,8 +69,12 @@ class _Browser:
 
     def __init__(self, address: str, stack: str) -> None:
         self._session = requests.Session()
-        self._session.get(address, timeout=DEADLINE_S).raise_for_status()
-        self._url = f"http://{urlsplit(address).netloc}/api/{stack}/runs"
+        origin, _, key = address.partition("/#key=")
+        headers = {"Origin": origin, TOKEN: key}
+        opened = self._session.post(f"{origin}/api/open", headers=headers, timeout=DEADLINE_S)
+        opened.raise_for_status()
+        self._session.headers[TOKEN] = opened.json()["token"]
+        self._url = f"{origin}/api/{stack}/runs"
 
     def get(self, query: dict[str, str]) -> dict[str, object]:
         answer = self._session.get(self._url, params=query, timeout=DEADLINE_S)

@@ -23,10 +23,10 @@ from ruamel.yaml.scalarstring import (
 )
 from ruamel.yaml.tokens import CommentToken
 
-from engine import files
 from engine.crypto import Crypter
 from engine.errors import EngineError
 from engine.project import Project, Settings, as_json, check_type, salt_of_settings, with_namespace
+from trainyard.access import users_file
 
 KEY = re.compile(r'[^\s:.\[\]"]+(:[^\s:.\[\]"]+)?')
 SEGMENT = re.compile(r'(?:^|\.)([^\s.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
@@ -54,11 +54,11 @@ class SettingsFile:
         self._yaml.width = 1 << 20  # lines stay as long as they are
         self._yaml.indent(mapping=2, sequence=4, offset=2)
         try:
-            text = self._path.read_text(encoding="utf-8") if self._path.is_file() else ""
+            text = users_file.read(self._path) if self._path.is_file() else ""
             document = self._yaml.load(text)
             _untag(document)
-        except (OSError, UnicodeDecodeError) as error:
-            raise EngineError(f"{self._path} cannot be read: {error}") from None
+        except OSError as error:
+            raise EngineError(f"{self._path} cannot be read: {error.strerror}") from None
         except (YAMLError, ValueError, RecursionError) as error:
             problem, mark = getattr(error, "problem", error), getattr(error, "problem_mark", None)
             where = f"{self._path.name}, line {mark.line + 1}," if mark else self._path.name
@@ -145,7 +145,7 @@ class SettingsFile:
             container.ca.items.setdefault(first, [None] * 4)[1] = [_token(comment[1:])]
 
     def write(self) -> None:
-        """Write the file at once and durably; its mode stays.
+        """Write the file at once and durably; its form stays.
 
         Raises:
             EngineError: it could not be written; the former file is untouched.
@@ -194,15 +194,13 @@ class SettingsFile:
 
 
 def replace(path: Path, text: str) -> None:
-    """Put a new text into a settings file, at once and durably; its mode stays.
+    """Put a new text into a settings file, at once and durably; its form stays.
 
     Raises:
         EngineError: it could not be written; the former file is untouched.
     """
     try:
-        mode = path.stat().st_mode if path.exists() else 0o644
-        files.replace(path, text.encode(), path.with_name(f".{path.name}.new"))
-        path.chmod(mode)
+        users_file.replace(path, text)
     except OSError as error:
         raise EngineError(
             f"{path} could not be written ({error.strerror}); nothing was changed: make room for "

@@ -16,6 +16,7 @@ import os
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from engine import kept_key
 from engine.errors import EngineError
 from engine.passphrase import FILE, PHRASE, source
 
@@ -28,8 +29,11 @@ CANARY = "pulumi"  # encrypted next to the salt: tells a wrong passphrase from a
 
 
 @functools.cache
-def _key(passphrase: str, salt: bytes) -> bytes:
-    return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, ROUNDS, KEY_BYTES)
+def _key(passphrase: str, salt: bytes) -> tuple[bytes, bool]:
+    """The key, and whether it was kept."""
+    if key := kept_key.find(passphrase, salt):
+        return key, True
+    return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, ROUNDS, KEY_BYTES), False
 
 
 class Crypter:
@@ -44,7 +48,8 @@ class Crypter:
             version, encoded, canary = salt.split(":", 2)
             if version != "v1":
                 raise ValueError(version)
-            key = _key(passphrase, base64.b64decode(encoded, validate=True))
+            raw = base64.b64decode(encoded, validate=True)
+            key, kept = _key(passphrase, raw)
         except (ValueError, binascii.Error):
             raise EngineError(
                 f"the encryption salt {salt[:24]!r} is not Pulumi's; restore it from a backup"
@@ -61,12 +66,14 @@ class Crypter:
                 f"incorrect passphrase, that of {source()}; set {PHRASE} or {FILE} to the one that "
                 "this stack was made with"
             )
+        if not kept:
+            kept_key.keep(passphrase, raw, key)
 
     @classmethod
     def fresh(cls, passphrase: str) -> Crypter:
         """A crypter with a new random salt."""
         raw = os.urandom(SALT_BYTES)
-        aead = AESGCM(_key(passphrase, raw))
+        aead = AESGCM(_key(passphrase, raw)[0])
         return cls(passphrase, f"v1:{base64.b64encode(raw).decode()}:{_seal(aead, CANARY)}")
 
     def seal(self, digest: str) -> str:

@@ -36,12 +36,17 @@ SHORTEST_SECRET = 8  # characters: shorter ones would black out innocent words
 
 
 class Display:
-    """Shows steps and messages and counts them; with `debug` also tracebacks of failures."""
+    """Shows steps and messages and counts them; with `debug` also tracebacks of failures.
+
+    Attributes:
+        lost: the output cannot be written. No step fails because of that.
+    """
 
     def __init__(
         self, *, dry_run: bool, diff: bool, debug: bool, stack: str = typed.DEFAULT_STACK
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self.lost = False
         self._console = Console(highlight=False)
         self._dry_run = dry_run
         self._diff = diff
@@ -153,7 +158,10 @@ class Display:
         """Print lines at once: steps at the same time do not part them."""
         shown = Text(terminal.clean_lines(text), style=style)
         shown.append(terminal.clean_lines(below), style="dim")
-        self._console.print(shown, soft_wrap=True)
+        try:
+            self._console.print(shown, soft_wrap=True)
+        except SystemExit:
+            self.lost = True
 
     def clean(self, text: str) -> str:
         """The text with `[secret]` in place of the secrets that are to be hidden."""

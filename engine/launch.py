@@ -21,7 +21,7 @@ from engine.errors import EngineError
 from engine.passphrase import FILE, PHRASE, default_file, make, read
 from engine.project import Project
 from engine.state import Backend
-from trainyard.access import state_folder, terminal
+from trainyard.access import state_folder, terminal, users_file
 from trainyard.access.state_bucket import BucketError
 
 # If the settings have lost the salt of their secrets, the CLI takes the state's.
@@ -139,7 +139,7 @@ def _check_pack(folder: Path, config: str) -> None:
         EngineError: the pack has no environment yet, or the levels name a rule that it lacks.
     """
     try:
-        runtime = yaml.safe_load((folder / "PulumiPolicy.yaml").read_text())["runtime"]
+        runtime = yaml.safe_load(users_file.read(folder / "PulumiPolicy.yaml"))["runtime"]
     except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
         raise EngineError(
             f"{folder} is not a policy pack: its PulumiPolicy.yaml: {error}"

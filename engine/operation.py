@@ -24,6 +24,7 @@ from engine.program import program_folder, run_program
 from engine.project import Project, Settings, read_settings
 from engine.state import Backend, State
 from trainyard.access import terminal
+from trainyard.failpoints import reach
 
 UNSEALED = (
     "the state has no seal of this engine. If the pulumi CLI wrote it last, all is well; otherwise "
@@ -62,6 +63,7 @@ class Operation:
         with ExitStack() as held:
             for note in self._lock(held):
                 self._display.message("warning", note, "")
+            reach("lock.held")
             return self._run()
 
     def stop(self) -> None:
@@ -194,7 +196,7 @@ class Operation:
         if self._options.expect_no_changes and self._display.changed:
             terminal.warn(f"error: {self._display.changed} changes, expected none")
             return False
-        return True
+        return not self._display.lost
 
 
 def secret_strings(state: State) -> Iterator[str]:

@@ -53,6 +53,7 @@ def write(path: Path, steps: Iterable[Step], here: Binding, crypter: Crypter) ->
     """
     body = encrypt({"version": VERSION, **here, "steps": list(map(list, steps))}, crypter.encrypt)
     document = {"plan": body, "salt": crypter.salt, "seal": crypter.encrypt(_digest_of(body))}
+    path = path.resolve()  # of a link
     try:
         files.replace(path, json.dumps(document, indent=2).encode(), Path(f"{path}.new"))
     except OSError as error:

@@ -19,7 +19,7 @@ import yaml
 from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
 from engine.passphrase import passphrase
-from trainyard.access import settings_file
+from trainyard.access import settings_file, users_file
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 NAME_RULE = "use 1 to 100 letters, digits, '-', '_' and '.', but not '.' or '..'"
@@ -251,9 +251,9 @@ def _as_text(value: Any) -> str:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        document = settings_file.load(path.read_text()) or {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise EngineError(f"{path} cannot be read: {error}") from None
+        document = settings_file.load(users_file.read(path)) or {}
+    except OSError as error:
+        raise EngineError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise EngineError(f"{path.name} is not valid YAML: {error}") from None
     if not isinstance(document, dict):

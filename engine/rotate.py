@@ -20,7 +20,7 @@ from engine.crypto import Crypter
 from engine.errors import EngineError
 from engine.project import Project, read_settings
 from engine.state import Backend, salt_of
-from trainyard.access import settings_file
+from trainyard.access import settings_file, users_file
 
 # As Pulumi writes them into the settings file; a ciphertext is base64, so nothing is quoted.
 SALT = re.compile(r"^(encryptionsalt:\s*)(v1:[\w+/=:]+)\s*$", re.MULTILINE)
@@ -48,7 +48,7 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
         salt = salt_of(latest)
         state = backend.load(project.name, stack, _opening(salt, old, new) if salt else new)
         path = project.root / f"Pulumi.{stack}.yaml"
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        text = users_file.read(path) if path.is_file() else ""
         crypter = Crypter.fresh(new)
         found = SALT.search(text)
         _check_form(path, text, found is not None)

@@ -27,6 +27,7 @@ from engine.values import decrypt, encrypt, holds_secret
 from trainyard.access import state_folder
 from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
 from trainyard.access.state_folder import ORGANIZATION, Checkpoint, StatePath
+from trainyard.failpoints import reach
 
 VERSION = 3  # of the checkpoint format
 FEATURES_VERSION = 4  # of a state with features of the CLI that it names, such as taints
@@ -242,7 +243,9 @@ class Backend:
             if who:
                 raise self._superseded(project, stack, state, content, f"is locked by {who}")
             self._prepare(project, stack)
+            reach("state.write")
             self._seen[project, stack] = self._swap(project, stack, path, content)
+            reach("state.written")
         except FileExistsError:
             why = "was written by another operation"
             raise self._superseded(project, stack, state, content, why) from None

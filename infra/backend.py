@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import secrets
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pulumi
 import yaml
 
-from trainyard.access import state_folder
+from trainyard.access import state_folder, users_file
 from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
 from trainyard.access.state_folder import ORGANIZATION, StatePath
 
@@ -89,7 +88,9 @@ class Backend:
                 if not (id_ := self.id()):
                     id_ = secrets.token_hex(ID_BYTES)
                     note = {"id": id_, "inode": self.place.stat().st_ino}
-                    _write(self.place / ID_FILE, json.dumps(note) + "\n")
+                    text = json.dumps(note) + "\n"
+                    # Others of a shared backend read it.
+                    users_file.replace(self.place / ID_FILE, text, mode=0o644)
                 return id_
         except OSError as error:
             raise BackendError(
@@ -129,7 +130,7 @@ def project(folder: Path) -> dict[str, Any]:
     """
     path = folder / "Pulumi.yaml"
     try:
-        document = yaml.safe_load(path.read_text())
+        document = yaml.safe_load(users_file.read(path))
         return {**document, "name": document["name"]}
     except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
         raise BackendError(
@@ -214,17 +215,3 @@ def _locked(folder: Path) -> Iterator[None]:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file atomically and durably."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".tmp-id-", delete=False) as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).chmod(0o644)  # not a secret, and others of a shared backend read it
-            Path(file.name).replace(path)
-        except OSError:
-            Path(file.name).unlink(missing_ok=True)
-            raise

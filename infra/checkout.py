@@ -47,7 +47,7 @@ def forget_salt(stack: str, root: Path = ROOT) -> None:
         root: folder of the settings; nothing happens when it is not a checkout.
     """
     settings = root / f"Pulumi.{stack}.yaml"
-    if not settings.is_file() or "encryptionsalt:" not in settings.read_text():
+    if not settings.is_file() or "encryptionsalt:" not in settings.read_text(errors="replace"):
         return
     git = ["git", "-C", str(root)]
     try:

@@ -22,6 +22,7 @@ def main() -> None:
         _compile(f"docker/{name}", f"-c {base}")
     _compile("docker/ray/requirements", f"-c {base} --override requirements/without-torch.in")
     _compile("requirements/site", f"-c {base}")
+    _compile("requirements/mutants")
     pins = re.findall(r"^[^ #]+==[^\\\n]*", base.read_text(), re.MULTILINE)
     OTHERS.parent.mkdir(exist_ok=True)
     OTHERS.write_text("\n".join(pin for pin in pins if not pin.startswith(OF_PYTORCH)))

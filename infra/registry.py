@@ -19,7 +19,7 @@ import yaml
 from infra import images, versions
 from infra.checkout import ROOT
 from infra.container_settings import IMAGE
-from trainyard.access import settings_file, terminal
+from trainyard.access import settings_file, terminal, users_file
 
 PROJECT = "trainyard"
 DOCKER_HUB = "registry-1.docker.io"
@@ -67,7 +67,7 @@ def lock() -> int:
                 failed += 1
             else:
                 terminal.say(f"{reference}@{found[reference]}")
-    _write(json.dumps(found, indent=2, sort_keys=True) + "\n")
+    users_file.replace(images.LOCK, json.dumps(found, indent=2, sort_keys=True) + "\n")
     terminal.say(f"{len(found)} of {len(wanted)} images have a digest in {images.LOCK}: commit it")
     return 1 if failed else 0
 
@@ -162,19 +162,12 @@ def _settings(path: Path) -> tuple[dict[str, str], dict[str, str]]:
         images.LockError: the file cannot be read.
     """
     try:
-        config = (settings_file.load(path.read_text()) or {}).get("config") or {}
+        config = (settings_file.load(users_file.read(path)) or {}).get("config") or {}
         return dict(config.get(f"{PROJECT}:images") or {}), dict(
             config.get(f"{PROJECT}:buildArgs") or {}
         )
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         raise images.LockError(f"cannot read {path} ({error}): fix it, then try again") from None
-
-
-def _write(text: str) -> None:
-    # Never a partial file: `up` reads it.
-    new = images.LOCK.with_suffix(".new")
-    new.write_text(text)
-    new.replace(images.LOCK)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import yaml
 
 from cluster import ray_head, secret
 from infra import backend, states
-from trainyard.access import settings_file, terminal
+from trainyard.access import settings_file, terminal, users_file
 
 ROOT = Path(__file__).parents[1]
 SECRET_TYPE = "cluster:Secret"  # noqa: S105 (a resource's type)
@@ -102,7 +102,7 @@ def _known(folder: Path, stack: str) -> dict[str, Held]:
 def _written(folder: Path, stack: str, name: str) -> int:
     """Return how often the settings say that a secret was rotated (default: 0)."""
     try:
-        config = settings_file.load((folder / f"Pulumi.{stack}.yaml").read_text())["config"]
+        config = settings_file.load(users_file.read(folder / f"Pulumi.{stack}.yaml"))["config"]
         project = backend.project(folder)["name"]
         return int((config.get(f"{project}:{SETTING}") or config[SETTING])[name])
     except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError):

@@ -1,6 +1,6 @@
 """Which items tests name: `python -m tests.items [ITEM…]`.
 
-An item (A1 to F62, in docs/promises.md) is named in a comment at the test that proves it: `# F15`,
+An item (A1 to F82, in docs/promises.md) is named in a comment at the test that proves it: `# F15`,
 `# A12 to A14`, also at the end of a line. Prints each item with the tests that name it; with
 arguments only those items. With `--write` it writes the column of tests in docs/promises.md.
 """

@@ -6,6 +6,8 @@ import random
 import socket
 from contextlib import ExitStack
 
+from infra.runtimes import claims
+
 # Below 32768, from which the kernel serves everybody: Ray's nodes open dozens of ports there and
 # would now and then take one before the service that it was meant for.
 FIRST, LAST = 10000, 32000
@@ -24,10 +26,11 @@ def free_ports(count: int) -> list[int]:
     it was chosen for has started, and two processes would choose the same one.
     """
     share = _own_share()
+    claimed = {port for each in claims.every() for some in each["ports"].values() for port in some}
     for _ in range(TRIES):
         first = random.randrange(share.start, share.stop - count)
         ports = list(range(first, first + count))
-        if not _given.isdisjoint(ports):  # a service that is about to start
+        if not (_given | claimed).isdisjoint(ports):  # a service that is about to start
             continue
         try:
             with ExitStack() as held:

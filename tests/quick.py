@@ -1,4 +1,4 @@
-"""Starts the engine for tests as its own command does, but derives its key in ten rounds.
+"""Starts the engine for tests as its own command does, but derives its keys in few rounds.
 
 Pulumi's million is half a second of processor time for each run. The pulumi CLI counts to it, so
 engines do the same in stacks that it works on, whose environment has VARIABLE.
@@ -18,7 +18,8 @@ ROUNDS = PULUMIS if shutil.which("pulumi") else FEW
 PROGRAM = """
 import os
 import runpy
-from engine import crypto
+from engine import crypto, kept_key
+kept_key.COST = 2
 crypto.ROUNDS = int(os.environ.get({variable!r}, {rounds}))
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """

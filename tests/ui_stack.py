@@ -25,6 +25,8 @@ TOKEN = "canary-token-0123456789"
 HOSTILE = "<img src=x onerror=document.title='had'>"
 SCRIPT = "<script>document.title='had'</script>"
 GIB = 2**30
+GUARD_TOKEN = "X-Trainyard-Token"
+RAW_LOG = "/api/v0/logs/file"
 ALERTS = "/api/v1/alerts"  # of Prometheus, which has the same address here
 START_MS = 1_790_000_000_000
 
@@ -117,6 +119,10 @@ class Head:
         self.log = "Epoch: 001/020 | Valid. Acc.: 30.7%\n"
         self.put(jobs)
 
+    def log_pieces(self) -> Iterator[bytes]:
+        """The log of each job, as bytes."""
+        yield self.log.encode(errors="surrogateescape")
+
     def put(self, jobs: list[dict[str, Any]]) -> None:
         """Replaces the jobs."""
         self.replies["/api/jobs/"] = jobs
@@ -134,6 +140,20 @@ class Head:
         return {"logs": self.log} if rest else found[0]
 
 
+def exchange_key(session: Any, address: str) -> str:
+    """Opens the page as its script does: a session of requests, or a test client, gets the token.
+
+    Returns:
+        The address without the key.
+    """
+    url, _, key = address.partition("#key=")
+    headers = {"Origin": url.rstrip("/"), GUARD_TOKEN: key}
+    answer = session.post(f"{url}api/open", headers=headers)
+    assert answer.status_code == 200, answer.text
+    session.headers[GUARD_TOKEN] = answer.json()["token"]
+    return url
+
+
 @contextmanager
 def serving(head: Head) -> Iterator[str]:
     """Serves a head on loopback; yields its address."""
@@ -146,12 +166,22 @@ def serving(head: Head) -> Iterator[str]:
             head.asked.append((self.command, path))
             if path != ALERTS:
                 assert self.headers["Authorization"] == f"Bearer {TOKEN}"
+            if path == RAW_LOG:
+                self.send_log()
+                return
             found = head.answer(path)
             content = json.dumps(found).encode()
             self.send_response(404 if found is None else 200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+
+        def send_log(self) -> None:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for piece in (*head.log_pieces(), b""):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
 
         def log_message(self, *_: object) -> None: ...
 
@@ -248,6 +278,19 @@ def write_outputs(path: Path, address: str, store: Path) -> Path:
     path.touch(mode=0o600)
     path.write_text(json.dumps(outputs_of(address, store)))
     return path
+
+
+@contextmanager
+def page_running(file: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Runs `train ui`; yields the address that opens it, and its process."""
+    words = ("ui", "--no-open", "--port", "0", "--outputs", str(file))
+    command = [sys.executable, "-m", "trainyard.client", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
+        try:
+            assert served.stdout is not None
+            yield served.stdout.readline().split()[1], served
+        finally:
+            served.kill()
 
 
 VIEWER = ("viewer", "canary-password")

@@ -1,49 +1,94 @@
-"""Optimizer settings that a start asks for; they take precedence over the restored state.
+"""Settings of optimizers and schedulers that a start asks for, in place of the restored state's.
 
 An optimizer's state also has its learning rate and other settings. Loading them would undo the
 command line. So each checkpoint notes the settings that its start asked for, and where the next
 start asks for others, those are used.
+
+A copy of the new scheduler repeats the steps that are done, with a stand-in for the optimizer. So
+rates are those of an uninterrupted run, also of schedulers in schedulers and of a fixed length.
 """
 
 from __future__ import annotations
 
+import copy
 import operator
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
+from trainyard.errors import JobError
+
+START = ""  # in what is asked for, next to the names of parts: the facts of the start itself
 SCALED = ("lr", "initial_lr", "max_lr", "min_lr")
+SCHEDULED = (*SCALED, "momentum", "betas")
 Asked = dict[str, list[dict[str, Any]]]
-"""By part: settings of each group of parameters."""
+"""By part: settings of each group of parameters, or the first state of a scheduler."""
+Schedulers = Mapping[str, Any]
+"""By part: copies of schedulers, with stand-ins for their optimizers."""
 
 
 def of(parts: Mapping[str, Any]) -> Asked:
     """Return the settings of newly made optimizers and schedulers."""
-    return {name: found for name, part in parts.items() if (found := _settings(part))}
+    return {
+        name: copy.deepcopy(found) for name, part in parts.items() if (found := _settings(part))
+    }
 
 
-def apply(parts: Mapping[str, Any], then: Any, now: Asked) -> None:
+def schedulers(parts: Mapping[str, Any]) -> Schedulers:
+    """Return copies of the schedulers that count their steps and can be copied."""
+    found, memo = {}, dict[int, Any]()
+    for name, part in parts.items():
+        if (optimizer := _of(part)) is not None and _steps(part) is not None:
+            groups = copy.deepcopy(_settings(optimizer))  # only these: tensors may fill the memory
+            stand_in = SimpleNamespace(param_groups=groups, step=lambda: None)
+            memo.setdefault(id(optimizer), stand_in)
+            with suppress(Exception):
+                found[name] = copy.deepcopy(part, memo)
+    return found
+
+
+def apply(parts: Mapping[str, Any], then: Any, now: Asked, made: Schedulers) -> None:
     """Applies the settings of this start where they differ from those of the earlier one.
 
-    A rate that training has changed, for example by a scheduler, is scaled: half of the rate asked
-    for stays half.
+    A rate that follows from a measurement (ReduceLROnPlateau), or that training changed by itself,
+    is scaled: half of the rate asked for stays half.
 
     Args:
         parts: as loaded.
         then: the settings that the start that stored them asked for.
         now: the settings that this start asks for.
+        made: the schedulers of this start, before they were loaded.
+
+    Raises:
+        JobError: a schedule ends before the steps that are done.
     """
-    for name, groups in now.items():
-        before = then.get(name, []) if isinstance(then, dict) else []
-        if len(before) != len(groups):
-            continue
-        loaded = _groups(parts[name])
-        for group, old, new in zip(loaded, before, groups, strict=True):
-            for key, value in new.items():
-                if key in old and not _same(old[key], value):
-                    is_scaled = key in SCALED
-                    group[key] = scaled(group.get(key), old[key], value) if is_scaled else value
-        if hasattr(parts[name], "base_lrs"):
-            parts[name].base_lrs = [group["lr"] for group in loaded]
+    then = then if isinstance(then, dict) else {}
+    # No state has the functions that a schedule calls, which may follow from these facts.
+    is_new = then.get(START, now.get(START)) != now.get(START)
+    found = {name: _changes(then.get(name, []), now.get(name, [])) for name in parts}
+    changed = {}  # optimizers
+    for name, part in parts.items():
+        optimizer = _of(part)
+        if any(found[name]) or (is_new and optimizer is not None):
+            changed[id(optimizer or part)] = optimizer or part
+        if optimizer is None:
+            for group, changes in zip(getattr(part, "param_groups", []), found[name], strict=False):
+                for key, (old, new) in changes.items():
+                    group[key] = scaled(group.get(key), old, new) if key in SCALED else new
+    for optimizer in changed.values():
+        mine = [name for name, part in parts.items() if _of(part) is optimizer]
+        if not (made.keys() >= {*mine} and _repeat(parts, {name: made[name] for name in mine})):
+            for name in mine:
+                news = {key: new for changes in found[name] for key, (_, new) in changes.items()}
+                parts[name].load_state_dict(parts[name].state_dict() | news)
+
+
+def check_length(parts: Mapping[str, Any], share: float) -> None:
+    """Raises a JobError for a schedule that ends within the next steps: a share of those done."""
+    for name, each in schedulers(parts).items():
+        _step({name: each}, {name: max(1, round(share * _steps(each)))})
 
 
 def scaled(loaded: Any, then: Any, now: Any) -> Any:
@@ -51,17 +96,62 @@ def scaled(loaded: Any, then: Any, now: Any) -> Any:
     return now if not then or _same(loaded, then) else loaded * (now / then)
 
 
+def _repeat(parts: Mapping[str, Any], made: Schedulers) -> bool:
+    """Brings one optimizer's schedulers and rates to where new ones are by now, if it can."""
+    if not _step(made, {name: _steps(parts[name]) - _steps(each) for name, each in made.items()}):
+        return False
+    for name, each in made.items():
+        parts[name].load_state_dict(each.state_dict())
+        for group, new in zip(_of(parts[name]).param_groups, _of(each).param_groups, strict=True):
+            group.update({key: new[key] for key in SCHEDULED if key in new})
+    return True
+
+
+def _step(made: Schedulers, steps: Mapping[str, int]) -> bool:
+    """Has schedulers do so many steps each, in turn; returns whether all can."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the stand-in for the optimizer does no steps
+        for number in range(max(steps.values(), default=0)):
+            for name in [name for name in made if number < steps[name]]:
+                try:
+                    made[name].step()
+                except ValueError as error:
+                    raise JobError(
+                        f"{name} ({type(made[name]).__name__}) is too short for this run ({error}):"
+                        " make it longer in the script, ask for fewer epochs, or take a new --name"
+                    ) from None
+                except Exception:  # it takes a measurement, or more of an optimizer
+                    return False
+    return True
+
+
+def _steps(scheduler: Any) -> Any:
+    """Return how many steps a scheduler has done; None where it does not count them."""
+    inner = getattr(scheduler, "_schedulers", None)  # of ChainedScheduler, which does not
+    return getattr(scheduler, "last_epoch", _steps(inner[0]) if inner else None)
+
+
+def _of(part: Any) -> Any:
+    """Return the optimizer of a scheduler; None for other parts."""
+    optimizer = getattr(part, "optimizer", None)
+    is_scheduler = hasattr(optimizer, "param_groups") and not hasattr(part, "param_groups")
+    return optimizer if is_scheduler and hasattr(part, "step") else None
+
+
 def _settings(part: Any) -> list[dict[str, Any]]:
+    if _of(part) is not None:
+        return [part.state_dict()]
+    groups = getattr(part, "param_groups", [])
+    return [{key: value for key, value in group.items() if key != "params"} for group in groups]
+
+
+def _changes(then: list[Any], now: list[Any]) -> list[dict[str, tuple[Any, Any]]]:
+    """Return the settings that differ, of each group: old and new values by name."""
     return [
-        {key: value for key, value in group.items() if key != "params"} for group in _groups(part)
+        {key: (old[key], new[key]) for key in new if key in old and not _same(old[key], new[key])}
+        for old, new in zip(then, now, strict=False)
+        if len(then) == len(now)
     ]
-
-
-def _groups(part: Any) -> list[dict[str, Any]]:
-    """Return an optimizer's groups, or the initial rates of a scheduler."""
-    if hasattr(part, "base_lrs"):
-        return [{"lr": rate} for rate in part.base_lrs]
-    return list(getattr(part, "param_groups", []))
 
 
 def _same(one: Any, other: Any) -> bool:

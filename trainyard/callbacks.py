@@ -254,7 +254,8 @@ class ResumableCheckpoints(Checkpoint):
         self._now = asked.of({"optimizer": pl_module.configure_optimizers()})
         # Groups that were added since, for example by finetuning, are last.
         groups = trainer.optimizers[0].param_groups[: len(self._now["optimizer"])]
-        asked.apply({"optimizer": SimpleNamespace(param_groups=groups)}, self._then, self._now)
+        optimizer = SimpleNamespace(param_groups=groups)
+        asked.apply({"optimizer": optimizer}, self._then, self._now, {})
         stopping = trainer.early_stopping_callback
         if stopping and self._patience is not None:
             stopping.patience = self._patience

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from trainyard import archive, plain
+from trainyard import archive, failpoints, plain
 from trainyard.errors import JobError
 from trainyard.housekeeping import housekeeping
 from trainyard.objects import Digest, StorageError, Store, StoreReader
@@ -165,6 +165,7 @@ def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
         packed_paths = {*small}
         paths = [path for path in paths if path not in packed_paths]
     for path in paths:
+        failpoints.reach("checkpoint.file")
         relative = path.relative_to(folder).as_posix()
         with path.open("rb") as source:
             files[relative] = run.upload(f"{name}/{relative}", source)
@@ -176,10 +177,12 @@ def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
                 f"{digest.size} were stored: another program changes the run's folder, or the "
                 "store is broken; look at its log, then submit the run again"
             )
+    failpoints.reach("checkpoint.manifest")
     run.write(f"{name}/{MANIFEST}", _manifest(files, model))
+    failpoints.reach("checkpoint.written")
 
 
-def prune(run: Store, broken: frozenset[str]) -> None:
+def prune(run: Store, broken: frozenset[str], *, unfinished: bool = True) -> None:
     """Keeps the newest NUM_TO_KEEP valid checkpoints; removes older and incomplete ones.
 
     A damaged one stays until a newer one is valid. If the store does not remove a checkpoint now,
@@ -188,6 +191,7 @@ def prune(run: Store, broken: frozenset[str]) -> None:
     Args:
         run: the run's folder in the store.
         broken: checkpoints that are known to be damaged, whatever their manifests say.
+        unfinished: whether incomplete ones that are newer than the valid ones go too.
     """
     with housekeeping("old checkpoints stay for now"):
         found = candidates(run)
@@ -199,9 +203,10 @@ def prune(run: Store, broken: frozenset[str]) -> None:
         for name, sizes in found.items():
             older = bool(whole) and order(name) < order(whole[0])
             superseded = older and name not in whole[:NUM_TO_KEEP]
-            if superseded or (whole and MANIFEST not in sizes):
+            if superseded or (unfinished and whole and MANIFEST not in sizes):
                 # The manifest first: a reader never sees a checkpoint that lacks a file.
                 run.delete(f"{name}/{MANIFEST}")
+                failpoints.reach("checkpoint.removed")
                 run.delete(*(f"{name}/{file}" for file in sizes))
 
 

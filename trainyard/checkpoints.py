@@ -114,7 +114,7 @@ def report(
                 # The checkpoint can be restored; the run that resumes from it does the rest.
                 with housekeeping(f"{name} is stored, but not everything that belongs to it"):
                     stored()
-            prune(run, _Worker.broken)
+            prune(run, _Worker.broken, unfinished=False)  # another may be storing one
         except BaseException as error:
             done.set_exception(error)
             raise

@@ -142,7 +142,10 @@ class Session:
             CheckpointError: checkpoints exist and none is valid.
             JobError: the job has a part that the checkpoint does not.
         """
-        self._parts, self._asked = parts, asked.of(parts)
+        start = {"epochs": self.config.get("epochs", 0), "workers": self.world}
+        start["batch_size"] = batch_size = self.config.get("batch_size")
+        self._parts, self._asked = parts, asked.of(parts) | {asked.START: [start]}
+        made = asked.schedulers(parts)
         with checkpoints.restored(_check_state) as folder:
             if folder is None:
                 return
@@ -155,10 +158,14 @@ class Session:
             )
         for name, part in parts.items():
             part.load_state_dict(state[name])
-        asked.apply(parts, state.get(_ASKED, {}), self._asked)
+        then = state.get(_ASKED, {})
+        asked.apply(parts, then, self._asked, made)
         self.history = state["history"]
+        done, earlier = len(self.history), then.get(asked.START, [start])[0]
+        if start["epochs"] > earlier["epochs"]:  # a schedule may be too short
+            is_like_it = earlier | {"epochs": start["epochs"]} == start and "position" not in state
+            asked.check_length(parts, start["epochs"] / done - 1 if done and is_like_it else 0.0)
         left = Position(**state["position"]) if "position" in state else None
-        batch_size = self.config.get("batch_size")
         if left is not None and (len(left.workers), left.batch_size) == (self.world, batch_size):
             self._position = left
         if self.rank == 0:

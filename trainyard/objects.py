@@ -44,6 +44,7 @@ BLOCK_BYTES = 1024 * 1024
 # Worth another try; other errors (no such bucket, wrong key, full disk) persist.
 PASSING_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 MISSING = ("NoSuchKey", "404")  # the latter of boto3, where the answer has no text
+EXISTING = ("PreconditionFailed", "ConditionalRequestConflict")  # the latter: it is being written
 S3 = "s3://"
 
 
@@ -142,6 +143,10 @@ class Store(ABC):
         """Writes a small file, which appears whole or not at all."""
 
     @abstractmethod
+    def create(self, name: str, content: bytes) -> None:
+        """Writes a new small file, or one writer of several; FileExistsError for the others."""
+
+    @abstractmethod
     def upload(self, name: str, source: Readable) -> Digest:
         """Stores a file, hashed as it is read: from the beginning, and again at each new try."""
 
@@ -237,9 +242,11 @@ class BucketStore(Store):
 
     Attributes:
         answer_s: seconds without a byte of an answer about a small file; None: READ_TIMEOUT_S.
+        error: kind of the error that the settings of the environment cannot be used.
     """
 
     answer_s: float | None = None
+    error: type[Exception] = StorageError
 
     def __init__(
         self, path: str, *, endpoint: str, region: str = "", keys: Keys | None = None
@@ -261,7 +268,7 @@ class BucketStore(Store):
         self._prefix = f"{prefix}/" if prefix else ""
         self._keys = keys
         self._region = region or REGION
-        found = ReadOnlyCredentials(*keys, None) if keys else _environments_keys()
+        found = ReadOnlyCredentials(*keys, None) if keys else self._set_up(_environments_keys)
         self._requests = Requests(endpoint, bucket, found, self._region)
 
     def listed(self, prefix: str = "") -> dict[str, Listed]:
@@ -298,6 +305,9 @@ class BucketStore(Store):
 
     def write(self, name: str, content: bytes) -> None:
         self._ask("write", "PUT", name, content)
+
+    def create(self, name: str, content: bytes) -> None:
+        self._ask("write", "PUT", name, content, headers={"If-None-Match": "*"})
 
     def upload(self, name: str, source: Readable) -> Digest:
         from boto3.s3.transfer import TransferConfig  # noqa: PLC0415
@@ -371,12 +381,24 @@ class BucketStore(Store):
 
         return self._patiently(verb, name or "", asked)
 
+    def _set_up(self, make: Callable[..., T], *arguments: Any) -> T:
+        """Return what botocore makes with the variables and files of the environment."""
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+
+        try:
+            return make(*arguments)
+        except (BotoCoreError, ValueError) as error:
+            raise self.error(
+                f"cannot use {self.where} ({' '.join(str(error).split())}): correct the "
+                "environment's AWS_ variables, ~/.aws/config or ~/.aws/credentials"
+            ) from None
+
     def _move(self, verb: str, name: str, action: Callable[[Any, dict[str, str]], T]) -> T:
         """Return the result of an action with boto3's client and the object's address."""
         from boto3.exceptions import Boto3Error  # noqa: PLC0415
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
-        s3 = _client(self._requests.endpoint, self._region, self._keys)
+        s3 = self._set_up(_client, self._requests.endpoint, self._region, self._keys)
         at = {"Bucket": self._requests.bucket, "Key": self._prefix + name}
 
         def moved() -> T:
@@ -413,12 +435,15 @@ class BucketStore(Store):
             text: its sentence, or the cause why it did not answer.
 
         Returns:
-            FileNotFoundError, AwayError where another try may help, otherwise StorageError.
+            FileNotFoundError, FileExistsError, AwayError where another try may help, otherwise
+            StorageError.
         """
         from trainyard.s3_requests import PASSING_CODE  # noqa: PLC0415
 
         if code in MISSING:
             return FileNotFoundError(self._address(name))
+        if code in EXISTING:
+            return FileExistsError(self._address(name))
         said = text if code in text else f"{code} {text}".strip()
         if not status:
             return AwayError(f"{said} at {self._requests.endpoint}")
@@ -480,6 +505,17 @@ class FolderStore(Store):
 
     def write(self, name: str, content: bytes) -> None:
         self._replace("write", name, io.BytesIO(content))
+
+    def create(self, name: str, content: bytes) -> None:
+        path = self._path / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                file.write(content)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise self._fault("write", path, error) from None
 
     def upload(self, name: str, source: Readable) -> Digest:
         return self._replace("store", name, source)
@@ -585,13 +621,20 @@ def _client(endpoint: str, region: str, keys: Keys | None) -> Any:
     Args:
         endpoint: URL of the store.
         region: of the store.
-        keys: None: those of the environment.
+        keys: None: those of the environment. With keys nothing of the environment counts, whose
+            variables and files may be another project's.
     """
     import boto3  # noqa: PLC0415
+    import botocore.session  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
     access, secret = keys or (None, None)
-    return boto3.session.Session().client(
+    known = botocore.session.Session.SESSION_VARIABLES
+    own = {name: (None, None, default, kind) for name, (_, _, default, kind) in known.items()}
+    own |= dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
+    own["s3"] = (None, None, None, None)
+    session = botocore.session.Session(own if keys else None)
+    return boto3.session.Session(botocore_session=session).client(
         "s3",
         endpoint_url=endpoint,
         region_name=region,

@@ -17,7 +17,7 @@ import urllib3
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials
-from botocore.exceptions import NoCredentialsError
+from botocore.exceptions import BotoCoreError
 
 from trainyard.pieces import PIECE_BYTES, Pieces
 
@@ -127,7 +127,7 @@ class Requests:
         request = AWSRequest(method, url, data=content, headers=headers)
         try:
             self._signature.add_auth(request)
-        except NoCredentialsError as error:  # a machine's role may have some in a moment
+        except BotoCoreError as error:  # a machine's role may have some in a moment
             raise UnansweredError(str(error)) from None
         for left in reversed(range(PASSING_TRIES)):
             try:

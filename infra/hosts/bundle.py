@@ -3,17 +3,17 @@
 import gzip
 import io
 import tarfile
-import tempfile
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
 from infra.hosts.local import cache_folder
+from trainyard.access import users_file
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    *("agent", "ending", "folders", "health", "locked_supervisord", "owned_processes", "ports"),
-    *("process_health", "programs", "supervisor"),
+    *("agent", "claims", "ending", "folders", "health", "locked_supervisord", "owned_processes"),
+    *("ports", "process_health", "programs", "supervisor"),
 )
 FILES = {
     "infra/__init__.py": "infra/__init__.py",
@@ -37,10 +37,7 @@ def bundle(root: Path = ROOT, own: Mapping[str, bytes] | None = None) -> Path:
     path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"
     if not path.exists() or path.read_bytes() != archive:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Two first `up`s may write it at once, each to its own file.
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as draft:
-            draft.write(archive)
-        Path(draft.name).replace(path)
+        users_file.replace(path, archive, mode=0o600)
     return path
 
 

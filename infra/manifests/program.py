@@ -20,7 +20,7 @@ from cluster import services
 from cluster.descriptor import Setting
 from infra import kubernetes_settings
 from infra.runtimes.kubernetes import preflight
-from trainyard.access import settings_file
+from trainyard.access import settings_file, users_file
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "infra" / "__main__.py"
@@ -198,7 +198,7 @@ def _without_secrets(value: Any, key: str) -> Any:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        return dict(settings_file.load(path.read_text(encoding="utf-8")) or {})
+        return dict(settings_file.load(users_file.read(path)) or {})
     except OSError as error:
         raise ManifestsError(
             f"cannot read {path} ({error.strerror}): name a stack that has settings with -s"

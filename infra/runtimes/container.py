@@ -19,10 +19,11 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.provider import Provider, Resource
-from infra.hosts import docker_engine
+from infra.hosts import docker_engine, local
 from infra.provided import say
-from infra.runtimes import health
+from infra.runtimes import claims, health
 from infra.runtimes import ports as port_check
+from infra.runtimes.folders import FolderMark
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import run
 
@@ -58,6 +59,7 @@ class NodeProvider(Provider):
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Check names and ports, and get the images."""
         _check(props, {})
+        _claim(props)
         engine = docker_engine.info(docker_engine.machine_of(props))
         if docker_engine.lets_neighbours_in(engine["ServerVersion"]):
             say(
@@ -99,10 +101,12 @@ class NodeProvider(Provider):
         if olds.get("host") != news.get("host"):
             _refuse_another(id_, olds, news)
         _check(news, olds)
+        _claim(news)
         return dynamic.UpdateResult(news)
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
-        """Say which volumes are kept."""
+        """Give up the ports, and say which volumes are kept."""
+        claims.release(props["identity"])
         with explained("which volumes stay", NodeError):
             there = docker_engine.of(props).volumes.list()
         kept = [
@@ -145,11 +149,12 @@ class ReadyProvider(Provider):
 class Node(Resource, module="docker", name="Node"):
     """A stack needs free names and ports of an Engine, and images that it can get.
 
-    From stack (its name), identity (of its network, and what its volumes' names begin with), names
-    of all containers, ports (numbers by setting), address (that they are opened on besides
-    loopback, or ""), images (references by setting), volumes (other names that stay), store (name
-    of the object store) and keep (whether results stay). This and the other two also from host,
-    the machine of the Engine as Connection.of takes it, unless it is this machine's.
+    From stack and project (names), identity (of its network, and what its volumes' names begin
+    with), names of all containers, ports (numbers by setting, which it has for as long as the
+    network), address (that they are opened on besides loopback, or ""), images (references by
+    setting), volumes (other names that stay), store (name of the object store) and keep (whether
+    results stay). This and the other two also from host, the machine of the Engine as Connection.of
+    takes it, unless it is this machine's.
     """
 
     _kind = NodeProvider
@@ -193,6 +198,14 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
     if faults:
         at = f"{_at(news).strip()}: " if "host" in news else ""
         raise NodeError("\n".join(f"{at}{fault}" for fault in faults))
+
+
+def _claim(props: dict[str, Any]) -> None:
+    """Claim ports of this machine while the network is there; one with only Docker keeps none."""
+    if "host" not in props:
+        names = {"project": props["project"], "stack": props["stack"], "by": local.owner()}
+        mark = FolderMark(id=props["identity"], **names)
+        claims.take(mark, _new_ports(props, {}), network=props["identity"])
 
 
 def _at(props: dict[str, Any]) -> str:
@@ -257,7 +270,9 @@ def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
         for port in container["Ports"]
         if "PublicPort" in port
     }
-    faults = []
+    faults = [] if "host" in news else claims.conflicts(news["identity"], wanted)
+    if faults:
+        return faults
     for setting, numbers in wanted.items():
         for number in numbers:
             if number in publishers:
@@ -278,7 +293,7 @@ def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
         ]
     else:
         faults += port_check.held(rest)
-    return [*faults, port_check.advice(wanted)] if faults else []
+    return [*faults, port_check.advice()] if faults else []
 
 
 def _new_ports(news: dict[str, Any], olds: dict[str, Any]) -> dict[str, list[int]]:

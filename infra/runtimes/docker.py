@@ -121,6 +121,7 @@ class DockerRuntime(pulumi.ComponentResource):
             f"{name}-node",
             {
                 "stack": pulumi.get_stack(),
+                "project": pulumi.get_project(),
                 "identity": self._identity,
                 "names": [args.prefix + service for service in args.services],
                 "ports": ports,

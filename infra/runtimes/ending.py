@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from infra.runtimes import owned_processes
@@ -29,7 +30,6 @@ NAME = "reservation-end"
 SETTINGS = "settings.json"
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_SECONDS = 1.0
-ASK_SECONDS = 180.0  # beyond the drain itself: Ray loads slowly on a busy machine
 
 Props = dict[str, Any]
 
@@ -65,7 +65,6 @@ class Processes:
             ["/bin/sh", "-c", f"{variables}\nexec {shlex.join(words)}"],
             stdin=subprocess.DEVNULL,
             env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-            timeout=seconds + ASK_SECONDS,
             check=True,
         )
 
@@ -122,33 +121,26 @@ def main(settings: Props) -> None:
     wait_until(end.timestamp() - seconds, ending.look)
     if (left := min(seconds, end.timestamp() - time.time())) > 0:
         say(f"runs store a checkpoint and leave, for at most {left:.0f} s")
-        try:
-            ending.drain(left)
-        except Exception as error:  # whatever it is, the end comes
-            say(f"the workers could not be drained ({error}): runs have their last checkpoints")
+        # Whatever becomes of it, and wherever the clock is set meanwhile, the end comes.
+        Thread(target=_drain, args=(ending, left), daemon=True).start()
     wait_until(end.timestamp(), ending.look)
     say("the reservation is over: all services end")
     ending.end()
     end_all(daemon)
 
 
-def wait_until(
-    moment: float,
-    look: Callable[[], None] = lambda: None,
-    clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    """Wait until the clock has reached a time, in seconds since 1970.
+def _drain(ending: Any, seconds: float) -> None:
+    try:
+        ending.drain(seconds)
+    except Exception as error:  # its type depends on the service
+        say(f"the workers could not be drained ({error}): runs have their last checkpoints")
 
-    Args:
-        moment: the time.
-        look: called each second.
-        clock: returns the current time.
-        sleep: sleeps for so many seconds.
-    """
-    while (left := moment - clock()) > 0:
+
+def wait_until(moment: float, look: Callable[[], None]) -> None:
+    """Wait until the clock has reached a time, in seconds since 1970; call `look` each second."""
+    while (left := moment - time.time()) > 0:
         look()
-        sleep(min(left, LOOK_SECONDS))
+        time.sleep(min(left, LOOK_SECONDS))
 
 
 def end_all(daemon: Supervisor) -> None:

@@ -1,22 +1,21 @@
 """Finds the programs that hold ports of this machine."""
 
-import socket
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import psutil
 
 from infra.runtimes.owned_processes import STACK
 
-LAST_PORT = 65535
 COMMAND_LIMIT = 60  # characters of a holder's command line that a message shows
-OFFSET_STEP = 100
+
+Ports = Mapping[str, list[int]]  # numbers by the setting that changes them
 
 
 class PortsInUseError(Exception):
     """One or more ports are held by other programs; the message has a line for each."""
 
 
-def refuse_held(ports: Mapping[str, list[int]]) -> None:
+def refuse_held(ports: Ports) -> None:
     """Raise if another program listens on any of the ports.
 
     Args:
@@ -26,27 +25,17 @@ def refuse_held(ports: Mapping[str, list[int]]) -> None:
         PortsInUseError: names each port, who holds it, and what to do.
     """
     if faults := held(ports):
-        raise PortsInUseError("\n".join([*faults, advice(ports)]))
+        raise PortsInUseError("\n".join([*faults, advice()]))
 
 
-def held(ports: Mapping[str, list[int]], own: Collection[int] = ()) -> list[str]:
+def held(ports: Ports, own: Collection[int] = ()) -> list[str]:
     """Return a line for each port that a program listens on.
 
     Args:
         ports: port numbers by the setting that changes them.
         own: ids of processes that do not count.
     """
-    wanted = {number for numbers in ports.values() for number in numbers}
-    if not wanted:
-        return []
-    holders = {
-        connection.laddr.port: connection.pid
-        for connection in psutil.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-        and connection.laddr
-        and connection.laddr.port in wanted
-        and connection.pid not in own
-    }
+    holders = listeners(own) if any(ports.values()) else {}
     return [
         f"port {number} ({setting}) is held by {_holder(holders[number])}"
         for setting, numbers in ports.items()
@@ -55,18 +44,32 @@ def held(ports: Mapping[str, list[int]], own: Collection[int] = ()) -> list[str]
     ]
 
 
-def advice(ports: Mapping[str, list[int]]) -> str:
-    """Return what to do about ports that others hold."""
-    wanted = [number for numbers in ports.values() for number in numbers]
-    steps = range(OFFSET_STEP, LAST_PORT - max(wanted) + 1, OFFSET_STEP)
-    step = next((step for step in steps if _are_free(number + step for number in wanted)), 0)
-    move = (
-        f"add {step} to its setting portOffset (`python -m engine config set portOffset {step}` if "
-        "it has none)"
-        if step
-        else "change its settings of ports"
+def listeners(own: Collection[int] = ()) -> dict[int, int | None]:
+    """Return the TCP ports that programs listen on, each with the id of such a process.
+
+    A port that can be bound need not be free: SO_REUSEPORT lets two programs listen on it.
+
+    Args:
+        own: ids of processes that do not count.
+
+    Returns:
+        None for a process of another user, which only root can see.
+    """
+    return {
+        connection.laddr.port: connection.pid
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+        and connection.laddr
+        and connection.pid not in own
+    }
+
+
+def advice() -> str:
+    """Return what to do about ports that others hold or have claimed."""
+    return (
+        "Run `train up --find-ports`: it moves all ports of this stack by a portOffset with which "
+        "they are free, and writes that into its settings. Or stop what holds them"
     )
-    return f"Stop what holds them, or move all ports of the stack: {move}"
 
 
 def _holder(pid: int | None) -> str:
@@ -90,14 +93,3 @@ def _stack(process: psutil.Process) -> str:
         if label:
             return f", {label.partition(' ')[2]}"
     return ""
-
-
-def _are_free(numbers: Iterable[int]) -> bool:
-    for number in numbers:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", number))
-            except OSError:
-                return False
-    return True

@@ -127,7 +127,8 @@ class FilesProvider(OnHostProvider):
 class Data(Resource, module="process", name="Data"):
     """The folder of data that outlives the stack.
 
-    From folder, keep, mark and store (its name, "" for none).
+    From folder, keep, mark, store (its name, "" for none) and ports (numbers by setting), which
+    the stack has for as long as the folder.
 
     Attributes:
         folder: absolute path.

@@ -89,6 +89,7 @@ class ProcessRuntime(pulumi.ComponentResource):
                     "folder": host.path(args.data),
                     "keep": args.keep_data,
                     "store": "" if index else args.store,
+                    "ports": _ports(args, index),
                     **own,
                 },
                 host.options(self),

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from infra.runtimes import ending, folders, owned_processes, process_health
+from infra.runtimes import claims, ending, folders, owned_processes, process_health
 from infra.runtimes import ports as port_check
 from infra.runtimes.folders import FolderMark, write_private
 from infra.runtimes.supervisor import (
@@ -58,16 +58,22 @@ class Kind(Protocol):
 
 
 class Data:
-    """The folder of data that outlives the stack; it may be a link to one on another disk."""
+    """The folder of data that outlives the stack; it may be a link to one on another disk.
+
+    The first that a stack makes on a machine and the last that goes: it claims the ports.
+    """
 
     def create(self, props: Props) -> tuple[str, Props]:
-        """Make the folder, or take over the one of an earlier stack."""
+        """Claim the ports; make the folder, or take over the one of an earlier stack."""
+        claims.take(_mark(props), _numbers(props["ports"]), folder=props["folder"])
         folders.take(Path(props["folder"]), _mark(props), "dataDir", private=False)
         return props["folder"], props
 
     def read(self, id_: str, props: Props) -> Props | None:
-        """Look whether the folder is there, and the stack's."""
-        return None if folders.foreign(Path(id_), _mark(props), private=False) else props
+        """Look whether the folder is there, and the stack's, and whether its ports are claimed."""
+        if folders.foreign(Path(id_), _mark(props), private=False):
+            return None
+        return props if claims.has(_mark(props).id) else {**props, "ports": {}}
 
     def update(self, olds: Props, news: Props) -> Props:
         """Note whether the folder is kept.
@@ -89,6 +95,7 @@ class Data:
     def delete(self, _id: str, props: Props) -> str:
         """Remove the folder, or say where it is kept and give it back to any later stack."""
         folder, mark = Path(props["folder"]), _mark(props)
+        claims.release(mark.id)
         if props["keep"] and any(
             path.is_file() and path.name != folders.FILE for path in folder.rglob("*")
         ):
@@ -142,7 +149,7 @@ class Daemon:
         return str(found) if found and found.is_dir() and not found.samefile(here) else ""
 
     def taken(self, olds: Props, news: Props) -> str:
-        """Return which ports that are new are held by others, "" for none; changes nothing.
+        """Return which ports that are new others hold or have claimed, "" for none; only looks.
 
         Args:
             olds: the recorded properties, empty for a new stack.
@@ -151,13 +158,15 @@ class Daemon:
         new = _new_ports(olds, news)
         if not any(new.values()):
             return ""
+        if claimed := claims.conflicts(_mark(news).id, new):
+            return "\n".join(claimed)
         daemon = _daemon({key: value for key, value in news.items() if key != "data"})
         if not olds and daemon.alive():  # an interrupted create has left it
             return ""
         # A create ends the programs of a killed supervisord.
         own = {process.pid for process in owned_processes.supervised(daemon.url, daemon.mark)}
         lines = port_check.held(new, own)
-        return "\n".join([*lines, port_check.advice(new)]) if lines else ""
+        return "\n".join([*lines, port_check.advice()]) if lines else ""
 
     def update(self, olds: Props, news: Props) -> Props:
         """Check the ports that are new, and tell the end; one that was killed is started again."""

@@ -156,6 +156,7 @@ def test_a_copied_or_renamed_checkout_has_its_environment_made_again(  # F57
             "up -s dev --policy-pack infra/policy --policy-pack-config levels.json",
         ),
         (["up", "FORCE=1"], "up -s dev --force"),
+        (["up", "FIND_PORTS=1"], "up -s dev --find-ports"),
         (["up", "FORCE=yes"], "up -s dev --force --yes"),
         (["down"], "down -s dev"),
         (["down", "YES=1"], "down -s dev --yes"),

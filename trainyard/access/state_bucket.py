@@ -91,7 +91,8 @@ class BucketPath:
     @property
     def address(self) -> str:
         """Store, bucket and name: the same for all users of one address of the store."""
-        store = urlsplit(_client(self.url).meta.endpoint_url).netloc.lower()
+        with _told(self):
+            store = urlsplit(_client(self.url).meta.endpoint_url).netloc.lower()
         # Amazon has one bucket of each name, whichever region's address is used.
         store = AMAZON if store.endswith(f".{AMAZON}") else store
         return f"{store}/{urlsplit(self.url).netloc}/{self.key}"
@@ -263,5 +264,5 @@ def _told(path: BucketPath) -> Iterator[None]:
         if code in CONFLICT:
             raise FileExistsError(errno.EEXIST, text, str(path)) from None
         raise BucketError(errno.EIO, text, str(path)) from None
-    except BotoCoreError as error:
+    except (BotoCoreError, ValueError) as error:  # ValueError: of a variable or a setting
         raise BucketError(errno.EIO, " ".join(str(error).split()), str(path)) from None

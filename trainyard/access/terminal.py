@@ -7,12 +7,15 @@ of its own. It needs only Python: some commands run before anything is installed
 
 from __future__ import annotations
 
+import atexit
+import errno
 import io
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainyard import plain
 from trainyard.access import typed
@@ -32,10 +35,63 @@ ESCAPE = re.compile(
 )
 COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
-# A letter that the terminal's encoding lacks is shown by its code, and does not end a command.
-for _stream in (sys.stdout, sys.stderr):
-    if isinstance(_stream, io.TextIOWrapper):
+
+class _Output(io.TextIOWrapper):
+    """Standard output or error: if it cannot be written, the command ends and says why once.
+
+    As other programs do, it says nothing to a reader that left early, such as `head`.
+
+    Raises:
+        SystemExit: from `write` and `flush`, with code 1.
+    """
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            self._end(error)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self._end(error)
+
+    def _end(self, error: OSError) -> NoReturn:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # for the rest of its buffer
+        if error.errno != errno.EPIPE:
+            sys.stderr.write(f"error: the output cannot be written: {error.strerror}\n")
+        raise SystemExit(1) from None
+
+
+def _flush_at_exit() -> None:
+    try:
+        sys.stdout.flush()
+    except SystemExit:
+        os._exit(1)
+
+
+for _number, _name in enumerate(("stdin", "stdout", "stderr")):
+    _stream = getattr(sys, _name)
+    if _stream is None:  # it is closed: the next file would take its place
+        _descriptor = os.open(os.devnull, os.O_WRONLY if _name == "stderr" else os.O_RDONLY)
+        os.set_inheritable(_descriptor, True)
+        _stream = open(_descriptor, "w" if _number else "r")  # noqa: PTH123, SIM115
+        setattr(sys, _name, _stream)
+        setattr(sys, f"__{_name}__", _stream)  # also keeps it open
+    # A letter that the terminal's encoding lacks is shown by its code, and does not end a command.
+    if _number and isinstance(_stream, io.TextIOWrapper):
         _stream.reconfigure(errors="backslashreplace")
+        if _stream is getattr(sys, f"__{_name}__"):  # not a test's or a notebook's
+            _made = _Output(
+                _stream.buffer,
+                _stream.encoding,
+                _stream.errors,
+                line_buffering=_stream.line_buffering,
+                write_through=_stream.write_through,
+            )
+            setattr(sys, _name, _made)
+atexit.register(_flush_at_exit)
 _excepthook = sys.excepthook
 
 

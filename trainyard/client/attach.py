@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import shlex
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -21,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from trainyard.access import outputs as names
-from trainyard.access import user
+from trainyard.access import user, users_file
 from trainyard.client import outputs as contract
 from trainyard.client.command import Stack
 from trainyard.client.console import say, warn
@@ -267,9 +266,8 @@ def _on_demand(groups: Any, most: Any) -> list[dict[str, Any]]:
 def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A new file, which is readable by its owner only: it may have a token.
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            file.write(text)
-        Path(file.name).replace(path)
+        if path.exists():
+            path.chmod(0o600)
+        users_file.replace(path, text, mode=0o600)  # it may have a token
     except OSError as error:
         raise ClientError(f"cannot write {path} ({error.strerror}): make room there") from None

@@ -176,7 +176,8 @@ def submit(
         bool,
         typer.Option(
             "--force",
-            help="Queue a job that no declared node can hold, or resume another user's run.",
+            help="Queue a job that no declared node can hold, resume another user's run, or take a "
+            "run from a submission whose job is not known.",
         ),
     ] = False,
     stack: Stack = None,

@@ -2,32 +2,29 @@
 
 A shell waits for them after each press of the key, so they are complete only if the stack answers
 within DEADLINE_S, and nothing is said if it does not.
+
+Others can choose the names of jobs and of folders in a store. zsh evaluates what a completion
+answers, and bash puts it into the command line as it is, so only a WORD is offered.
 """
 
 # ruff: noqa: PLC0415 - most presses of the key need none of it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 import typer
 
 from trainyard.client import outputs as contract
-from trainyard.client.errors import ClientError
 
 DEADLINE_S = 3.0
-SETTINGS = "Pulumi.*.yaml"
+WORD = re.compile(r"\w[\w./-]*", re.ASCII)  # needs no quoting in any shell, and is not an option
 
 
 def stacks(incomplete: str) -> list[str]:
     """Return the stacks that have settings, and the attached clusters."""
-    files = [*contract.attached_file("any").parent.glob("*.json")]
-    names = [path.stem for path in files]
-    try:
-        settings = sorted(contract.checkout().glob(SETTINGS))
-    except ClientError:  # not in a checkout
-        settings = []
-    return _beginning(incomplete, [*(path.name.split(".")[1] for path in settings), *names])
+    return _beginning(incomplete, sorted(contract.known_stacks()))
 
 
 def scripts(incomplete: str) -> list[str]:
@@ -54,7 +51,8 @@ def groups(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+    found = (name for name in dict.fromkeys(names) if name.startswith(incomplete))
+    return [name for name in found if WORD.fullmatch(name)]
 
 
 def _in_time(

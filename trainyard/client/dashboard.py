@@ -21,6 +21,7 @@ from trainyard.pieces import Pieces
 
 CONNECTIONS = 4  # a request that was given up may still hold one
 TIMEOUT_S = 30  # to connect, for each piece that is sent, and between two pieces of the reply
+STREAM_PIECE = 2**18  # bytes of a stream's piece, at most
 UPLOADED_S = 300  # for the reply to an upload: buffers and tunnels hold megabytes of it until then
 
 
@@ -118,7 +119,7 @@ class Dashboard:
             )
             if reply.status != HTTPStatus.OK:
                 raise RefusedError(reply.status, _text(reply, path))
-            yield from reply.read_chunked()
+            yield from reply.read_chunked(STREAM_PIECE)
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(type(error).__name__) from None
 

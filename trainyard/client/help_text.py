@@ -124,8 +124,9 @@ class Commands(TyperGroup):
                 command: Any = self.commands.pop(name)
                 self.commands[name] = command
                 command.rich_help_panel = group
-                command.short_help, _, _ = command.help.partition("\n\n")
-                command.help = f"{_lines(examples)}\n\n{command.help}"
+                text = command.help or ""  # PYTHONOPTIMIZE=2 leaves out docstrings
+                command.short_help, _, _ = text.partition("\n\n")
+                command.help = f"{_lines(examples)}\n\n{text}"
 
 
 def _lines(examples: Examples) -> str:

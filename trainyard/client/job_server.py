@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
@@ -126,13 +126,21 @@ class JobServer:
 
     def raw_log(self, job_id: str) -> bytes:
         """Return a job's log so far, as it was written."""
-        query = _log_query(self.job(job_id))
         found = bytearray()
-        for piece in self._dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **query):
+        for piece in self._raw_pieces(job_id):
             found += piece
             if len(found) > LOG_MOST_MIB * MIB:
                 raise TooLongError(f"the log of job {job_id} has more than {LOG_MOST_MIB} MiB")
         return bytes(found)
+
+    def log_pieces(self, job_id: str) -> Iterator[str]:
+        """Yield a job's log so far, of any length."""
+        decoder = _text_decoder()
+        for piece in self._raw_pieces(job_id):
+            yield decoder.decode(piece)
+
+    def _raw_pieces(self, job_id: str) -> Iterator[bytes]:
+        return self._dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **_log_query(self.job(job_id)))
 
     def stop(self, job_id: str) -> None:
         """Asks a job to end; it is killed some seconds later."""

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -41,6 +41,7 @@ OWN_ERROR = "error: "  # before the message of a job (trainyard/job.py)
 FRAME = '  File "'  # of a traceback
 MOST_OF_A_FRAME = 3  # lines: its place, its code and a mark below
 LONGEST_WORDS = 500
+MOST_NAMED = 10  # jobs in a message
 LAST_LINES = 40  # of a log: processes that end write some after the error
 # Before the lines of a worker: its kind, process and address.
 OF_A_PROCESS = re.compile(r"^\(\w+ pid=\d+(?:, ip=[^)]*)?\) ")
@@ -125,16 +126,23 @@ def newest_first(found: Iterable[Job]) -> list[Job]:
 
 
 def resolve(server: JobServer, wanted: str) -> Job:
-    """Finds a job by its submission id, or the newest job of a run by the run's name.
-
-    A queued or running job counts as newer than one that has ended.
+    """Finds a job by its submission id, or by its run's name: the active one, else the newest.
 
     Raises:
-        ClientError: no such job or run.
+        ClientError: no such job or run, or several active jobs of the run.
     """
     found = submissions(server)
-    of_run = sorted((job for job in found if job.run == wanted), key=lambda job: job.status.ended)
-    for job in (*(job for job in found if job.submission_id == wanted), *of_run):
+    for job in found:
+        if job.submission_id == wanted:
+            return job
+    of_run = [job for job in found if job.run == wanted]
+    active = [job for job in of_run if not job.status.ended]
+    if len(active) > 1:
+        ids = ", ".join(job.submission_id for job in active[:MOST_NAMED])
+        raise ClientError(
+            f"run {wanted!r} has {len(active)} active jobs: give the id of one instead: {ids}"
+        )
+    for job in active or of_run:
         return job
     near = guess(wanted, (name for job in found for name in (job.submission_id, job.run) if name))
     raise ClientError(
@@ -274,14 +282,19 @@ class _Log:
         return end
 
 
+def _whole_log(server: JobServer, job_id: str) -> Iterator[str]:
+    yield server.log(job_id)
+
+
 async def following(
     server: JobServer,
     job_id: str,
     write: Callable[[str], None],
     notice: Callable[[Job], None] = lambda _: None,
     lost_after_s: float = LOST_AFTER_S,
+    read: Callable[[JobServer, str], Iterator[str]] = _whole_log,
 ) -> Job:
-    """Do what `follow` does, in a loop that has other work too."""
+    """Do what `follow` does, in a loop that has other work too; `read` returns the log so far."""
     log = _Log(write)
     tail = asyncio.create_task(_tail(server, job_id, log))
     started = answered = time.monotonic()
@@ -292,12 +305,12 @@ async def following(
                 job: Job = await _aside(server.job, job_id)
                 ended = job.status.ended
                 if ended or not log.length:
-                    log.feed(0, await _aside(read_log, server, job_id))
+                    with suppress(RefusedError):  # its node is gone; its result is known anyway
+                        pieces, offset = read(server, job_id), 0
+                        while (piece := await _aside(next, pieces, None)) is not None:
+                            offset = log.feed(offset, piece)
                 answered = time.monotonic()
                 if ended:
-                    return job
-            except ClientError:
-                if ended:  # the job's node is gone; its result is known anyway
                     return job
             except (DashboardError, TimeoutError) as error:
                 if time.monotonic() - answered > lost_after_s:

@@ -15,12 +15,13 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainyard.access import repository, typed
+from trainyard.access import repository, typed, users_file
 from trainyard.access.kubectl import Cluster
 from trainyard.access.outputs import (
     ACCESS_KEY,
@@ -58,7 +59,7 @@ STACK_VARIABLE = "TRAINYARD_STACK"
 NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)  # as for the file of a stack's settings
 MOST_BYTES = 16 * 2**20  # of a file with outputs
 UNKNOWN_MIB = 2.0**20  # for a node whose memory is not known: more than it has
-READ_TIMEOUT_S = 60
+READ_TIMEOUT_S = 120  # some seconds of work, which 40 commands at once share
 NO_STACK = "no stack named"  # the engine's message about a stack without a state
 WRONG_KEY = "incorrect passphrase"  # in the engine's message, and in the CLI's
 
@@ -258,6 +259,15 @@ def attached_file(name: str) -> Path:
     if not settings.is_absolute():  # as the specification has it
         settings = Path.home() / ".config"
     return settings / "trainyard" / "attached" / f"{name}.json"
+
+
+def known_stacks() -> set[str]:
+    """Return the names of the stacks that have settings, and of the attached clusters."""
+    found = {path.stem for path in attached_file("x").parent.glob("*.json")}
+    with suppress(ClientError):  # a client without a checkout
+        settings = checkout().glob("Pulumi.*.yaml")
+        found |= {path.stem.removeprefix("Pulumi.") for path in settings}
+    return found
 
 
 def is_attached(name: str) -> bool:
@@ -474,10 +484,9 @@ def read_private(path: Path, what: str, advice: str) -> str:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise ClientError(f"{what} {path} has more than {MOST_BYTES} bytes: {advice}")
-        return content.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise ClientError(f"cannot read {what} {path} ({reason}); {advice}") from None
+        return users_file.decoded(content, path)
+    except OSError as error:
+        raise ClientError(f"cannot read {what} {path} ({error.strerror}); {advice}") from None
 
 
 def _ask_engines(stack: str) -> str:
@@ -510,8 +519,11 @@ def _ask_engines(stack: str) -> str:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            reasons.append(f"{command[0]}: no answer within {READ_TIMEOUT_S} s")
-            continue
+            raise ClientError(
+                f"cannot read the outputs of stack {stack!r}: waited {READ_TIMEOUT_S} s for the "
+                "engine's answer. The machine is busy, or does not reach the stack's state: run "
+                "the command again once other commands have ended"
+            ) from None
         if result.returncode == 0:
             return result.stdout
         said = [line for line in result.stderr.strip().splitlines() if line.strip()]

@@ -24,13 +24,17 @@ from pathspec import GitIgnoreSpec, RegexPattern
 from trainyard.client.console import say
 from trainyard.client.errors import ClientError
 
-# State, keys and settings of stacks, in gitignore's patterns. They come last in the list of
-# excludes, so that no pattern of the user brings one back.
-NEVER_UPLOADED = (
-    *(".git", ".pulumi/", "Pulumi.*.yaml", ".env", ".env.*", ".netrc"),
-    *("*outputs*.json", "ray_cluster_config.yaml"),
+# Settings, keys and outputs of stacks, in gitignore's patterns. The user hears of each that is left
+# out: it may have another use (docs/train.md lists them).
+SECRETS = (
+    *("Pulumi.*.yaml", ".env", ".env.*", ".netrc", "*outputs*.json", "ray_cluster_config.yaml"),
     *("*.pem", "*.key", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".ssh/", ".aws/"),
-    *(".venv/", "venv/", "__pycache__/", "*.pyc", ".mypy_cache/", ".ruff_cache/"),
+)
+# They come last in the list of excludes, so that no pattern of the user brings one back.
+NEVER_UPLOADED = (
+    *SECRETS,
+    *(".git", ".pulumi/", ".venv/", "venv/", "__pycache__/", "*.pyc"),
+    *(".mypy_cache/", ".ruff_cache/"),
 )
 MIB = 2**20
 LIMIT = 100 * MIB  # of Ray's dashboard, for one package
@@ -42,6 +46,7 @@ IN_FOLDER = re.compile(r"(?<=[^/!])/\*\*(/?) *$")
 MOST_FILES = 100_000  # links to folders that hold links can make any number of names
 MODULE_FILES = (".py", ".whl")
 FOLDER = "ps_d"  # group of pathspec's expressions: the end of a folder that matches
+SECRET = "named like a secret"  # noqa: S105 - it says why a file is left out
 KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
 
 
@@ -63,7 +68,8 @@ class Listing:
         files: sorted by name.
         empty: names of folders that hold nothing.
         folders: all that can hold uploaded files.
-        skipped: name and kind of each entry that cannot be uploaded.
+        skipped: name and kind of each entry that is not uploaded, though no pattern of the user
+            names it.
     """
 
     files: list[Entry] = field(default_factory=list)
@@ -97,12 +103,14 @@ class _Rule:
 _Rules = dict[str, tuple[_Rule, ...]]
 
 
-def _is_left_out(name: str, rules: _Rules) -> bool:
+def _leaving_out(name: str, rules: _Rules) -> list[str]:
+    """Return the kinds of rules that leave a name out."""
+
     def said(each: tuple[_Rule, ...]) -> bool:
         answers = (rule.leaves_out(name) for rule in reversed(each))
         return next((answer for answer in answers if answer is not None), False)
 
-    return any(map(said, rules.values()))
+    return [kind for kind, each in rules.items() if said(each)]
 
 
 def listing(folder: Path, excludes: Sequence[str]) -> Listing:
@@ -115,7 +123,10 @@ def listing(folder: Path, excludes: Sequence[str]) -> Listing:
     """
     found = Listing()
     root = folder.absolute()
-    start: _Rules = {"": (_rule("", excludes),)}
+    start: _Rules = {
+        "": (_rule("", [each for each in excludes if each not in SECRETS]),),
+        SECRET: (_rule("", [each for each in excludes if each in SECRETS]),),
+    }
     pending = [(root, "", start, frozenset[tuple[int, int]]())]
     while pending:
         path, prefix, rules, above = pending.pop()
@@ -131,7 +142,8 @@ def listing(folder: Path, excludes: Sequence[str]) -> Listing:
         for child in children:
             name, inner = prefix + child, path / child
             shown = f"{name}/" if _is_folder(inner) else name  # for patterns of folders
-            if _is_left_out(shown, rules):
+            if leaving_out := _leaving_out(shown, rules):
+                found.skipped += [f"{shown} ({SECRET})"] if leaving_out == [SECRET] else []
                 continue
             its = _status(inner, name, folder)
             if its is None:

@@ -71,13 +71,13 @@ def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> Pac
                 "stack, which the dashboard would show: leave it out, the nodes have what they need"
             )
     packed = package.packages(runtime_env, outputs.secrets)
+    whole = runtimes.with_files(runtime_env)
     try:
         from ray.runtime_env import RuntimeEnv  # noqa: PLC0415 - slow
     except ModuleNotFoundError:  # a client without Ray: the job tells what the nodes refuse
-        runtimes.with_files(runtime_env)
         return packed
     try:
-        RuntimeEnv(**copy.deepcopy(runtime_env))
+        RuntimeEnv(**copy.deepcopy(whole))
     except (OSError, TypeError, ValueError) as error:
         raise ClientError(
             f"the runtime environment is not one of Ray's: {error}; mend it, then submit again"

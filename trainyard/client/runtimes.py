@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from trainyard.access import users_file
 from trainyard.client import scripts
 from trainyard.client.errors import ClientError
 
@@ -117,9 +118,9 @@ def with_files(env: dict[str, Any]) -> dict[str, Any]:
 
 def _text(path: Path, what: str) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ClientError(f"cannot read {what}: {error}") from None
+        return users_file.read(path)
+    except OSError as error:
+        raise ClientError(f"cannot read {what}: {path}: {error.strerror}") from None
 
 
 def _yaml(path: Path, what: str) -> Any:

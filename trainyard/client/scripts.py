@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -64,7 +65,7 @@ def find(job: str, working_dir: str | None = None) -> Script:
         if not path.is_file():
             raise ClientError(f"job script {job} is not a file; {_known()}")
         if JOBS not in path.parents:
-            return _own(path, working_dir)
+            return _own(Path(job), working_dir)
         job = path.relative_to(JOBS).with_suffix("").as_posix()
     if job not in names():
         raise ClientError(f"no job is called {job[:80]!r}; {guess(job, names())}{_known()}")
@@ -94,10 +95,10 @@ def config(script: Script, arguments: Sequence[str]) -> options.Config:
     """
     try:
         parser = script_parser.read(script.path.read_bytes(), f"train submit {script.job} --")
-    except SyntaxError as error:
-        raise ClientError(
-            f"{script.path}, line {error.lineno}: {error.msg}; mend it, then submit again"
-        ) from None
+    except (SyntaxError, ValueError) as error:  # until Python 3.11.3 a null is a ValueError
+        line = f", line {number}" if (number := getattr(error, "lineno", 0)) else ""
+        reason = getattr(error, "msg", error)
+        raise ClientError(f"{script.path}{line}: {reason}; mend it, then submit again") from None
     if parser is None and HELP in arguments:
         say(ast.get_docstring(ast.parse(script.path.read_bytes())) or "")
         where = f"in {script.working_dir}, " if script.working_dir else ""
@@ -136,16 +137,20 @@ def is_driver(script: Script) -> bool:
     return False
 
 
-def _own(path: Path, working_dir: str | None) -> Script:
-    folder = path.parent if working_dir is None else Path(working_dir).resolve()
+def _own(given: Path, working_dir: str | None) -> Script:
+    folder = given.resolve().parent if working_dir is None else Path(working_dir).resolve()
     if working_dir is not None and "://" in working_dir:
         raise ClientError(
-            f"working directory {working_dir} is an address and {path.name} a file of this "
+            f"working directory {working_dir} is an address and {given.name} a file of this "
             "machine: give the folder that holds the script"
         )
-    if folder not in path.parents:
+    # A link is uploaded with its target's content, so its own place counts too.
+    as_typed = Path(os.path.abspath(given))  # noqa: PTH100 - `resolve` follows links
+    places = (given.resolve(), given.parent.resolve() / given.name, as_typed)
+    if (path := next((each for each in places if folder in each.parents), None)) is None:
         raise ClientError(
-            f"{path} is not in the working directory {folder}: give a folder that holds the script"
+            f"{places[0]} is not in the working directory {folder}: give a folder that holds the "
+            "script"
         )
     command = ("python", path.relative_to(folder).as_posix())
     # Nodes do not have this package. A module of its name that is uploaded takes precedence.
@@ -163,7 +168,7 @@ def own_module(folder: Path) -> Path | None:
 def _imports(path: Path) -> set[str]:
     """Return the modules that a script imports; relative ones begin with their dots."""
     names: set[str] = set()
-    with suppress(SyntaxError):  # `config` says so
+    with suppress(SyntaxError, ValueError):  # `config` says so
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):
                 names |= {each.name for each in node.names}

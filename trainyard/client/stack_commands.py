@@ -25,8 +25,13 @@ from trainyard.client.errors import ClientError
 
 LAUNCH, SALT = "engine.launch", "infra.checkout"
 FORCE = {"TRAINYARD_FORCE": "1"}
-# The engine knows the options of these commands.
-PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
+# The engine knows the options of these commands. It gets all from the first word on as typed:
+# click would take away a `--`, after which a value such as `-x` is not an option.
+PASSED_ON = {
+    "ignore_unknown_options": True,
+    "allow_extra_args": True,
+    "allow_interspersed_args": False,
+}
 app = typer.Typer()
 
 Pack = Annotated[
@@ -51,6 +56,10 @@ def up(
     ] = None,
     policy_pack: Pack = None,
     policy_pack_config: Levels = None,
+    find_ports: Annotated[
+        bool,
+        typer.Option("--find-ports", help="First set a portOffset with which all ports are free."),
+    ] = False,
     force: NewHead = False,
     yes: Unasked = False,
     stack: Stack = None,
@@ -61,6 +70,8 @@ def up(
         from trainyard.client import losses
 
         losses.agree_to_a_new_head(name, yes=yes)
+    if find_ports:
+        _run_here("infra.find_ports", "-s", name)
     _run(
         LAUNCH,
         *("up", "-s", name, *_path("--plan", plan), *_rules(policy_pack, policy_pack_config)),
@@ -165,7 +176,7 @@ def rotate(
         _run_here("infra.rotate", "-s", name)
         return
     asked = _flags(force=force, yes=force and yes)
-    _run_here("infra.rotate", "-s", name, "--secret", secret, *asked)
+    _run_here("infra.rotate", "-s", name, f"--secret={secret}", *asked)
     rules = _rules(policy_pack, policy_pack_config)
     _run(LAUNCH, "up", "-s", name, *rules, variables=FORCE if force else {})
 
@@ -307,11 +318,11 @@ def _run(module: str, *arguments: str, variables: Mapping[str, str] | None = Non
 
 
 def _path(option: str, path: Path | None) -> list[str]:
-    return [] if path is None else [option, str(path.absolute())]
+    return [] if path is None else [f"{option}={path.absolute()}"]
 
 
 def _text(option: str, value: str) -> list[str]:
-    return [option, value] if value else []
+    return [f"{option}={value}"] if value else []  # which may begin with a dash
 
 
 def _rules(pack: Path | None, levels: Path | None) -> list[str]:

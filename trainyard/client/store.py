@@ -109,6 +109,7 @@ class ClientBucket(BucketStore):
     """
 
     answer_s = ANSWER_S
+    error = ClientError
     remedies: Mapping[str, str] = {}
     if_silent = "nothing answers there"
 
@@ -117,7 +118,7 @@ class ClientBucket(BucketStore):
 
     def _fault(self, verb: str, name: str, status: int, code: str, text: str) -> Exception:
         error = super()._fault(verb, name, status, code, text)
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError | FileExistsError):
             return error
         what = f"cannot {verb} in bucket {self._requests.bucket!r} at {self._requests.endpoint}"
         if not status:

@@ -191,6 +191,8 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     server, packed = preflight.run(env, name, outputs, request.owner)
     if "conda" in env:
         check_conda(server, outputs)
+    from trainyard.client import claims  # noqa: PLC0415 - slow
+
     say(f"Job submission server address: {outputs.dashboard_url}")
     off_head = {}
     if request.is_plain:
@@ -200,17 +202,20 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
             f"{request.script.job} runs {what}: change that with --entrypoint-num-cpus, "
             "--entrypoint-num-gpus or --on-head"
         )
-    submission_id = send(
-        outputs,
-        packed,
-        entrypoint=join([*request.script.command, *request.arguments]),
-        submission_id=request.submission_id,
-        metadata=metadata(
-            request.script, name, env["env_vars"][run_folder.COMMIT_VARIABLE], bundles
-        ),
-        **entrypoint_options(entrypoint),
-        **off_head,
-    )
+    job_id = request.submission_id or f"raysubmit_{secrets.token_hex(8)}"
+    _upload(packed.packages, Dashboard(outputs))  # now: a claim waits for no upload
+    with claims.held(name, job_id, outputs, server, force=force):
+        submission_id = send(
+            outputs,
+            packed,
+            entrypoint=join([*request.script.command, *request.arguments]),
+            submission_id=job_id,
+            metadata=metadata(
+                request.script, name, env["env_vars"][run_folder.COMMIT_VARIABLE], bundles
+            ),
+            **entrypoint_options(entrypoint),
+            **off_head,
+        )
     return server, submission_id
 
 

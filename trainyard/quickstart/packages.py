@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from trainyard.access import users_file
 from trainyard.client import package
 from trainyard.client.errors import ClientError
 from trainyard.client.package import Entry
@@ -71,11 +72,11 @@ def wanted(folder: Path) -> Packages:
     for name, read in ((PIPFILE, _of_pipfile), (REQUIREMENTS, _of_requirements)):
         path = folder / name
         try:
-            text = path.read_text(encoding="utf-8")
+            text = users_file.read(path)
         except FileNotFoundError:
             continue
-        except (OSError, UnicodeDecodeError) as error:
-            raise ClientError(f"cannot read {path} ({error}): correct or remove it") from None
+        except OSError as error:
+            raise ClientError(f"cannot read {path} ({error.strerror}): correct it") from None
         found = Packages()
         for line in read(text, path, found.uploads):
             if _name(line) not in ON_THE_BOX:

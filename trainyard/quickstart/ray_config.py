@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from trainyard.access import users_file
 from trainyard.client.errors import ClientError
 
 CLIENT_PORT = 10001  # Ray's default of its client server
@@ -73,8 +74,8 @@ def read(file: Path) -> RayConfig:
         ClientError: naming every key that is missing, unknown or wrong.
     """
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = yaml.safe_load(users_file.read(file))
+    except (OSError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ClientError(f"cannot read {file} ({reason}); `train init` writes one") from None
     values = _Values(document)

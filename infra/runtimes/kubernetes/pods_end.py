@@ -20,11 +20,11 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 FILE = "pods_end.py"
 LOOK_SECONDS = 1.0
-ASK_SECONDS = 180.0  # beyond the drain itself: Ray loads slowly on a busy machine
 API_SECONDS = 15.0  # of one request
 SERVER = "https://kubernetes.default.svc"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -48,14 +48,19 @@ def main(settings: dict[str, Any]) -> None:
     wait_until(end.timestamp() - seconds)
     if (left := min(seconds, end.timestamp() - time.time())) > 0:
         say(f"runs store a checkpoint and leave, for at most {left:.0f} s")
-        try:
-            words = [sys.executable, *settings["leave"], "drain", f"{left:g}"]
-            subprocess.run(words, timeout=left + ASK_SECONDS, check=True)
-        except (OSError, subprocess.SubprocessError) as error:  # whatever it is, the end comes
-            say(f"the workers could not be drained ({error}): runs have their last checkpoints")
+        # Whatever becomes of it, and wherever the clock is set meanwhile, the end comes.
+        Thread(target=drain, args=(settings["leave"], left), daemon=True).start()
     wait_until(end.timestamp())
     say("the reservation is over: all pods end")
     delete(settings["objects"], ask)
+
+
+def drain(leave: list[str], seconds: float) -> None:
+    """Run the script that has the runs leave; say so if it fails."""
+    try:
+        subprocess.run([sys.executable, *leave, "drain", f"{seconds:g}"], check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        say(f"the workers could not be drained ({error}): runs have their last checkpoints")
 
 
 def wait_until(moment: float) -> None:

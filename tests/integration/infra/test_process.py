@@ -18,7 +18,7 @@ import pytest
 
 from cluster import ray_node
 from infra.provided import FORCE
-from infra.runtimes import ending, process_health, supervisor
+from infra.runtimes import claims, ending, process_health, supervisor
 from infra.runtimes.folders import FolderError, FolderMark
 from infra.runtimes.owned_processes import ProcessesError
 from infra.runtimes.ports import PortsInUseError
@@ -41,7 +41,7 @@ OTHER = {**MARK, "id": "4567abcd", "by": "bob@there"}
 @pytest.fixture
 def daemon(short_folder: Path) -> Iterator[dict[str, Any]]:
     """Properties of a supervisord that runs."""
-    data = {"folder": str(short_folder / "d"), "keep": False, "mark": MARK}
+    data = {"folder": str(short_folder / "d"), "keep": False, "mark": MARK, "ports": {}}
     DataProvider().create(data)
     props = {
         "folder": str(short_folder / "s"),
@@ -53,6 +53,7 @@ def daemon(short_folder: Path) -> Iterator[dict[str, Any]]:
     DaemonProvider().create(props)
     yield props
     DaemonProvider().delete(props["folder"], props)
+    claims.release(MARK["id"])
 
 
 @pytest.fixture
@@ -258,12 +259,11 @@ def test_another_stack_of_the_same_name_is_refused_and_nothing_of_it_is_touched(
     folder = Path(daemon["folder"])
     before = {process.pid for process in started_below(folder)}
     theirs = {**daemon, "mark": OTHER}
-    for call in (
-        lambda: DaemonProvider().create(theirs),
-        lambda: DataProvider().create({"folder": daemon["data"], "keep": False, "mark": OTHER}),
-    ):
+    data = {**theirs, "folder": daemon["data"], "keep": False}
+    for call in (lambda: DaemonProvider().create(theirs), lambda: DataProvider().create(data)):
         with pytest.raises(FolderError, match="belongs to stack dev of project trainyard, made by"):
             call()
+    claims.release(OTHER["id"])
     assert DaemonProvider().read("x", theirs).id == ""
     assert DaemonProvider().find(theirs) is None
     assert ProgramProvider().read("web", {**props, "mark": OTHER}).id == ""

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -877,9 +879,27 @@ def test_a_held_port_stops_the_stack_before_anything_starts(  # F17
     said = done.stdout + done.stderr
     assert done.returncode != 0
     for key, port in ports.items():
-        assert f"port {port} ({key}) is held by" in said
+        assert f"port {port} ({key}) is claimed by stack test of project trainyard, made by" in said
     assert "Traceback" not in said
     assert not other.folder.exists()
+
+
+def test_of_two_at_the_same_moment_one_makes_nothing(  # F64
+    declare_stack: Callable[..., Any],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held, ThreadPoolExecutor(2) as pool:
+        # The first has its ports, and ends there all the same.
+        ports = {"gcsPort": held.getsockname()[1], "servePort": free_ports(1)[0]}
+        stacks = [declare_stack(**ports, objectStore="directory") for _ in range(2)]
+        done = [*pool.map(lambda each: each.engine("up", "--yes", check=False), stacks)]
+        said = [each.stdout + each.stderr for each in done]
+        first, second = sorted((0, 1), key=lambda each: "is claimed by" in said[each])
+        assert f"port {ports['gcsPort']} (gcsPort) is held by" in said[first]
+        assert f"port {ports['servePort']} (servePort) is claimed by stack test of" in said[second]
+        assert "train up --find-ports -s test`" in said[second]
+        assert [stacks[each].data.exists() for each in (first, second)] == [True, False]
+        for each in stacks:
+            each.engine("destroy", "--yes")
 
 
 def test_bad_settings_stop_the_stack_with_one_message(declare_stack: Callable[..., Any]) -> None:

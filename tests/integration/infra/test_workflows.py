@@ -56,6 +56,7 @@ ACTIONS = {
     "actions/upload-artifact": UPLOAD,
     "actions/download-artifact": DOWNLOAD,
     "aws-actions/configure-aws-credentials": "false\n",
+    "astral-sh/attest-action": "false\n",
 }
 RUN_SECONDS = 240
 (BY_HAND,) = pages.read_by(__file__)

@@ -2,6 +2,7 @@
 
 import base64
 import http.client
+import select
 import shutil
 import socket
 import struct
@@ -371,11 +372,27 @@ def test_one_address_has_so_many_connections_and_no_more(
         wait_for("room", lambda: _get(second, "secret")[0] == 200, DEADLINE_SECONDS)
 
 
-def test_no_route_takes_the_others_connections(runtime: Any) -> None:
-    config = gateway.configuration(_args(runtime), "h")
-    shares = [int(line.split()[1]) for line in config.splitlines() if "    maxconn" in line]
-    assert len(shares) == 4  # all, health, two routes
-    assert shares[0] == sum(shares[1:])
+@needs_haproxy
+def test_no_route_takes_the_others_connections(
+    start: Any, web: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "ROUTE_CONNECTIONS", 3)
+    first, second = start(*[f"127.0.0.1:{web}"] * 2)
+    with ExitStack() as opened:
+
+        def connect() -> socket.socket:
+            one = socket.create_connection(("127.0.0.1", first), timeout=DEADLINE_SECONDS)
+            opened.enter_context(one).sendall(HELLO)
+            return one
+
+        held = [connect() for _ in range(3)]
+        assert all(one.recv(100).startswith(b"HTTP/1.1 ") for one in held)
+        waiting = connect()
+        for _ in range(3):
+            assert _get(second, None)[0] == 200
+        assert select.select([waiting], [], [], 0)[0] == []
+        held.pop().close()
+        assert waiting.recv(100).startswith(b"HTTP/1.1 ")
 
 
 @needs_haproxy

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -352,3 +353,40 @@ def test_another_start_knows_what_was_said(watch: Watch, tmp_path: Path) -> None
     again = Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
     assert again.verdict()["keep_until"] == watch.verdict()["keep_until"]
     assert again.verdict()["ends_in"] is None  # it has looked at nothing yet
+
+
+def test_a_job_that_comes_while_the_store_is_listed_counts(  # F50
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    came: list[str] = []
+    looked: list[list[str]] = []
+    monkeypatch.setattr(idle_watch, "serve", lambda *_: None)
+    monkeypatch.setattr(idle_watch, "Ray", lambda *_: SimpleNamespace(served=list))
+    monkeypatch.setattr(idle_watch, "Work", lambda *_: lambda: list(came))
+    monkeypatch.setattr(idle_watch, "Results", lambda *_: lambda: came.append("job a") or [])
+    monkeypatch.setattr(Watch, "looked", lambda _, active, __: looked.append(list(active)))
+
+    class EndedError(Exception):
+        pass
+
+    def end(_: float) -> None:
+        raise EndedError
+
+    monkeypatch.setattr(time, "sleep", end)
+    settings = {
+        "listen": "127.0.0.1",
+        "port": 0,
+        "token": "t",
+        "idleSeconds": 60,
+        "deadline": 1e10,
+        "cpuPercent": 0,
+        "gpuPercent": 0,
+        "nodes": 0,
+        "dashboard": "",
+        "rayToken": "",
+        "file": str(tmp_path / "state.json"),
+        "source": {"url": tmp_path.as_uri()},
+    }
+    with pytest.raises(EndedError):
+        idle_watch.main(settings)
+    assert looked == [["job a"]]

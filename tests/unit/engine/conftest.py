@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine import cli, crypto
+from engine import cli, crypto, kept_key
 from tests.file_stack import FileStack
 from trainyard.access.state_bucket import BucketPath
 
@@ -89,6 +89,8 @@ def stack(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     # Pulumi's million would be most of these tests' cost; test_state.py has its true number.
     monkeypatch.setattr(crypto, "ROUNDS", 10)
+    monkeypatch.setattr(kept_key, "COST", 2)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # None of these tests outlives a power cut: a busy disk would take most of their time.
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     # The SDK wraps it again for each provider that it pickles, and never undoes that.

@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from engine import passphrase
+from engine import cli, passphrase
 from engine.crypto import Crypter
 
 DECLARED = """
@@ -93,6 +93,24 @@ def test_a_setting_is_changed_and_the_rest_of_the_file_stays(project):
     assert config(project, "get", "workers") == "2"  # as Pulumi.yaml has it
     config(project, "rm", "bucket")
     assert project.settings.read_text() == "# ours\nconfig: {}\n# end\n"
+
+
+def test_the_form_of_the_file_stays(project):  # F75
+    """A link to a file of an editor on Windows."""
+    target = project.settings.rename(project.project / "shared")
+    target.write_bytes(b"\xef\xbb\xbf# ours\r\nconfig:\r\n  files:workers: 2  # few\r\n")
+    project.settings.symlink_to("shared")
+    config(project, "set", "workers", "3")
+    assert project.settings.readlink() == target.relative_to(project.project)
+    assert target.read_bytes() == (
+        b"\xef\xbb\xbf# ours\r\nconfig:\r\n  files:workers: 3  # few\r\n"
+    )
+    assert config(project, "get", "workers") == "3"
+
+
+def test_a_value_may_begin_with_a_dash(project):  # F76
+    assert cli.main(["-C", str(project.project), "config", "set", "bucket", "--", "-x"]) == 0
+    assert settings(project)["files:bucket"] == "-x"
 
 
 @pytest.mark.parametrize("text", ["yes", "0x1f", "1_000", "1:30", "~", "", "a: b", "# c", "[", "-"])
@@ -262,5 +280,5 @@ def test_a_file_that_cannot_be_written_is_as_before(project, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("engine.files.replace", fail)
+    monkeypatch.setattr("trainyard.access.users_file.replace", fail)
     assert "No space left on device" in refused(project, "set", "workers", "3")

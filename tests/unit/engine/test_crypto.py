@@ -2,25 +2,46 @@
 
 import base64
 import hashlib
+from unittest.mock import Mock
 
 import pytest
 
-from engine import crypto
+from engine import crypto, kept_key
 from engine.crypto import Crypter
 from engine.errors import EngineError
 
 SALT = "v1:3/77fFO6W/8=:v1:grbGViW6bVIMqDp+:Z7Fen2VyWAIOtqQiUiyadzlD/l938w=="
 
 
-def test_a_passphrase_of_the_pulumi_cli_is_understood(monkeypatch):
-    keys = []
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    """Where keys are kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kept_key, "COST", 2)
+    _begin_anew()
+    return tmp_path / "trainyard" / "keys"
+
+
+@pytest.fixture
+def derived(monkeypatch):
+    """Numbers of rounds of the keys that were derived."""
+    rounds = []
     real = hashlib.pbkdf2_hmac
     monkeypatch.setattr(
-        hashlib, "pbkdf2_hmac", lambda *arguments: keys.append(arguments[3]) or real(*arguments)
+        hashlib, "pbkdf2_hmac", lambda *arguments: rounds.append(arguments[3]) or real(*arguments)
     )
+    return rounds
+
+
+def _begin_anew():
+    """Forget all keys, as another process has none."""
     crypto._key.cache_clear()
+    kept_key.keep.cache_clear()
+
+
+def test_a_passphrase_of_the_pulumi_cli_is_understood(derived):
     crypter = Crypter("x", SALT)  # written by pulumi 3.260 with the passphrase x
-    assert keys == [1_000_000]
+    assert derived == [1_000_000]
     assert crypter.salt == SALT
     assert crypter.decrypt(crypter.encrypt("plain")) == "plain"
     assert crypter.encrypt("plain") != crypter.encrypt("plain")  # a nonce is used once
@@ -29,9 +50,8 @@ def test_a_passphrase_of_the_pulumi_cli_is_understood(monkeypatch):
 @pytest.fixture
 def crypter(monkeypatch):
     monkeypatch.setattr(crypto, "ROUNDS", 10)  # a key as hard as it should be takes a moment
-    crypto._key.cache_clear()
     yield Crypter.fresh("y")
-    crypto._key.cache_clear()
+    _begin_anew()
 
 
 def test_a_fresh_salt_is_like_the_cli_writes_it(crypter):
@@ -90,3 +110,63 @@ def test_a_ciphertext_that_was_changed_is_refused(crypter):  # F18 F35
         with pytest.raises(EngineError, match="a secret in the state cannot be decrypted"):
             crypter.decrypt(text)
     assert crypter.decrypt(good) == "plain"
+
+
+def test_a_second_process_derives_no_key_and_a_wrong_passphrase_is_refused(  # F81
+    crypter, derived, folder
+):
+    sealed = crypter.encrypt("plain")
+    (kept,) = folder.iterdir()
+    first = kept.read_bytes()
+    assert (kept.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert (
+        crypto._key("y", base64.b64decode(crypter.salt.split(":")[1]))[0] not in kept.read_bytes()
+    )
+    for _ in range(2):
+        _begin_anew()
+        assert Crypter("y", crypter.salt).decrypt(sealed) == "plain"
+        assert derived == []
+        with pytest.raises(EngineError, match="incorrect passphrase"):
+            Crypter("z", crypter.salt)  # neither taken, nor kept in place of the right one
+        assert derived.pop() == crypto.ROUNDS
+    assert kept.read_bytes() == first
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "changed", "link", "of another salt", "folder"])
+def test_a_kept_key_that_is_not_whole_is_derived_and_kept_again(  # F81
+    crypter, derived, folder, damage
+):
+    (kept,) = folder.iterdir()
+    content = kept.read_bytes()
+    kept.unlink()
+    if damage == "link":
+        kept.symlink_to("/dev/zero")
+    elif damage == "folder":
+        kept.mkdir()
+    else:
+        Crypter.fresh("y")
+        (other,) = folder.iterdir()
+        changed = content[:-1] + bytes([content[-1] ^ 1])
+        wrong = {"empty": b"", "cut": content[:40], "changed": changed}
+        kept.write_bytes(wrong.get(damage, other.read_bytes()))
+        derived.clear()
+    for _ in range(2):
+        _begin_anew()
+        assert Crypter("y", crypter.salt).decrypt(crypter.encrypt("plain")) == "plain"
+    assert derived.count(crypto.ROUNDS) == (2 if damage == "folder" else 1)
+
+
+def test_without_room_for_it_a_key_is_derived(crypter, derived, folder, monkeypatch):  # F81
+    for path in folder.iterdir():
+        path.unlink()
+    monkeypatch.setattr(kept_key.files, "replace", Mock(side_effect=OSError(28, "No space left")))
+    for _ in range(2):
+        _begin_anew()
+        Crypter("y", crypter.salt)
+    assert derived == [crypto.ROUNDS] * 2
+
+
+def test_a_guess_costs_a_reader_of_the_file_about_as_much_as_one_of_the_state(monkeypatch):  # F81
+    """As many as 2**14 blocks of 8: hashcat counts as many guesses a second as for the rounds."""
+    monkeypatch.undo()
+    assert (kept_key.COST, kept_key.BLOCK, crypto.ROUNDS) == (2**14, 8, 1_000_000)

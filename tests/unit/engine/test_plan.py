@@ -50,6 +50,13 @@ def test_what_was_planned_is_done(stack, planned):
     _refused(stack, path, "made for another state; look at a new one: preview --save-plan")
 
 
+def test_a_plan_may_be_a_link(stack, planned, tmp_path):  # F75
+    (tmp_path / "plan.json").symlink_to("kept.json")
+    stack.declare(a={})
+    assert planned().is_symlink()
+    assert stack.run("up", "--plan", str(tmp_path / "kept.json")).code == 0
+
+
 def test_what_is_not_planned_is_refused_by_name_before_anything_is_touched(
     stack, planned, monkeypatch
 ):

@@ -145,6 +145,8 @@ def test_every_port_of_the_stack_is_checked_before_anything_starts(
     put_program(bare, "prometheus", "exit 0")
     run()
     (supervisor,) = recorded.of_type("process:Supervisor").values()
+    (data,) = recorded.of_type("process:Data").values()
+    assert data.inputs["ports"] == supervisor.inputs["ports"]  # claimed  # F64
     checked = {int(n) for numbers in supervisor.inputs["ports"].values() for n in numbers}
     opened = {
         int(port["number"])

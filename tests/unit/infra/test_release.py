@@ -117,3 +117,22 @@ def test_only_the_job_that_publishes_has_an_identity_and_it_builds_nothing() -> 
     assert "--require-hashes" in said
     assert "secrets." not in text
     assert "make release" in str(jobs["build"]["steps"])
+    used = [step.get("uses", step.get("run", "")) for step in jobs["publish"]["steps"]]
+    signing = next(i for i, each in enumerate(used) if each.startswith("astral-sh/attest-action@"))
+    assert "uv publish" in "".join(used[signing:])
+
+
+def test_only_a_commit_of_main_is_published(checkout: Path) -> None:
+    text = (ROOT / ".github/workflows/publish.yml").read_text()
+    first, second, *_ = yaml.safe_load(text)["jobs"]["build"]["steps"]
+    assert first["with"]["fetch-depth"] == 0
+
+    def refused() -> int:
+        command = ["bash", "-e", "-c", second["run"]]
+        return subprocess.run(command, cwd=checkout, check=False, capture_output=True).returncode
+
+    git(checkout, "update-ref", "refs/remotes/origin/main", "HEAD")
+    assert refused() == 0
+    (checkout / "other").touch()
+    commit(checkout)
+    assert refused() == 1

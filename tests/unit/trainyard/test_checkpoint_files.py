@@ -352,3 +352,45 @@ def test_pruning_never_counts_on_a_damaged_one(run: Any, tmp_path: Path) -> None
     checkpoint_files.prune(run, broken)
     left = sorted(path.name[11:17] for path in (tmp_path / "run").iterdir())
     assert left == ["000001", "000005"]
+
+
+def test_what_the_store_cut_off_gets_no_manifest(  # F22
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = run.upload
+
+    def cut(name: str, source: Any) -> Any:
+        digest = upload(name, source)
+        os.truncate(tmp_path / "run" / name, 5)
+        return digest
+
+    monkeypatch.setattr(run, "upload", cut)
+    with pytest.raises(objects.StorageError, match="has 5 bytes after"):
+        store(run, tmp_path, 1)
+    assert checkpoint_files.valid(run) == []
+
+
+def test_an_incomplete_one_stays_while_none_is_whole(run: Any, tmp_path: Path) -> None:  # F23
+    damage("no manifest", store(run, tmp_path, 1), tmp_path)
+    damage("truncated", store(run, tmp_path, 2), tmp_path)
+    checkpoint_files.prune(run, frozenset())
+    assert len([*(tmp_path / "run").iterdir()]) == 2
+
+
+def test_one_that_is_half_removed_has_no_manifest(  # F22
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3):
+        store(run, tmp_path, number, big=BIG)
+    delete = run.delete
+
+    def breaks(*names: str) -> None:
+        delete(names[0])
+        if len(names) > 1:
+            raise objects.StorageError("the store went away")
+
+    monkeypatch.setattr(run, "delete", breaks)
+    checkpoint_files.prune(run, frozenset())
+    left = [path.name for path in (tmp_path / "run" / "checkpoint_000001-abcd").iterdir()]
+    assert left
+    assert "manifest.json" not in left

@@ -209,6 +209,15 @@ def test_who_waits_finds_it_stored(worker: Worker) -> None:  # D46
     assert json.loads(manifest.read_text())["model"] == MODEL
 
 
+def test_a_checkpoint_that_another_is_storing_stays(worker: Worker) -> None:  # F71
+    worker.save(1, wait=True)
+    other = worker.folder / "checkpoint_000007-half"
+    other.mkdir()
+    (other / "checkpoint.pt").write_bytes(b"half of it")
+    worker.save(2, wait=True)
+    assert (other / "checkpoint.pt").exists()
+
+
 def test_what_was_cut_off_is_removed_when_the_run_goes_on(worker: Worker) -> None:  # F16
     worker.save(1, wait=True)
     cut = worker.folder / "checkpoint_000002-half"  # its worker was killed before the manifest

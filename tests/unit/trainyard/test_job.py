@@ -320,6 +320,27 @@ def test_what_a_start_asks_for_counts_more_than_the_stored_state(  # F61
     assert start(0.4, 0.2) == pytest.approx((0.05, 0.2))
 
 
+def test_a_schedule_that_more_epochs_outlast_is_refused_before_the_first_step(  # F72
+    stored: Stored, tmp_path: Path
+) -> None:
+    def start(epochs: int, most: int) -> None:
+        optimizer = torch.optim.SGD([torch.ones(1)], lr=0.1)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 6)
+        made = session(tmp_path, "--epochs", str(epochs))
+        made.restore(optimizer=optimizer, scheduler=scheduler)
+        for epoch in made.epochs_left()[:most]:
+            for _ in range(2):
+                optimizer.step()
+                scheduler.step()
+            made.report({"epoch": epoch}, {}, optimizer=optimizer, scheduler=scheduler)
+
+    start(3, 2)
+    with pytest.raises(job.JobError, match=r"scheduler .* total steps is 6.* fewer epochs"):
+        start(4, 0)
+    start(3, 1)
+    start(3, 1)  # such as for a worker that was lost at the end
+
+
 def test_batches_of_another_size_are_not_left_out(
     stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:  # F61

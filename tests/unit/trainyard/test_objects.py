@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from boto3.exceptions import RetriesExceededError
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+from botocore.session import Session
 
 from tests import stores
 from trainyard import objects, s3_requests
+from trainyard.client.store import ClientBucket
 
 DIGEST = objects.Digest(5, hashlib.sha256(b"hello").hexdigest())
 
@@ -290,3 +292,47 @@ def test_a_store_that_stays_away_ends_the_patience(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(objects.StorageError, match=r"did not do it within 0 s .* at http://127"):
         objects.open_url("s3://ray").write("1", b"")
+
+
+ODD = {"AWS_PROFILE": "nope", "AWS_REQUEST_CHECKSUM_CALCULATION": "odd", "AWS_DEFAULTS_MODE": "odd"}
+ODD |= {"AWS_METADATA_SERVICE_TIMEOUT": "odd"}
+
+
+@pytest.fixture
+def odd_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All variables that botocore reads, and a configuration that it refuses."""
+    (tmp_path / "config").write_text("not a configuration\n")
+    known = [names for _, names, *_ in Session.SESSION_VARIABLES.values() if names]
+    for names in known:
+        for name in [names] if isinstance(names, str) else names:
+            monkeypatch.setenv(name, "odd")
+    monkeypatch.setenv("AWS_S3_US_EAST_1_REGIONAL_ENDPOINT", "odd")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    stores.forget_clients()
+    yield
+    stores.forget_clients()
+
+
+@pytest.mark.usefixtures("odd_environment")
+def test_a_stack_with_keys_takes_nothing_from_the_environment() -> None:  # F76
+    keys = objects.Keys("user", "canary")
+    client = objects._client("http://127.0.0.1:9", "eu-1", keys)
+    assert client.meta.endpoint_url == "http://127.0.0.1:9"
+    assert client.meta.region_name == "eu-1"
+    assert client.meta.config.request_checksum_calculation == "when_supported"
+
+
+# F76
+@pytest.mark.parametrize(("name", "value"), ODD.items())
+@pytest.mark.parametrize("kind", [objects.BucketStore, ClientBucket])
+def test_an_odd_variable_is_one_message(
+    name: str, value: str, kind: type[objects.BucketStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "user")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+    monkeypatch.setenv(name, value)
+    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0")
+    stores.forget_clients()
+    with pytest.raises(kind.error, match=rf"cannot use s3://b \(.*{value}.*correct .* AWS_"):
+        kind("b", endpoint="http://127.0.0.1:9").upload("x", io.BytesIO(b""))
+    stores.forget_clients()

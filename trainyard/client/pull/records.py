@@ -47,7 +47,7 @@ def _pull(source: RunSource, folder: Path, name: str, known: dict[str, Any]) -> 
     """Brings a file if it is a changed record; returns whether it was."""
     if not _is_record(name):
         return False
-    path, listed = folder / name, source.files[name]
+    path, listed = (folder / name).resolve(), source.files[name]  # of a user's link
     # A bucket can hold both `a` and `a/b`; a folder here cannot.
     below = any(str(parent) in source.files for parent in PurePosixPath(name).parents)
     state = _state(path, listed)

@@ -12,6 +12,7 @@ from trainyard.client.jobs import failure
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep.point import Outcome, Point
 from trainyard.client.sweep.records import DamagedArchiveError, Record, Records
+from trainyard.failpoints import reach
 from trainyard.sweep import result
 
 
@@ -56,9 +57,11 @@ def collect(
                 records.unpack(Path(file.name), point.folder)
             except DamagedArchiveError as error:  # it stops no other point
                 why = str(error)
+    reach("point.unpacked")
     value = None if why else found.value
     ended = replace(record, done=not why, error=why, value=value)
     records.put(point.identity, ended)
+    reach("point.recorded")
     for key in (archive_key, record_key):
         place.delete(key)
     return Outcome(job=record.job, value=value, error=why, note=found.note)

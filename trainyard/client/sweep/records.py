@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from trainyard import archive
+from trainyard.access import users_file
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep.point import Point
 from trainyard.sweep.result import MOST_BYTES
@@ -226,15 +226,9 @@ class Records:
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
         path = self._points / f"{name}.json"
-        part = path.with_suffix(".part")
         try:
-            with part.open("w", encoding="utf-8") as file:
-                json.dump(value, file)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
+            users_file.replace(path, json.dumps(value))
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise self._refused(error) from None
 
     def _refused(self, error: OSError) -> ClientError:

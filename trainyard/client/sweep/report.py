@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from trainyard import curves
+from trainyard.access import users_file
 from trainyard.client.console import print_table, say
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep.point import Outcome, Point
@@ -82,9 +83,9 @@ def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: 
         if _finite(value := _values(outcome).get(by))
     ]
     try:
-        _replace(folder / TABLE, written.getvalue().encode())
+        users_file.replace(folder / TABLE, written.getvalue().encode())
         if measured:
-            _replace(folder / PICTURE, _picture(measured, by))
+            users_file.replace(folder / PICTURE, _picture(measured, by))
     except OSError as error:
         raise ClientError(
             f"cannot write the table to {folder} ({error.strerror}): make room there, then run "
@@ -161,12 +162,3 @@ def _name(point: Point, varying: Sequence[str]) -> str:
     settings = _settings(point)
     values = (f"{name}={settings[name][:LONGEST_VALUE]}" for name in varying if name in settings)
     return " ".join((f"[{point.number}]", *values))
-
-
-def _replace(path: Path, content: bytes) -> None:
-    part = path.with_suffix(".part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -95,7 +95,7 @@ class Code:
         target = Path(tempfile.mkdtemp(dir=self.copies), source.name)
         try:
             found = package.of_module(source, excludes)
-            package.check(found.files, location, self.secrets)
+            package.check_upload(location, found, self.secrets)
             if source.is_file():
                 return str(shutil.copy(source, target))
             for folder in found.folders:

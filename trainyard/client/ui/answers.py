@@ -32,6 +32,7 @@ class Answers:
 
     Attributes:
         stacks: that are shown.
+        read_only: whether commands are shown only.
     """
 
     def __init__(self, stacks: Stacks, running: Commands, *, read_only: bool = False) -> None:
@@ -44,12 +45,12 @@ class Answers:
         """
         self.stacks = stacks
         self._commands = running
-        self._read_only = read_only
+        self.read_only = read_only
         self._here = Path.cwd()
 
     def session(self) -> Answer:
         """Return what the page needs first."""
-        return {"stacks": self.stacks.names(), "read_only": self._read_only}
+        return {"stacks": self.stacks.names(), "read_only": self.read_only}
 
     def row(self, query: Query) -> Answer:
         """Return one stack in a line: one that is down says so."""
@@ -159,13 +160,16 @@ class Answers:
         return {"rows": found}
 
     def start(self, query: Query) -> Answer:
-        """Start the command of a button: `stack`, `action`, and the `job`, `run` or `service`."""
+        """Start a button's `command`, as it was shown: `stack`, and the `job`, `run` or `service`.
+
+        A run may have several jobs, and so several buttons of one name.
+        """
         stack = self.stacks.get(query.get("stack", ""))
-        asked = query.get("action", "")
-        offered = {each.action: each for each in self._offered(stack, query)}
-        if asked not in offered:
-            raise ClientError(f"{asked[:80]!r} is not possible now: load the page again")
-        return self._commands.start(stack.name, offered[asked]).described()
+        asked = query.get("command", "")
+        for offered in self._offered(stack, query):
+            if offered.shown == asked:
+                return self._commands.start(stack.name, offered).described()
+        raise ClientError(f"{asked[:80]!r} is not possible now: load the page again")
 
     def _offered(self, stack: Stack, query: Query) -> list[Action]:
         if "job" in query:
@@ -214,7 +218,7 @@ class Answers:
                 "action": each.action,
                 "command": each.shown,
                 "question": each.question,
-                "runs": bool(each.arguments) and not self._read_only,
+                "runs": bool(each.arguments) and not self.read_only,
             }
             for each in actions
         ]

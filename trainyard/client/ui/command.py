@@ -4,8 +4,12 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sys
+import tempfile
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,8 +18,11 @@ from trainyard.client import parallel
 from trainyard.client.command import Outputs, Stack
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
+from trainyard.client.watch import TERMINATED
 
 PORT = 8268
+# Leads a browser to the page: other users can read its arguments, and not this file.
+LEADS = '<!doctype html><title>Trainyard</title><meta http-equiv="refresh" content="0;url={}">\n'
 app = typer.Typer()
 
 
@@ -39,13 +46,25 @@ def ui(
 
     listening = _listen(port)
     stacks = Stacks(stack, outputs, warn)
-    with closing(listening), closing(stacks), closing(Commands(stacks.file)) as commands:
-        app_ = application(Answers(stacks, commands), lambda: guard.token)
-        guard = Guard(app_, listening.getsockname()[1])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    with (
+        closing(listening),
+        closing(stacks),
+        closing(Commands(stacks.file)) as commands,
+        tempfile.TemporaryDirectory(prefix="trainyard-ui-") as folder,  # only its owner can enter
+    ):
+        file = Path(folder, "open.html")
+        guard = Guard(
+            application(Answers(stacks, commands)),
+            listening.getsockname()[1],
+            lambda: file.unlink(missing_ok=True),
+        )
         say(f"open {guard.address}")
-        say("it opens the page once; Ctrl-C ends it")
+        say("it opens the page in one browser; Ctrl-C ends it")
         if not no_open:  # in a thread: a browser in this terminal returns at its end
-            parallel.start(_open, guard.address)
+            file.touch(0o600)
+            file.write_text(LEADS.format(guard.address))
+            parallel.start(_open, file.as_uri())
         with suppress(KeyboardInterrupt):
             run(guard, listening)
     say("\npage closed")

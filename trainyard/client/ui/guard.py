@@ -2,21 +2,26 @@
 
 Other users of the machine reach the port, and so do pages of other sites in the user's browser.
 The first have no secret. The others have a wrong Host (DNS rebinding), a wrong Origin, or no token.
+
+The key is behind the `#` of the page's address, which browsers send to nobody: the page's script
+exchanges it for the token, and sends that in a header. A cookie would go to every port of the host.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from hmac import compare_digest
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = "127.0.0.1"
 TOKEN = "x-trainyard-token"  # noqa: S105 - the name of a header
-KEY = "key"  # of the query of the address that opens the page
+OPEN = "/api/open"  # takes the key in the same header, and answers with the token
+FILES = "/static/"  # they and the page at / have no secrets, and need none
 MOST_BYTES = 16 * 2**10  # of a request's content
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -32,11 +37,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# Not a redirect: the browser would send it without the new cookie, since another program began it.
-OPENED = (
-    '<!doctype html><title>Trainyard</title><link rel="icon" href="/static/icon.svg">'
-    '<meta http-equiv="refresh" content="0;url=/">'
-)
 
 
 class Guard:
@@ -44,29 +44,27 @@ class Guard:
 
     Attributes:
         origin: of the page, such as `http://127.0.0.1:8268`.
-        token: that each POST sends in a header; pages of other sites cannot read it.
     """
 
-    def __init__(self, app: ASGIApp, port: int) -> None:
+    def __init__(self, app: ASGIApp, port: int, used: Callable[[], object] = lambda: None) -> None:
         """Draws the secrets.
 
         Args:
             app: answers requests that pass.
             port: of the server.
+            used: is called when the key has been used.
         """
         self._app = app
+        self._used = used
         self._host = f"{LOOPBACK}:{port}"
         self.origin = f"http://{self._host}"
-        self.token = secrets.token_urlsafe(32)
+        self._token = secrets.token_urlsafe(32)
         self._key = secrets.token_urlsafe(32)
-        self._cookie = f"trainyard-{port}"  # browsers send cookies to all ports of a host
-        self._session = secrets.token_urlsafe(32)
-        self._opened = False
 
     @property
     def address(self) -> str:
         """The address that opens the page, once."""
-        return f"{self.origin}/?{KEY}={self._key}"
+        return f"{self.origin}/#key={self._key}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, or passes it on."""
@@ -79,41 +77,39 @@ class Guard:
 
     def _answer(self, request: Request) -> Response | None:
         """Return the answer to a request that is not passed on."""
-        headers = request.headers
-        if headers.get("host") != self._host:
-            return _refused("this server answers at its own address only")
-        if key := request.query_params.get(KEY):
-            return self._open(key)
-        if not same(request.cookies.get(self._cookie, ""), self._session):
+        headers, path = request.headers, request.scope["path"]
+        changes = request.method not in {"GET", "HEAD"}
+        if reason := self._foreign(headers, changes=changes):
+            return _refused(reason)
+        if not changes and (path == "/" or path.startswith(FILES)):
+            return None
+        opens = changes and path == OPEN
+        if not same(headers.get(TOKEN, ""), self._key if opens else self._token):
             return _refused(
-                "this address needs the key that `train ui` printed, which opens the page once: "
-                "run `train ui` again"
+                "this page needs the address that `train ui` printed, which opens it in one "
+                "browser: if it did so before and that was not you, end `train ui`, and run it "
+                "again"
             )
-        if request.method not in {"GET", "HEAD"}:
-            return self._refusal(headers)
-        return None
-
-    def _refusal(self, headers: Headers) -> Response | None:
-        """Return why a request that changes something is refused."""
-        if headers.get("origin") != self.origin:
-            return _refused("this request does not come from the page")
-        if not same(headers.get(TOKEN, ""), self.token):
-            return _refused("this request lacks the page's token: load the page again")
+        if opens:
+            self._key = secrets.token_urlsafe(32)  # nobody has it
+            self._used()
+            return JSONResponse({"token": self._token})
         length = headers.get("content-length", "")
-        if not length.isdecimal() or int(length) > MOST_BYTES:
-            return PlainTextResponse(f"at most {MOST_BYTES} bytes", 413)
+        if changes and not (length.isdecimal() and int(length) <= MOST_BYTES):
+            return PlainTextResponse(f"at most {MOST_BYTES} bytes\n", 413)
         return None
 
-    def _open(self, key: str) -> Response:
-        if self._opened or not same(key, self._key):
-            return _refused(
-                "this key is wrong or was used: it opens the page once. If that was not you, end "
-                "`train ui`, and run it again"
+    def _foreign(self, headers: Headers, *, changes: bool) -> str:
+        """Return why a request is not one of the page; "" if it can be."""
+        host, _, port = self._host.partition(":")
+        if headers.get("host") != self._host:
+            return (
+                f"this page answers at {self.origin} only: open the address that `train ui` "
+                f"printed. From another machine: ssh -L {port}:{host}:{port} HOST"
             )
-        self._opened = True
-        response = Response(OPENED, media_type="text/html")
-        response.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
-        return response
+        if changes and headers.get("origin") != self.origin:
+            return "this request does not come from the page"
+        return ""
 
 
 def with_headers(send: Send) -> Send:

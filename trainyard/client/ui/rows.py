@@ -88,7 +88,7 @@ def of_runs(
 def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str, Any]:
     last = record.metrics[-1] if record.metrics else {}
     ran = [seconds(job) for job in jobs if job.status != "PENDING"]
-    best = [found for epoch in record.metrics if (found := number(epoch.get("valid_acc")))]
+    valid = [number(epoch.get("valid_acc")) for epoch in record.metrics]
     return {
         "run": record.name,
         "job": str(jobs[0].status) if jobs else "",
@@ -98,7 +98,7 @@ def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str,
         "loss": number(last.get("loss")),
         "valid_acc": number(last.get("valid_acc")),
         "test_acc": number(last.get("test_acc")),
-        "best": max(best, default=None),
+        "best": max((each for each in valid if each is not None), default=None),
         "started": record.starts[-1]["time"] if record.starts else "",
         "checkpoint": (record.checkpoint or "").rpartition("/")[2],
         # The whole stack was there for the run: the most that it can have cost.

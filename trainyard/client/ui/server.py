@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,49 +19,48 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trainyard import plain
 from trainyard.client import parallel
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
-from trainyard.client.ui import log
 from trainyard.client.ui.answers import Answers, message
+from trainyard.client.ui.log import Logs
+from trainyard.client.ui.stacks import Stacks
 
 STATIC = Path(__file__).with_name("static")
 FAILED = 503
 END_S = 1  # seconds that answers have at the end
+AT_ONCE = 16  # questions to a stack that are answered at once; others wait
+MOST_CONNECTIONS = 800
+UNREAD_S = 10.0  # for a reader that reads nothing, until it is cut off
+PIECE = 2**16  # characters of an answer
 
 Query = dict[str, str]
 
 
-def application(answers: Answers, token: Callable[[], str] | None = None) -> Starlette:
+def application(answers: Answers) -> Starlette:
     """Return the application, to be put behind what decides who may ask.
 
     Args:
         answers: to the page's questions.
-        token: returns that of the guard; None for a page that only shows, which has no way to
-            start a command.
     """
+    logs = Logs(answers.stacks)
+    turns: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
 
-    def session(_: Query) -> dict[str, Any]:
-        return answers.session() | ({"token": token()} if token else {})
-
-    async def start(request: Request) -> Response:
-        return await _answer(answers.start, await _content(request))
+    def asking(question: Callable[[Query], Any]) -> ASGIApp:
+        return _Question(question, answers.stacks, turns)
 
     async def job_log(request: Request) -> Response:
-        query = {**request.path_params}
-        try:
-            events = await _aside(log.prepare, answers.stacks.get(query["stack"]), query["job"])
-        except (ClientError, DashboardError) as error:
-            return _failed(error, query["stack"])
-        return StreamingResponse(_guarded(events, query["stack"]), media_type="text/event-stream")
+        stack, job = request.path_params["stack"], request.path_params["job"]
+        return StreamingResponse(logs.read(stack, job), media_type="application/x-ndjson")
 
     one = "/api/{stack}"
     questions: dict[str, Callable[[Query], Any]] = {
-        "/api/session": session,
+        "/api/session": lambda _: answers.session(),
         f"{one}/row": answers.row,
         f"{one}/stack": answers.stack,
         f"{one}/nodes": answers.nodes,
@@ -71,14 +72,14 @@ def application(answers: Answers, token: Callable[[], str] | None = None) -> Sta
         f"{one}/sweep": answers.sweep,
         f"{one}/services": answers.services,
     }
-    commands = [Route("/api/commands", start, methods=["POST"])]
-    commands.append(Route("/api/commands", _asking(answers.all_commands)))
+    commands = [Route("/api/commands", asking(answers.start), methods=["POST"])]
+    commands.append(Route("/api/commands", asking(answers.all_commands), methods=["GET"]))
     return Starlette(
         routes=[
             Route("/", lambda _: FileResponse(STATIC / "index.html")),
-            *(commands if token else []),
+            *([] if answers.read_only else commands),
             Route(f"{one}/jobs/{{job}}/log", job_log),
-            *(Route(path, _asking(question)) for path, question in questions.items()),
+            *(Route(path, asking(each), methods=["GET"]) for path, each in questions.items()),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
@@ -88,28 +89,75 @@ def run(app: ASGIApp, listening: socket.socket) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     config = Config(
         app,
+        http=Connection,
         ws="none",
         log_config=None,
-        access_log=False,  # an address may have a key in it
+        access_log=False,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=END_S,
         lifespan="off",
     )
     Server(config).run(sockets=[listening])
 
 
-def _asking(question: Callable[[Query], Any]) -> Callable[[Request], Awaitable[Response]]:
-    async def ask(request: Request) -> Response:
-        return await _answer(question, {**request.query_params, **request.path_params})
+class Connection(H11Protocol):
+    """A connection that is cut if the other end does not read what it asked for."""
 
-    return ask
+    _look: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Takes whatever is not sent at once as unread."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)
+
+    def pause_writing(self) -> None:
+        """Looks later how much is still unread."""
+        super().pause_writing()
+        unread = self.transport.get_write_buffer_size()
+        self._look = self.loop.call_later(UNREAD_S, self._cut, unread)
+
+    def resume_writing(self) -> None:
+        """Everything was read."""
+        super().resume_writing()
+        if self._look is not None:
+            self._look.cancel()
+
+    def _cut(self, before: int) -> None:
+        unread = self.transport.get_write_buffer_size()
+        if unread < before:
+            self._look = self.loop.call_later(UNREAD_S, self._cut, unread)
+        else:
+            self.transport.abort()
 
 
-async def _answer(question: Callable[[Query], Any], query: Query) -> Response:
-    try:
-        found = await _aside(question, query)
-    except (ClientError, DashboardError, ConnectionError, TimeoutError) as error:
-        return _failed(error, query.get("stack", ""))
-    return Response(plain.json_text(found), media_type="application/json")
+@dataclass
+class _Question:
+    """Answers a question to a stack: some at once, each until its answer is read."""
+
+    ask: Callable[[Query], Any]
+    stacks: Stacks
+    turns: Mapping[str, asyncio.Semaphore]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        asked = {**request.query_params, **request.path_params}
+        query = await _content(request) if request.method == "POST" else asked
+        stack = query.get("stack", "")
+        async with self.turns[stack if stack in self.stacks.names() else ""]:
+            found = parallel.start(lambda: plain.json_text(self.ask(query)))
+            try:
+                text = await asyncio.wrap_future(found)
+            except (ClientError, DashboardError, ConnectionError, TimeoutError) as error:
+                answer: Response = JSONResponse({"error": message(error, stack)}, FAILED)
+            else:
+                answer = StreamingResponse(_pieces(text), media_type="application/json")
+            await answer(scope, receive, send)
+
+
+async def _pieces(text: str) -> AsyncIterator[str]:
+    """Yield a text in pieces, the next one when the last one has been read."""
+    for begin in range(0, len(text), PIECE):
+        yield text[begin : begin + PIECE]
 
 
 async def _content(request: Request) -> Query:
@@ -119,20 +167,3 @@ async def _content(request: Request) -> Query:
     except (ValueError, RecursionError):
         found = None
     return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
-
-
-async def _aside(function: Callable[..., Any], *arguments: object) -> Any:
-    return await asyncio.wrap_future(parallel.start(function, *arguments))
-
-
-async def _guarded(events: AsyncIterator[str], stack: str) -> AsyncIterator[str]:
-    """Yield events; an error becomes the last one."""
-    try:
-        async for event in events:
-            yield event
-    except (ClientError, DashboardError) as error:
-        yield log.event("fault", message(error, stack))
-
-
-def _failed(error: Exception, stack: str) -> Response:
-    return JSONResponse({"error": message(error, stack)}, FAILED)

@@ -61,7 +61,7 @@ class Password:
 def main() -> None:
     """Serve the page of the stack that TRAINYARD_OUTPUTS names, until SIGTERM."""
     parser = argparse.ArgumentParser(
-        description=str(__doc__).partition("\n")[0], allow_abbrev=False
+        description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
     )
     parser.add_argument("--host", required=True, help="address to listen on")
     parser.add_argument("--port", required=True, type=int)

@@ -26,7 +26,6 @@ from trainyard.client.ui.run_cache import RunCache
 OUTPUTS_S = 30.0  # reading them starts the engine
 FAILED_S = 10.0
 JOBS_S = 2.0
-SETTINGS = "Pulumi.*.yaml"
 
 T = TypeVar("T")
 
@@ -157,12 +156,7 @@ class Stacks:
         """Names of the stacks that have settings here or are attached: the first one first."""
         found = {self.first}
         if self.file is None:
-            found |= {path.stem for path in contract.attached_file("x").parent.glob("*.json")}
-            try:
-                settings = contract.checkout().glob(SETTINGS)
-                found |= {path.name.split(".", 1)[1].removesuffix(".yaml") for path in settings}
-            except ClientError:  # a client without a checkout
-                pass
+            found |= contract.known_stacks()
         return sorted(found, key=lambda name: (name != self.first, name))
 
     def get(self, name: str) -> Stack:

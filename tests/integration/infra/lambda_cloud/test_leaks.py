@@ -1,5 +1,6 @@
 """`up` interrupted and killed: exactly the instances of the state exist afterwards."""
 
+import itertools
 import math
 import os
 import secrets
@@ -25,6 +26,7 @@ from hypothesis.stateful import (
 
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.integration.infra.lambda_cloud.rented import RentedStack
+from trainyard import failpoints
 
 pytestmark = pytest.mark.integration
 
@@ -124,6 +126,36 @@ def test_killed_while_it_terminates(rented):  # F12
     assert _kill_during(rented, "terminate", commit=False, command="destroy")
     rented.done("destroy")
     assert rented.live() == set()
+
+
+@pytest.mark.timeout(300)
+def test_killed_at_each_write_of_the_state_nothing_is_billed_twice_or_left(  # F12 F20
+    rented, cloud, monkeypatch
+):
+    rented.declare(count=1)
+
+    def killed(command):
+        for number in itertools.count(1):
+            if command == "destroy":
+                rented.done("up")
+            monkeypatch.setenv(failpoints.VARIABLE, f"state.write kill {number}")
+            code = rented.start(command).wait(60)
+            monkeypatch.delenv(failpoints.VARIABLE)
+            if code == 0:
+                assert number > 1, f"{command} writes no state"
+                return
+            yield
+
+    for _ in killed("up"):
+        rented.done("up")
+        assert len(rented.live()) == 1
+        assert rented.live() == rented.recorded()
+        rented.done("destroy")
+        assert rented.live() == set()
+    for _ in killed("destroy"):
+        rented.done("destroy")
+        assert rented.live() == set()
+        assert cloud.account.ssh_keys == cloud.account.rulesets == {}
 
 
 @pytest.mark.parametrize("operation", ["add_ssh_key", "create_firewall_ruleset"])

@@ -71,12 +71,15 @@ def test_the_agent_runs_from_it_alone(tmp_path: Path) -> None:
         )
 
     mark = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
-    props = {"folder": str(tmp_path / "data"), "keep": False, "mark": mark}
+    props = {"folder": str(tmp_path / "data"), "keep": False, "mark": mark, "ports": {}}
     request = {"kind": "data", "method": "create", "arguments": [props]}
     done = agent("-m", "infra.runtimes.agent", request=json.dumps(request))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"result": [props["folder"], props]}
     assert (tmp_path / "data").is_dir()
+    request |= {"method": "delete", "arguments": [props["folder"], props]}
+    agent("-m", "infra.runtimes.agent", request=json.dumps(request))
+    assert not (tmp_path / "data").exists()  # and the claim of its ports
     loaded = (
         "import sys, infra.runtimes.agent; "
         "print(*[m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'infra'])"

@@ -1,10 +1,12 @@
 """What is looked at before and waited for after, on an Engine that is a recording."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -176,6 +178,7 @@ def node() -> dict[str, Any]:
     web, db = free_ports(2)
     return {
         "stack": "dev",
+        "project": "trainyard",
         "identity": "lab-trainyard-dev",
         "names": ["lab-web", "lab-db"],
         "ports": {"webPort": [web], "dbPort": [db]},
@@ -320,7 +323,7 @@ def test_a_change_is_looked_at_for_what_is_new(engine: FakeEngine, node: dict[st
     assert [line[:20] for line in str(raised.value).splitlines()] == [
         "a container lab-db i",
         f"port {db} (dbPort) i"[:20],
-        "Stop what holds them",
+        "Run `train up --find-ports`"[:20],
     ]
     assert "containerPrefix" not in str(raised.value)  # a stack that is up keeps its names
 
@@ -651,3 +654,25 @@ def test_a_refresh_sees_what_is_no_longer_ready(
     outs = ReadyProvider().read("web", props).outs
     assert outs["ready"] is ready
     assert ReadyProvider().diff("web", outs, {**props, "ready": None}).changes is not ready
+
+
+def test_a_stack_of_containers_claims_its_ports_for_as_long_as_it_is_there(  # F64
+    engine: FakeEngine, node: dict[str, Any], claimed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "run", lambda *_, **__: "")
+    NodeProvider().create(node | {"host": HOST})
+    assert not [*claimed.iterdir()]  # its ports are another machine's
+    (web,) = node["ports"]["webPort"]
+    NodeProvider().create(node)
+    other = node | {"stack": "lab", "identity": "lab-trainyard-lab", "names": []}
+    (fault,) = NodeProvider().check({}, other).failures
+    said = f"port {web} (webPort) is claimed by stack dev of project trainyard, made by "
+    assert fault.reason.startswith(said)
+    with pytest.raises(NodeError, match=re.escape(said)):
+        NodeProvider().create(other)
+    assert len([*claimed.iterdir()]) == 1
+    NodeProvider().update("engine", node, node | {"ports": {"dbPort": node["ports"]["dbPort"]}})
+    NodeProvider().create(other | {"ports": {"webPort": [web]}})
+    NodeProvider().delete("engine", node)
+    NodeProvider().delete("engine", other)
+    assert not [*claimed.iterdir()]

@@ -1,12 +1,12 @@
 """A port in use is an error that names the port, its holder and the setting."""
 
 import os
-import re
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from infra.runtimes import ports
@@ -33,22 +33,24 @@ def test_all_held_ports_are_told_at_once(held: socket.socket) -> None:
         with pytest.raises(ports.PortsInUseError) as raised:
             ports.refuse_held({"dashboardPort": [first], "gcsPort": [second]})
     *lines, advice = str(raised.value).splitlines()
+    assert "`train up --find-ports`" in advice
     assert len(lines) == 2
     for line, port, setting in zip(
         lines, (first, second), ("dashboardPort", "gcsPort"), strict=True
     ):
         assert line.startswith(f"port {port} ({setting}) is held by ")
         assert f"pid {os.getpid()}" in line
-    step = re.search(r"add (\d+) to its setting portOffset \(`.* config set portOffset \1`", advice)
-    assert step
-    assert int(step[1]) % 100 == 0
 
 
-def test_the_proposed_offset_leads_to_free_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "_are_free", lambda numbers: 8465 in [*numbers])
-    assert "add 200 to its setting portOffset" in ports.advice({"a": [8265], "b": [9000]})
-    monkeypatch.setattr(ports, "_are_free", lambda _: False)
-    assert ports.advice({"a": [8265]}).endswith("change its settings of ports")
+def test_a_port_that_two_programs_may_listen_on_is_held() -> None:  # F64
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        other.bind(one.getsockname())
+        (line,) = ports.held({"servePort": [one.getsockname()[1]]})
+    assert f"(servePort) is held by {psutil.Process().name()} (pid {os.getpid()}: " in line
 
 
 def test_the_stack_of_a_holder_is_named() -> None:

@@ -96,7 +96,7 @@ def test_what_the_launcher_started_ends_with_its_files_and_an_editor_does_not(fi
 @pytest.fixture
 def data(tmp_path):
     """Properties of a data folder that is kept."""
-    return {"folder": str(tmp_path / "data"), "keep": True, "mark": MARK}
+    return {"folder": str(tmp_path / "data"), "keep": True, "mark": MARK, "ports": {}}
 
 
 def test_data_that_is_kept_is_told_and_any_stack_may_have_it_next(data):
@@ -148,7 +148,7 @@ def ask(monkeypatch, capsys):
 
 
 def test_the_agent_answers_what_the_kind_does(ask, tmp_path):
-    props = {"folder": str(tmp_path / "data"), "keep": False, "mark": MARK}
+    props = {"folder": str(tmp_path / "data"), "keep": False, "mark": MARK, "ports": {}}
     create = {"kind": "data", "method": "create", "arguments": [props]}
     assert ask(**create) == {"result": [props["folder"], props]}
     read = {"kind": "data", "method": "read", "arguments": [props["folder"], props]}
@@ -157,7 +157,7 @@ def test_the_agent_answers_what_the_kind_does(ask, tmp_path):
 
 def test_whatever_goes_wrong_there_is_an_answer(ask, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
-    props = {"folder": str(tmp_path / "file" / "data"), "keep": False, "mark": MARK}
+    props = {"folder": str(tmp_path / "file" / "data"), "keep": False, "mark": MARK, "ports": {}}
     answer = ask(kind="data", method="create", arguments=[props])
     assert "Not a directory" in answer["error"]
 

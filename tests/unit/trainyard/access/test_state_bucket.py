@@ -38,3 +38,12 @@ def test_a_lock_is_written_while_the_one_beside_it_goes(
     else:
         path.create(b"lock")
     assert all(each == {"Body": b"lock", "IfNoneMatch": "*"} for each in calls)
+
+
+@pytest.mark.parametrize("variable", ["AWS_PROFILE", "AWS_METADATA_SERVICE_TIMEOUT"])
+def test_an_odd_variable_is_one_message(variable, monkeypatch):  # F76
+    monkeypatch.setenv(variable, "nope")
+    place = state_bucket.find(f"s3://of-{variable}")
+    for ask in (lambda: place.address, place.exists):
+        with pytest.raises(state_bucket.BucketError, match="nope"):
+            ask()

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
+import shutil
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -51,10 +56,10 @@ def test_stacks_are_those_with_settings_and_the_attached_clusters(
     attached = tmp_path / "config" / "trainyard" / "attached" / "mine.json"
     attached.parent.mkdir(parents=True)
     attached.touch()
-    for name in ("Pulumi.yaml", "Pulumi.dev.yaml", "Pulumi.lab.yaml", "Pulumi.lambda.yaml"):
-        (tmp_path / name).touch()
+    for name in ("", "class.2026.", "dev.", "lab.", "lambda."):
+        (tmp_path / f"Pulumi.{name}yaml").touch()
     monkeypatch.chdir(tmp_path)
-    assert complete("train down -s ") == ["dev", "lab", "lambda", "mine"]
+    assert complete("train down -s ") == ["class.2026", "dev", "lab", "lambda", "mine"]  # F65
     assert complete("train info --stack la") == ["lab", "lambda"]
 
 
@@ -87,6 +92,50 @@ def test_jobs_are_completed_by_run_and_id_newest_first(
     ids = ["job-3", "job-2", "job-1", "job-0"]
     assert complete(f"train logs --outputs {file} ") == ["second", "first", *ids]
     assert complete(f"train stop --outputs {file} job-1") == ["job-1"]
+
+
+HARM = [
+    *(r"\$(touch canary)", "$(touch canary)", "`touch canary`", r"\`touch canary`"),
+    *("a;touch canary", "a\ntouch canary", "a&touch canary", "a|touch canary"),
+    *("'$(touch canary)'", '"$(touch canary)"', "'; touch canary; '", ")); touch canary; ((", "*"),
+    *("> canary", "<(touch canary)", "é$(touch canary)", "-x", "~", "=touch", "a b", "a:b", "!!"),
+]
+IN_SHELL = {
+    "bash": "source ./script; COMP_WORDS=({line} '') COMP_CWORD=4; _train_completion train; "
+    'for word in "${{COMPREPLY[@]}}"; do echo "[$word]"; eval "true $word"; done',
+    "zsh": "compdef() {{ }}; source ./script; _arguments() {{ echo $1; }}; "
+    "words=({line} '') CURRENT=5; _train_completion",
+    "fish": "source ./script; complete -C '{line} '",
+}
+
+
+# F65
+@pytest.mark.parametrize("shell", IN_SHELL)
+def test_names_in_a_store_run_nothing_on_tab_or_enter(
+    shell: str,
+    values: dict[str, Any],
+    outputs_file: Callable[[object], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if (program := shutil.which(shell)) is None:
+        pytest.skip(f"{shell} is not installed")
+    store, here = tmp_path / "storage", tmp_path / "here"
+    for folder in (here, *(store / name for name in (*HARM, "good", "lr-0.1"))):
+        folder.mkdir(parents=True)
+    train = here / "train"
+    code = "from trainyard.client import cli, completion as c; c.DEADLINE_S = 100; cli.main()"
+    train.write_text(f"#!/bin/sh\nexec {shlex.join([sys.executable, '-P', '-c', code])}\n")
+    train.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{here}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(here))
+    monkeypatch.chdir(here)
+    asked = os.environ | {"_TRAIN_COMPLETE": f"source_{shell}"}
+    (here / "script").write_bytes(subprocess.check_output(["train"], env=asked))
+    command = IN_SHELL[shell].format(line=f"train show --outputs {outputs_file(values)}")
+    done = subprocess.check_output([program, "-c", command], text=True)
+    assert not (here / "canary").exists()
+    assert re.findall(r"[\w.-]+", done) == ["good", "lr-0.1"]
 
 
 def test_a_stack_that_is_down_or_silent_is_no_matter_of_the_prompt(

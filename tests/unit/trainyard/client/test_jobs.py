@@ -98,6 +98,17 @@ def test_what_is_not_a_job_says_what_is_near(wanted, said):
         jobs.resolve(Server([], []), wanted)
 
 
+def test_a_run_with_two_active_jobs_needs_the_id_of_one():  # F79
+    server = Server([], [])
+    twins = [*server.jobs(), details("a3", "PENDING", "alpha", 9)]
+    server.jobs = lambda: twins
+    with pytest.raises(
+        ClientError, match=r"'alpha' has 2 active jobs: .* id of one instead: a3, a2"
+    ):
+        jobs.resolve(server, "alpha")
+    assert jobs.resolve(server, "a2").submission_id == "a2"
+
+
 def test_a_stack_that_is_down_says_whether_it_ended_itself(stack):
     with pytest.raises(ClientError, match=r"\(stack 'dev'\) \(\w+\): run `make up`, or name"):
         jobs.connect(stack)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -181,6 +183,16 @@ def test_a_stack_that_neither_knows_is_one_message(program, monkeypatch):
         outputs.read("nope")
     message = r"stack 'nope' is down, or never was up \(no stack named 'nope'.*\): run `make up`"
     assert re.fullmatch(message, str(caught.value))
+
+
+@pytest.mark.usefixtures("program")
+def test_a_busy_machine_is_told_and_no_up_is_advised(monkeypatch):  # F81
+    late = Mock(side_effect=subprocess.TimeoutExpired("engine", 120))
+    monkeypatch.setattr(outputs.subprocess, "run", late)
+    with pytest.raises(ClientError, match=r"waited 120 s .* The machine is busy, .* run the") as no:
+        outputs.read("lab")
+    assert "make up" not in str(no.value)
+    late.assert_called_once()
 
 
 def test_a_wrong_passphrase_is_one_message(program, monkeypatch):

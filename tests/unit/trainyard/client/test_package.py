@@ -65,6 +65,23 @@ def test_no_state_and_no_key_is_packed(of_the_user, folder, tmp_path):  # F30 F3
     assert set(there) == {"train.py", "lib/model.py", "Pulumi.yaml", ".gitignore", ".rayignore"}
 
 
+def test_a_name_like_a_secrets_is_told_and_a_users_own_pattern_is_not(tmp_path, capsys):
+    fill(tmp_path, ["certs/ca.pem", "model/answers.key", "x_outputs.json", "own.key", "job.py"])
+    fill(tmp_path, [".git/HEAD", ".venv/bin/x", "__pycache__/x.pyc"])
+    (tmp_path / ".gitignore").write_text("own.key\n")
+    package.packages({"working_dir": str(tmp_path), "excludes": [*NEVER_UPLOADED]})
+    left = (
+        f"{name} (named like a secret)"
+        for name in ("x_outputs.json", "model/answers.key", "certs/ca.pem")
+    )
+    assert f"not uploaded of {tmp_path}: {', '.join(left)}\n" in capsys.readouterr().out
+
+
+def test_each_pattern_of_secrets_is_in_the_docs():
+    page = (Path(__file__).parents[4] / "docs/train.md").read_text()
+    assert [each for each in package.SECRETS if f"`{each}`" not in page] == []
+
+
 def test_what_is_no_file_is_left_out_and_named(tmp_path):  # F59
     folder = tmp_path / "work"
     fill(folder, ["train.py", "lib/model.py", "other/x.py"])

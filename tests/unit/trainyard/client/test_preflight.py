@@ -81,7 +81,6 @@ def test_modules_that_ray_takes_pass(stack, tmp_path):  # F60
     ("wrong", "said"),
     [
         ({"pip": {"package": ["x"]}}, "can only have these fields"),
-        ({"pip": "no-such-file.txt"}, "no-such-file.txt is not a valid file"),
         ({"pip": ["x"], "conda": {}}, "cannot be specified at the same time"),
         ({"config": {"setup_timeout_seconds": "9"}}, "must be of type int"),
     ],
@@ -89,6 +88,18 @@ def test_modules_that_ray_takes_pass(stack, tmp_path):  # F60
 def test_what_ray_refuses_is_refused_before_the_upload(wrong, said, stack):  # F60
     with pytest.raises(ClientError, match=f"is not one of Ray's: .*{said}"):
         preflight.check_runtime_env({"excludes": []} | wrong, stack)
+
+
+def test_a_list_that_is_missing_or_no_text_is_named(stack, tmp_path):  # F76
+    file = tmp_path / "requirements.txt"
+    said = r"cannot read pip of .*requirements\.txt"
+    with pytest.raises(ClientError, match=said):
+        preflight.check_runtime_env({"pip": str(file)}, stack)
+    file.write_bytes(b"humanize \xe9")
+    with pytest.raises(ClientError, match=said):
+        preflight.check_runtime_env({"pip": str(file)}, stack)
+    file.write_text("humanize\n", encoding="utf-16")
+    preflight.check_runtime_env({"pip": str(file)}, stack)
 
 
 def test_a_run_of_another_user_is_not_gone_on_with_silently(stack, monkeypatch):  # F57

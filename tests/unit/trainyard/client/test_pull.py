@@ -112,10 +112,14 @@ def test_a_second_pull_brings_what_has_changed(place, checkpoint, home):
     place.asked.clear()
     assert Transfer(place, "first", home).run() == Pulled(0, first, "")
     assert place.asked == []
+    metrics = home / "metrics.jsonl"
+    metrics.symlink_to(metrics.rename(home.parent / "kept.jsonl"))  # F75
     Run(place.where, "first").write_metrics([{"epoch": 0}, {"epoch": 1}])
     second = checkpoint(2)
     pulled = Transfer(place, "first", home).run()
     assert (pulled.records, pulled.checkpoint) == (1, second)
+    assert metrics.is_symlink()
+    assert metrics.read_text().count("epoch") == 2
     assert {key.split("/")[1] for key, _, _ in place.asked} == {"metrics.jsonl", second}
     assert sorted(path.name for path in home.glob("checkpoint_*")) == [second]
     assert marks.read(place, "first") == marks.PullMark(second, 2)
@@ -252,6 +256,14 @@ def test_the_last_good_one_stays_here_until_the_next_is_whole(kind, place, check
     assert pulled.checkpoint == first
     assert [path.name for path in home.glob("*checkpoint_*")] == [first]
     assert (home / first / "checkpoint.pt").read_bytes() == BIG
+
+
+def test_one_that_the_store_lost_stays_here(place, checkpoint, home):  # F53
+    first, second = checkpoint(1), checkpoint(2)
+    Transfer(place, "first", home).run()
+    shutil.rmtree(Path(place.where.removeprefix("file://")) / "first" / second)
+    assert Transfer(place, "first", home).run().checkpoint == first
+    assert sorted(path.name for path in home.glob("*checkpoint_*")) == [first, second]
 
 
 def test_a_key_that_cannot_be_a_file_here_holds_nothing_up(place, home, monkeypatch):  # F53

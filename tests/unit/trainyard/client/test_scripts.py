@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainyard import options
-from trainyard.client import feasibility, scripts
+from trainyard.client import feasibility, scripts, submission
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Node
 
@@ -52,6 +52,22 @@ def test_an_own_script_takes_its_folder_along(tmp_path: Path) -> None:
     assert script.command == ("python", "mine.py")
     assert script.working_dir == str(tmp_path)
     assert script.module is None
+
+
+@pytest.mark.parametrize("given", ["job.py", "linked/job.py"])
+def test_a_script_may_be_a_link_in_the_working_directory(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, other = tmp_path / "here", tmp_path / "other"
+    here.mkdir()
+    other.mkdir()
+    (other / "job.py").write_text("import json\n")
+    (here / "job.py").symlink_to("../other/job.py")
+    (here / "linked").symlink_to("../other")
+    monkeypatch.chdir(here)
+    script = scripts.find(given, ".")
+    assert script.command == ("python", given)
+    submission.runtime_env(None, script, "first", progress=False)
 
 
 def test_an_own_script_below_the_working_directory(tmp_path: Path) -> None:

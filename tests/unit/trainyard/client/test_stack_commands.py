@@ -63,7 +63,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         ("up", [(*LAUNCH, "up", "-s", "dev")]),
         (
             f"up -s lab --plan {ROOT}/p --policy-pack infra/policy",
-            [(*LAUNCH, *f"up -s lab --plan {ROOT}/p --policy-pack {ROOT}/infra/policy".split())],
+            [(*LAUNCH, *f"up -s lab --plan={ROOT}/p --policy-pack={ROOT}/infra/policy".split())],
+        ),
+        (
+            "up --find-ports -s lab",  # F64
+            [("infra.find_ports", *HERE, "-s", "lab"), (*LAUNCH, "up", "-s", "lab")],
         ),
         (
             "up --force --yes",
@@ -73,7 +77,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
             ],
         ),
         ("preview --diff", [(*LAUNCH, "preview", "-s", "dev", "--diff")]),
-        ("preview --plan p", [(*LAUNCH, "preview", "-s", "dev", "--plan", f"{ROOT}/p")]),
+        ("preview --plan p", [(*LAUNCH, "preview", "-s", "dev", f"--plan={ROOT}/p")]),
         (
             "down --yes",
             [
@@ -89,12 +93,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         (
             "rotate ray-token --force",
             [
-                ("infra.rotate", *HERE, "-s", "dev", "--secret", "ray-token", "--force"),
+                ("infra.rotate", *HERE, "-s", "dev", "--secret=ray-token", "--force"),
                 (*LAUNCH, "up", "-s", "dev", "forced"),
             ],
         ),
         ("scale --once", [("infra.scale", *HERE, "-s", "dev", "--once")]),
-        ("reap --owner ada", [("infra.reap", *HERE, "--owner", "ada")]),
+        ("reap --owner -x", [("infra.reap", *HERE, "--owner=-x")]),  # F76
         ("reap --end i-1 i-2 --yes", [("infra.reap", *HERE, "--yes", "--end", "i-1", "i-2")]),
         (
             "config set -s lab --path head.cpus 2 --secret",
@@ -102,16 +106,24 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
                 (
                     "engine",
                     *HERE,
-                    "config",
-                    "set",
-                    "-s",
-                    "lab",
-                    "--path",
-                    "head.cpus",
-                    "2",
-                    "--secret",
+                    *[
+                        "config",
+                        "set",
+                        "-s",
+                        "dev",
+                        "-s",
+                        "lab",
+                        "--path",
+                        "head.cpus",
+                        "2",
+                        "--secret",
+                    ],
                 )
             ],
+        ),
+        (  # F76
+            "config set owner -- -hello",
+            [("engine", *HERE, *["config", "set", "-s", "dev", "owner", "--", "-hello"])],
         ),
         (
             "config set drainSeconds -5",

@@ -14,7 +14,7 @@ import pytest
 from engine import plan
 from trainyard import options, run_folder
 from trainyard.access import user
-from trainyard.client import package, preflight, scripts, submission
+from trainyard.client import claims, package, preflight, scripts, submission
 from trainyard.client.dashboard import Dashboard, RefusedError
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, Status
@@ -139,7 +139,8 @@ class Head:
 def taking(monkeypatch, head):
     """The head of a stack, once all checks have passed."""
     monkeypatch.setattr(preflight, "run", lambda env, *_: (None, package.packages(env)))
-    monkeypatch.setattr(Dashboard, "has", lambda *_: False)
+    monkeypatch.setattr(Dashboard, "has", lambda _, path: path in head.put)
+    monkeypatch.setattr(claims, "held", lambda *_, **__: nullcontext())
     monkeypatch.setattr(Dashboard, "put", lambda _, path, *__: head.put.append(path))
     monkeypatch.setattr(Dashboard, "post", lambda _, path, job: head.post(path, job))
     return head

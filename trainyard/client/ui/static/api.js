@@ -2,26 +2,58 @@
 
 import { byId, el, fill, time } from "./dom.js";
 
-let token = ""; // a page that only shows gets none
+const TOKEN = "X-Trainyard-Token";
+const KEY = /^#key=(.+)$/;
+let token = localStorage.getItem(TOKEN); // other ports of this host cannot read it
 let shown = "";
+
+function ask(address, { headers, ...options } = {}) {
+  return fetch(address, { ...options, headers: token ? { ...headers, [TOKEN]: token } : headers });
+}
 
 export async function get(...path) {
   const query = typeof path.at(-1) === "object" ? path.pop() : {};
-  const address = `/api/${path.map(encodeURIComponent).join("/")}?${new URLSearchParams(query)}`;
-  return answer(await fetch(address));
+  return answer(await ask(`${place(path)}?${new URLSearchParams(query)}`));
 }
 
+const place = (path) => `/api/${path.map(encodeURIComponent).join("/")}`;
+
 async function answer(reply) {
-  const found = await reply.json().catch(() => ({ error: `the server answers ${reply.status}` }));
+  const said = await reply.text();
+  let found;
+  try { found = JSON.parse(said); } catch { found = { error: said || `the server answers ${reply.status}` }; }
   if (!reply.ok) throw new Error(found.error);
   return found;
 }
 
-export async function session() {
-  const found = await get("session");
-  token = found.token;
-  return found;
+// Takes each [kind, value] of an answer that goes on.
+export async function lines(path, signal, take) {
+  const reply = await ask(place(path), { signal });
+  if (!reply.ok) await answer(reply);
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const found = (rest + value).split("\n");
+    rest = found.pop();
+    for (const line of found) take(...JSON.parse(line));
+  }
 }
+
+// The key in the page's address, which works once, becomes a token that all tabs of it share.
+export async function session() {
+  const key = location.hash.match(KEY)?.[1];
+  if (key) {
+    if (document.prerendering) await new Promise((shows) => document.addEventListener("prerenderingchange", shows, { once: true }));
+    history.replaceState(null, "", "/");
+    const reply = await fetch("/api/open", { method: "POST", headers: { [TOKEN]: key } });
+    if (reply.ok) localStorage.setItem(TOKEN, token = (await reply.json()).token);
+  }
+  return get("session");
+}
+
+// An address with a key in a tab that shows the page, or showed that of an earlier server.
+window.addEventListener("hashchange", () => { if (KEY.test(location.hash)) location.reload(); });
 
 export function say(message) { byId("status").textContent = message; }
 
@@ -37,17 +69,17 @@ export function buttons(stack, actions, about, done = () => {}) {
     const press = async () => {
       if (action.question && !(await agreed(action))) return;
       try {
-        await answer(await fetch("/api/commands", {
+        await answer(await ask("/api/commands", {
           method: "POST",
-          headers: { "Content-Type": "application/json", "X-Trainyard-Token": token },
-          body: JSON.stringify({ stack, action: action.action, ...about }),
+          headers: { "Content-Type": "application/json" },
+          body: JSON.stringify({ stack, command: action.command, ...about }),
         }));
         say(`started: ${action.command}`);
         await follow(done);
       } catch (error) { tellFault(error.message); }
     };
     return el("div", { class: "action" },
-      action.runs ? el("button", { type: "button", class: action.question && "danger", "data-key": `action-${action.action}`, onclick: press }, name) : el("span", {}, `${name}, in a terminal:`),
+      action.runs ? el("button", { type: "button", class: action.question && "danger", "data-key": `action-${action.action} ${action.command}`, onclick: press }, name) : el("span", {}, `${name}, in a terminal:`),
       el("code", {}, action.command));
   });
 }

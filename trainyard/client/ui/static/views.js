@@ -1,12 +1,13 @@
 // The views: each returns its element, and how often it asks again.
 
-import { buttons, get, say } from "./api.js";
+import { buttons, get, lines, say } from "./api.js";
 import { Curves, parallel } from "./charts.js";
 import { bytes, duration, el, facts, fill, number, state, table, text, time } from "./dom.js";
 import { PagedTable } from "./paged.js";
 
 const MOST_COMPARED = 12;
 const MOST_LOG = 400; // pieces
+const RETRY_MS = 3000;
 const to = (stack, ...path) => `#/${[stack, ...path].map(encodeURIComponent).join("/")}`;
 const link = (address, name, key) => el("a", { href: address, "data-key": key ?? address }, name);
 
@@ -99,20 +100,32 @@ export function job({ stack, item }) {
       ["time", duration(row.seconds)], ["commit", row.commit], ["entrypoint", el("code", {}, row.entrypoint)]]),
     buttons(stack, row.actions, { job: item }, load));
   };
-  const events = new EventSource(`/api/${encodeURIComponent(stack)}/jobs/${encodeURIComponent(item)}/log`);
   const put = (piece) => {
     const atEnd = log.scrollTop + log.clientHeight > log.scrollHeight - 20;
     log.append(piece);
     while (log.childNodes.length > MOST_LOG) log.firstChild.remove();
     if (atEnd) log.scrollTop = log.scrollHeight;
   };
-  events.onopen = () => log.replaceChildren(); // it begins again after a lost connection
-  events.addEventListener("log", (event) => put(JSON.parse(event.data)));
-  events.addEventListener("cut", (event) => put(`(${JSON.parse(event.data)})\n`));
-  events.addEventListener("fault", (event) => { events.close(); put(`\n${JSON.parse(event.data)}\n`); });
-  events.addEventListener("end", (event) => { events.close(); say(`the job has ended: ${JSON.parse(event.data)}`); load().catch(() => {}); });
+  const closing = new AbortController();
+  let over = false;
+  const take = (kind, value) => {
+    over ||= kind === "end" || kind === "fault";
+    if (kind === "log") put(value);
+    else if (kind === "cut") put(`\n(${value})\n`);
+    else if (kind === "fault") put(`\n${value}\n`);
+    else { say(`the job has ended: ${value}`); load().catch(() => {}); }
+  };
+  const follow = async () => {
+    for (;;) { // it begins again after a lost connection
+      try { await lines([stack, "jobs", item, "log"], closing.signal, take); } catch { /* asked again */ }
+      if (over || closing.signal.aborted) return;
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      log.replaceChildren();
+    }
+  };
+  follow();
   return { title: `Job ${item}`, element: el("div", {}, el("h2", {}, `Job ${item}`), about, el("h3", {}, "Log"), log),
-    load, every: 5, close: () => events.close() };
+    load, every: 5, close: () => closing.abort() };
 }
 
 export function runs({ stack, item }) {

@@ -144,6 +144,13 @@ def test_an_instance_that_shows_late_is_found(account, time):  # F5
     assert len(account.launches) == 1
 
 
+def test_nothing_is_launched_where_the_stack_has_no_firewall_rules(account, time):  # F33
+    order = changed(choices=[WEST], firewall_ruleset_ids={PICK.region: "rules"})
+    with pytest.raises(KeyError):
+        machines.launch(account, order, time.clock())
+    assert account.launches == []
+
+
 def test_a_launch_is_sent_twice_at_most(account, time):  # F5
     account.launch_errors = [(LostReplyError("lost"), False), (LostReplyError("again"), False)]
     with pytest.raises(LostReplyError, match="again"):

@@ -7,9 +7,10 @@ import pytest
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime import rpc
 
-from infra.cancellation import CanceledError
-from infra.hosts.lambda_cloud import providers
-from infra.hosts.lambda_cloud.model import SshKey
+from infra.cancellation import CanceledError, Cancellation
+from infra.hosts.lambda_cloud import identity, providers
+from infra.hosts.lambda_cloud.errors import NotFoundError
+from infra.hosts.lambda_cloud.model import FileSystem, Machine, SshKey
 from tests.ssh_keys import new_key
 from trainyard.access.key_file import KeyFileError
 
@@ -171,6 +172,76 @@ def test_a_key_whose_file_cannot_be_written_is_in_no_account(key, monkeypatch): 
     with pytest.raises(KeyFileError):
         provider.create(props)
     assert account.held == []
+
+
+def test_a_key_that_somebody_else_made_meanwhile_stays(key):  # F46
+    provider, account, props = key
+    made = provider.create(props)
+    account.held = [account.held[0].model_copy(update={"id": "another"})]
+    provider.delete(made.id, made.outs)
+    assert [held.id for held in account.held] == ["another"]
+
+
+class Systems:
+    """File systems of an account."""
+
+    def __init__(self, *names):
+        self.held = [self.of(name) for name in names]
+
+    def of(self, name):
+        return FileSystem.model_validate(
+            {"id": f"id-{name}", "name": name, "region": {"name": "r"}, "mount_point": "/data"}
+        )
+
+    def file_systems(self):
+        return list(self.held)
+
+    def create_file_system(self, name, _region):
+        self.held.append(self.of(name))
+        return self.held[-1]
+
+    def delete_file_system(self, id_):
+        self.held = [each for each in self.held if each.id != id_]
+
+
+@pytest.mark.parametrize(("there", "left"), [(["data"], ["data"]), ([], [])])
+def test_a_file_system_that_was_there_before_is_never_removed(  # F46
+    monkeypatch, capsys, there, left
+):
+    account = Systems(*there)
+    monkeypatch.setattr(providers.FileSystemProvider, "_api", account)
+    provider = providers.FileSystemProvider()
+    provider._cancellation = Cancellation()
+    made = provider.create({"name": "data", "region": "r", "keep": False})
+    provider.delete(made.id, made.outs)
+    assert [each.name for each in account.held] == left
+    assert ("kept: file system data" in capsys.readouterr().err) == bool(left)
+
+
+def test_rules_go_once_the_instances_that_no_state_knows_have_ended(monkeypatch):  # F12
+    log = []
+
+    class Account:
+        def instances(self):
+            tags = [{"key": identity.ID, "value": "0a1b2c3d"}]
+            fields = {"id": "stray", "status": "active", "region": {"name": "r"}, "tags": tags}
+            kind = {"name": "gpu_1x_a10", "price_cents_per_hour": 75}
+            return [Machine.model_validate({**fields, "instance_type": kind})]
+
+        def terminate(self, id_):
+            log.append(("terminate", id_))
+
+        def instance(self, id_):
+            raise NotFoundError(id_)
+
+        def delete_firewall_ruleset(self, id_):
+            log.append(("delete", id_))
+
+    monkeypatch.setattr(providers.FirewallRulesetProvider, "_api", Account())
+    provider = providers.FirewallRulesetProvider()
+    provider._cancellation = Cancellation()
+    provider.delete("0a1b2c3d", {"stackId": "0a1b2c3d", "ids": {"r": "rules"}})
+    assert log == [("terminate", "stray"), ("delete", "rules")]
 
 
 def _open_to(*networks):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.runtimes.kubernetes import pods_end
+from tests.waiting import wait_for
 
 RAY, WEB, DATA, DONE, OWN = "/ray/test", "/deployments/web", "/jobs/data", "/jobs/done", "/own"
 
@@ -42,7 +43,13 @@ def test_the_workers_leave_before_the_end_and_a_failed_drain_delays_nothing(  # 
     leave, seen = tmp_path / "leave.py", tmp_path / "seen"
     events: list[Any] = []
     monkeypatch.setattr(pods_end, "delete", lambda paths, _: events.append(paths))
-    for ends in ("", "; sys.exit(1)"):
+    over = tmp_path / "over"
+    waits = (
+        f"import os, time; [os.path.exists({str(over)!r}) or time.sleep(0.1) for _ in range(99)]"
+    )
+    hangs = f"; f = {str(seen)!r}; {waits}; os.path.exists(f) and open(f, 'a').write(' late')"
+    for ends in ("", "; sys.exit(1)", hangs):  # F82
+        seen.unlink(missing_ok=True)
         leave.write_text(f"import sys; open({str(seen)!r}, 'w').write(repr(sys.argv[1:])){ends}")
         end = datetime.now(UTC) + timedelta(seconds=2)
         settings = {
@@ -52,7 +59,9 @@ def test_the_workers_leave_before_the_end_and_a_failed_drain_delays_nothing(  # 
         }
         pods_end.main({**settings, "objects": [OWN]})
         assert datetime.now(UTC) >= end
+        wait_for("the drain", lambda: seen.exists() and seen.read_text().endswith("]"), 30)
         *words, seconds = json.loads(seen.read_text().replace("'", '"'))
         assert words == ["head:1", "*", "drain"]
         assert 0 < float(seconds) <= 2
-    assert events == [[OWN]] * 2
+    over.touch()
+    assert events == [[OWN]] * 3

@@ -2,11 +2,13 @@
 
 import gzip
 import io
+import itertools
 import tarfile
 from dataclasses import replace
 
 import pytest
 
+from trainyard import failpoints
 from trainyard.client import store
 from trainyard.client.job_server import Job, Status
 from trainyard.client.store import StackFolder
@@ -78,3 +80,20 @@ def test_an_archive_that_cannot_be_unpacked_fails_its_point_alone(tmp_path, plac
             assert records.get("a").error == found.error
             assert place.get(record_key) is place.get(archive_key) is None
         assert records.get("a").number == 3
+
+
+@pytest.mark.parametrize("step", ["point.unpacked ENOSPC", "point.recorded ECONNREFUSED"])
+def test_a_collection_that_fails_at_a_step_is_done_again(tmp_path, place, step, monkeypatch):  # F32
+    record_key, archive_key = result.keys("first", 3, "job")
+    place.write(record_key, result.write(result.Result(completed=True, value=1)))
+    place.write(archive_key, packed("left.txt"))
+    with Records(tmp_path / "sweep", "first") as records:
+        monkeypatch.setattr(failpoints, "_reached", itertools.count(1))
+        monkeypatch.setenv(failpoints.VARIABLE, f"{step} 1")
+        with pytest.raises(OSError, match=r"No space|refused"):
+            collect.collect(POINT, SENT, DONE, records, None)
+        assert place.get(record_key)  # nothing is lost
+        assert collect.collect(POINT, SENT, DONE, records, None).value == 1
+        assert records.get("a").done
+        assert (tmp_path / "sweep" / "3" / "left.txt").exists()
+        assert place.get(record_key) is place.get(archive_key) is None

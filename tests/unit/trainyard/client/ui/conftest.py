@@ -41,8 +41,7 @@ def guard(
     with ui_stack.serving(head) as address:
         file = ui_stack.write_outputs(tmp_path / "outputs.json", address, store)
         stacks, commands = Stacks(None, file, lambda _: None), Commands(file)
-        guard = Guard(application(Answers(stacks, commands), lambda: guard.token), PORT)
-        yield guard
+        yield Guard(application(Answers(stacks, commands)), PORT)
         commands.close()
         stacks.close()
 
@@ -56,5 +55,5 @@ def stranger(guard: Guard) -> TestClient:
 @pytest.fixture
 def browser(guard: Guard, stranger: TestClient) -> TestClient:
     """The browser that came with the key."""
-    assert stranger.get(guard.address).status_code == 200
+    ui_stack.exchange_key(stranger, guard.address)
     return stranger

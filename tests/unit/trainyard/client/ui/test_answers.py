@@ -147,6 +147,12 @@ def test_figures_are_those_of_the_command_line(
     assert rows["run-0001"]["cost"] == 0.42  # ten minutes of 2.50 $/h
 
 
+def test_an_accuracy_of_0_is_the_best_one(store: Path, browser: TestClient) -> None:
+    (store / "run-0001/metrics.jsonl").write_text('{"epoch": 0, "valid_acc": 0.0}\n')
+    rows = {row["run"]: row["best"] for row in ask(browser, "dev/runs")["rows"]}
+    assert (rows["run-0001"], rows["run-0002"] > 0) == (0.0, True)
+
+
 def store_of(folder: Path):
     return store.open_store(
         parse(json.dumps(ui_stack.outputs_of("http://127.0.0.1:1", folder)), None, "test")
@@ -203,15 +209,20 @@ def test_a_log_is_followed_to_its_end_without_effects(
 ) -> None:
     head.log = "".join(f"{text}\n" for text in HARM.values()) + f"{ui_stack.SCRIPT}\n"
     head.log += "progress: epoch 1/2: batch 3 of 4, 1.0 batches/s\n"
-    events = browser.get("/api/dev/jobs/raysubmit_000001/log")
-    assert events.headers["content-type"].startswith("text/event-stream")
-    pieces = [each.split("\ndata: ") for each in events.text.strip().split("\n\n")]
-    assert pieces[-1] == ["event: end", '"SUCCEEDED"']
-    text = "".join(json.loads(data) for kind, data in pieces if kind == "event: log")
+    found = read_log(browser, "raysubmit_000001")
+    assert found[-1] == ["end", "SUCCEEDED"]
+    text = "".join(piece for kind, piece in found if kind == "log")
     assert ui_stack.SCRIPT in text  # as a text
     assert "batch 3 of 4" in text
     assert not set(text) & set("\x1b\x07\x00\x9b\x9d\u202e")
-    assert browser.get("/api/dev/jobs/none/log").status_code == 503
+    [[kind, fault]] = read_log(browser, "none")
+    assert (kind, "no job 'none'" in fault) == ("fault", True)
+
+
+def read_log(browser: TestClient, job: str) -> list[list[str]]:
+    answer = browser.get(f"/api/dev/jobs/{job}/log")
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    return [json.loads(line) for line in answer.text.splitlines()]
 
 
 def test_strange_records_stay_values(guard: Guard, store: Path, browser: TestClient) -> None:

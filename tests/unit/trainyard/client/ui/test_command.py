@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -41,17 +44,59 @@ def test_ctrl_c_ends_it_while_a_log_is_followed(
             assert served.stdout is not None
             url = served.stdout.readline().split()[1]
             session = requests.Session()
-            session.get(url, timeout=20).raise_for_status()
+            url = ui_stack.exchange_key(session, url)
             if follows:
-                log = url.partition("?")[0] + "api/dev/jobs/raysubmit_000001/log"
+                log = f"{url}api/dev/jobs/raysubmit_000001/log"
                 stream = session.get(log, stream=True, timeout=20)
-                assert b"event: log" in next(stream.iter_content(64))
+                assert b'["log", ' in next(stream.iter_content(64))
             served.send_signal(signal.SIGINT)
             out, err = served.communicate(timeout=waiting.DEADLINE_S)
         finally:
             served.kill()
     assert (served.returncode, err) == (0, "")
     assert out.endswith("\npage closed\n")
+
+
+BROWSER = """
+import json, os, pathlib, sys, urllib.parse
+file = pathlib.Path(urllib.parse.urlsplit(sys.argv[1]).path)
+modes = [os.stat(each).st_mode & 0o777 for each in (file, file.parent)]
+seen = {"arguments": sys.argv[1:], "text": file.read_text(), "modes": modes}
+done = pathlib.Path(__file__).with_suffix(".json")
+done.with_suffix(".new").write_text(json.dumps(seen))
+done.with_suffix(".new").rename(done)
+"""
+
+
+def test_other_users_see_a_path_and_no_key(tmp_path: Path, head_running: ui_stack.Head) -> None:
+    script, seen = tmp_path / "browser.py", tmp_path / "browser.json"
+    script.write_text(BROWSER)
+    with ui_stack.serving(head_running) as address:
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, tmp_path / "store")
+        with subprocess.Popen(
+            [sys.executable, "-m", "trainyard.client", "ui", "--port=0", f"--outputs={file}"],
+            env=os.environ | {"BROWSER": f"{sys.executable} {script} %s", "TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as served:
+            try:
+                assert served.stdout is not None
+                url = served.stdout.readline().split()[1]
+                waiting.wait_for("the browser", seen.exists)
+                found = json.loads(seen.read_text())
+                assert found["modes"] == [0o600, 0o700]  # F66
+                assert f"url={url}" in found["text"]
+                [opened] = found["arguments"]
+                assert url.partition("=")[2] not in opened
+                page = Path(urlsplit(opened).path)
+                assert page.exists()
+                ui_stack.exchange_key(requests.Session(), url)
+                assert not page.exists()
+                served.terminate()
+                assert served.wait(waiting.DEADLINE_S) == 128 + signal.SIGTERM
+                assert list(tmp_path.glob("trainyard-ui-*")) == []
+            finally:
+                served.kill()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from starlette.testclient import TestClient
@@ -18,6 +19,7 @@ from trainyard.client.ui.commands import Action, Commands
 from trainyard.client.ui.guard import Guard
 
 PROGRAM = typed.program("train")
+ENDED = SimpleNamespace(stdout=(), wait=lambda: 0, poll=lambda: 0)  # a process
 
 
 def job(status: str = "SUCCEEDED", **changes) -> job_server.Job:
@@ -94,25 +96,28 @@ def test_a_command_runs_shows_its_output_and_ends_with_the_page(tmp_path: Path) 
 
 
 def test_the_page_starts_only_what_it_offers(guard: Guard, browser: TestClient, tmp_path) -> None:
-    headers = {"Origin": guard.origin, "X-Trainyard-Token": guard.token}
+    headers = {"Origin": guard.origin}
 
     def post(**content: object):
         return browser.post("/api/commands", json=content, headers=headers)
 
     for content in (
-        {"stack": "dev", "action": "stop", "job": "raysubmit_000001"},  # has ended
-        {"stack": "dev", "action": "stop", "job": "none"},
-        {"stack": "dev", "action": "rm", "run": "run-0001"},
-        {"stack": "dev", "action": "withdraw", "service": "--stack=x"},
-        {"stack": "none", "action": "pull", "run": "run-0001"},
-        {"stack": "dev", "action": ["pull"], "run": "run-0001"},
+        {"stack": "dev", "command": f"{PROGRAM} stop raysubmit_000001", "job": "raysubmit_000001"},
+        {"stack": "dev", "command": f"{PROGRAM} stop none", "job": "none"},
+        {"stack": "dev", "command": f"{PROGRAM} stop raysubmit_000002", "run": "run-0001"},
+        {"stack": "dev", "command": "rm", "run": "run-0001"},
+        {"stack": "dev", "command": "withdraw", "service": "--stack=x"},
+        {"stack": "none", "command": f"{PROGRAM} pull run-0001", "run": "run-0001"},
+        {"stack": "dev", "command": ["pull"], "run": "run-0001"},
         {},
     ):
         assert post(**content).status_code == 503, content
     assert browser.post("/api/commands", content=b"[", headers=headers).status_code == 503
     assert browser.get("/api/commands").json() == {"rows": []}
-    started = post(stack="dev", action="pull", run="run-0001").json()
-    assert started["command"].endswith("train pull run-0001")
+    [run] = browser.get("/api/dev/compared", params={"runs": "run-0001"}).json()["runs"]
+    pull = run["actions"][0]["command"]
+    assert post(stack="dev", command=pull, run="run-0001").json()["command"] == pull
+    assert pull.endswith("train pull run-0001")
 
     def ended() -> dict:
         [row] = browser.get("/api/commands").json()["rows"]
@@ -121,6 +126,23 @@ def test_the_page_starts_only_what_it_offers(guard: Guard, browser: TestClient, 
     row = waiting.wait_for("the pull", ended, 60)
     assert "run run-0001" in row["text"]
     assert (tmp_path / "results/run-0001/metrics.jsonl").exists()
+
+
+def test_stop_is_of_the_job_that_is_named(  # F79
+    guard: Guard, head: ui_stack.Head, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twins = [ui_stack.job(number, "RUNNING", metadata={"run": "run-0001"}) for number in (7, 8)]
+    head.put(twins)
+    [run] = browser.get("/api/dev/compared", params={"runs": "run-0001"}).json()["runs"]
+    stops = [each["command"] for each in run["actions"] if each["action"] == "stop"]
+    assert sorted(each.split()[-1][-1] for each in stops) == ["7", "8"]
+    started = []
+    monkeypatch.setattr("subprocess.Popen", lambda words, **_: started.append(words[-1]) or ENDED)
+    for stop in stops:
+        content = {"stack": "dev", "command": stop, "run": "run-0001"}
+        headers = {"Origin": guard.origin}
+        assert browser.post("/api/commands", json=content, headers=headers).status_code == 200
+    assert started == [stop.split()[-1] for stop in stops]
 
 
 def test_a_request_that_was_given_up_ends_without_a_traceback(capfd) -> None:

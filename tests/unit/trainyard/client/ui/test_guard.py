@@ -9,41 +9,47 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from tests import ui_stack
+from trainyard.access import typed
 from trainyard.client.ui import server
 from trainyard.client.ui.guard import MOST_BYTES, Guard
 
-PULL = {"stack": "dev", "action": "pull", "run": "run-0001"}
+TOKEN = ui_stack.GUARD_TOKEN
+PULL = {"stack": "dev", "command": f"{typed.program('train')} pull run-0001", "run": "run-0001"}
 # Of dist/chart.umd.min.js of chart.js 4.6.1 in npm's registry.
 CHART = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"
 
 
-def test_the_key_opens_the_page_once(guard: Guard, stranger: TestClient) -> None:
-    other = TestClient(guard, base_url=guard.origin)
-    opened = stranger.get(guard.address)
-    assert opened.status_code == 200
-    cookie = opened.headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
-    assert stranger.get("/").status_code == 200
-    again = other.get(guard.address)
-    assert again.status_code == 403
-    assert "was used" in again.text
-    assert other.get("/").status_code == 403
+def test_the_key_opens_the_page_in_one_browser(guard: Guard, stranger: TestClient) -> None:
+    address = guard.address
+    for method in ("HEAD", "GET", "GET"):  # F66: curl, a prefetch, the browser
+        answer = stranger.request(method, address)
+        assert answer.status_code == 200
+        assert "set-cookie" not in answer.headers  # it would go to each port of 127.0.0.1
+    ui_stack.exchange_key(stranger, address)
+    assert stranger.get("/api/session").status_code == 200
+    for key in (address.partition("=")[2], "wrong", "", "\xff"):
+        headers = {"Origin": guard.origin, TOKEN: key.encode("latin1")}
+        answer = stranger.post("/api/open", headers=headers)
+        assert (answer.status_code, "in one browser" in answer.text) == (403, True)
 
 
-@pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/session", "/api/dev/runs", "/x"])
-def test_a_browser_without_the_key_gets_nothing(stranger: TestClient, path: str) -> None:
-    for cookie in ("", "wrong", "\xff"):
-        answer = stranger.get(path, headers={"Cookie": f"trainyard-8268={cookie}".encode("latin1")})
+@pytest.mark.parametrize("path", ["/api/session", "/api/dev/runs", "/api/commands", "/x"])
+def test_a_browser_without_the_token_gets_nothing(stranger: TestClient, path: str) -> None:
+    for token in ("", "wrong", "\xff"):
+        answer = stranger.get(path, headers={TOKEN: token.encode("latin1")})
         assert answer.status_code == 403
         assert "train ui" in answer.text
 
 
-def test_another_host_gets_nothing(guard: Guard, browser: TestClient) -> None:
-    # A name of a site that now leads to 127.0.0.1.
+def test_another_host_gets_the_right_address(guard: Guard, browser: TestClient) -> None:  # F66
+    # A name of a site that now leads to 127.0.0.1, and a port that is forwarded to this one.
     for host in ("evil.example:8268", "127.0.0.1:8000", "127.0.0.1", "localhost:8268"):
-        for path in ("/", guard.address.removeprefix(guard.origin)):
-            assert browser.get(path, headers={"Host": host}).status_code == 403
+        for path in ("/", "/api/session"):
+            answer = browser.get(path, headers={"Host": host})
+            assert answer.status_code == 403
+            assert "answers at http://127.0.0.1:8268 only" in answer.text
+            assert "-L 8268:127.0.0.1:8268 " in answer.text
 
 
 @pytest.mark.parametrize(
@@ -61,10 +67,11 @@ def test_another_host_gets_nothing(guard: Guard, browser: TestClient) -> None:
 def test_a_command_needs_origin_and_token(
     guard: Guard, browser: TestClient, changed: dict[str, str | None], status: int
 ) -> None:
-    headers = {"Origin": guard.origin, "X-Trainyard-Token": guard.token} | changed
+    token = browser.headers.pop(TOKEN)
+    headers = {"Origin": guard.origin, TOKEN: token} | changed
     given = {name: value for name, value in headers.items() if value is not None}
     assert browser.post("/api/commands", json=PULL, headers=given).status_code == status
-    assert browser.get("/api/commands").json() == {"rows": []}
+    assert browser.get("/api/commands", headers={TOKEN: token}).json() == {"rows": []}
 
 
 def test_every_answer_forbids_scripts_of_others_and_frames(
@@ -72,7 +79,7 @@ def test_every_answer_forbids_scripts_of_others_and_frames(
 ) -> None:
     refused = TestClient(guard, base_url=guard.origin)
     answers = [browser.get(path) for path in ("/", "/static/ui.css", "/api/dev/runs", "/none")]
-    for answer in (*answers, refused.get("/")):
+    for answer in (*answers, refused.get("/api/session")):
         policy = dict(each.split(" ", 1) for each in server_policy(answer.headers))
         assert policy["default-src"] == "'none'"
         assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
@@ -81,6 +88,9 @@ def test_every_answer_forbids_scripts_of_others_and_frames(
         assert answer.headers["x-frame-options"] == "DENY"
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["referrer-policy"] == "no-referrer"
+        # Pages of other ports are of the same site: this keeps their script elements out.
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+        assert answer.headers["cross-origin-opener-policy"] == "same-origin"
         assert answer.headers["cache-control"] == "no-store"
 
 

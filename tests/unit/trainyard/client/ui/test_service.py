@@ -99,6 +99,7 @@ def test_every_answer_has_the_headers_of_the_page(viewer: TestClient) -> None:
     answers = [viewer.get(path) for path in (*PATHS, "/health")]
     for answer in (*answers, viewer.get("/", auth=("viewer", "wrong"))):
         assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
 def test_it_serves_until_sigterm(head: ui_stack.Head, store: Path, tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""`python -m infra.find_ports`: sets a portOffset with which all ports of a stack are free here.
+
+The ports of all services count, so that each can be turned on later. Only `up` sees the ports of
+other machines: a stack of `hosts` moves on by a step.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster import services
+from infra.checkout import ROOT
+from infra.node_settings import MAX_WORKERS
+from infra.runtimes import claims, ports
+from trainyard.access import settings_file, terminal
+
+OFFSET, STEP, LAST_PORT = "portOffset", 100, 65535
+
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.find_ports", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("-C", "--cwd", type=Path, default=ROOT, help="folder of the settings")
+    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
+    options = parser.parse_args()
+    path = options.cwd / f"Pulumi.{options.stack}.yaml"
+    try:
+        project = settings_file.load((options.cwd / "Pulumi.yaml").read_text())["name"]
+        given = (settings_file.load(path.read_text()) or {}).get("config") or {}
+        settings = {str(key).removeprefix(f"{project}:"): given[key] for key in given}
+        found = str(offset(project, options.stack, settings))
+    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
+        terminal.warn(f"error: no portOffset for {path}: {error}", options.stack)
+        return 1
+    terminal.say(f"{path.name}: all ports are free, or this stack's own, with {OFFSET} = {found}")
+    if found == str(settings.get(OFFSET, 0)):
+        return 0
+    command = ["-m", "engine", "-C", options.cwd, "config", "set", "-s", options.stack]
+    return subprocess.call([sys.executable, "-P", *command, OFFSET, found], cwd=ROOT)
+
+
+def offset(project: str, stack: str, settings: Mapping[str, Any]) -> int:
+    """Return the present offset if the stack's ports are free or its own, else the first that is.
+
+    Raises:
+        ValueError, TypeError: a port is not a number, or no offset is left.
+    """
+    wanted = {
+        int(settings.get(key, port.default)) + number
+        for key, port in services.PORTS.items()
+        for number in range(MAX_WORKERS + 1 if port.each_node else 1)
+    }
+    first, taken, own = int(settings.get(OFFSET, 0)), {*ports.listeners()}, set[int]()
+    for claim in claims.every():
+        whose = (claim["mark"].project, claim["mark"].stack, claim["user"])
+        kept = own if whose == (project, stack, os.getuid()) else taken
+        kept.update(*claim["ports"].values())
+    if settings.get("hosts"):
+        first += STEP
+    for each in (first, *range(0, LAST_PORT - max(wanted) + 1, STEP)):
+        if taken.isdisjoint({number + each for number in wanted} - own):
+            return int(each)
+    raise ValueError("none has all ports free, so set the ports that are taken")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
