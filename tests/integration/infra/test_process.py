@@ -370,7 +370,7 @@ def test_nothing_is_sent_to_what_another_user_put_there(  # F38
         assert DaemonProvider().find(props) is None
         assert ProgramProvider().read("web", web).id == ""
         assert ProgramProvider().find(web) is None
-        with pytest.raises(SupervisorError, match=f"user {uid}|--refresh"):
+        with pytest.raises(SupervisorError, match=f"user {uid}|Run `up` again"):
             ProgramProvider().create(web)
         with pytest.raises(SupervisorError, match=f"user {uid}"):
             _supervisor(props).add(Definition(**DEFINITION))
