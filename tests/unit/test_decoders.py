@@ -325,7 +325,8 @@ def test_a_listing_of_a_store(monkeypatch, swaps, end):
     monkeypatch.setenv("TRAINYARD_STORE_PATIENCE_S", "0")
     store = objects.BucketStore("bucket", endpoint="http://127.0.0.1:9")
     for status in (200, 403):
-        reply = SimpleNamespace(status=status, data=content)
+        reply = SimpleNamespace(status=status, read=lambda most: content[:most])
+        reply.close = reply.release_conn = lambda: None
         monkeypatch.setattr(store._requests._pool, "request", lambda *_, r=reply, **__: r)
         for look in (store.listed, store.folders, lambda: store.read("a")):
             said = told((StorageError, FileNotFoundError), look)

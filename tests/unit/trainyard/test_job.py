@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -470,6 +470,8 @@ def test_workers_find_their_function(tmp_path: Path, monkeypatch: pytest.MonkeyP
     sent = job.by_name(own)
     started.__spec__ = SimpleNamespace(name="sub.own_job_script")  # python -m
     assert name_of_main() == "sub.own_job_script"
+    for name in ("__main__", "__mp_main__"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))  # a worker's own
     monkeypatch.chdir("/")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # and not the current folder
     assert sent(None) == "found"

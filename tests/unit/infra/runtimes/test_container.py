@@ -5,7 +5,6 @@ import re
 import socket
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -20,6 +19,7 @@ from infra.runtimes import container
 from infra.runtimes.container import NodeError, NodeProvider, NotReadyError, ReadyProvider
 from tests.ports import free_ports
 
+NOW = "2026-11-28T12:00:00+00:00"  # by the Engine's clock
 RUNNING = {"Status": "running", "Running": True, "Restarting": False, "ExitCode": 0}
 RESTARTING = {"Status": "restarting", "Running": True, "Restarting": True, "ExitCode": 3}
 ENDED = {"Status": "exited", "Running": False, "Restarting": False, "ExitCode": 0}
@@ -96,7 +96,7 @@ class FakeEngine:
             post=self._post,
             get=self._ends,
         )
-        self.info = lambda: {"SystemTime": datetime.now(UTC).isoformat()}
+        self.info = lambda: {"SystemTime": NOW}
         self.containers = SimpleNamespace(get=self._get)
         self.networks = SimpleNamespace(get=self._network)
         self.volumes = SimpleNamespace(
@@ -583,7 +583,7 @@ def test_one_that_failed_before_runs_again(refusal: Ready, engine: FakeEngine) -
 
 
 def _lately(**more: Any) -> dict[str, Any]:
-    return {**RUNNING, "StartedAt": datetime.now(UTC).isoformat(), **more}
+    return {**RUNNING, "StartedAt": NOW, **more}
 
 
 SAID = {"Status": "unhealthy", "Log": [{"Output": "curl: (7) connection refused"}]}

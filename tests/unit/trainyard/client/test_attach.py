@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import re
 import shlex
-import tempfile
 import time
 from unittest.mock import Mock
 
@@ -310,21 +310,11 @@ def test_a_token_is_not_sent_in_the_clear_without_a_yes(tmp_path, monkeypatch): 
     assert run(*command) == (1, "asked")
 
 
-@pytest.mark.parametrize("step", ["flush", "replace"])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_a_full_disk_leaves_no_token(step, attached, monkeypatch):  # F70
     before = attached.read_text()
     full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    if step == "replace":
-        monkeypatch.setattr(attach.Path, "replace", full)
-    else:
-        made = tempfile.NamedTemporaryFile
-
-        def make(*args, **options):
-            file = made(*args, **options)
-            file.flush = full
-            return file
-
-        monkeypatch.setattr(attach.tempfile, "NamedTemporaryFile", make)
+    monkeypatch.setattr(os if step == "fsync" else attach.Path, step, full)
     with pytest.raises(ClientError, match=r"cannot write .*\(No space left on device\): make room"):
         attach._write(attached, "a new token")
     assert left_behind() == ["practical.json"]

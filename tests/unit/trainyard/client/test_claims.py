@@ -30,8 +30,9 @@ class Bucket:
     def __init__(self):
         self.kept, self._lock = {}, threading.Lock()
 
-    def send(self, method, key, content=b"", *, query=None, headers=None, timeout):
+    def send(self, method, key, content=b"", *, query=None, headers=None, timeout, most):
         assert timeout
+        assert most
         with self._lock:
             if query:
                 keys = [each for each in self.kept if each.startswith(query["prefix"])]
