@@ -36,7 +36,7 @@ ONE += [f"{INFRA}/lambda_cloud", f"{INFRA}/test_autoscaling.py"]
 HOSTS = [f"{INFRA}/hosts/test_{name}.py" for name in ("bad_hosts", "environment", "ssh", "stack")]
 TWO += HOSTS
 THREE = ["tests/integration/machines", f"{INFRA}/test_pages.py"]
-ALONE = ("drill", "process", "replica", "reservation", "tracking")
+ALONE = ("drill", "health", "process", "replica", "reservation", "tracking")
 THREE += [f"{INFRA}/test_{name}.py" for name in ALONE]
 ELSEWHERE = [*PROMISES, *ONE, *TWO, *THREE, *PODS, *RENTED]
 PARTS = {
@@ -60,7 +60,7 @@ SKIPPED = "test-rest-skipped"
 TRAIN = "tests/integration/training/test"
 TURNS = (
     [
-        *(f"{INFRA}/test_{name}.py" for name in ("drill", "process", "reservation")),
+        *(f"{INFRA}/test_{name}.py" for name in ("drill", "health", "process", "reservation")),
         *(f"{TRAIN}_food11.py", *PODS),
     ],
     [
