@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -51,17 +51,17 @@ def ui(
         closing(listening),
         closing(stacks),
         closing(Commands(stacks.file)) as commands,
-        tempfile.TemporaryDirectory(prefix="trainyard-ui-") as folder,  # only its owner can enter
+        ExitStack() as opened,
     ):
-        file = Path(folder, "open.html")
         guard = Guard(
-            application(Answers(stacks, commands)),
-            listening.getsockname()[1],
-            lambda: file.unlink(missing_ok=True),
+            application(Answers(stacks, commands)), listening.getsockname()[1], opened.close
         )
         say(f"open {guard.address}")
         say("it opens the page in one browser; Ctrl-C ends it")
         if not no_open:  # in a thread: a browser in this terminal returns at its end
+            # Only its owner can enter the folder. It goes once the key is used.
+            folder = tempfile.TemporaryDirectory(prefix="trainyard-ui-")
+            file = Path(opened.enter_context(folder), "open.html")
             file.touch(0o600)
             file.write_text(LEADS.format(guard.address))
             parallel.start(_open, file.as_uri())
