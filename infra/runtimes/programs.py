@@ -25,6 +25,7 @@ from infra.runtimes.supervisor import (
 
 POLL_SECONDS = 0.1
 HELD_SECONDS = 1.0  # between two looks at who holds ports
+LINGER_SECONDS = 30.0  # for which processes of a killed supervisord may hold ports
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
 LOG_LINES = 20
 # To ask for users, and on top of the time that they may take: Ray loads slowly on a busy machine.
@@ -119,8 +120,14 @@ class Daemon:
         if not daemon.alive():
             # Programs of a killed supervisord would hold the ports, and a supervisord whose folder
             # somebody removed would run all services a second time.
+            killed = bool(owned_processes.supervised(daemon.url, daemon.mark))
             daemon.sweep()
-            port_check.refuse_held(_numbers(props["ports"]))
+            # Ray's agents overwrite their environment, and outlive their node by some seconds.
+            until = time.monotonic() + (LINGER_SECONDS if killed else 0.0)
+            numbers = _numbers(props["ports"])
+            while port_check.held(numbers) and time.monotonic() < until:
+                time.sleep(POLL_SECONDS)
+            port_check.refuse_held(numbers)
         daemon.start(known=known)
         if reservation := props.get("reservation"):
             ending.tell(daemon, reservation, props["mark"])

@@ -5,14 +5,16 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from infra.runtimes import agent, folders, owned_processes, programs
 from infra.runtimes.folders import FolderMark
+from infra.runtimes.ports import PortsInUseError
 from infra.runtimes.programs import KINDS, Data, Files
-from infra.runtimes.supervisor import SupervisorError
+from infra.runtimes.supervisor import Supervisor, SupervisorError
 
 MARK = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
 
@@ -188,3 +190,18 @@ def test_another_store_does_not_take_the_place_of_one_that_runs(data):
     # A folder of this machine stays readable, and one of nothing has nothing to lose.
     for before, after in (("", "minio"), ("minio", ""), ("minio", "minio")):
         Data().update(olds | {"store": before}, olds | {"store": after})
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_a_killed_supervisord_has_left_may_hold_ports_for_moments(  # F63
+    killed, monkeypatch, tmp_path
+):
+    left = [["port 1 is held"], ["port 1 is held"]]
+    monkeypatch.setattr(owned_processes, "supervised", lambda *_: [1] if killed else [])
+    monkeypatch.setattr(Supervisor, "sweep", lambda _: None)
+    monkeypatch.setattr(Supervisor, "start", lambda _, known: None)
+    monkeypatch.setattr(programs.port_check, "held", lambda _: left.pop() if left else [])
+    monkeypatch.setattr(programs.time, "sleep", lambda _: None)
+    props = {"folder": str(tmp_path / "s"), "mark": MARK, "ports": {"p": [1]}}
+    with nullcontext() if killed else pytest.raises(PortsInUseError):
+        programs.Daemon().create(props)
