@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pulumi
 
-from infra import dashboard
+from infra import arguments, dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Finding, Report
@@ -21,7 +21,6 @@ from infra.states import StateError
 from trainyard.access import terminal
 from trainyard.access.terminal import clean
 
-ROOT = Path(__file__).parents[2]
 MACHINES = (INSTANCES, HOSTS)
 # Endings of the names of resources without which no head answers.
 HEAD_NEEDS = ("-ray-head", "-ray-head-ready", "-supervisor", "-network", "-ray", "-ray-ready")
@@ -95,15 +94,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m infra.drift", description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "-C",
-        "--cwd",
-        type=Path,
-        default=ROOT,
-        help="folder of the project (default: this checkout)",
-    )
-    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
+    parser = arguments.parser("infra.drift", __doc__, kind=_Parser)
     parser.add_argument(
         "--health", action="store_true", help="only what is wrong with services now, a line each"
     )
