@@ -65,7 +65,7 @@ class Data:
 
     def create(self, props: Props) -> tuple[str, Props]:
         """Claim the ports; make the folder, or take over the one of an earlier stack."""
-        claims.take(_mark(props), _numbers(props["ports"]), folder=props["folder"])
+        claims.take(_mark(props), port_check.added({}, props["ports"]), folder=props["folder"])
         folders.take(Path(props["folder"]), _mark(props), "dataDir", private=False)
         return props["folder"], props
 
@@ -120,7 +120,7 @@ class Daemon:
             # Programs of a killed supervisord would hold the ports, and a supervisord whose folder
             # somebody removed would run all services a second time.
             daemon.sweep()
-            port_check.refuse_held(_numbers(props["ports"]))
+            port_check.refuse_held(port_check.added({}, props["ports"]))
         daemon.start(known=known)
         if reservation := props.get("reservation"):
             ending.tell(daemon, reservation, props["mark"])
@@ -155,8 +155,8 @@ class Daemon:
             olds: the recorded properties, empty for a new stack.
             news: the wanted ones; those that a preview cannot know are not used.
         """
-        new = _new_ports(olds, news)
-        if not any(new.values()):
+        new = port_check.added(olds.get("ports", {}), news["ports"])
+        if not new:
             return ""
         if claimed := claims.conflicts(_mark(news).id, new):
             return "\n".join(claimed)
@@ -172,7 +172,7 @@ class Daemon:
         """Check the ports that are new, and tell the end; one that was killed is started again."""
         if not _daemon(news).alive():
             return self.create(news)[1]
-        port_check.refuse_held(_new_ports(olds, news))
+        port_check.refuse_held(port_check.added(olds.get("ports", {}), news["ports"]))
         if olds.get("reservation") != news.get("reservation"):
             ending.tell(_daemon(news), news.get("reservation"), news["mark"])
         return {**news, "healthy": True}
@@ -369,18 +369,6 @@ def _stands(daemon: Supervisor, definition: Definition) -> bool:
         return daemon.state(definition.name) is not None
     except OSError:
         return False
-
-
-def _numbers(ports: dict[str, list[float]]) -> dict[str, list[int]]:
-    return {setting: [int(number) for number in numbers] for setting, numbers in ports.items()}
-
-
-def _new_ports(olds: Props, news: Props) -> dict[str, list[int]]:
-    old = {number for numbers in _numbers(olds.get("ports", {})).values() for number in numbers}
-    return {
-        setting: [number for number in numbers if number not in old]
-        for setting, numbers in _numbers(news["ports"]).items()
-    }
 
 
 def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:
