@@ -53,7 +53,8 @@ def examine(folder: Path, stack: str, looked: Looked) -> Report:
     except (pulumi.RunError, StateError) as error:
         failures.append(str(error))
     try:
-        findings += ray_nodes.differing(stack, looked.outputs, _way(looked))
+        way = dashboard.way(looked.outputs, (each.props.get("host") for each in looked.seen))
+        findings += ray_nodes.differing(stack, looked.outputs, way)
     except AskError as error:
         if not _explain(findings):
             failures.append(str(error))
@@ -100,10 +101,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON")
     return parser
-
-
-def _way(looked: Looked) -> dashboard.Way:
-    return dashboard.way(looked.outputs, (each.props.get("host") for each in looked.seen))
 
 
 if __name__ == "__main__":
