@@ -79,7 +79,7 @@ def _report(folder: Path) -> float:
     """Measure from the report until the checkpoint can be restored; then check that it can."""
     from ray import train
 
-    from trainyard import checkpoints, objects
+    from trainyard import checkpoint_files, checkpoints, objects
 
     contents = {path.name: path.read_bytes() for path in folder.iterdir()}
     done = threading.Event()
@@ -95,9 +95,9 @@ def _report(folder: Path) -> float:
         raise TimeoutError("the checkpoint was not stored")
     storage = train.get_context().get_storage()
     run = objects.open_folder(storage.storage_filesystem, storage.experiment_fs_path)
-    name, _ = checkpoints.valid(run)[0]
+    name, _ = checkpoint_files.valid(run)[0]
     target = checkpoints.new_folder()
-    checkpoints.fetch(run, name, target)
+    checkpoint_files.fetch(run, name, target)
     for part, content in contents.items():
         if (target / part).read_bytes() != content:
             raise ValueError(f"{part} came back changed")

@@ -55,14 +55,14 @@ def worker(_: dict[str, Any]) -> None:
     """Train until a kill, or a step after it."""
     import torch
 
-    from trainyard import checkpoints
+    from trainyard import checkpoint_files, checkpoints
 
     torch.set_num_threads(1)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with checkpoints.restored() as folder:
         if folder is not None:
-            state = checkpoints.load(folder / FILE)
+            state = checkpoint_files.load(folder / FILE)
             model.load_state_dict(state["model"])
             step(model, optimizer)
             tell("resumed", state["steps"])

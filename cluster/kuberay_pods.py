@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster import ray_node
-from cluster.kuberay_spec import SECRET_MODE, Mount, RayClusterSpec, WorkerGroup
+from cluster.kuberay_spec import SECRET_MODE, Mount, RayClusterSpec, WorkerGroup, memory
 from cluster.ray_node import NodeResources
 
 METRICS_PORT, AGENT_PORT = 8080, 52365  # KubeRay's, on each pod
@@ -107,6 +107,19 @@ def api_access() -> dict[str, Any]:
     }
 
 
+def pod_security(user: int, group: int) -> dict[str, Any]:
+    """Return how a pod runs: not as root, and with files of its group in its volumes."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": user,
+        "runAsGroup": user,
+        "fsGroup": group,
+        # A volume with many files is looked through once, not at each start.
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
 def _resources(
     spec: RayClusterSpec,
     node: NodeResources,
@@ -148,34 +161,15 @@ def _template(
     spec: RayClusterSpec, container: dict[str, Any], node: NodeResources, mounts: Sequence[Mount]
 ) -> dict[str, Any]:
     # KubeRay's own has the size of all the pod's memory.
-    shared_memory = {"medium": "Memory", "sizeLimit": f"{ray_node.shared_memory_mib(node)}Mi"}
-    mounts = [
-        Mount(
-            name="shared-mem",
-            path=SHARED_MEMORY,
-            source={"emptyDir": shared_memory},
-            read_only=False,
-        ),
-        *mounts,
-    ]
-    mounted = [_mounted(mount) for mount in mounts]
+    shared = memory("shared-mem", SHARED_MEMORY, ray_node.shared_memory_mib(node))
+    mounts = [shared, *mounts]
     pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": STOP_SECONDS,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": spec.user,
-            "runAsGroup": spec.user,
-            "fsGroup": spec.group,
-            # A volume with many files is looked through once, not at each start.
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [{**container, "volumeMounts": mounted}],
+        "securityContext": pod_security(spec.user, spec.group),
+        "containers": [{**container, "volumeMounts": [each.mount for each in mounts]}],
         # Two mounts may be of one volume.
-        "volumes": [
-            *{mount.name: {"name": mount.name, **mount.source} for mount in mounts}.values()
-        ],
+        "volumes": [*{mount.name: mount.volume for mount in mounts}.values()],
     }
     if spec.shared:
         volume = next(mount for mount in mounts if mount.path == spec.shared)
@@ -188,10 +182,6 @@ def _template(
     return {"metadata": metadata, "spec": pod}
 
 
-def _mounted(mount: Mount) -> dict[str, Any]:
-    return {"name": mount.name, "mountPath": mount.path, "readOnly": mount.read_only}
-
-
 def _check_shared(spec: RayClusterSpec, image: str, volume: Mount) -> dict[str, Any]:
     small = {"cpu": "100m", "memory": "64Mi"}
     return {
@@ -201,5 +191,5 @@ def _check_shared(spec: RayClusterSpec, image: str, volume: Mount) -> dict[str, 
         "command": ["/bin/sh", "-c", CHECK_SHARED, "sh", volume.path, str(spec.group)],
         "resources": {"requests": small, "limits": small},
         "securityContext": dict(CONTAINER_SECURITY),
-        "volumeMounts": [_mounted(volume)],
+        "volumeMounts": [volume.mount],
     }

@@ -20,19 +20,35 @@ SECRET_MODE = 0o440  # of secret files: their group is the pod's fsGroup
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A volume of all Ray pods.
+    """A volume of a pod.
 
     Attributes:
         name: of the volume, unique in a pod.
-        path: folder at which pods find it.
+        path: folder at which the pod finds it.
         source: its kind in Kubernetes' words: {"secret": …}, {"configMap": …}.
-        read_only: whether pods only read it.
+        read_only: whether the pod only reads it.
     """
 
     name: str
     path: str
     source: Mapping[str, Any]
     read_only: bool = True
+
+    @property
+    def volume(self) -> dict[str, Any]:
+        """The entry of a pod's volumes."""
+        return {"name": self.name, **self.source}
+
+    @property
+    def mount(self) -> dict[str, Any]:
+        """The entry of a container's mounts."""
+        return {"name": self.name, "mountPath": self.path, "readOnly": self.read_only}
+
+
+def memory(name: str, path: str, mib: Any) -> Mount:
+    """Return a volume in memory."""
+    source = {"emptyDir": {"medium": "Memory", "sizeLimit": f"{mib}Mi"}}
+    return Mount(name=name, path=path, source=source, read_only=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from engine import config, files, history, rotate, users
+from engine import config, history, rotate, users
 from engine.crypto import Crypter
 from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
@@ -23,7 +23,7 @@ from engine.passphrase import is_set, make, passphrase, read
 from engine.project import Project, Settings, check_stack_name, read_settings
 from engine.state import Backend, salt_of, stack_outputs
 from engine.values import is_secret, mask, reveal
-from trainyard.access import terminal
+from trainyard.access import terminal, users_file
 from trainyard.access.state_bucket import BucketError
 
 HIDDEN = "[secret]"
@@ -244,7 +244,7 @@ def _require_empty(project: Project, stack: str, backend: Backend) -> None:
 def _config_set(options: argparse.Namespace) -> int:
     project, stack, backend = _settings_place(options)
     value = _read_value(options) if options.value is None else options.value
-    with files.exclusive(project.root):
+    with users_file.exclusive(project.root):
         settings = config.SettingsFile(project, stack)
         crypter = None
         if options.secret:
@@ -272,7 +272,7 @@ def _config_get(options: argparse.Namespace) -> int:
 
 def _config_rm(options: argparse.Namespace) -> int:
     project, stack, _ = _settings_place(options)
-    with files.exclusive(project.root):
+    with users_file.exclusive(project.root):
         settings = config.SettingsFile(project, stack)
         settings.remove(options.key, path=options.path)
         settings.write()

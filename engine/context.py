@@ -189,6 +189,12 @@ def _recorded(project: Project, journal: Journal) -> Recorded:
     return recorded
 
 
+def is_living(entry: Entry) -> bool:
+    """True for what a provider made, unless it is on its way out."""
+    going = entry.get("delete") or entry.get("pendingReplacement")
+    return is_managed(entry) and not going
+
+
 def is_managed(entry: Entry) -> bool:
     """True for what a provider made, not for components, default providers and references."""
     made = entry.get("custom") and not entry.get("external")

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.values import Properties, is_secret, mask
 
+HIDDEN = "__"  # begins properties that tell how a resource is made, not its state
 CONTEXT = 30  # characters before a difference that are shown with it
 LONGEST = 200  # characters of a value or line that is shown
 MOST_LINES = 100  # of the differences of one text
@@ -46,6 +47,22 @@ def _of_lists(path: str, old: list[Any], new: list[Any]) -> Iterator[tuple[str, 
         yield from differences(f"{path}[{before + index}]", left, right)
 
 
+def cut_values(
+    olds: Properties, news: Properties, longest: int, clean: Callable[[str], str] = str
+) -> dict[str, tuple[str, str]]:
+    """Old and new value of each difference by its path, cut as `excerpts` does, secrets hidden."""
+
+    def shown(value: Any) -> str:
+        return "nothing" if value is None else clean(str(mask(value)))
+
+    return {
+        path: excerpts(shown(old), shown(new), longest)
+        for name in sorted(olds.keys() | news.keys())
+        if not name.startswith(HIDDEN)
+        for path, old, new in differences(name, olds.get(name), news.get(name))
+    }
+
+
 def described(
     olds: Properties, news: Properties, clean: Callable[[str], str] = str
 ) -> Iterator[str]:
@@ -57,7 +74,7 @@ def described(
         clean: hides secrets that are not marked, such as one in a file.
     """
     for name in sorted(olds.keys() | news.keys()):
-        if not name.startswith("__"):
+        if not name.startswith(HIDDEN):
             for path, old, new in _leaves(name, olds.get(name), news.get(name), clean):
                 yield from _described(path, old, new, clean, is_new=not olds)
 

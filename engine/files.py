@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 # Never write through an existing name, not even a link.
@@ -73,16 +71,5 @@ def sync_folder(folder: Path) -> None:
     except OSError as error:
         if error.errno not in NO_SYNC_OF_FOLDERS:
             raise
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """Let one process at a time work on a folder's content; others wait."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
     finally:
         os.close(descriptor)

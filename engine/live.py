@@ -7,18 +7,14 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
-from engine.context import PARALLEL, Context, is_managed
+from engine.context import PARALLEL, Context, is_living, is_managed
 from engine.state import Entry, now
 from engine.values import Properties, mark_like, reveal, secret_keys
 
 
 def refresh(context: Context) -> None:
     """Update the state to match what providers report."""
-    chosen = [
-        entry
-        for entry in context.journal.olds
-        if is_managed(entry) and not entry.get("delete") and not entry.get("pendingReplacement")
-    ]
+    chosen = [entry for entry in context.journal.olds if is_living(entry)]
     with ThreadPoolExecutor(PARALLEL) as pool:
         jobs = [pool.submit(copy_context().run, _refresh_one, context, entry) for entry in chosen]
         for entry, job in zip(chosen, jobs, strict=True):

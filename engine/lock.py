@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 
 from engine import files
 from engine.errors import EngineError, LockedError
-from trainyard.access import user
+from trainyard.access import user, users_file
 
 BOOT = "bootId"
 NAMESPACE = "pidNamespace"
@@ -96,7 +96,7 @@ def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[Hold]:
     mine = folder / f"{uuid.uuid4()}.json"
     with ExitStack() as stack:
         # Of two engines one always proceeds: only one at a time looks for locks and sets its own.
-        with files.exclusive(folder):
+        with users_file.exclusive(folder):
             notes = _clear(folder)
             own = {} if _is_local(folder) else own_file()
             content = json.dumps(myself(timestamp) | own).encode()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine import files
 from engine.errors import EngineError
-from trainyard.access import terminal
+from trainyard.access import terminal, users_file
 
 PHRASE = "PULUMI_CONFIG_PASSPHRASE"
 FILE = "PULUMI_CONFIG_PASSPHRASE_FILE"
@@ -86,7 +86,7 @@ def make() -> Path:
     try:
         files.make_folder(path.parent, mode=0o700)
         # Two processes at a time have to go on with the same passphrase.
-        with files.exclusive(path.parent):
+        with users_file.exclusive(path.parent):
             if not os.path.lexists(path):
                 text = f"{secrets.token_urlsafe(RANDOM_BYTES)}\n"
                 files.replace(path, text.encode(), path.with_name(".passphrase.new"))

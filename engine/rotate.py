@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine import files
 from engine.config import replace
 from engine.crypto import Crypter
 from engine.errors import EngineError
@@ -41,7 +40,7 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
         EngineError: it could not begin, or a file could not be written; each is wholly old or
             wholly new, and the same call completes the rotation.
     """
-    with backend.lock(project.name, stack), files.exclusive(project.root):
+    with backend.lock(project.name, stack), users_file.exclusive(project.root):
         latest = backend.read_raw(project.name, stack)
         salt = salt_of(latest)
         state = backend.load(project.name, stack, _opening(salt, old, new) if salt else new)

@@ -24,7 +24,7 @@ from engine.errors import EngineError, SupersededError, UnsupportedError
 from engine.project import Project
 from engine.recorded import is_believable
 from engine.values import decrypt, encrypt, holds_secret
-from trainyard.access import state_folder
+from trainyard.access import state_folder, users_file
 from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
 from trainyard.access.state_folder import ORGANIZATION, Checkpoint, StatePath
 from trainyard.failpoints import reach
@@ -267,7 +267,7 @@ class Backend:
         seen = self._seen.get((project, stack))
         if isinstance(path, Path):
             files.make_folder(path.parent)
-            with files.exclusive(path.parent):
+            with users_file.exclusive(path.parent):
                 if (_tagged(path)[1] if path.exists() else None) != seen:
                     raise FileExistsError
                 self._put(project, stack, path, content)

@@ -4,13 +4,10 @@ One person may use two backends with one account. Things with another backend's 
 that cannot be read from here.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +80,7 @@ class Backend:
             if isinstance(self.place, BucketPath):
                 return _draw_in_bucket(self.place)
             self.place.mkdir(parents=True, exist_ok=True)
-            with _locked(self.place):
+            with users_file.exclusive(self.place):
                 if not (id_ := self.id()):
                     id_ = secrets.token_hex(ID_BYTES)
                     note = {"id": id_, "inode": self.place.stat().st_ino}
@@ -202,15 +199,3 @@ def _unreadable(path: StatePath, error: Exception) -> BackendError:
         f"{path} cannot be read ({error}); restore it, or remove it for a new id: things with "
         "the old one are then no longer known as this backend's"
     )
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder against others that draw its id."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

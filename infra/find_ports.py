@@ -4,15 +4,14 @@ The ports of all services count, so that each can be turned on later. Only `up` 
 other machines: a stack of `hosts` moves on by a step.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from cluster import services
+from infra import arguments
 from infra.checkout import ROOT
 from infra.node_settings import MAX_WORKERS
 from infra.runtimes import claims, ports
@@ -23,12 +22,7 @@ OFFSET, STEP, LAST_PORT = "portOffset", 100, 65535
 
 def main() -> int:
     """Run the command; return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m infra.find_ports", description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument("-C", "--cwd", type=Path, default=ROOT, help="folder of the settings")
-    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
-    options = parser.parse_args()
+    options = arguments.parser("infra.find_ports", __doc__).parse_args()
     path = options.cwd / f"Pulumi.{options.stack}.yaml"
     try:
         project = settings_file.read(options.cwd / "Pulumi.yaml")["name"]

@@ -17,14 +17,13 @@ from pathlib import Path
 
 import pulumi
 
-from infra import backend, states
+from infra import arguments, backend, states
 from infra.backend import Backend, BackendError
 from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE, Account, Holding
 from infra.states import RecordedStack, StateError
 from trainyard.access import terminal
 
-ROOT = Path(__file__).parents[1]
 IN_STATE = "in state"
 PAST_END = "past its end"  # in state, and its timer has not ended it
 LATE = timedelta(minutes=15)  # time that an instance may take to end, with tries of its timer
@@ -158,16 +157,7 @@ _WAYS = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m infra.reap", description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument(
-        "-C",
-        "--cwd",
-        type=Path,
-        default=ROOT,
-        help="folder of the project (default: this checkout)",
-    )
+    parser = arguments.parser("infra.reap", __doc__, stack=None)
     parser.add_argument(
         "--owner", default="", help="owner of the orphans (default: you on this machine)"
     )

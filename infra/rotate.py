@@ -7,7 +7,6 @@ ends with 1 if jobs run that would be lost.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster import ray_head, secret
-from infra import backend, states
+from infra import arguments, backend, states
 from trainyard.access import settings_file, terminal
 
-ROOT = Path(__file__).parents[1]
 SECRET_TYPE = "cluster:Secret"  # noqa: S105 (a resource's type)
 GUARD = ":RecreateGuard"  # of all pods of Ray
 SETTING = "rotated"
@@ -121,22 +119,12 @@ def _takes(entry: Mapping[str, Any], urn: str) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m infra.rotate", description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument("-s", "--stack", required=True, help="name of the stack")
+    parser = arguments.parser("infra.rotate", __doc__, stack="")
     parser.add_argument(
         "--secret", default="", help="name of the secret; without one all are listed"
     )
     parser.add_argument("--force", action="store_true", help="ask, and let jobs end")
     parser.add_argument("--yes", action="store_true", help="let jobs end without a question")
-    parser.add_argument(
-        "-C",
-        "--cwd",
-        type=Path,
-        default=ROOT,
-        help="folder of the project (default: this checkout)",
-    )
     options = parser.parse_args(argv)
     folder = options.cwd.resolve()
     force = ["--yes"] if options.yes else [] if options.force else ["--refuse"]

@@ -7,7 +7,6 @@ is a resource of the stack like any other, and the account's key is here, not on
 It stores nothing: after a kill, it begins with an `up` that finishes the last one.
 """
 
-import argparse
 import json
 import os
 import shlex
@@ -24,13 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra import arguments
 from infra.hosts import sources
 from infra.requested import AS_IT_IS, VARIABLE
 from trainyard.access import outputs, terminal
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import CommandError, run
 
-ROOT = Path(__file__).parents[1]
 POLL_SECONDS = 5.0
 CALL_SECONDS = 60.0
 AGAIN_SECONDS, AGAIN_MOST_SECONDS = 10.0, 300.0  # between attempts that fail
@@ -359,17 +358,7 @@ class Scaler:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 1 when the request is not met, or cannot be."""
-    parser = argparse.ArgumentParser(
-        prog="python -m infra.scale", description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument("-s", "--stack", required=True, help="name of the stack")
-    parser.add_argument(
-        "-C",
-        "--cwd",
-        type=Path,
-        default=ROOT,
-        help="folder of the project (default: this checkout)",
-    )
+    parser = arguments.parser("infra.scale", __doc__, stack="")
     parser.add_argument(
         "--once",
         action="store_true",

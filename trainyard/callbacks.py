@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import lightning
+from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 
 from trainyard import asked
@@ -38,14 +38,10 @@ class Finetuning(BackboneFinetuning):
     Lightning freezes the base again and leaves it frozen.
     """
 
-    def setup(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str
-    ) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Freezes nothing yet."""
 
-    def on_fit_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Freezes the base, unless it was learning when the run was interrupted."""
         if not pl_module.pretrained:
             return
@@ -53,9 +49,7 @@ class Finetuning(BackboneFinetuning):
         if len(trainer.optimizers[0].param_groups) == 1:
             self.freeze_before_training(pl_module)
 
-    def on_train_epoch_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Thaws the base when its epoch begins, and raises its rate in each later one."""
         if pl_module.pretrained:
             super().on_train_epoch_start(trainer, pl_module)
@@ -104,47 +98,32 @@ class EpochRecords(Callback):
         self._write = write
         self._started = 0.0
 
-    def on_train_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Starts the clock where it stood when the run was interrupted."""
         minutes = self.history[-1]["minutes"] if self.history else 0
         self._started = time.monotonic() - 60 * minutes
 
-    def on_train_epoch_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begins to count batches."""
         text = f"epoch {trainer.current_epoch + 1}/{self._epochs}"
         self._progress = Progress(text, trainer.num_training_batches, interval())
 
-    def on_train_batch_end(
-        self,
-        trainer: lightning.Trainer,
-        pl_module: lightning.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Counts a batch."""
         if trainer.is_global_zero:
             self._progress.step()
 
-    def on_validation_epoch_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begins to count measured batches: a line every half minute, never a bar."""
         batches = sum(trainer.num_val_batches)
         self._measuring = Progress("measuring", batches, LINE_INTERVAL_S)
 
-    def on_validation_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+    def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Counts a batch."""
         if trainer.is_global_zero:
             self._measuring.step()
 
-    def on_train_epoch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Adds the epoch."""
         measured = {name: float(value) for name, value in trainer.callback_metrics.items()}
         record = {
@@ -161,9 +140,7 @@ class EpochRecords(Callback):
             tell(Epoch(trainer.current_epoch))
             self._record()
 
-    def on_test_epoch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Adds the test's accuracy to the last epoch."""
         accuracy = float(trainer.callback_metrics["test_accuracy"])
         self.history[-1]["test_acc"] = accuracy
@@ -231,25 +208,18 @@ class ResumableCheckpoints(Checkpoint):
         """Loads a checkpoint's state."""
         self._then = state_dict.get("asked", {})
 
-    def setup(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str
-    ) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Notes the patience that this start asks for, before a checkpoint's replaces it."""
         if stage == "fit" and trainer.early_stopping_callback:
             self._patience = trainer.early_stopping_callback.patience
 
     def on_load_checkpoint(
-        self,
-        trainer: lightning.Trainer,
-        pl_module: lightning.LightningModule,
-        checkpoint: dict[str, Any],
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Tells the sampler the epoch before the loader's processes begin to read ahead."""
         self._data.sampler.set_epoch(checkpoint["epoch"] + 1)
 
-    def on_train_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Applies this start's settings; trains no further where the run had stopped early."""
         self._now = asked.of({"optimizer": pl_module.configure_optimizers()})
         # Groups that were added since, for example by finetuning, are last.
@@ -261,9 +231,7 @@ class ResumableCheckpoints(Checkpoint):
             stopping.patience = self._patience
             trainer.should_stop = stopping.wait_count >= stopping.patience
 
-    def on_train_epoch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves and reports the epoch."""
         folder = new_folder() if trainer.is_global_zero else None
         trainer.save_checkpoint((folder or Path()) / LIGHTNING_FILE)  # the first worker writes

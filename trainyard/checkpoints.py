@@ -26,34 +26,14 @@ from trainyard.checkpoint_files import (
     PREFIX,
     CheckpointError,
     candidates,
-    check_loads,
     choose,
     fetch,
-    load,
-    model,
     order,
     prune,
     store,
-    valid,
-    write_manifest,
 )
 from trainyard.housekeeping import housekeeping
 from trainyard.objects import Store, open_folder
-
-__all__ = [
-    "CheckpointError",
-    "check_loads",
-    "fetch",
-    "get_checkpoint",
-    "load",
-    "model",
-    "new_folder",
-    "report",
-    "restored",
-    "store",
-    "valid",
-    "write_manifest",
-]
 
 SCRATCH_PREFIX = "trainyard-checkpoint-"
 

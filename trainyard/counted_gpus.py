@@ -7,7 +7,6 @@ for a GPU the device cuda:0, whether it exists or not.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 import ray
@@ -44,12 +43,7 @@ class ComputeOnCpus:
             return
         device_manager._torch_device_manager = CPUTorchDeviceManager()  # type: ignore[assignment]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Restores nothing: the worker ends."""
 
 

@@ -41,6 +41,7 @@ from ray.util import get_node_ip_address
 from torch import distributed
 
 from trainyard import asked, checkpoints, code_faults, options, plain, position, progress, ray_train
+from trainyard import checkpoint_files as files
 from trainyard.counted_gpus import torch_config
 from trainyard.epochs import Totals
 from trainyard.errors import JobError
@@ -151,8 +152,8 @@ class Session:
         with checkpoints.restored(_check_state) as folder:
             if folder is None:
                 return
-            state = checkpoints.load(folder / CHECKPOINT_FILE, self.device)
-            self._description = checkpoints.model(folder)
+            state = files.load(folder / CHECKPOINT_FILE, self.device)
+            self._description = files.model(folder)
         if missing := parts.keys() - state.keys():
             raise JobError(
                 f"checkpoint {folder.name} has no {', '.join(sorted(missing))}: the job was "
@@ -263,7 +264,7 @@ class Session:
                 They are converted to plain values (trainyard/plain.py), in a start's first record
                 with a warning.
             description: what is needed to use the weights without the job: `model` of
-                trainyard/checkpoint_files.py.
+                trainyard/files.py.
             **parts: the state to resume from; the first worker's is stored.
 
         Raises:
@@ -323,16 +324,16 @@ class Session:
 
     def _check_loads(self, file: Path, state: Mapping[str, Any]) -> None:
         try:
-            checkpoints.load(file, mapped=True)
-        except checkpoints.CheckpointError as error:
+            files.load(file, mapped=True)
+        except files.CheckpointError as error:
             fault = error
         else:
             return
         for name, part in state.items():
             torch.save({name: part}, file)
             try:
-                checkpoints.load(file, mapped=True)
-            except checkpoints.CheckpointError as error:
+                files.load(file, mapped=True)
+            except files.CheckpointError as error:
                 raise JobError(
                     f"no later start could load the state of {name!r}: {error}; make it plain "
                     "values, or leave it out of session.report and session.restore"
@@ -349,7 +350,7 @@ def _check_state(folder: Path) -> None:
     Raises:
         CheckpointError: it does not.
     """
-    state: Any = checkpoints.load(folder / CHECKPOINT_FILE, mapped=True)
+    state: Any = files.load(folder / CHECKPOINT_FILE, mapped=True)
     try:
         history = [
             {key: plain.value(each, key) for key, each in record.items()}
@@ -361,11 +362,11 @@ def _check_state(folder: Path) -> None:
         if "position" in state:
             Position(**state["position"])
     except (JobError, LookupError, TypeError, AttributeError) as error:
-        raise checkpoints.CheckpointError(
+        raise files.CheckpointError(
             f"{CHECKPOINT_FILE} is not a run's checkpoint: {error!r}"
         ) from None
     if not good:
-        raise checkpoints.CheckpointError(f"{CHECKPOINT_FILE} has no records of epochs")
+        raise files.CheckpointError(f"{CHECKPOINT_FILE} has no records of epochs")
 
 
 def run(

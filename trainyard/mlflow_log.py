@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from trainyard import checkpoints, curves, plain
+from trainyard import checkpoint_files, curves, plain
 from trainyard.run_folder import COMMIT_VARIABLE, CURVES, TRACKED
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class MlflowLog:
     def _register(self, name: str) -> None:
         """Makes the newest checkpoint a version of the model, unless it is one already."""
         record = _record(self._run)
-        found = checkpoints.valid(self._run.store)
+        found = checkpoint_files.valid(self._run.store)
         if not found or found[0][0] == record.get("checkpoint"):
             return
         checkpoint, manifest = found[0]

@@ -61,6 +61,15 @@ def json_text(found: Any, indent: int | None = None) -> str:
     return json.dumps(_finite(found), indent=indent, allow_nan=False)
 
 
+def json_object(content: str | bytes) -> dict[str, Any] | None:
+    """Return an object in JSON; None for anything else, or if it has too many levels."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and is_shallow(found) else None
+
+
 def is_shallow(found: Any, levels: int = MOST_LEVELS) -> bool:
     """Return whether a plain value can be printed: others write values of a thousand levels."""
     inner = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning
+from lightning import Trainer
 from ray import tune
 
 from trainyard import checkpoint_files, checkpoints
@@ -46,11 +46,7 @@ class SafeReportCallback(ResumableCheckpoints):
         stored = partial(write_metrics, history)
         checkpoints.report(metrics, folder, model, stored, wait=True)
 
-    def on_test_epoch_end(
-        self,
-        trainer: lightning.Trainer,
-        pl_module: lightning.LightningModule,  # noqa: ARG002 - Lightning's signature
-    ) -> None:
+    def on_test_epoch_end(self, trainer: Trainer, *_: Any) -> None:
         """Writes the records with the test's accuracy."""
         if trainer.is_global_zero:
             write_metrics(self._records.history)

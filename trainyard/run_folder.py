@@ -17,7 +17,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from trainyard.objects import StorageError, open_folder
-from trainyard.plain import is_shallow
+from trainyard.plain import json_object
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -56,11 +56,7 @@ def whole_records(content: bytes | None) -> list[dict[str, Any]]:
     """Return the objects in lines of JSON, up to the first line without one."""
     records: list[dict[str, Any]] = []
     for line in (content or b"").splitlines():
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            break
-        if not isinstance(record, dict) or not is_shallow(record):
+        if (record := json_object(line)) is None:
             break
         records.append(record)
     return records

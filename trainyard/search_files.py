@@ -96,7 +96,7 @@ class StoredSearch:
             StorageError: the store stays unavailable.
         """
         names = self.folder.sizes()
-        states = sorted({name.removesuffix(BEFORE) for name in names if _is_state(name)})
+        states = sorted(filter(STATE.fullmatch, {name.removesuffix(BEFORE) for name in names}))
         if not states:
             return False
         found = {name: content for name in states if (content := self._newest(name)) is not None}
@@ -239,10 +239,6 @@ def whole(name: str, content: bytes) -> bool:
     except Exception:
         return False
     return True
-
-
-def _is_state(name: str) -> bool:
-    return STATE.fullmatch(name.removesuffix(BEFORE)) is not None
 
 
 def _session(name: str) -> str:

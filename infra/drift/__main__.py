@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pulumi
 
-from infra import dashboard
+from infra import arguments, dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Finding, Report
@@ -21,7 +21,6 @@ from infra.states import StateError
 from trainyard.access import terminal
 from trainyard.access.terminal import clean
 
-ROOT = Path(__file__).parents[2]
 MACHINES = (INSTANCES, HOSTS)
 # Endings of the names of resources without which no head answers.
 HEAD_NEEDS = ("-ray-head", "-ray-head-ready", "-supervisor", "-network", "-ray", "-ray-ready")
@@ -54,7 +53,8 @@ def examine(folder: Path, stack: str, looked: Looked) -> Report:
     except (pulumi.RunError, StateError) as error:
         failures.append(str(error))
     try:
-        findings += ray_nodes.differing(stack, looked.outputs, _way(looked))
+        way = dashboard.way(looked.outputs, (each.props.get("host") for each in looked.seen))
+        findings += ray_nodes.differing(stack, looked.outputs, way)
     except AskError as error:
         if not _explain(findings):
             failures.append(str(error))
@@ -95,24 +95,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m infra.drift", description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "-C",
-        "--cwd",
-        type=Path,
-        default=ROOT,
-        help="folder of the project (default: this checkout)",
-    )
-    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
+    parser = arguments.parser("infra.drift", __doc__, kind=_Parser)
     parser.add_argument(
         "--health", action="store_true", help="only what is wrong with services now, a line each"
     )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON")
     return parser
-
-
-def _way(looked: Looked) -> dashboard.Way:
-    return dashboard.way(looked.outputs, (each.props.get("host") for each in looked.seen))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from typing import Any
 
 import pulumi
 
-from engine.context import PARALLEL, Context, is_managed
-from engine.differences import differences, excerpts
+from engine.context import PARALLEL, Context, is_living
+from engine.differences import cut_values
 from engine.display import Display
 from engine.errors import EngineError
 from engine.journal import Journal
@@ -27,11 +27,9 @@ from engine.program import program_folder
 from engine.project import Project, check_stack_name, read_settings
 from engine.providers import DynamicProvider
 from engine.state import Backend, Entry, needs, stack_outputs
-from engine.values import mask, reveal
+from engine.values import reveal
 from trainyard.access.state_bucket import BucketError
 
-# Properties that tell how a resource is made, not its state.
-HIDDEN = "__"
 HEALTH = ("healthy", "ready")  # outputs that tell whether a service was well
 LONGEST = 120  # characters of a value that a report shows
 
@@ -125,7 +123,7 @@ def look(folder: Path, stack: str, *, services: bool = False) -> Looked:
         display=display,
         dry_run=True,
     )
-    entries = [each for each in state.resources if is_managed(each) and not _going(each)]
+    entries = [each for each in state.resources if is_living(each)]
     if services:
         entries = [each for each in entries if each.get("outputs", {}).keys() & {*HEALTH}]
     # The report leaves out what providers print.
@@ -170,20 +168,8 @@ def _changes(context: Context, entry: Entry, found: LiveResource) -> dict[str, t
     if not found.drifted:
         return {}
 
-    def shown(value: Any) -> str:
-        return "nothing" if value is None else context.display.clean(str(mask(value)))
-
     olds, news = entry.get("inputs", {}) | entry.get("outputs", {}), found.inputs | found.outputs
-    return {
-        path: excerpts(shown(old), shown(new), LONGEST)
-        for name in sorted(olds.keys() | news.keys())
-        if not name.startswith(HIDDEN)
-        for path, old, new in differences(name, olds.get(name), news.get(name))
-    }
-
-
-def _going(entry: Entry) -> bool:
-    return bool(entry.get("delete") or entry.get("pendingReplacement"))
+    return cut_values(olds, news, LONGEST, context.display.clean)
 
 
 def _name(entry: Entry) -> str:

@@ -80,49 +80,41 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    each = commands.add_parser(
-        "changed", help="the stacks that a change concerns, as JSON", allow_abbrev=False
-    )
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, allow_abbrev=False)
+
+    each = add("changed", "the stacks that a change concerns, as JSON")
     each.add_argument("--base", required=True, help="commit that the change is compared with")
     each.add_argument("--pull", type=int, metavar="NUMBER", help="number of its pull request")
     each.add_argument("stacks", nargs="*", metavar="STACK", help="all stacks")
-    each = commands.add_parser("comment", help="write or update one comment", allow_abbrev=False)
+    each = add("comment", "write or update one comment")
     each.add_argument("number", type=int, help="number of the pull request")
     each.add_argument("page", type=Path, help="Markdown; its first line marks the comment")
-    each = commands.add_parser(
-        "issue", help="keep an issue open while a command fails", allow_abbrev=False
-    )
+    each = add("issue", "keep an issue open while a command fails")
     each.add_argument("title", help="title of the issue")
     each.add_argument("run", nargs=argparse.REMAINDER, metavar="COMMAND", help="command to run")
-    each = commands.add_parser(
-        "plan", help="run and artifact of a pull request's plan", allow_abbrev=False
-    )
+    each = add("plan", "run and artifact of a pull request's plan")
     each.add_argument("stack", help="name of the stack")
     each.add_argument("commit", help="commit of the merged pull request")
-    each = commands.add_parser(
-        "ready", help="check a runner, and take its SSH key", allow_abbrev=False
-    )
+    each = add("ready", "check a runner, and take its SSH key")
     each.add_argument("states", help="prefix of the states' variables: PULUMI or REVIEW")
     each.set_defaults(act=runner.ready)
-    each = commands.add_parser("preview", help="save a plan and its page", allow_abbrev=False)
+    each = add("preview", "save a plan and its page")
     each.add_argument("--unlock", action="store_true", help="first remove a lost runner's lock")
     each.add_argument("--refresh", action="store_true", help="first compare with what runs")
     each.add_argument("stack", help="name of the stack")
     each.add_argument("out", type=Path, help="folder of both")
     each.add_argument("rules", nargs="*", help="options of the engine, after --")
     each.set_defaults(act=runner.plan)
-    each = commands.add_parser(
-        "up", help="bring the stack of a pull request up", allow_abbrev=False
-    )
+    each = add("up", "bring the stack of a pull request up")
     each.add_argument("number", help="number of the pull request")
     each.add_argument("rules", nargs="*", help="options of the engine, after --")
     each.set_defaults(act=runner.up)
-    each = commands.add_parser("down", help="end the stack of a pull request", allow_abbrev=False)
+    each = add("down", "end the stack of a pull request")
     each.add_argument("number", help="number of the pull request")
     each.set_defaults(act=runner.down)
-    each = commands.add_parser(
-        "sweep", help="end stacks of pull requests that are over", allow_abbrev=False
-    )
+    each = add("sweep", "end stacks of pull requests that are over")
     each.set_defaults(act=runner.sweep)
     return parser
 

@@ -3,20 +3,24 @@
 No cluster is asked and nothing is changed there. Exit codes: 0, 1 when the stack has no manifests.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pulumi
 
+from infra import arguments
 from infra.manifests import files, program
 from trainyard.access import terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    options = _parser().parse_args(argv)
+    parser = arguments.parser("infra.manifests", __doc__)
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--to", type=Path, help="folder for one file per object (default: stdout)")
+    way.add_argument("--helm-values", action="store_true", help="values for KubeRay's chart")
+    options = parser.parse_args(argv)
     try:
         found = program.run(options.stack, options.cwd.resolve())
         if options.helm_values:
@@ -31,24 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     terminal.print_value(text, end="")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m infra.manifests", description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument(
-        "-C",
-        "--cwd",
-        type=Path,
-        default=program.ROOT,
-        help="folder of the settings (default: this checkout)",
-    )
-    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
-    way = parser.add_mutually_exclusive_group()
-    way.add_argument("--to", type=Path, help="folder for one file per object (default: stdout)")
-    way.add_argument("--helm-values", action="store_true", help="values for KubeRay's chart")
-    return parser
 
 
 if __name__ == "__main__":

@@ -4,21 +4,24 @@
 cannot be read.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from infra import arguments
 from infra.review import page
 from infra.review.planned import ReviewError, read
 from trainyard.access import terminal
 
-ROOT = Path(__file__).parents[2]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    options = _parser().parse_args(argv)
+    parser = arguments.parser("infra.review", __doc__)
+    parser.add_argument("plan", type=Path, help="file that preview --save-plan wrote")
+    parser.add_argument("-j", "--json", action="store_true", help="print JSON, not Markdown")
+    parser.add_argument("--policy-pack", type=Path, help="folder of rules to apply")
+    parser.add_argument("--policy-pack-config", type=Path, help="JSON file of levels")
+    options = parser.parse_args(argv)
     try:
         planned = read(
             options.cwd.resolve(),
@@ -34,25 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         page.to_json(planned) if options.json else page.to_markdown(planned), end=""
     )
     return int(page.refused(planned))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m infra.review", description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument("plan", type=Path, help="file that preview --save-plan wrote")
-    parser.add_argument(
-        "-C",
-        "--cwd",
-        type=Path,
-        default=ROOT,
-        help="folder of the project (default: this checkout)",
-    )
-    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
-    parser.add_argument("-j", "--json", action="store_true", help="print JSON, not Markdown")
-    parser.add_argument("--policy-pack", type=Path, help="folder of rules to apply")
-    parser.add_argument("--policy-pack-config", type=Path, help="JSON file of levels")
-    return parser
 
 
 if __name__ == "__main__":

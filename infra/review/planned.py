@@ -14,22 +14,20 @@ import pulumi
 
 from engine import plan
 from engine.command.schema import hidden
-from engine.context import is_managed
+from engine.context import is_living
 from engine.crypto import Crypter
-from engine.differences import differences, excerpts
+from engine.differences import cut_values
 from engine.display import Display
 from engine.errors import EngineError
 from engine.goal import changed_keys
 from engine.passphrase import passphrase
 from engine.policy import Policies
 from engine.project import Project, check_stack_name, read_settings
-from engine.state import Backend
-from engine.values import mask, reveal
+from engine.state import Backend, stack_outputs
+from engine.values import reveal
 from trainyard.access.state_bucket import BucketError
 
-STACK_TYPE = "pulumi:pulumi:Stack"
 DELETED = ("delete", "delete-replaced")
-HIDDEN = "__"  # properties that tell how a resource is made
 LONGEST = 60  # characters of a value that a page shows
 
 
@@ -135,7 +133,7 @@ def _read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path 
     settings = read_settings(project, stack, state.salt)
     here = plan.binding(project, stack, settings, backend)
     steps = plan.read(file, here, partial(Crypter, phrase))
-    living = [each for each in state.resources if is_managed(each) and not _going(each)]
+    living = [each for each in state.resources if is_living(each)]
     old = {entry["urn"]: entry for entry in living}
     gone = {urn for operation, urn, _ in steps if operation in DELETED}
     new = {urn: entry.get("inputs", {}) for urn, entry in old.items() if urn not in gone}
@@ -168,19 +166,8 @@ def _read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path 
         ],
         after=[_resource(urn, inputs) for urn, inputs in new.items()],
         verdicts=verdicts.found,
-        outputs=next(
-            (
-                reveal(dict(entry.get("outputs", {})))
-                for entry in state.resources
-                if entry["type"] == STACK_TYPE
-            ),
-            {},
-        ),
+        outputs=reveal(stack_outputs(state.resources)),
     )
-
-
-def _going(entry: Mapping[str, Any]) -> bool:
-    return bool(entry.get("delete") or entry.get("pendingReplacement"))
 
 
 def _resource(urn: str, props: Mapping[str, Any]) -> Resource:
@@ -188,16 +175,9 @@ def _resource(urn: str, props: Mapping[str, Any]) -> Resource:
 
 
 def _differs(olds: dict[str, Any], news: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    names = sorted(name for name in changed_keys(olds, news) if not name.startswith(HIDDEN))
-    return {
-        path: excerpts(_shown(old), _shown(new), LONGEST)
-        for name in names
-        for path, old, new in differences(name, olds.get(name), news.get(name))
-    }
-
-
-def _shown(value: Any) -> str:
-    return "nothing" if value is None else str(mask(value))
+    changed = changed_keys(olds, news)
+    old, new = ({key: each[key] for key in changed & each.keys()} for each in (olds, news))
+    return cut_values(old, new, LONGEST)
 
 
 def _token(urn: str) -> str:

@@ -85,7 +85,7 @@ class NodeProvider(Provider):
                 f"volumes that are kept stay under the name {before}"
             )
             faults.append(dynamic.CheckFailure("identity", text))
-        elif "host" not in news and _new_ports(news, olds):
+        elif "host" not in news and port_check.added(olds.get("ports", {}), news["ports"]):
             lines: list[str] = []
             with (
                 explained("which ports are free", NodeError),
@@ -205,7 +205,7 @@ def _claim(props: dict[str, Any]) -> None:
     if "host" not in props:
         names = {"project": props["project"], "stack": props["stack"], "by": local.owner()}
         mark = FolderMark(id=props["identity"], **names)
-        claims.take(mark, _new_ports(props, {}), network=props["identity"])
+        claims.take(mark, port_check.added({}, props["ports"]), network=props["identity"])
 
 
 def _at(props: dict[str, Any]) -> str:
@@ -262,7 +262,7 @@ def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
 
 
 def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
-    wanted = _new_ports(news, olds)
+    wanted = port_check.added(olds.get("ports", {}), news["ports"])
     # Docker listens in a container's place, so the listener does not show which container it is.
     publishers = {
         port["PublicPort"]: container
@@ -294,16 +294,6 @@ def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
     else:
         faults += port_check.held(rest)
     return [*faults, port_check.advice()] if faults else []
-
-
-def _new_ports(news: dict[str, Any], olds: dict[str, Any]) -> dict[str, list[int]]:
-    """Return the ports that are not open yet, by setting; no setting without any."""
-    held = {number for numbers in olds.get("ports", {}).values() for number in numbers}
-    wanted = {
-        setting: [int(number) for number in numbers if number not in held]
-        for setting, numbers in news["ports"].items()
-    }
-    return {setting: numbers for setting, numbers in wanted.items() if numbers}
 
 
 def _listened(machine: Connection) -> set[int]:

@@ -47,7 +47,8 @@ class OnceProvider(WaitingProvider):
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether the folders that it filled still hold something."""
-        filled = all(_holds_something(Path(folder)) for folder in props["folders"])
+        folders = map(Path, props["folders"])
+        filled = all(folder.is_dir() and any(folder.iterdir()) for folder in folders)
         return dynamic.ReadResult(id_, props) if filled else dynamic.ReadResult("", {})
 
     def _run(self, props: dict[str, Any]) -> None:
@@ -105,10 +106,6 @@ class Once(Resource, module="process", name="Once"):
     """
 
     _kind = OnceProvider
-
-
-def _holds_something(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -28,6 +28,13 @@ def refuse_held(ports: Ports) -> None:
         raise PortsInUseError("\n".join([*faults, advice()]))
 
 
+def added(before: Mapping[str, list[float]], after: Mapping[str, list[float]]) -> Ports:
+    """Return the ports that are new, by setting; no setting without any."""
+    old = {number for numbers in before.values() for number in numbers}
+    new = {key: [int(number) for number in after[key] if number not in old] for key in after}
+    return {setting: numbers for setting, numbers in new.items() if numbers}
+
+
 def held(ports: Ports, own: Collection[int] = ()) -> list[str]:
     """Return a line for each port that a program listens on.
 

@@ -149,13 +149,8 @@ class ProcessRuntime(pulumi.ComponentResource):
         """Return host:port at which other services reach the port of a service."""
         return join(self.listen_address(service), f":{port}")
 
-    def published(self, service: str, port: int) -> pulumi.Input[str]:
-        """Return host:port at which the head's host reaches a published port."""
-        return self.address(service, port)
-
-    def public(self, service: str, port: int) -> pulumi.Input[str]:
-        """Return host:port at which users reach a published port, through the head's host."""
-        return self.address(service, port)
+    published = address  # at which the head's host reaches a published port
+    public = address  # at which users do, through the head's host
 
     def file(self, service: str, name: str) -> str:
         """Return the path at which a service finds one of its files or secrets."""

@@ -66,7 +66,7 @@ class Data:
 
     def create(self, props: Props) -> tuple[str, Props]:
         """Claim the ports; make the folder, or take over the one of an earlier stack."""
-        claims.take(_mark(props), _numbers(props["ports"]), folder=props["folder"])
+        claims.take(_mark(props), port_check.added({}, props["ports"]), folder=props["folder"])
         folders.take(Path(props["folder"]), _mark(props), "dataDir", private=False)
         return props["folder"], props
 
@@ -124,7 +124,7 @@ class Daemon:
             daemon.sweep()
             # Ray's agents overwrite their environment, and outlive their node by some seconds.
             until = time.monotonic() + (LINGER_SECONDS if killed else 0.0)
-            numbers = _numbers(props["ports"])
+            numbers = port_check.added({}, props["ports"])
             while port_check.held(numbers) and time.monotonic() < until:
                 time.sleep(POLL_SECONDS)
             port_check.refuse_held(numbers)
@@ -162,8 +162,8 @@ class Daemon:
             olds: the recorded properties, empty for a new stack.
             news: the wanted ones; those that a preview cannot know are not used.
         """
-        new = _new_ports(olds, news)
-        if not any(new.values()):
+        new = port_check.added(olds.get("ports", {}), news["ports"])
+        if not new:
             return ""
         if claimed := claims.conflicts(_mark(news).id, new):
             return "\n".join(claimed)
@@ -179,7 +179,7 @@ class Daemon:
         """Check the ports that are new, and tell the end; one that was killed is started again."""
         if not _daemon(news).alive():
             return self.create(news)[1]
-        port_check.refuse_held(_new_ports(olds, news))
+        port_check.refuse_held(port_check.added(olds.get("ports", {}), news["ports"]))
         if olds.get("reservation") != news.get("reservation"):
             ending.tell(_daemon(news), news.get("reservation"), news["mark"])
         return {**news, "healthy": True}
@@ -376,18 +376,6 @@ def _stands(daemon: Supervisor, definition: Definition) -> bool:
         return daemon.state(definition.name) is not None
     except OSError:
         return False
-
-
-def _numbers(ports: dict[str, list[float]]) -> dict[str, list[int]]:
-    return {setting: [int(number) for number in numbers] for setting, numbers in ports.items()}
-
-
-def _new_ports(olds: Props, news: Props) -> dict[str, list[int]]:
-    old = {number for numbers in _numbers(olds.get("ports", {})).values() for number in numbers}
-    return {
-        setting: [number for number in numbers if number not in old]
-        for setting, numbers in _numbers(news["ports"]).items()
-    }
 
 
 def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import codecs
 import errno
+import fcntl
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # By its mark: without one a text is UTF-8.
@@ -78,6 +80,17 @@ def replace(path: Path, content: str | bytes, mode: int | None = None) -> None:
     with suppress(OSError):  # some network file systems do not know it
         os.fsync(folder)
     os.close(folder)
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Let one process at a time work on a folder's content; others wait."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _encoding(content: bytes) -> str:

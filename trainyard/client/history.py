@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ def _read(store: Store, name: str) -> RunRecord | None:
     if content is None:
         return None
     faults = []
-    config = _json_object(content)
+    config = plain.json_object(content)
     if config is None:
         faults.append(f"{run_folder.CONFIG} is not a JSON object")
     lines: dict[str, list[dict[str, Any]]] = {}
@@ -146,14 +145,6 @@ def _read(store: Store, name: str) -> RunRecord | None:
         fault="; ".join(faults),
         started=started,
     )
-
-
-def _json_object(content: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and plain.is_shallow(found) else None
 
 
 def _start(record: dict[str, Any]) -> dict[str, Any]:

@@ -21,34 +21,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from trainyard.access import outputs as names
 from trainyard.access import repository, typed, users_file
 from trainyard.access.kubectl import Cluster
-from trainyard.access.outputs import (
-    ACCESS_KEY,
-    BUCKET,
-    DASHBOARD_URL,
-    EXPIRES_AT,
-    JOB_START_TIMEOUT_SECONDS,
-    KUBERNETES,
-    NODES,
-    NOTHING,
-    OBJECT_STORE_ENDPOINT,
-    OWNER,
-    PROJECT,
-    PYTHON_VERSION,
-    RAY_CLUSTER_FILE,
-    RAY_TOKEN,
-    RAY_VERSION,
-    RESERVED_FROM,
-    SECRET_KEY,
-    SERVE_TOKEN,
-    SERVE_URL,
-    SERVICES,
-    SSH,
-    STACK,
-    STORAGE_URL,
-    TEXTS,
-)
 from trainyard.access.ssh import Connection
 from trainyard.client import fields
 from trainyard.client.console import about
@@ -226,9 +201,11 @@ class StackOutputs:
                 replace(service, url=addresses.get(service.output, service.url))
                 for service in self.services
             ),
-            dashboard_url=addresses.get(DASHBOARD_URL, self.dashboard_url),
-            object_store_endpoint=addresses.get(OBJECT_STORE_ENDPOINT, self.object_store_endpoint),
-            serve_url=addresses.get(SERVE_URL, self.serve_url),
+            dashboard_url=addresses.get(names.DASHBOARD_URL, self.dashboard_url),
+            object_store_endpoint=addresses.get(
+                names.OBJECT_STORE_ENDPOINT, self.object_store_endpoint
+            ),
+            serve_url=addresses.get(names.SERVE_URL, self.serve_url),
         )
 
 
@@ -333,66 +310,69 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         raise ClientError(f"{source} is not JSON: {error}; write it with: {_how(stack)}") from None
     if not isinstance(values, dict):
         raise ClientError(f"{source} is not a JSON object; write it with: {_how(stack)}")
-    missing = [name for name in NOTHING if name not in values]
+    missing = [name for name in names.NOTHING if name not in values]
     if not values:
         raise DownError(f"stack {stack or DEFAULT_STACK!r} is down: run `make up`")
     if missing:
-        whose = stack or values.get(STACK) or "of no name"
+        whose = stack or values.get(names.STACK) or "of no name"
         raise ClientError(
             f"{source} lacks the outputs {', '.join(missing)} of stack {whose!r}: it is not up, or "
             "of another version than this client; run `make up`, then try again"
         )
-    wrong = [name for name in TEXTS if not isinstance(values[name], str)]
+    wrong = [name for name in names.TEXTS if not isinstance(values[name], str)]
     if wrong:
         raise ClientError(f"{source}: the outputs {', '.join(wrong)} are not text; run `make up`")
-    if values[RAY_TOKEN] == "[secret]":
+    if values[names.RAY_TOKEN] == "[secret]":
         raise ClientError(f"{source} was written without its secrets; use: {_how(stack)}")
-    if stack and values[STACK] != stack:
+    if stack and (own := values[names.STACK]) != stack:
         raise ClientError(
-            f"{source} holds the outputs of stack {values[STACK]!r}, not of {stack!r}: give the "
-            f"file of {stack!r}, or ask for it with --stack {values[STACK]}"
+            f"{source} holds the outputs of stack {own!r}, not of {stack!r}: give the "
+            f"file of {stack!r}, or ask for it with --stack {own}"
         )
-    nodes = _typed(values, NODES, source, lambda value: tuple(map(Node.of, value)))
+    nodes = _typed(values, names.NODES, source, lambda value: tuple(map(Node.of, value)))
     services = _typed(
-        values, SERVICES, source, lambda value: tuple(_service(each, values) for each in value)
+        values,
+        names.SERVICES,
+        source,
+        lambda value: tuple(_service(each, values) for each in value),
     )
-    ssh = _typed(values, SSH, source, lambda value: _ssh(value) if value else None)
+    ssh = _typed(values, names.SSH, source, lambda value: _ssh(value) if value else None)
     cluster = _typed(
-        values, KUBERNETES, source, lambda value: _in_cluster(value) if value else None
+        values, names.KUBERNETES, source, lambda value: _in_cluster(value) if value else None
     )
     reserved_from, expires_at = (
         _typed(values, name, source, lambda value: _time(value) if value else None)
-        for name in (RESERVED_FROM, EXPIRES_AT)
+        for name in (names.RESERVED_FROM, names.EXPIRES_AT)
     )
     start_timeout = _typed(
         values,
-        JOB_START_TIMEOUT_SECONDS,
+        names.JOB_START_TIMEOUT_SECONDS,
         source,
         lambda value: timedelta(seconds=float(value)) if value else None,
     )
     return StackOutputs(
-        project=values[PROJECT],
-        stack=values[STACK],
-        dashboard_url=values[DASHBOARD_URL].rstrip("/"),
-        ray_token=values[RAY_TOKEN],
-        storage_url=values[STORAGE_URL].rstrip("/"),
-        object_store_endpoint=values[OBJECT_STORE_ENDPOINT],
-        bucket=values[BUCKET],
-        access_key=values[ACCESS_KEY],
-        secret_key=values[SECRET_KEY],
-        serve_url=values[SERVE_URL].rstrip("/"),
-        serve_token=values[SERVE_TOKEN],
-        ray_version=values[RAY_VERSION],
-        python_version=values[PYTHON_VERSION],
+        project=values[names.PROJECT],
+        stack=values[names.STACK],
+        dashboard_url=values[names.DASHBOARD_URL].rstrip("/"),
+        ray_token=values[names.RAY_TOKEN],
+        storage_url=values[names.STORAGE_URL].rstrip("/"),
+        object_store_endpoint=values[names.OBJECT_STORE_ENDPOINT],
+        bucket=values[names.BUCKET],
+        access_key=values[names.ACCESS_KEY],
+        secret_key=values[names.SECRET_KEY],
+        serve_url=values[names.SERVE_URL].rstrip("/"),
+        serve_token=values[names.SERVE_TOKEN],
+        ray_version=values[names.RAY_VERSION],
+        python_version=values[names.PYTHON_VERSION],
         nodes=nodes,
         services=services,
         ssh=ssh,
         cluster=cluster,
-        owner=values[OWNER],
+        owner=values[names.OWNER],
         reserved_from=reserved_from,
         expires_at=expires_at,
         job_start_timeout=start_timeout,
-        ray_cluster_file=values[RAY_CLUSTER_FILE],
+        ray_cluster_file=values[names.RAY_CLUSTER_FILE],
     )
 
 

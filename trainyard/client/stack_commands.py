@@ -216,43 +216,26 @@ def reap(
     _run_here("infra.reap", *_text("--owner", owner), *flags, *ended)
 
 
-@app.command(context_settings=PASSED_ON)
-def config(context: typer.Context, stack: Stack = None) -> None:
-    """Read or change the settings of a stack, in Pulumi.<stack>.yaml: set, get, rm or ls."""
-    _engine(context, stack)
-
-
-@app.command(context_settings=PASSED_ON)
-def output(context: typer.Context, stack: Stack = None) -> None:
-    """Print the outputs of a stack, such as addresses and, with --show-secrets, passwords."""
-    _engine(context, stack)
-
-
-@app.command(name="stack", context_settings=PASSED_ON)
-def stack_(context: typer.Context, stack: Stack = None) -> None:
-    """List the stacks that have a state, remove one, or show its history: ls, rm or history."""
-    _engine(context, stack)
-
-
-@app.command(context_settings=PASSED_ON)
-def secrets(context: typer.Context, stack: Stack = None) -> None:
-    """Encrypt the settings and the state of a stack with a new key: rotate."""
-    _engine(context, stack)
-
-
-@app.command(context_settings=PASSED_ON)
-def cancel(context: typer.Context, stack: Stack = None) -> None:
-    """Remove the lock that a dead process left on a stack."""
-    _engine(context, stack)
-
-
-def _engine(context: typer.Context, stack: str | None) -> None:
+def _engine(context: typer.Context, stack: Stack = None) -> None:
     """Run the engine's command of the same name with all other arguments."""
     name, rest = str(context.info_name), context.args
     action = rest[:1] if name == "config" else []  # each of its actions has the option
     if name == "config" and not action:
         raise ClientError("`train config` needs an action: set, get, rm or ls")
     _run_here("engine", name, *action, "-s", _name(stack), *rest[len(action) :])
+
+
+# They are the engine's.
+for _command, _help in {
+    "config": "Read or change the settings of a stack, in Pulumi.<stack>.yaml: set, get, rm or ls.",
+    "output": "Print the outputs of a stack, such as addresses and, with --show-secrets, "
+    "passwords.",
+    "stack": "List the stacks that have a state, remove one, or show its history: ls, "
+    "rm or history.",
+    "secrets": "Encrypt the settings and the state of a stack with a new key: rotate.",
+    "cancel": "Remove the lock that a dead process left on a stack.",
+}.items():
+    app.command(_command, help=_help, context_settings=PASSED_ON)(_engine)
 
 
 def _show_addresses(stack: str) -> None:

@@ -133,10 +133,10 @@ def _address() -> tuple[str, int]:
 
 def _choose(storage: str, run: str, wanted: str | None) -> str:
     """Return the checkpoint to serve; it is read and loaded before a service is changed."""
-    from trainyard import checkpoints
+    from trainyard import checkpoint_files
 
     store = open_url(f"{storage}/{run}")
-    found = [name for name, _ in checkpoints.valid(store)]
+    found = [name for name, _ in checkpoint_files.valid(store)]
     if wanted is not None and wanted not in found:
         raise DeployError(
             f"run {run!r} has no valid checkpoint {wanted!r}: it has {', '.join(found) or 'none'}"
@@ -144,10 +144,10 @@ def _choose(storage: str, run: str, wanted: str | None) -> str:
     for name in [wanted] if wanted else found:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                manifest = checkpoints.fetch(store, name, Path(folder))
+                manifest = checkpoint_files.fetch(store, name, Path(folder))
                 check_description(manifest["model"])
-                checkpoints.check_loads(Path(folder), manifest)
-            except checkpoints.CheckpointError as error:
+                checkpoint_files.check_loads(Path(folder), manifest)
+            except checkpoint_files.CheckpointError as error:
                 print(f"warning: checkpoint {name} is not served: {error}", flush=True)
             except ValueError as error:
                 raise DeployError(f"run {run!r} cannot be served: {error}") from None
@@ -186,8 +186,9 @@ def _start(host: str, port: int) -> None:
         )
     except Exception as error:
         serve.shutdown()  # type: ignore[no-untyped-call]
+        reason = str(error).strip().splitlines()[-1].strip()
         raise DeployError(
-            f"Ray Serve does not listen at {host}:{port} ({_last_line(error)}): end the program "
+            f"Ray Serve does not listen at {host}:{port} ({reason}): end the program "
             "that has the port, or choose another servePort and run `make up`"
         ) from None
     here = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104 - compared, not bound
@@ -255,10 +256,6 @@ def _demand(args: argparse.Namespace) -> str:
         for name, amount in asked.items()
         if amount
     )
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1].strip()
 
 
 if __name__ == "__main__":

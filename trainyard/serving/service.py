@@ -16,7 +16,7 @@ import torch
 from fastapi import FastAPI, HTTPException, Request
 from ray import serve
 
-from trainyard import checkpoints
+from trainyard import checkpoint_files
 from trainyard.objects import open_url
 from trainyard.serving import uploads
 from trainyard.serving.gate import SERVICE_HEALTH, Gate
@@ -53,7 +53,7 @@ class Service:
         """
         run = open_url(f"{config['storage']}/{config['run']}")
         with tempfile.TemporaryDirectory() as folder:
-            manifest = checkpoints.fetch(run, config["checkpoint"], Path(folder))
+            manifest = checkpoint_files.fetch(run, config["checkpoint"], Path(folder))
             self._predictor = Predictor(Path(folder), manifest["model"])
         self._model = {
             "run": config["run"],

@@ -93,28 +93,18 @@ class Api:
     def uid(self) -> str:
         """Return an id of the cluster, whatever its contexts are called."""
         with explained("the cluster's identity", self.cluster):
-            try:
-                found = self.of_cluster(NAMESPACE, "Namespace", SYSTEM)
-            except ApiError as error:
-                if error.status.code != FORBIDDEN:
-                    raise
-                found = None
+            found = unless(FORBIDDEN, lambda: self.of_cluster(NAMESPACE, "Namespace", SYSTEM))
         return str(found["metadata"]["uid"]) if found else self.server
 
     def get(self, kind: str, name: str) -> Manifest | None:
         """Return an object; None if it does not exist."""
+
+        def ask() -> Manifest:
+            where = self.cluster.namespace
+            return dict(self._client.get(_namespaced(kind), name, namespace=where))
+
         with explained(f"{kind} {name}", self.cluster):
-            try:
-                found = self._patiently(
-                    lambda: self._client.get(
-                        _namespaced(kind), name, namespace=self.cluster.namespace
-                    )
-                )
-            except ApiError as error:
-                if error.status.code == NOT_FOUND:
-                    return None
-                raise
-        return dict(found)
+            return unless(NOT_FOUND, lambda: self._patiently(ask))
 
     def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Apply a manifest on the server, which takes over what others changed of its fields.
@@ -150,19 +140,17 @@ class Api:
 
     def delete(self, kind: str, name: str) -> None:
         """Start to delete an object, which is gone once all that belongs to it is."""
+
+        def ask() -> None:
+            self._client.delete(
+                _namespaced(kind),
+                name,
+                namespace=self.cluster.namespace,
+                cascade=CascadeType.FOREGROUND,
+            )
+
         with explained(f"{kind} {name}", self.cluster):
-            try:
-                self._patiently(
-                    lambda: self._client.delete(
-                        _namespaced(kind),
-                        name,
-                        namespace=self.cluster.namespace,
-                        cascade=CascadeType.FOREGROUND,
-                    )
-                )
-            except ApiError as error:
-                if error.status.code != NOT_FOUND:
-                    raise
+            unless(NOT_FOUND, lambda: self._patiently(ask))
 
     def pods(self, labels: Mapping[str, str]) -> list[Manifest]:
         """Return pods by their labels."""
@@ -241,12 +229,7 @@ class Api:
         Raises:
             ApiError: the user may not read it.
         """
-        try:
-            return dict(self._client.get(_global(where, kind), name))
-        except ApiError as error:
-            if error.status.code == NOT_FOUND:
-                return None
-            raise
+        return unless(NOT_FOUND, lambda: dict(self._client.get(_global(where, kind), name)))
 
     def everywhere(
         self, where: tuple[str, str, str], kind: str, labels: Mapping[str, Any]
@@ -291,18 +274,24 @@ def _passes(error: Exception) -> bool:
     return isinstance(error, httpx2.TransportError | KeyError)
 
 
+def unless(code: int, ask: Callable[[], T]) -> T | None:
+    """Return an answer; None for a refusal with a code of HTTP."""
+    try:
+        return ask()
+    except ApiError as error:
+        if error.status.code != code:
+            raise
+        return None
+
+
 @cache
-def _named(where: tuple[str, str, str], kind: str) -> Any:
+def _named(where: tuple[str, str, str], kind: str, form: type = GenericNamespacedResource) -> Any:
     group, version, plural = where
-    info = create_api_info(group, version, kind, plural)
-    return type(kind, (GenericNamespacedResource,), {"_api_info": info})
+    return type(kind, (form,), {"_api_info": create_api_info(group, version, kind, plural)})
 
 
-@cache
 def _global(where: tuple[str, str, str], kind: str) -> Any:
-    group, version, plural = where
-    info = create_api_info(group, version, kind, plural)
-    return type(kind, (GenericGlobalResource,), {"_api_info": info})
+    return _named(where, kind, GenericGlobalResource)
 
 
 def _namespaced(kind: str) -> Any:

@@ -181,11 +181,7 @@ def _head_mounts(runtime: KubernetesRuntime, additions: Sequence[NodeAddition]) 
     defaults = runtime.args.defaults
     volumes = {v.name: v for each in additions if each.head_only for v in each.volumes}
     found = [manifests.mounted(defaults, CLUSTER, volume) for volume in volumes.values()]
-    return [
-        Mount(name=each.name, path=each.path, source=each.source, read_only=False)
-        for each in found
-        if each.name != manifests.SHARED_VOLUME
-    ]
+    return [each for each in found if each.name != manifests.SHARED_VOLUME]
 
 
 def _known(workers: Sequence[pulumi.Input[NodeResources]]) -> list[NodeResources]:

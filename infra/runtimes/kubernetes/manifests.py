@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from cluster import kuberay_pods
+from cluster.kuberay_spec import Mount, memory
 from cluster.service import HealthCheck, Service, Volume
 from infra.runtimes import notice
 
@@ -81,33 +83,6 @@ class ObjectDefaults:
         """Return the metadata of an object."""
         labels = self.pods(service) if service else dict(self.labels)
         return {"name": name, "namespace": self.namespace, "labels": labels}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mounted:
-    """A volume of a pod, and where it is mounted.
-
-    Attributes:
-        name: of the volume in the pod.
-        path: where it is mounted.
-        source: what it is, as Kubernetes says it.
-        read_only: whether the pod only reads it.
-    """
-
-    name: str
-    path: str
-    source: Mapping[str, Any]
-    read_only: bool = False
-
-    @property
-    def volume(self) -> Manifest:
-        """The entry of a pod's volumes."""
-        return {"name": self.name, **self.source}
-
-    @property
-    def mount(self) -> Manifest:
-        """The entry of a container's mounts."""
-        return {"name": self.name, "mountPath": self.path, "readOnly": self.read_only}
 
 
 def labels(project: str, stack: str) -> dict[str, str]:
@@ -220,27 +195,27 @@ def path(defaults: ObjectDefaults, volume: Volume) -> str:
     return f"/tmp/{volume.name}"  # noqa: S108 (of the pod, gone with it)
 
 
-def mounted(defaults: ObjectDefaults, service: str, volume: Volume) -> Mounted:
+def mounted(defaults: ObjectDefaults, service: str, volume: Volume) -> Mount:
     """Return a volume of a service's pod; a shared one without a place is the pod's own."""
     if volume.shared and defaults.shared:
-        return Mounted(
+        return Mount(
             name=SHARED_VOLUME, path=SHARED, source=defaults.shared, read_only=volume.read_only
         )
     source: Mapping[str, Any] = {"emptyDir": {}}
     if is_claimed(volume):
         source = {"persistentVolumeClaim": {"claimName": claim_name(defaults, service, volume)}}
-    return Mounted(name=f"volume-{volume.name}", path=path(defaults, volume), source=source)
+    name = f"volume-{volume.name}"
+    return Mount(name=name, path=path(defaults, volume), source=source, read_only=False)
 
 
-def mounts(defaults: ObjectDefaults, service: Service) -> list[Mounted]:
+def mounts(defaults: ObjectDefaults, service: Service) -> list[Mount]:
     """Return all volumes of a service's pod."""
     found = [mounted(defaults, service.name, volume) for volume in service.volumes]
     if service.files or service.secrets:
         source = files_source(defaults, service.name, [*service.files], [*service.secrets])
-        found.append(Mounted(name=FILES_VOLUME, path=FILES, source=source, read_only=True))
+        found.append(Mount(name=FILES_VOLUME, path=FILES, source=source))
     if service.shared_memory_mib:
-        memory = {"medium": "Memory", "sizeLimit": f"{service.shared_memory_mib}Mi"}
-        found.append(Mounted(name=MEMORY_VOLUME, path=MEMORY, source={"emptyDir": memory}))
+        found.append(memory(MEMORY_VOLUME, MEMORY, service.shared_memory_mib))
     return found
 
 
@@ -355,7 +330,7 @@ def pod_of(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # variables such as MINIO_PORT, which programs read
         "terminationGracePeriodSeconds": max(1, stop_seconds),
-        "securityContext": pod_security(user, defaults.group),
+        "securityContext": kuberay_pods.pod_security(user, defaults.group),
         "containers": [container],
         "volumes": [*volumes],
     }
@@ -364,7 +339,7 @@ def pod_of(
     return spec
 
 
-def seeding(volume: Mounted, image: str, end: datetime | None) -> Manifest:
+def seeding(volume: Mount, image: str, end: datetime | None) -> Manifest:
     """Return the container that fills a fresh volume from the image; users' changes stay.
 
     A file there says when the reservation ends. It never fails: a user may have replaced a folder
@@ -392,18 +367,6 @@ def resources(memory_mib: int) -> Manifest:
     return {
         "requests": {"cpu": CPU_REQUEST, "memory": f"{least}Mi"},
         "limits": {"memory": f"{memory_mib}Mi"},
-    }
-
-
-def pod_security(user: int, group: int) -> Manifest:
-    """Return how a pod runs: not as root, and with files of its group in its volumes."""
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": user,
-        "runAsGroup": user,
-        "fsGroup": group,
-        "fsGroupChangePolicy": "OnRootMismatch",  # a large volume is not walked each time
-        "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 

@@ -96,7 +96,7 @@ class ObjectProvider(Provider):
         if live is not None and pods.is_ending(live):
             kind, _, name = identity(props)
             if kind == CLAIM:
-                raise _errors().KubernetesError(_going(api, name))
+                raise api_module().KubernetesError(_going(api, name))
             _await_end(api, kind, name)
             live = None
         leaving = _leaving(api, props, live)
@@ -236,7 +236,7 @@ def apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
     Raises:
         KubernetesError: the cluster refuses it.
     """
-    errors = _errors()
+    errors = api_module()
     kind, name = str(wanted["kind"]), str(wanted["metadata"]["name"])
     with errors.explained(f"{kind} {name}", api.cluster):
         for left in reversed(range(APPLY_TRIES)):
@@ -317,7 +317,7 @@ def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
     way_out = f"or remove it: {kubectl} delete {kind.lower()} {name}"
     if kind == CLAIM and not owner:  # its results are worth more than its place
         way_out = f"or hand it over: {kubectl} label pvc {name} {KEPT_LABEL}={stack}"
-    raise _errors().KubernetesError(
+    raise api_module().KubernetesError(
         f"{kind} {name} is in namespace {namespace} already and {whose}: nothing of it was "
         "changed. Give this stack another name or another namespace (kubernetes.namespace), "
         f"{way_out}"
@@ -354,7 +354,7 @@ def _await_end(api: Any, kind: str, name: str) -> None:
     told = time.monotonic()
     while (live := api.get(kind, name)) is not None:
         if time.monotonic() > deadline:
-            raise _errors().KubernetesError(_stuck(api, kind, name, live))
+            raise api_module().KubernetesError(_stuck(api, kind, name, live))
         if time.monotonic() - told > 15:
             told = time.monotonic()
             say(f"{kind} {name} is ending; its pods: {_pods(api, live) or 'none left'}")
@@ -408,7 +408,7 @@ def opened(props: Mapping[str, Any]) -> Any:
     Raises:
         KubernetesError: its context leads to another cluster by now.
     """
-    api = _errors().open_api(Cluster.of(props["cluster"]))
+    api = api_module().open_api(Cluster.of(props["cluster"]))
     # A user who may not read the cluster's identity knows it by its address.
     if props["cluster"]["uid"] not in (api.uid(), api.server):
         raise _elsewhere(props["cluster"], props["cluster"]["context"], api)
@@ -418,13 +418,13 @@ def opened(props: Mapping[str, Any]) -> Any:
 def _elsewhere(before: Mapping[str, Any], context: str, api: Any) -> Exception:
     error: Exception
     if api.uid() == api.server and "://" not in before["uid"]:
-        error = _errors().KubernetesError(
+        error = api_module().KubernetesError(
             f"this stack knows its cluster by the uid of the namespace kube-system "
             f"({before['uid']}), which the user of context {context} may not read: have an admin "
             "give the right to get that namespace, then try again"
         )
         return error
-    error = _errors().KubernetesError(
+    error = api_module().KubernetesError(
         f"context {context} leads to another cluster than the one that this stack is in (uid "
         f"{before['uid']}): name a context of that one, or destroy the stack there first. If that "
         "cluster is gone for good, `pulumi stack rm --force` forgets the stack"
@@ -432,5 +432,6 @@ def _elsewhere(before: Mapping[str, Any], context: str, api: Any) -> Exception:
     return error
 
 
-def _errors() -> ModuleType:
+def api_module() -> ModuleType:
+    """Return the module of the API, which is imported late."""
     return late.module("infra.runtimes.kubernetes.api")

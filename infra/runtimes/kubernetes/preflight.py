@@ -21,6 +21,7 @@ from infra.runtimes.kubernetes.api import (
     KubernetesError,
     explained,
     open_api,
+    unless,
 )
 from trainyard.access.kubectl import Cluster
 
@@ -144,16 +145,11 @@ def _operator(api: Api, port: int) -> Iterator[str]:
     user may not see, or whose image does not tell its version, is skipped.
     """
     with explained("KubeRay's operator", api.cluster):
-        try:
-            found = api.everywhere(DEPLOYMENT, "Deployment", OPERATOR)
-        except ApiError as error:
-            if error.status.code != FORBIDDEN:
-                raise
-            return
+        found = unless(FORBIDDEN, lambda: api.everywhere(DEPLOYMENT, "Deployment", OPERATOR))
     oldest = kuberay.ARGS_SINCE if port else kuberay.OLDEST
     what = f"gcsPort = {port} needs {oldest} or later: {_other_port()}" if port else ""
     what = what or f"a stack needs {oldest} or later"
-    for deployment in found:
+    for deployment in found or ():
         name = f"{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
         for container in deployment["spec"]["template"]["spec"]["containers"]:
             version = TAG.search(container["image"])

@@ -7,19 +7,18 @@ crashed. The time that a service may take does not run while images are pulled.
 import json
 import time
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import pulumi
 from pulumi import dynamic
 
-from cluster import kuberay, late
+from cluster import kuberay
 from cluster.provider import Resource
 from infra.cancellation import Cancellation, WaitingProvider
 from infra.provided import say
 from infra.runtimes import health
 from infra.runtimes.kubernetes import pods
-from infra.runtimes.kubernetes.objects import plain
+from infra.runtimes.kubernetes.objects import api_module, plain
 from infra.runtimes.kubernetes.pods import Pod, Trouble
 from trainyard.access.kubectl import Cluster
 
@@ -266,8 +265,4 @@ def _failure(api: Any, name: str, what: str, known: Sequence[Trouble], found: Se
 
 
 def _api(props: Mapping[str, Any]) -> Any:
-    return _module().open_api(Cluster.of(props["cluster"]))
-
-
-def _module() -> ModuleType:
-    return late.module("infra.runtimes.kubernetes.api")
+    return api_module().open_api(Cluster.of(props["cluster"]))

@@ -8,7 +8,6 @@ existing RayCluster: an `up` that failed may have left another one than the sett
 import base64
 import os
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 from pulumi import dynamic
@@ -18,6 +17,7 @@ from cluster.provider import Provider, Resource
 from infra.provided import FORCE, has_unknown, say
 from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import (
+    api_module,
     apply,
     identity,
     manifest,
@@ -88,14 +88,14 @@ def _check(props: Mapping[str, Any]) -> None:
         running = jobs.running(known, lambda _host, port: forwarded(cluster, head, port))
     except dashboard.AskError as error:
         if _head_is_ready(cluster, identity(props)[-1]):  # still
-            raise _errors().KubernetesError(
+            raise api_module().KubernetesError(
                 "this change recreates all pods of Ray; cannot tell which jobs would be lost: "
                 f"{error}. Run `up` again; `make up FORCE=1` asks, and ends them"
             ) from None
         say(f"Ray's head ends, so its pods are recreated: {error}")
         return
     if running:
-        raise _errors().KubernetesError(
+        raise api_module().KubernetesError(
             "this change recreates all pods of Ray, and these jobs would be lost: "
             f"{', '.join(running)}. Wait for their end, or stop them (train stop JOB), and run "
             "`up` again; `make up FORCE=1` asks, and ends them"
@@ -104,16 +104,12 @@ def _check(props: Mapping[str, Any]) -> None:
 
 def _head_is_ready(cluster: Cluster, name: str) -> bool:
     """Return whether the head of a RayCluster runs and is not ending: then it may have jobs."""
-    found = _errors().open_api(cluster).pods(kuberay.head_pods(name))
+    found = api_module().open_api(cluster).pods(kuberay.head_pods(name))
     return any(pods.is_ready(pod) and not pods.is_ending(pod) for pod in found)
 
 
 def _token(props: Mapping[str, Any]) -> str:
     """Return Ray's token as the pods have it: a new one may be about to come."""
-    secret = _errors().open_api(Cluster.of(props["cluster"])).get("Secret", props["secret"])
+    secret = api_module().open_api(Cluster.of(props["cluster"])).get("Secret", props["secret"])
     data = (secret or {}).get("data") or {}
     return base64.b64decode(data.get(kuberay.TOKEN_KEY, "")).decode()
-
-
-def _errors() -> ModuleType:
-    return late.module("infra.runtimes.kubernetes.api")

@@ -98,9 +98,7 @@ class KubernetesRuntime(pulumi.ComponentResource):
         """Return host:port at which other services reach the port of a service."""
         return f"{self.service_name(service)}:{port}"
 
-    def published(self, service: str, port: int) -> str:
-        """Return host:port at which `via` reaches a published port."""
-        return self.address(service, port)
+    published = address  # at which `via` reaches a published port
 
     def public(self, service: str, port: int) -> str:  # noqa: ARG002 (numbers are unique)
         """Return host:port at which users reach a published port: through `train tunnel`."""

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from tests.waiting import wait_for
-from trainyard import checkpoints, models, objects
+from trainyard import checkpoint_files, models, objects
 from trainyard.data.transforms import to_tensor
 from trainyard.jobs import alexnet
 from trainyard.run_folder import CHECKPOINT_FILE
@@ -54,7 +54,7 @@ def store(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
             torch.save(state, folder / CHECKPOINT_FILE)
             own = {"architecture": ARCHITECTURE, "classes": CLASSES, "image_side": IMAGE_SIZE}
             name = f"checkpoint_{number:06d}-abcd"
-            checkpoints.store(
+            checkpoint_files.store(
                 objects.open_url(f"s3://ray/{NAME}"), name, folder, alexnet.DESCRIPTION | own
             )
             return name

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.integration.training.mlflow_server import Server
-from trainyard import checkpoints, objects, tracking
+from trainyard import checkpoint_files, objects, tracking
 from trainyard.runs import Run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -46,7 +46,7 @@ def open_run(cluster: Any, mlflow: Server, monkeypatch: pytest.MonkeyPatch) -> C
 def store_checkpoint(run: Run, name: str, folder: Path) -> None:
     (folder / "checkpoint.pt").write_bytes(name.encode())
     model = {"architecture": "alexnet", "classes": ["a", "b"], "file": "checkpoint.pt"}
-    checkpoints.store(objects.open_url(run.url), name, folder, model)
+    checkpoint_files.store(objects.open_url(run.url), name, folder, model)
 
 
 def test_a_run_logs_what_made_it_and_what_it_made(

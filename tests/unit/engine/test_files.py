@@ -10,6 +10,7 @@ import pytest
 
 from engine import files
 from tests.flocks import is_locked
+from trainyard.access import users_file
 
 
 def _folders_cannot_be_synced(monkeypatch, code):
@@ -99,6 +100,6 @@ def test_a_folder_is_made_durably(tmp_path, monkeypatch):
 
 
 def test_one_at_a_time_works_on_a_folder(tmp_path):
-    with files.exclusive(tmp_path):
+    with users_file.exclusive(tmp_path):
         assert is_locked(tmp_path)
     assert not is_locked(tmp_path)

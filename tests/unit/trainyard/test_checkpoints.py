@@ -17,7 +17,7 @@ from pyarrow.fs import LocalFileSystem
 from ray import train
 from ray.train import CheckpointUploadMode
 
-from trainyard import checkpoints
+from trainyard import checkpoint_files, checkpoints
 from trainyard.objects import StorageError
 
 MODEL = {"job": "test", "classes": ["a"], "file": "checkpoint.pt", "prefix": ""}
@@ -88,7 +88,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def value(folder: Path | None) -> float | None:
     if folder is None:
         return None
-    weights: torch.Tensor = checkpoints.load(folder / "checkpoint.pt")["model"]["w"]
+    weights: torch.Tensor = checkpoint_files.load(folder / "checkpoint.pt")["model"]["w"]
     return weights.item()
 
 
@@ -240,7 +240,10 @@ def test_another_rank_takes_what_the_first_has_chosen(
     with checkpoints.restored() as folder:
         assert value(folder) == 1
     other.broadcast = lambda _: (None, "none is valid")
-    with pytest.raises(checkpoints.CheckpointError, match="none is valid"), checkpoints.restored():
+    with (
+        pytest.raises(checkpoint_files.CheckpointError, match="none is valid"),
+        checkpoints.restored(),
+    ):
         pass
     assert sorted(path.name for path in worker.folder.iterdir()) == [first, newest]
 

@@ -25,7 +25,7 @@ from ray.util import get_node_ip_address
 from torch import distributed
 from torch._utils import ExceptionWrapper
 
-from trainyard import checkpoints, code_faults, job, options, progress
+from trainyard import checkpoint_files, checkpoints, code_faults, job, options, progress
 from trainyard.data.splits import DataError
 from trainyard.errors import JobError
 from trainyard.jobs import _template
@@ -58,7 +58,7 @@ class Stored:
     def report(
         self, record: Any, folder: Path, model: Any, *, stored: Any = None, wait: bool = False
     ) -> None:
-        checkpoints.write_manifest(folder, model)
+        checkpoint_files.write_manifest(folder, model)
         self.names.append(folder.name)
         self.model = model
         if stored is None:
@@ -310,7 +310,7 @@ def test_a_state_of_another_shape_is_a_damaged_checkpoint(  # F53
     state: Any, tmp_path: Path
 ) -> None:
     torch.save(state, tmp_path / job.CHECKPOINT_FILE)
-    with pytest.raises(checkpoints.CheckpointError, match=job.CHECKPOINT_FILE):
+    with pytest.raises(checkpoint_files.CheckpointError, match=job.CHECKPOINT_FILE):
         job._check_state(tmp_path)
 
 

@@ -59,7 +59,7 @@ def train(folder: Path, kill: Place | None) -> None:
     history: list[dict[str, Any]] = []
     with checkpoints.restored() as found:
         if found is not None:
-            state = checkpoints.load(found / "checkpoint.pt")
+            state = checkpoint_files.load(found / "checkpoint.pt")
             network.load_state_dict(state["model"])
             momenta = state["momenta"]
             history = state["history"]

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from trainyard import checkpoints, models
+from trainyard import checkpoint_files, models
 from trainyard.data import food11
 from trainyard.data.transforms import to_tensor
 from trainyard.jobs import alexnet
@@ -121,7 +121,7 @@ def test_the_newest_checkpoint_that_is_whole_is_chosen(
         folder = tmp_path / "run" / name
         folder.mkdir(parents=True)
         torch.save({"state_dict": {"w": torch.zeros(1)}}, folder / "checkpoint.ckpt")
-        checkpoints.write_manifest(folder, describe(**PLAIN))
+        checkpoint_files.write_manifest(folder, describe(**PLAIN))
     storage = tmp_path.as_uri()
     assert deploy._choose(storage, "run", None) == names[2]
     file = tmp_path / "run" / names[2] / "checkpoint.ckpt"
@@ -144,7 +144,7 @@ def test_a_checkpoint_that_cannot_be_loaded_is_not_served(  # F53
         folder = tmp_path / "run" / f"checkpoint_{number:06d}-abcd"
         folder.mkdir(parents=True)
         torch.save({"state_dict": {"w": state}}, folder / "checkpoint.ckpt")
-        checkpoints.write_manifest(folder, describe(**PLAIN))
+        checkpoint_files.write_manifest(folder, describe(**PLAIN))
     assert deploy._choose(tmp_path.as_uri(), "run", None) == "checkpoint_000001-abcd"
     assert "checkpoint.ckpt does not hold tensors and plain values" in capsys.readouterr().out
 
@@ -153,7 +153,7 @@ def test_a_run_that_describes_too_little_is_refused_before_anything_starts(tmp_p
     folder = tmp_path / "run" / "checkpoint_000001-abcd"
     folder.mkdir(parents=True)
     (folder / "checkpoint.pt").write_bytes(b"weights")
-    checkpoints.write_manifest(folder, {"job": "my_job"})
+    checkpoint_files.write_manifest(folder, {"job": "my_job"})
     missing = "'run' cannot be served: .* does not have architecture, classes, image_side, mean"
     with pytest.raises(deploy.DeployError, match=missing):
         deploy._choose(tmp_path.as_uri(), "run", None)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import filecmp
 import json
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainyard import archive
+from trainyard import archive, plain
 from trainyard.checkpoint_files import PREFIX
 from trainyard.client.pull import marks
 from trainyard.client.pull.source import RunSource
@@ -90,8 +91,6 @@ def _state(path: Path, listed: Listed) -> list[Any] | None:
 
 
 def _read_known(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((folder / KNOWN).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    with suppress(OSError):
+        return plain.json_object((folder / KNOWN).read_bytes()) or {}
+    return {}

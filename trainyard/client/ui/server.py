@@ -6,7 +6,6 @@ A question to a stack may hang: it runs in a thread that does not keep the progr
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -162,8 +161,5 @@ async def _pieces(text: str) -> AsyncIterator[str]:
 
 async def _content(request: Request) -> Query:
     """Return the texts of a request's JSON object; nothing of anything else."""
-    try:
-        found = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        found = None
-    return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+    found = plain.json_object(await request.body()) or {}
+    return {k: v for k, v in found.items() if isinstance(v, str)}

@@ -156,7 +156,7 @@ def test_what_a_killed_up_made_is_its_own(fake, props):
 def test_another_cluster_behind_the_context_is_noticed(fake, props):
     ObjectProvider().create(props)
     fake.objects["namespaces", "kube-system"] = {"metadata": {"uid": "cluster-2"}}
-    objects._errors().open_api.cache_clear()
+    objects.api_module().open_api.cache_clear()
     for call in (
         lambda: ObjectProvider().delete("id", props),
         lambda: ObjectProvider().read("id", props),

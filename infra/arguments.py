@@ -1,0 +1,30 @@
+"""Command lines of this package's modules: all take the project's folder, most take a stack."""
+
+import argparse
+from pathlib import Path
+
+from infra.checkout import ROOT
+
+
+def parser(
+    module: str,
+    about: str | None,
+    *,
+    stack: str | None = "dev",
+    kind: type[argparse.ArgumentParser] = argparse.ArgumentParser,
+) -> argparse.ArgumentParser:
+    """Return a parser with -C and -s.
+
+    Args:
+        module: its name.
+        about: what it does.
+        stack: the default of -s: "" if it has to be given, None for a module of all stacks.
+        kind: class of the parser.
+    """
+    made = kind(prog=f"python -m {module}", description=about, allow_abbrev=False)
+    where = "folder of the project (default: this checkout)"
+    made.add_argument("-C", "--cwd", type=Path, default=ROOT, help=where)
+    if stack is not None:
+        named = f"name of the stack{f' (default: {stack})' if stack else ''}"
+        made.add_argument("-s", "--stack", default=stack, required=not stack, help=named)
+    return made
