@@ -4,6 +4,7 @@
 cannot be read.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,12 +17,7 @@ from trainyard.access import terminal
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    parser = arguments.parser("infra.review", __doc__)
-    parser.add_argument("plan", type=Path, help="file that preview --save-plan wrote")
-    parser.add_argument("-j", "--json", action="store_true", help="print JSON, not Markdown")
-    parser.add_argument("--policy-pack", type=Path, help="folder of rules to apply")
-    parser.add_argument("--policy-pack-config", type=Path, help="JSON file of levels")
-    options = parser.parse_args(argv)
+    options = _parser().parse_args(argv)
     try:
         planned = read(
             options.cwd.resolve(),
@@ -37,6 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         page.to_json(planned) if options.json else page.to_markdown(planned), end=""
     )
     return int(page.refused(planned))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = arguments.parser("infra.review", __doc__)
+    parser.add_argument("plan", type=Path, help="file that preview --save-plan wrote")
+    parser.add_argument("-j", "--json", action="store_true", help="print JSON, not Markdown")
+    parser.add_argument("--policy-pack", type=Path, help="folder of rules to apply")
+    parser.add_argument("--policy-pack-config", type=Path, help="JSON file of levels")
+    return parser
 
 
 if __name__ == "__main__":

@@ -96,7 +96,8 @@ def test_a_job_that_succeeds(cluster: Any, hello: subprocess.CompletedProcess[st
     nodes = cluster.api("/api/v0/nodes?detail=1")["data"]["result"]["result"]
     [head] = [node["node_id"] for node in nodes if node["is_head_node"]]
     assert cluster.jobs()["taken"]["driver_node_id"] != head
-    assert cluster.keys(".trainyard") == []  # the marker of the store's check
+    # The marker of the store's check is gone.
+    assert cluster.keys(".trainyard") == [".trainyard/claims/hello/000001"]
 
 
 @pytest.mark.parametrize("text", ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)"])
