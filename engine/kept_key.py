@@ -14,7 +14,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
@@ -32,16 +31,16 @@ def find(passphrase: str, salt: bytes) -> bytes | None:
             content = file.read(FILE_BYTES + 1)
         own, nonce = content[:SALT_BYTES], content[SALT_BYTES:][:NONCE_BYTES]
         return _cipher(passphrase, own).decrypt(nonce, content[SALT_BYTES + NONCE_BYTES :], salt)
-    except (OSError, ValueError, MemoryError, InvalidTag):
+    except Exception:  # also a library without scrypt, or a user without a home
         return None
 
 
 @functools.cache
 def keep(passphrase: str, salt: bytes, key: bytes) -> None:
     """Keep the key of a passphrase and a salt; without room for it, the next one derives it."""
-    path = _file(salt)
     own, nonce = os.urandom(SALT_BYTES), os.urandom(NONCE_BYTES)
-    with suppress(OSError, MemoryError):
+    with suppress(Exception):
+        path = _file(salt)
         content = own + nonce + _cipher(passphrase, own).encrypt(nonce, key, salt)
         files.make_folder(path.parent, mode=0o700)
         files.replace(path, content, path.with_name(f".{path.name}.{os.getpid()}"))

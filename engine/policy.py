@@ -6,6 +6,7 @@ type and inputs of a resource and yields a sentence for each violation.
 
 from __future__ import annotations
 
+import json
 import runpy
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
 from engine.values import Properties
-from trainyard.access import settings_file
+from trainyard.access import users_file
 
 if TYPE_CHECKING:
     from engine.display import Display
@@ -84,7 +85,7 @@ def levels(path: Path, names: set[str]) -> dict[str, str]:
         EngineError: it cannot be read, or names an unknown rule or level.
     """
     try:
-        document = settings_file.read(path)
+        document = json.loads(users_file.read(path))
         # The CLI also takes an object, with settings of the rule.
         found = {
             name: str(value["enforcementLevel"] if isinstance(value, dict) else value)
@@ -92,7 +93,7 @@ def levels(path: Path, names: set[str]) -> dict[str, str]:
         }
     except OSError as error:
         raise EngineError(f"the levels {path} cannot be read ({error.strerror})") from None
-    except (ValueError, LookupError, AttributeError) as error:
+    except (ValueError, LookupError, AttributeError, RecursionError) as error:
         raise EngineError(f"{path} is not JSON of levels by rule ({error!r})") from None
     for name, level in found.items():
         if name not in names | {ALL}:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cluster.provider import IGNORE_HEALTH
 from infra import arguments
 from infra.hosts import sources
 from infra.requested import AS_IT_IS, VARIABLE
@@ -278,13 +279,13 @@ class Scaler:
 
     def _up(self, target: Sequence[str]) -> bool:
         """Run `up`; if it fails because of one machine, finish the others."""
-        last = self._engine("up", os.environ | {VARIABLE: ",".join(target)})
+        last = self._engine("up", os.environ | {VARIABLE: ",".join(target), IGNORE_HEALTH: "1"})
         if last is None or self._stopping.is_set():
             return last is None
         self._say("`up` failed:\n" + "\n".join(f"  {line}" for line in last))
         if not any(LOCKED in line for line in last):
             self._say("finishing what was launched; the rest is tried again later")
-            kept = os.environ | {VARIABLE: AS_IT_IS}
+            kept = os.environ | {VARIABLE: AS_IT_IS, IGNORE_HEALTH: "1"}
             # A machine that came too late has been ended, and is still in the state.
             commands = ("refresh", "up")
             self._whole = all(self._engine(each, kept) is None for each in commands)

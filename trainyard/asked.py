@@ -21,6 +21,7 @@ from typing import Any
 from trainyard.errors import JobError
 
 START = ""  # in what is asked for, next to the names of parts: the facts of the start itself
+STEPS_OF = ("workers", "batch_size")  # of these facts, which determine an epoch's steps
 SCALED = ("lr", "initial_lr", "max_lr", "min_lr")
 SCHEDULED = (*SCALED, "momentum", "betas")
 Asked = dict[str, list[dict[str, Any]]]
@@ -67,6 +68,10 @@ def apply(parts: Mapping[str, Any], then: Any, now: Asked, made: Schedulers) -> 
     then = then if isinstance(then, dict) else {}
     # No state has the functions that a schedule calls, which may follow from these facts.
     is_new = then.get(START, now.get(START)) != now.get(START)
+    # With other workers or batches an epoch has other steps: the restored schedule goes on.
+    facts = (before[0] if (before := each.get(START)) else {} for each in (then, now))
+    earlier, start = ({key: each.get(key) for key in STEPS_OF} for each in facts)
+    is_resized = START in then and earlier != start
     found = {name: _changes(then.get(name, []), now.get(name, [])) for name in parts}
     changed = {}  # optimizers
     for name, part in parts.items():
@@ -79,9 +84,12 @@ def apply(parts: Mapping[str, Any], then: Any, now: Asked, made: Schedulers) -> 
                     group[key] = scaled(group.get(key), old, new) if key in SCALED else new
     for optimizer in changed.values():
         mine = [name for name, part in parts.items() if _of(part) is optimizer]
-        if not (made.keys() >= {*mine} and _repeat(parts, {name: made[name] for name in mine})):
+        is_made = made.keys() >= {*mine} and not is_resized
+        if not (is_made and _repeat(parts, {name: made[name] for name in mine})):
             for name in mine:
                 news = {key: new for changes in found[name] for key, (_, new) in changes.items()}
+                if is_resized:
+                    news = {key: new for key, new in news.items() if key == "base_lrs"}
                 parts[name].load_state_dict(parts[name].state_dict() | news)
 
 
@@ -155,4 +163,7 @@ def _changes(then: list[Any], now: list[Any]) -> list[dict[str, tuple[Any, Any]]
 
 
 def _same(one: Any, other: Any) -> bool:
-    return bool(operator.eq(one, other))
+    try:
+        return bool(operator.eq(one, other))
+    except (RuntimeError, ValueError):  # tensors and arrays of several values
+        return str(one) == str(other)

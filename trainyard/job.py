@@ -129,6 +129,8 @@ class Session:
         fault = str(outcome) if isinstance(outcome, JobError) else ""
         distributed.all_gather_object(faults, fault)
         if isinstance(outcome, JobError) or any(faults):
+            checkpoints.settle()
+            distributed.barrier()  # the first error ends all workers
             raise JobError(max(faults))
         return outcome
 
@@ -576,7 +578,8 @@ def by_name(function: Callable[..., T], script: str | None = None) -> Callable[.
             raise code_faults.left(end) from None
         return found
 
-    vars(call).update(vars(function))  # Tune's resources
+    # Tune's resources; what a decorator wraps would be sent by value.
+    vars(call).update({k: v for k, v in vars(function).items() if k != "__wrapped__"})
     call.__name__ = name
     return call
 

@@ -16,7 +16,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from trainyard.objects import StorageError, open_folder
+from trainyard.objects import MOST_STATE_BYTES, StorageError, open_folder
 from trainyard.plain import json_object
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class RunFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return one of the run's files; None if it does not exist."""
-        return self.store.get(name)
+        return self.store.get(name, MOST_STATE_BYTES)
 
     def write(self, name: str, content: bytes) -> None:
         """Writes one of the run's files, which appears whole or not at all."""

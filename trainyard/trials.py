@@ -21,7 +21,7 @@ from trainyard.housekeeping import housekeeping
 from trainyard.progress import LINE_INTERVAL_S
 from trainyard.run_folder import CURVES
 from trainyard.runs import Run
-from trainyard.user_code import name_of_main
+from trainyard.user_code import is_defined, name_of_main
 
 PAUSE_SECONDS = 10.0  # between two pictures, each of which stops the search for 0.3 s
 TITLES = {"valid_acc": "Valid. Acc.", "valid_loss": "Valid. Loss"}
@@ -143,7 +143,7 @@ def send_by_name() -> None:
 
     def register_by_name(trainable: Any) -> Any:
         own = isinstance(trainable, FunctionType) and trainable.__module__ == "__main__"
-        is_named = own and "." not in trainable.__qualname__
+        is_named = own and is_defined(trainable.__qualname__)
         return register(job.by_name(trainable, script) if is_named else trainable)
 
     Experiment.register_if_needed = register_by_name  # type: ignore[method-assign, assignment]

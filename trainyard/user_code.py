@@ -6,6 +6,8 @@ find it, and `__main__.X` names what it defines. This module needs no Ray.
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import sys
 from multiprocessing import spawn
@@ -25,6 +27,8 @@ def load_script(script: str) -> ModuleType:
         path = next((place for place in places if place.is_file()), places[0]).resolve()
         sys.path.insert(0, str(path.parent))  # as for a script
         spawn.prepare({"init_main_from_path": str(path)})
+    elif script.endswith(".__main__"):  # of `python -m PACKAGE`, which multiprocessing leaves out
+        return importlib.import_module(script)
     else:
         spawn.prepare({"init_main_from_name": script})
     main = sys.modules["__main__"]
@@ -39,3 +43,17 @@ def name_of_main() -> str:
     if main.__spec__ is not None:  # python -m
         return main.__spec__.name
     return os.path.relpath(getattr(main, "__file__", None) or ".")
+
+
+def is_defined(function: str) -> bool:
+    """Return whether loading this process's script again defines a function, and starts nothing.
+
+    The script needs the function at its top level, and what it does below `if __name__`.
+    """
+    try:
+        tree = ast.parse(Path(getattr(sys.modules["__main__"], "__file__", "")).read_bytes())
+    except (OSError, TypeError, ValueError, SyntaxError):  # a notebook, a console
+        return False
+    defined = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+    guards = [ast.unparse(each.test) for each in tree.body if isinstance(each, ast.If)]
+    return function in defined and any("__name__" in each for each in guards)

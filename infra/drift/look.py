@@ -145,14 +145,14 @@ def _look_at(context: Context, entry: Entry) -> Seen:
     }
     try:
         found = compare(context, entry)
+        if found is None:
+            return Seen(**known, gone=True)
+        changes = _changes(context, entry, found)
+        # A refresh has written down what was ill then.
+        ill = changes or False in map(known["props"].get, HEALTH)
+        return Seen(**known, changes=changes, fault=_fault(context, entry) if ill else "")
     except Exception as error:  # whatever a provider raises is one line of the report
         return Seen(**known, error=error, said=context.display.clean(str(error) or repr(error)))
-    if found is None:
-        return Seen(**known, gone=True)
-    changes = _changes(context, entry, found)
-    # A refresh has written down what was ill then.
-    ill = changes or False in map(known["props"].get, HEALTH)
-    return Seen(**known, changes=changes, fault=_fault(context, entry) if ill else "")
 
 
 def _fault(context: Context, entry: Entry) -> str:

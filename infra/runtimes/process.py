@@ -75,6 +75,20 @@ class DaemonProvider(OnHostProvider):
             faults.append(dynamic.CheckFailure("ports", taken))
         return dynamic.CheckResult(news, faults)
 
+    def update(self, id_: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """Change it; one that was killed starts again, which ends the jobs that go on without it.
+
+        Raises:
+            ProgramError: there are such jobs, and FORCE is not set.
+        """
+        if not os.environ.get(FORCE) and (users := self.act("users", news)):
+            raise ProgramError(
+                "supervisord was killed, and its jobs go on and would be lost: "
+                f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
+                "run `up` again; `make up FORCE=1` asks, and ends them"
+            )
+        return super().update(id_, olds, news)
+
 
 class ProgramProvider(OnHostProvider):
     """One program of a supervisord: another folder or name is another program."""

@@ -9,8 +9,11 @@ import json
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
+
+import psutil
 
 from infra.runtimes import claims, ending, folders, owned_processes, process_health
 from infra.runtimes import ports as port_check
@@ -24,6 +27,7 @@ from infra.runtimes.supervisor import (
 )
 
 POLL_SECONDS = 0.1
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # a variable of the processes of a job, by Ray
 HELD_SECONDS = 1.0  # between two looks at who holds ports
 LINGER_SECONDS = 30.0  # for which processes of a killed supervisord may hold ports
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
@@ -149,6 +153,15 @@ class Daemon:
         daemon = _daemon(props)
         return "" if daemon.alive() else process_health.gone(daemon)
 
+    def users(self, props: Props) -> list[str]:
+        """Return the jobs that a killed supervisord has left running: another one ends them."""
+        daemon, jobs = _daemon(props), set[psutil.Process]()
+        if not daemon.alive():
+            for process in owned_processes.supervised(daemon.url, daemon.mark):
+                with suppress(psutil.Error):
+                    jobs |= {process} if JOB in process.environ() else set()
+        return [f"process {each.pid}" for each in jobs if each.parent() not in jobs]
+
     def elsewhere(self, props: Props) -> str:
         """Return the path of another checkout that runs it, "" if there is none or it is gone."""
         found = _daemon(props).checkout()
@@ -190,7 +203,11 @@ class Daemon:
 
     def find(self, props: Props) -> tuple[str, Props] | None:
         """Return the supervisord that an interrupted create left behind."""
-        return (props["folder"], props) if _daemon(props).alive() else None
+        daemon = _daemon(props)
+        if not daemon.alive():
+            return None
+        told = not props.get("reservation") or daemon.running(ending.NAME)
+        return props["folder"], props if told else {**props, "reservation": None}
 
 
 class Program:

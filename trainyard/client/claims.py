@@ -61,7 +61,8 @@ def _take(store: Store, run: str, mine: dict[str, str], server: JobServer, *, fo
     """Return the name of the newest record, once it is mine."""
     watched, until = "", 0.0
     while True:
-        numbers = sorted(map(int, store.listed(f"{FOLDER}/{run}"))) or [0]
+        names = store.listed(f"{FOLDER}/{run}")  # a file system may add names of its own
+        numbers = sorted(int(each) for each in names if each.isdecimal()) or [0]
         *old, newest = (f"{FOLDER}/{run}/{number:06d}" for number in numbers)
         holder = _read(store, newest)
         if holder == mine:

@@ -284,11 +284,11 @@ def dashboard(
 @app.command()
 def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -> None:
     """Show the stack's addresses and the next commands; exit with 1 if a service is not well."""
-    from trainyard.client import disks, health
+    from trainyard.client import disks, health, parallel
     from trainyard.client import idle as idle_end
 
     stack_outputs = contract.read(stack, outputs)
-    faults = health.of(stack_outputs) or []
+    asked = parallel.start(health.of, stack_outputs)  # next to the other questions
     idle = ""
     if stack_outputs.attached:
         stack_outputs = reach(context, stack_outputs)
@@ -304,7 +304,7 @@ def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -
         ("next:", info_rows.next_steps(stack_outputs)),
     ):
         print_facts(title, rows)
-    for fault in faults:
+    for fault in (faults := asked.result() or []):
         warn(f"error: {fault}")
     if faults:
         raise typer.Exit(1)

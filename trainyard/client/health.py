@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ LIMIT_S = 120  # machines that do not answer take their time
 KEPT_S = 15.0  # pages ask again and again
 ILL = 2  # its exit code
 
+_asking = threading.Lock()
 _kept: dict[tuple[Path, str], tuple[float, list[str] | None]] = {}
 
 
@@ -31,11 +33,12 @@ def of(outputs: StackOutputs) -> list[str] | None:
 
 def ask(folder: Path, stack: str) -> list[str] | None:
     """Return the same of a stack of a project's folder; an answer counts for some seconds."""
-    until, found = _kept.get((folder, stack), (0.0, None))
-    if time.monotonic() >= until:
-        found = _ask(folder, stack) if repository.is_checkout() else None
-        _kept[folder, stack] = time.monotonic() + KEPT_S, found
-    return found
+    with _asking:  # requests that fail together ask once
+        until, found = _kept.get((folder, stack), (0.0, None))
+        if time.monotonic() >= until:
+            found = _ask(folder, stack) if repository.is_checkout() else None
+            _kept[folder, stack] = time.monotonic() + KEPT_S, found
+        return found
 
 
 def remedy(outputs: StackOutputs) -> str:

@@ -120,7 +120,7 @@ def _wait(job: Job, others: Sequence[Job], outputs: StackOutputs, state: OneLook
 def _states(outputs: StackOutputs) -> dict[str, str]:
     """Job state by run; empty when no cluster answers, since the store outlives it."""
     try:
-        found = jobs.submissions(jobs.connect(outputs))
+        found = jobs.submissions(JobServer(outputs))
     except (ClientError, DashboardError):
         return {}
     return {job.run: str(job.status) for job in reversed(found)}

@@ -23,7 +23,8 @@ class Pictures(ImageFolder):  # type: ignore[misc]  # torchvision is not typed
         self._hidden: set[str] = set()
         super().__init__(path, transform, loader=pictures.read, is_valid_file=self._is_shown)
         if self._hidden and not (distributed.is_initialized() and distributed.get_rank()):
-            print(f"hidden in {path}, so ignored: {', '.join(sorted(self._hidden))}")  # noqa: T201
+            some = ", ".join(sorted(self._hidden)[:5])
+            print(f"{len(self._hidden)} names hidden in {path}, so ignored: {some}")  # noqa: T201 - a job's
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
         """Return the visible subfolders with their numbers."""

@@ -21,7 +21,7 @@ from pyarrow import parquet
 from ray.data import DataIterator, Dataset, ExecutionOptions, ExecutionResources
 
 from trainyard import pictures
-from trainyard.objects import open_url
+from trainyard.objects import MOST_STATE_BYTES, open_url
 
 SIDE = 224  # pixels, as ResNet was made for
 RESIZED_SIDE = 256  # of the shorter side, before the middle is cut out
@@ -80,7 +80,7 @@ def limits(cpus: float) -> ExecutionOptions:
 def decode_shards(rows: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Reads the files `shard` in the folders `url`; yields up to BATCH images at once."""
     for url, shard in zip(rows["url"], rows["shard"], strict=True):
-        file = parquet.ParquetFile(pa.BufferReader(_folder(url).read(shard)))
+        file = parquet.ParquetFile(pa.BufferReader(_folder(url).read(shard, MOST_STATE_BYTES)))
         for batch in file.iter_batches(BATCH):
             with pictures.readable(f"a picture in {url}/{shard}"):
                 images = [decode(image.as_buffer()) for image in batch["image"]]

@@ -129,7 +129,7 @@ def _run(session: str, order: dict[str, Any]) -> int | str | None:
             path = Path(first).resolve()
             sys.path.insert(0, str(path.parent))
             main.__file__ = str(path)
-            exec(compile(path.read_bytes(), first, "exec"), vars(main))  # noqa: S102
+            exec(compile(path.read_bytes(), first, "exec", dont_inherit=True), vars(main))  # noqa: S102
     except SystemExit as end:
         return end.code
     except BaseException as error:

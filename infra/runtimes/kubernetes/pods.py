@@ -120,7 +120,7 @@ def _of(pod: Pod) -> Iterator[Trouble]:
                 name=name,
                 container=container,
                 text=f"ended{f' {restarts} times' if restarts > 1 else ''} ({ended})",
-                final=restarts >= STARTS_LIMIT,
+                final=restarts >= STARTS_LIMIT and not status.get("ready"),
                 logs=True,
             )
     if not pod["status"].get("containerStatuses") and pod["status"].get("phase") == "Failed":

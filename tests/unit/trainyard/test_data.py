@@ -127,7 +127,7 @@ def test_what_is_hidden_is_no_class_and_no_picture(  # F77
     splits = data.load(f"folder:{tmp_path / '.data'}", 8, seed=1)
     assert splits.classes == ["a", "b"]
     assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [16, 2, 2]
-    said = f"hidden in {train}, so ignored: ._0.png, .ipynb_checkpoints\n"
+    said = f"2 names hidden in {train}, so ignored: ._0.png, .ipynb_checkpoints\n"
     assert capsys.readouterr().out == said
 
 
