@@ -67,3 +67,15 @@ def test_an_error_that_nobody_foresaw_says_where_it_is_from():
     except KeyError:
         assert "Traceback" in provider.message()
         assert "KeyError: 'state'" in provider.message()
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_what_is_ill_differs_but_not_for_train_scale(ignored, monkeypatch, capsys):  # F63
+    class Ill(provider.Provider):
+        def fault(self, _id, _props):
+            return "web ended 3 times"
+
+    if ignored:  # it would keep machines that are to end
+        monkeypatch.setenv(provider.IGNORE_HEALTH, "1")
+    assert Ill().diff("id", {"a": 1}, {"a": 1}).changes is not ignored
+    assert ("web ended 3 times" in capsys.readouterr().err) is not ignored

@@ -77,11 +77,13 @@ MAKERS: dict[str, Made] = {
 class Run:
     """A model that is trained; `saved` is its state in a file, as a checkpoint has it."""
 
-    def __init__(self, make: Made, steps: int, rate: float, saved: bytes = b"") -> None:
+    def __init__(
+        self, make: Made, steps: int, rate: float, saved: bytes = b"", workers: int = 1
+    ) -> None:
         self.optimizer = torch.optim.SGD([torch.ones(1)], lr=rate, momentum=0.9)
         self.scheduler = make(self.optimizer, steps, rate)
         parts = {"optimizer": self.optimizer, "scheduler": self.scheduler}
-        self.asked = asked.of(parts) | {asked.START: [{"epochs": steps}]}
+        self.asked = asked.of(parts) | {asked.START: [{"epochs": steps, "workers": workers}]}
         made = asked.schedulers(parts)
         if saved:
             state = torch.load(io.BytesIO(saved), weights_only=True)
@@ -175,3 +177,19 @@ def test_a_schedule_that_is_shorter_now_is_refused() -> None:  # F72
         JobError, match=r"scheduler \(OneCycleLR\) .* number of total steps is 6\): make"
     ):
         Run(MAKERS["OneCycleLR"], 6, 0.1, first.saved())
+
+
+@pytest.mark.parametrize("name", ["OneCycleLR", "CosineAnnealingLR"])
+def test_a_schedule_goes_on_with_more_workers(name: str) -> None:  # F61 F72
+    first = Run(MAKERS[name], 12, 0.1)
+    first.rates(7)
+    saved, later = first.saved(), first.rates(3)
+    # Twice the workers take half of the steps.
+    again = Run(MAKERS[name], 6, 0.1, saved, workers=2)
+    assert [lr for lr, _ in again.rates(3)] == pytest.approx([lr for lr, _ in later])
+
+
+def test_a_state_with_tensors_can_be_compared() -> None:  # F72
+    one, other = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0])
+    assert asked._same(one, one.clone())
+    assert not asked._same(one, other)

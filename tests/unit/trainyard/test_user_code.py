@@ -6,6 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from trainyard import user_code
 
 SCRIPT = """
 from __future__ import annotations
@@ -112,3 +117,24 @@ def test_a_script_finds_itself_in_each_place(tmp_path: Path) -> None:  # F73
     python(tmp_path, script.name)
     for place in ("trial", "sweep"):
         assert python(tmp_path, "-c", NODE, place) == "as plain Python\n", place
+
+
+@pytest.mark.parametrize(
+    ("script", "defined"),
+    [
+        ("def train(): ...\nif __name__ == '__main__':\n    train()", True),
+        ("def train(): ...\ntrain()", False),  # loading it would start it
+        ("if __name__ == '__main__':\n    def train(): ...", False),
+        ("train = lambda: 1\nif __name__ == '__main__': ...", False),
+        (None, False),  # a notebook
+    ],
+)
+def test_only_what_loading_a_script_defines_is_sent_by_name(  # F73
+    tmp_path: Path, script: str | None, defined: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = ModuleType("__main__")
+    if script is not None:
+        (tmp_path / "a.py").write_text(script)
+        main.__file__ = str(tmp_path / "a.py")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert user_code.is_defined("train") is defined

@@ -8,6 +8,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import psutil
 import pytest
 
 from infra.runtimes import agent, folders, owned_processes, programs
@@ -205,3 +206,24 @@ def test_what_a_killed_supervisord_has_left_may_hold_ports_for_moments(  # F63
     props = {"folder": str(tmp_path / "s"), "mark": MARK, "ports": {"p": [1]}}
     with nullcontext() if killed else pytest.raises(PortsInUseError):
         programs.Daemon().create(props)
+
+
+def test_the_timer_that_a_killed_up_did_not_start_is_missed(monkeypatch, tmp_path):  # F82
+    monkeypatch.setattr(Supervisor, "alive", lambda _: True)
+    props = {"folder": str(tmp_path), "mark": MARK, "reservation": {"end": "2030-01-01"}}
+    for runs in (True, False):
+        monkeypatch.setattr(Supervisor, "running", lambda _, name, runs=runs: runs)
+        _, found = programs.Daemon().find(props)
+        assert bool(found["reservation"]) is runs
+
+
+def test_jobs_that_go_on_without_supervisord_are_its_users(monkeypatch, tmp_path):  # F57 F63
+    variables = os.environ | {programs.JOB: "{}"}
+    with subprocess.Popen(["sleep", "60"], env=variables) as job:
+        found = [psutil.Process(), psutil.Process(job.pid)]
+        monkeypatch.setattr(owned_processes, "supervised", lambda *_: found)
+        props = {"folder": str(tmp_path / "s"), "mark": MARK}
+        assert programs.Daemon().users(props) == [f"process {job.pid}"]
+        monkeypatch.setattr(Supervisor, "alive", lambda _: True)
+        assert programs.Daemon().users(props) == []
+        job.kill()
