@@ -1,13 +1,17 @@
 """The driver of a search with Ray Tune: its run, a state to resume from, the table at the end.
 
-A script begins like this::
+A script ends like this::
 
-    with recorded_search("mine", parser, Goal({"lr": ".3g"})) as search:
-        if search.resumes:
-            tuner = Tuner.restore(search.folder, trainable, storage_filesystem=search.files)
-        else:
-            tuner = Tuner(trainable, ..., run_config=RunConfig(storage_filesystem=search.files))
-        search.show(tuner.fit())
+    if __name__ == "__main__":
+        with recorded_search("mine", parser, Goal({"lr": ".3g"})) as search:
+            if search.resumes:
+                tuner = Tuner.restore(search.folder, trainable, storage_filesystem=search.files)
+            else:
+                tuner = Tuner(trainable, ..., run_config=RunConfig(storage_filesystem=search.files))
+            search.show(tuner.fit())
+
+Trials load the script again, without what is below `if __name__`: pass values from there with
+`tune.with_parameters`. A script without this line is sent as Ray sends it.
 """
 
 from __future__ import annotations
