@@ -29,6 +29,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """Have the question answered by a stand-in: two services are not well."""
     asked = Mock(return_value=REPORT)
     monkeypatch.setattr(health, "_kept", {})
+    monkeypatch.setattr(health, "KEPT_S", 3600)
     monkeypatch.setattr(health, "_ask", asked)
     return asked
 
