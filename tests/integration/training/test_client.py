@@ -97,7 +97,7 @@ def test_a_job_that_succeeds(cluster: Any, hello: subprocess.CompletedProcess[st
     [head] = [node["node_id"] for node in nodes if node["is_head_node"]]
     assert cluster.jobs()["taken"]["driver_node_id"] != head
     # The marker of the store's check is gone.
-    assert cluster.keys(".trainyard") == [".trainyard/claims/hello/000001"]
+    assert {key.split("/")[1] for key in cluster.keys(".trainyard")} == {"claims"}
 
 
 @pytest.mark.parametrize("text", ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)"])

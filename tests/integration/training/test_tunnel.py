@@ -436,7 +436,7 @@ def test_a_service_that_is_away_is_said_once(host: Sshd) -> None:
     [line] = said
     assert line.startswith(f"tunnel: nothing answers at {there} on {host.user}@127.0.0.1")
     assert "refused" in line
-    assert "make up STACK=lambda" in line
+    assert "`train info -s lambda` says what has ended" in line
 
 
 def test_a_host_that_forbids_it_is_named(tmp_path: Path) -> None:
