@@ -22,7 +22,7 @@ VALUE = 32  # characters that a value counts for itself: its memory, and there m
 MOST = f"{EXPANDED // VALUE} values or {EXPANDED} characters"
 TEXT = 2**16  # characters of one value
 DEPTH = 64  # of lists and mappings in each other
-CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
+NO_TEXT = re.compile("[\x00\ud800-\udfff]")  # no program takes these in a text
 
 
 class SettingsError(ValueError):
@@ -117,7 +117,7 @@ def check(value: Any, name: str, key: str = "", depth: int = 0) -> None:
         if len(value) > TEXT:
             bound = f"has {len(value)} characters, and a value at most {TEXT}: shorten it"
             raise SettingsError(f"{name}: {key} {bound}")
-        if found := CONTROL.search(value):
+        if found := NO_TEXT.search(value):
             raise SettingsError(f"{name}: {key} has the character {found[0]!r}: remove it")
     parts = value.items() if isinstance(value, dict) else ()
     for step, part in enumerate(value) if isinstance(value, list) else parts:

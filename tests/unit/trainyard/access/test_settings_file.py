@@ -43,7 +43,7 @@ except EngineError as error:
         ("a: &a {b: 1}\nc: {<<: *a, <<: *a}", "the key '<<' is there twice"),
         (f"a: [b, {'x' * (TEXT + 1)}]", f"a.1 has {TEXT + 1} characters, and a value at most"),
         ('{"owner": "\\u0000"}', r"owner has the character '\\x00': remove it"),
-        ('{"a": {"b\\u001b": 1}}', r"a key of a has the character '\\x1b'"),
+        ('{"a": {"b\\ud800": 1}}', r"a key of a has the character '\\ud800'"),
         ('a: {"b": "\\udc80"}', "a.b has the character"),
         ("[" * 70 + "]" * 70, "more than 64 deep"),
         ("[" * 100_000, "maximum recursion depth"),
