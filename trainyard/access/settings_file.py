@@ -20,7 +20,7 @@ FILE_CHARACTERS, FILE_BYTES = 2**20, 2**22
 EXPANDED = 2**20  # characters of all values, with those of each alias counted again
 VALUE = 32  # characters that a value counts for itself: its memory, and there may be many
 MOST = f"{EXPANDED // VALUE} values or {EXPANDED} characters"
-TEXT = 2**16  # characters of one value
+TEXT = 2**18  # characters of one value
 DEPTH = 64  # of lists and mappings in each other
 NO_TEXT = re.compile("[\x00\ud800-\udfff]")  # no program takes these in a text
 
