@@ -107,7 +107,7 @@ def _with(result: Any, own: Props) -> Any:
     """Return a method's result with the properties that were not sent."""
     if isinstance(result, dict):
         return {**result, **own}
-    if isinstance(result, list):
-        id_, outputs = result
-        return id_, {**outputs, **own}
+    match result:
+        case [str(id_), dict(outputs)]:
+            return id_, {**outputs, **own}
     return result

@@ -158,3 +158,13 @@ def test_another_machine_is_another_resource_and_another_way_is_not():
         assert "machine" in provider.diff("x", PROPS, news).replaces
         moved = provider.diff("x", PROPS, {**PROPS, "host": HOST | {"host": "10.0.0.4"}})
         assert (moved.changes, moved.replaces) == (True, [])
+
+
+@pytest.mark.parametrize("jobs", [[], ["process 7"], ["process 7", "process 8"]])
+def test_jobs_of_a_killed_supervisord_are_told_from_its_machine(agent, jobs):  # F63
+    agent.answer = {"result": jobs}
+    provider = _provider(DaemonProvider)
+    assert provider.act("users", PROPS) == jobs
+    if jobs:
+        with pytest.raises(ProgramError, match="would be lost: process 7"):
+            provider.update("id", PROPS, PROPS)
