@@ -477,7 +477,7 @@ def daemon(there, short_folder):
     props = {"folder": str(short_folder / "s"), "identifier": "test", "ports": {}, **there}
     props["mark"] = MARK
     made = DaemonProvider().create(props)
-    assert made.outs == props
+    assert made.outs == {**props, "healthy": True}
     yield props
     DaemonProvider().delete(made.id, props)
     assert not (short_folder / "s").exists()
