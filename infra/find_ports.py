@@ -8,7 +8,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+import psutil
 
 from cluster import services
 from infra import arguments
@@ -50,17 +53,30 @@ def offset(project: str, stack: str, settings: Mapping[str, Any]) -> int:
         for key, port in services.PORTS.items()
         for number in range(MAX_WORKERS + 1 if port.each_node else 1)
     }
-    first, taken, own = int(settings.get(OFFSET, 0)), {*ports.listeners()}, set[int]()
+    first, listening = int(settings.get(OFFSET, 0)), ports.listeners()
+    taken, own = {*listening}, set[int]()
     for claim in claims.every():
         whose = (claim["mark"].project, claim["mark"].stack, claim["user"])
-        kept = own if whose == (project, stack, os.getuid()) else taken
-        kept.update(*claim["ports"].values())
+        claimed = {number for numbers in claim["ports"].values() for number in numbers}
+        if whose == (project, stack, os.getuid()):
+            own |= {each for each in claimed if _may_be_of(claim, listening.get(each))}
+        else:
+            taken |= claimed
     if settings.get("hosts"):
         first += STEP
     for each in (first, *range(0, LAST_PORT - max(wanted) + 1, STEP)):
         if taken.isdisjoint({number + each for number in wanted} - own):
             return int(each)
     raise ValueError("none has all ports free, so set the ports that are taken")
+
+
+def _may_be_of(claim: claims.Claim, pid: int | None) -> bool:
+    """Return whether a listener is of the claim's stack; the Engine's tell nothing of a stack."""
+    if pid is None or claim["network"]:
+        return True
+    with suppress(psutil.Error):
+        return ports.label(psutil.Process(pid)).partition(" ")[0] == str(claim["mark"].id)
+    return True  # it has just ended
 
 
 if __name__ == "__main__":

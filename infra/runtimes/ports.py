@@ -85,18 +85,18 @@ def _holder(pid: int | None) -> str:
     try:
         process = psutil.Process(pid)
         command = " ".join(process.cmdline()).strip()[:COMMAND_LIMIT]
-        return f"{process.name()} (pid {pid}: {command}){_stack(process)}"
+        stack = label(process).partition(" ")[2]
+        return f"{process.name()} (pid {pid}: {command}){f', {stack}' if stack else ''}"
     except psutil.Error:
         return f"pid {pid}"
 
 
-def _stack(process: psutil.Process) -> str:
-    """The stack that a process is of, with a comma before; "" where it is of none, or not known."""
+def label(process: psutil.Process) -> str:
+    """Return the label of the mark of a process's stack; "" where it is of none, or not known."""
     for each in (process, *process.parents()):  # some programs write over their environment
         try:
-            label = each.environ().get(STACK, "")
+            if found := each.environ().get(STACK, ""):
+                return found
         except psutil.Error:
             continue
-        if label:
-            return f", {label.partition(' ')[2]}"
     return ""

@@ -45,9 +45,13 @@ def test_a_stack_keeps_the_ports_that_it_has(  # F64
 ) -> None:
     mark = find_ports.claims.FolderMark(id="x", project="p", stack=stack)
     claim = {"mark": mark, "user": os.getuid(), "ports": {"dashboardPort": [FIRST]}}
-    monkeypatch.setattr(find_ports.claims, "every", lambda: [claim])
-    taken[FIRST] = 1  # its own service, or its own claim's
-    assert find_ports.offset(**OWN, settings={}) == (found if stack == "dev" else 0)
+    monkeypatch.setattr(find_ports.claims, "every", lambda: [claim | {"network": ""}])
+    monkeypatch.setattr(ports, "label", lambda _: "x stack lab")
+    taken[FIRST] = os.getpid()
+    assert find_ports.offset(**OWN, settings={}) == found
+    # Another program took the port before the stack could.
+    monkeypatch.setattr(ports, "label", lambda _: "")
+    assert find_ports.offset(**OWN, settings={}) == 100
 
 
 @pytest.mark.usefixtures("taken")
