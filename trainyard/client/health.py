@@ -54,18 +54,9 @@ def remedy(outputs: StackOutputs) -> str:
 
 
 def _ask(folder: Path, stack: str) -> list[str] | None:
-    question = ("-P", "-m", "infra.drift", "--health")
+    question = [sys.executable, "-P", "-m", "infra.drift", "--health"]
     try:
-        done = subprocess.run(
-            [sys.executable, *question, "-C", str(folder), "-s", stack],
-            cwd=repository.ROOT,
-            env=contract.without_relative_paths(),
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        done = contract.run_in_checkout([*question, "-C", str(folder), "-s", stack], LIMIT_S)
     except subprocess.TimeoutExpired:
         return None
     return done.stdout.splitlines() if done.returncode in (0, ILL) else None

@@ -14,7 +14,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -489,16 +489,7 @@ def _ask_engines(stack: str) -> str:
     reasons = []
     for command in commands:
         try:
-            result = subprocess.run(
-                command,
-                cwd=repository.ROOT,  # where `-m` finds the engine, whatever is on PYTHONPATH
-                env=without_relative_paths(),
-                capture_output=True,
-                text=True,
-                stdin=subprocess.DEVNULL,
-                timeout=READ_TIMEOUT_S,
-                check=False,
-            )
+            result = run_in_checkout(command, READ_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise ClientError(
                 f"cannot read the outputs of stack {stack!r}: waited {READ_TIMEOUT_S} s for the "
@@ -523,8 +514,21 @@ def _ask_engines(stack: str) -> str:
     )
 
 
-def without_relative_paths() -> dict[str, str]:
-    """Return the environment, without relative folders in PYTHONPATH."""
+def run_in_checkout(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a command in this client's checkout, where `-m` finds its modules, and keep its output.
+
+    Raises:
+        subprocess.TimeoutExpired: it takes longer.
+    """
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = os.pathsep.join(folder for folder in path if Path(folder).is_absolute())
-    return os.environ | {"PYTHONPATH": kept}
+    return subprocess.run(
+        command,
+        cwd=repository.ROOT,
+        env=os.environ | {"PYTHONPATH": kept},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=timeout_s,
+        check=False,
+    )
