@@ -22,7 +22,7 @@ from trainyard.access import terminal, typed
 
 # A variable of `train scale`: what is ill elsewhere must not keep a machine that is to end.
 IGNORE_HEALTH = "TRAINYARD_IGNORE_HEALTH"
-_told: set[str] = set()  # one fault, such as a daemon that is gone, is that of many resources
+_told: set[str] = set()  # one fault, such as a dead daemon, affects many resources
 
 
 class Provider(dynamic.ResourceProvider):

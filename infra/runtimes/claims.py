@@ -34,7 +34,7 @@ def take(mark: FolderMark, ports: Ports, *, folder: str = "", network: str = "")
     """Claim ports for a stack, in place of what it had claimed before.
 
     Args:
-        mark: of the stack.
+        mark: the stack's mark.
         ports: its port numbers by setting.
         folder: that bears the mark while the stack is there, or "".
         network: of Docker, that is there while the stack is, or "".

@@ -74,7 +74,7 @@ def endings(daemon: Supervisor, name: str) -> list[str]:
     lines = [line for each in (f"{log}.1", log) for line in tail(Path(each), LOG_MOST)]
     stamped = [(found, line) for line in lines if (found := STAMP.match(line))]
     try:
-        # Lines have the local time of supervisord; that of the last one is the file's.
+        # Lines have supervisord's local time. The file was last changed when it wrote the last one.
         shift = log.stat().st_mtime - _seconds(stamped[-1][0][1])
         begun = (daemon.folder / "conf.d" / f"{name}.conf").stat().st_mtime
     except (OSError, IndexError):

@@ -137,7 +137,7 @@ def _loops(status: Mapping[str, Any]) -> bool:
     running = (status.get("state") or {}).get("running") or {}
     if not _ended(status) or not running.get("startedAt"):
         return False
-    before = status["lastState"]["terminated"]  # the number of restarts is that of its whole life
+    before = status["lastState"]["terminated"]  # restarts are counted over its whole life
     if _seconds(before.get("startedAt"), before.get("finishedAt")) > health.WINDOW_SECONDS:
         return False
     up = _seconds(running["startedAt"], datetime.now(UTC).isoformat())
