@@ -187,7 +187,8 @@ class Progress:
 
         Args:
             text: the work.
-            batches: of the epoch; None or infinite if unknown, then no bar can be drawn.
+            batches: number of batches in the epoch; None or infinite if it is not known. Then no
+                bar is drawn.
             interval_s: between two lines.
             before: number of batches done by an earlier start.
         """

@@ -264,5 +264,5 @@ def _told(path: BucketPath) -> Iterator[None]:
         if code in CONFLICT:
             raise FileExistsError(errno.EEXIST, text, str(path)) from None
         raise BucketError(errno.EIO, text, str(path)) from None
-    except (BotoCoreError, ValueError) as error:  # ValueError: of a variable or a setting
+    except (BotoCoreError, ValueError) as error:  # ValueError: a bad variable or setting
         raise BucketError(errno.EIO, " ".join(str(error).split()), str(path)) from None

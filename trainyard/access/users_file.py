@@ -47,9 +47,9 @@ def replace(path: Path, content: str | bytes, mode: int | None = None) -> None:
     """Give a file a new content, at once and durably.
 
     Args:
-        path: of the file, or of a link to it.
+        path: path of the file, or of a link to it.
         content: bytes, or a text that gets the form of the former one.
-        mode: of a new file; None: as the umask has it.
+        mode: mode of a new file (default: by the umask).
 
     Raises:
         OSError: it cannot be written; the former file is untouched.

@@ -105,7 +105,7 @@ class Connection(H11Protocol):
     _look: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Takes whatever is not sent at once as unread."""
+        """Counts every byte that could not be sent at once as unread."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)
 
