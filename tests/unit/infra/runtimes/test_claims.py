@@ -1,4 +1,4 @@
-"""Two stacks of a machine never have one port, whoever comes first."""
+"""Two stacks on one machine never get the same port, even if both start at once."""
 
 import json
 import os
