@@ -12,12 +12,9 @@ from pulumi import dynamic
 
 from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine
+from infra.service.life import ServiceError
 
 DOCKER, PROCESS, AUTO = "docker", "process", "auto"
-
-
-class ChoiceError(Exception):
-    """The choice cannot be kept; the message says what to do."""
 
 
 class ChoiceProvider(Provider):
@@ -32,7 +29,7 @@ class ChoiceProvider(Provider):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.write_text(props["runtime"])
         except OSError as error:
-            raise ChoiceError(
+            raise ServiceError(
                 f"the runtime of this stack cannot be kept in {path} ({error.strerror}): make that "
                 f"folder writable, set XDG_DATA_HOME to one of yours, or runtime to {DOCKER} or "
                 f"{PROCESS}"

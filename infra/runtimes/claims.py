@@ -19,7 +19,8 @@ import psutil
 
 from infra.runtimes import folders
 from infra.runtimes.folders import FolderMark
-from infra.runtimes.ports import Ports, PortsInUseError, advice
+from infra.runtimes.ports import Ports, advice
+from infra.service.life import ServiceError
 
 FOLDER, PREFIX = Path("/var/tmp"), "trainyard-ports-"  # noqa: S108 (see above)
 MODE = 0o1644  # sticky: systemd-tmpfiles leaves such a file, however old it is
@@ -40,7 +41,7 @@ def take(mark: FolderMark, ports: Ports, *, folder: str = "", network: str = "")
         network: of Docker, that is there while the stack is, or "".
 
     Raises:
-        PortsInUseError: others have claimed some of them, or no file can be written.
+        ServiceError: others have claimed some of them, or no file can be written.
     """
     place = {"folder": folder, "network": network, "engine": os.environ.get("DOCKER_HOST", "")}
     maker = os.getpid(), psutil.Process().create_time()
@@ -57,7 +58,7 @@ def take(mark: FolderMark, ports: Ports, *, folder: str = "", network: str = "")
             faults = [f"no claim of ports can be written to {FOLDER} ({error.strerror}): make room"]
         if faults:
             Path(path).unlink() if path else None
-            raise PortsInUseError("\n".join(faults))
+            raise ServiceError("\n".join(faults))
         for each in _own():
             if str(each["path"]) != path and (each["mark"].id == mark.id or not _counts(each)):
                 each["path"].unlink(missing_ok=True)

@@ -21,20 +21,20 @@ from pulumi import dynamic
 from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine, local
 from infra.provided import say
-from infra.runtimes import claims, health
+from infra.runtimes import claims
 from infra.runtimes import ports as port_check
 from infra.runtimes.folders import FolderMark
+from infra.service import life
+from infra.service.life import ServiceError
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import run
 
 POLL_SECONDS = 0.2
-LOG_LINES = 20
 LOOK_SECONDS = 30
 LISTENING = "0A"  # state of a socket, as the kernel lists it
 CHECK_SECONDS = 10  # the checks themselves give up after 3
 END_SECONDS = 60  # from the end of a log to the end of its container
 BOUND_TRIES = 5
-STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
 QUIET_SECONDS = 3600  # longest silence of a pull, or of a program that runs once
 STACK_LABEL = "trainyard.stack"
 PROJECT_LABEL = "trainyard.project"
@@ -43,14 +43,6 @@ CONFIG_SET = "python -m engine config set"
 
 
 T = TypeVar("T")
-
-
-class NotReadyError(Exception):
-    """A container did not come up; the message ends with its last log lines."""
-
-
-class NodeError(Exception):
-    """An Engine lacks things that a stack needs; the message has a line for each."""
 
 
 class NodeProvider(Provider):
@@ -88,7 +80,7 @@ class NodeProvider(Provider):
         elif "host" not in news and port_check.added(olds.get("ports", {}), news["ports"]):
             lines: list[str] = []
             with (
-                explained("which ports are free", NodeError),
+                explained("which ports are free"),
                 suppress(docker_engine.EngineUnavailableError),
             ):
                 lines = _taken_ports(docker_engine.of(news), news, olds)
@@ -107,7 +99,7 @@ class NodeProvider(Provider):
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Give up the ports, and say which volumes are kept."""
         claims.release(props["identity"])
-        with explained("which volumes stay", NodeError):
+        with explained("which volumes stay"):
             there = docker_engine.of(props).volumes.list()
         kept = [
             volume.name
@@ -129,21 +121,24 @@ class ReadyProvider(Provider):
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Wait."""
-        _await(props)
+        container = ContainerDriver(props)
+        container.make()
+        if not props["once"]:
+            life.await_up(container, props["timeout"])
         return dynamic.CreateResult(props["alias"], {**props, "ready": True})
 
     def fault(self, _id: str, props: dict[str, Any]) -> str:
         """Return what is wrong with a container that was up; one that has ended well may go."""
-        if props["once"]:
-            return ""
         try:
-            return _illness(props)
-        except (NotReadyError, docker_engine.EngineUnavailableError, SshError) as error:
+            return "" if props["once"] else life.fault(ContainerDriver(props))
+        except (docker_engine.EngineUnavailableError, SshError) as error:
             return str(error)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether the container runs and stays up, or has ended well."""
-        return dynamic.ReadResult(id_, {**props, "ready": not _illness(props)})
+        container = ContainerDriver(props)
+        ready = container.has_ended_well() if props["once"] else not life.fault(container)
+        return dynamic.ReadResult(id_, {**props, "ready": ready})
 
 
 class Node(Resource, module="docker", name="Node"):
@@ -181,12 +176,12 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
     """Check what is wanted and was not before.
 
     Raises:
-        NodeError: something is taken, or an image is not available.
+        ServiceError: something is taken, or an image is not available.
     """
-    with explained("what the stack needs of Docker", NodeError):
+    with explained("what the stack needs of Docker"):
         client = docker_engine.of(news)
         faults = [
-            *_other_store(news, olds),
+            *filter(None, [_other_store(news, olds.get("store", ""))]),
             *_taken_names(client, news, olds),
             *_taken_ports(client, news, olds),
             *_foreign_address(news, olds),
@@ -197,7 +192,7 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
             faults = _missing_images(patient, news, olds)
     if faults:
         at = f"{_at(news).strip()}: " if "host" in news else ""
-        raise NodeError("\n".join(f"{at}{fault}" for fault in faults))
+        raise ServiceError("\n".join(f"{at}{fault}" for fault in faults))
 
 
 def _claim(props: dict[str, Any]) -> None:
@@ -216,25 +211,19 @@ def _at(props: dict[str, Any]) -> str:
 def _refuse_another(engine: str, olds: dict[str, Any], news: dict[str, Any]) -> None:
     """Raise unless the Engine has the same ID, at whatever address: containers do not move."""
     if docker_engine.info(docker_engine.machine_of(news))["ID"] != engine:
-        raise NodeError(
+        raise ServiceError(
             f"this stack's containers are{_at(olds) or ' on this machine'}, and the settings now "
             f"name the Docker Engine{_at(news) or ' of this machine'}. Nothing was changed. Set "
             "them back; or end the stack first (destroy), and bring it up again there"
         )
 
 
-def _other_store(news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
-    before, after = olds.get("store"), news["store"]
-    if not before or before == after:
-        return []
-    return [
-        (
-            f"objectStore is now {after}, and this stack runs {before}, whose results in volume "
-            f"{news['identity']}-{before}-data cannot be read by {after}. Nothing was changed. Set "
-            f"objectStore to {before} to keep using them; or end the stack (the volume stays, "
-            f"unless keepData is false), and bring it up again: {after} starts empty"
-        )
-    ]
+def _other_store(news: dict[str, Any], before: str) -> str:
+    where, kept = (
+        f"volume {news['identity']}-{before}-data",
+        "the volume stays, unless keepData is false",
+    )
+    return life.other_store(before, news["store"], where, kept)
 
 
 def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
@@ -343,101 +332,195 @@ def _owner(labels: dict[str, str] | None) -> str:
     return f"made by stack {labels[STACK_LABEL]} of {labels.get(PROJECT_LABEL)}"
 
 
-def _await(props: dict[str, Any]) -> None:
-    """Wait until a container is up.
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn errors of the Engine into one message about `what`.
 
     Raises:
-        NotReadyError: it ended, or the time is over.
+        ServiceError: the container is gone.
+        EngineUnavailableError: the Engine refuses something, or no longer answers.
     """
-    from docker.errors import NotFound  # noqa: PLC0415 (only where containers are)
-
-    name = props["alias"]
-    try:
-        with explained(name, NotReadyError):
-            client = docker_engine.of(props)
-            if props["once"]:
-                container = client.containers.get(props["container"])
-                _bound(client, container, props)
-                _await_end(container, name)
-            else:
-                _await_answers(client, props)
-    except NotFound:
-        raise NotReadyError(
-            f"{name}: its container was removed; run `refresh`, then `up` again"
-        ) from None
-
-
-@contextmanager
-def explained(what: str, error: type[Exception]) -> Iterator[None]:
-    """Turn errors of the Engine, except NotFound, into one message about `what`."""
-    from docker.errors import APIError, NotFound  # noqa: PLC0415
+    from docker.errors import APIError, NotFound  # noqa: PLC0415 (only where containers are)
     from requests import RequestException  # noqa: PLC0415
 
     try:
         yield
     except NotFound:
-        raise
+        raise ServiceError(
+            f"{what}: its container is gone; run `refresh`, then `up` again"
+        ) from None
     except APIError as answer:
-        raise error(f"{what}: the Docker Engine says: {answer.explanation}") from None
+        raise docker_engine.EngineUnavailableError(
+            f"{what}: the Docker Engine says: {answer.explanation}"
+        ) from None
     except RequestException as silence:
-        raise error(
+        raise docker_engine.EngineUnavailableError(
             f"{what}: the Docker Engine no longer answers ({silence}); start it and run `up` again"
         ) from None
 
 
-def _await_answers(client: Any, props: dict[str, Any]) -> None:
-    name = props["alias"]
-    deadline = time.monotonic() + props["timeout"]
-    container = client.containers.get(props["container"])
-    if not _connected(container, props["network"]):
-        # pulumi-docker does not look at a container's networks again.
-        client.networks.get(props["network"]).connect(container, aliases=[props["alias"]])
-    _bound(client, container, props)
-    if container.attrs["State"]["Status"] == "exited":  # by hand: its Engine starts it else
-        container.start()
-        container.reload()
-    # A container that has been up for long may have restarted often, for good reasons.
-    before = container.attrs["RestartCount"]
-    restarts, waiting = before, list(props["checks"])
-    said: str | None = None
-    while True:
-        state = container.attrs["State"]
+class ContainerDriver(life.Driver):
+    """A container, which Docker starts again whenever it ends.
+
+    Args:
+        props: of its Ready.
+    """
+
+    poll_seconds = POLL_SECONDS
+
+    def __init__(self, props: dict[str, Any]) -> None:
+        self.name, self.checks = props["alias"], props["checks"]
+        self.steady_seconds = props.get("steadySeconds", 0)
+        self._props = props
+        self._engine: Any = None
+        self._before: int | None = None
+
+    def look(self) -> life.Look:
+        """Ask the Engine."""
+        state, restarts = self._state(), int(self._container.attrs["RestartCount"])
+        # One that has been up for long may have restarted often, for good reasons.
+        self._before = restarts if self._before is None else self._before
+        runs, over = state["Running"] and not state["Restarting"], ""
         if state["Status"] in ("exited", "dead"):
-            raise NotReadyError(_failure(container, name, f"ended ({_exit(state)})"))
-        runs = state["Running"] and not state["Restarting"]
+            over = f"ended ({_exit(state)})"
         # While it runs again, Docker does not tell how it ended.
-        if (starts := container.attrs["RestartCount"] - before) >= STARTS_LIMIT and not runs:
-            raise NotReadyError(_failure(container, name, f"ended {starts} times ({_exit(state)})"))
-        if restarts != container.attrs["RestartCount"]:  # what answered has ended since
-            restarts, waiting = container.attrs["RestartCount"], list(props["checks"])
-        if runs:
-            while waiting and (said := _complaint(container, waiting[0])) is None:
-                del waiting[0]
-        if runs and not waiting and _stays_up(client, container, props):
-            return
-        if time.monotonic() > deadline:
-            late = f"does not answer after {props['timeout']:g} s (setting startTimeoutSeconds)"
-            late += f": {said}" if said else ""
-            raise NotReadyError(_failure(container, name, late))
-        time.sleep(POLL_SECONDS)
-        container.reload()
+        elif (starts := restarts - self._before) >= life.STARTS_LIMIT and not runs:
+            over = f"ended {starts} times ({_exit(state)})"
+        return life.Look(runs=runs, start=restarts, over=over)
 
+    def ask(self, check: list[str]) -> str:
+        """Run the check in the container."""
+        from docker.errors import APIError  # noqa: PLC0415
 
-def _complaint(container: Any, check: list[str]) -> str | None:
-    """Run a check in a container; return its error, None if it succeeds."""
-    from docker.errors import APIError  # noqa: PLC0415
-
-    def run() -> str | None:
         try:
-            code, output = container.exec_run(check)
+            code, output = within(CHECK_SECONDS, lambda: self._container.exec_run(check))
         except APIError as error:  # it ended at this moment
             return str(error.explanation)
-        return None if code == 0 else f"exit code {code}: {output.decode(errors='replace').strip()}"
+        except TimeoutError:
+            return f"the check {' '.join(check)!r} has not ended after {CHECK_SECONDS:g} s"
+        return "" if code == 0 else f"exit code {code}: {output.decode(errors='replace').strip()}"
 
-    try:
-        return within(CHECK_SECONDS, run)
-    except TimeoutError:
-        return f"the check {' '.join(check)!r} has not ended after {CHECK_SECONDS:g} s"
+    def lately(self) -> tuple[int, str, float]:
+        """Ask the Engine, which remembers the last minutes' ends: restarts are of a whole life."""
+        api, state = self._engine.api, self._container.attrs["State"]
+        with explained(self.name):
+            now = _seconds(self._engine.info()["SystemTime"])
+            ends = api.get(  # its own `events` reads without a time limit
+                f"{api.base_url}/v{api.api_version}/events",
+                params={
+                    "since": int(now - life.WINDOW_SECONDS),
+                    "until": int(now),
+                    "filters": json.dumps({"container": [self._container.id], "event": ["die"]}),
+                },
+                timeout=api.timeout,
+            ).text.splitlines()
+        how = "it runs again" if state["Running"] and not state["Restarting"] else _exit(state)
+        return len(ends), how, now - _seconds(state["StartedAt"])
+
+    def amiss(self, *, asked: bool) -> list[str]:
+        """Look at its network, its bound, and Docker's own health check."""
+        health = self._container.attrs["State"].get("Health") or {}
+        said = [str(each.get("Output", "")) for each in health.get("Log") or []]
+        found = {
+            "is not on its network": not self._is_connected(),
+            "has another limit of processes": not self._is_bound(),
+            f"does not answer{life.last_error(said)}": health.get("Status") == "unhealthy",
+        }
+        return [] if asked else [f"{self.name} {what}" for what, wrong in found.items() if wrong]
+
+    def log(self, lines: int, since: float | None = None) -> list[str]:
+        """Ask the Engine."""
+        with explained(self.name):
+            found = self._container.logs(tail=lines, since=since)
+        return [*found.decode(errors="replace").splitlines()]
+
+    def _state(self) -> dict[str, Any]:
+        with explained(self.name):
+            self._engine = self._engine or docker_engine.of(self._props)
+            self._container = self._engine.containers.get(self._props["container"])
+        self.whole_log = f"docker logs {self._container.name}"
+        return dict(self._container.attrs["State"])
+
+    def make(self) -> None:
+        """Give it what pulumi-docker does not look at again, and start one that somebody stopped.
+
+        Raises:
+            ServiceError: it is gone, or what runs once has not ended well.
+            EngineUnavailableError: the Engine does not take it.
+        """
+        state, once = self._state(), self._props["once"]
+        failed = state["Status"] == "exited" and state["ExitCode"]
+        with explained(self.name):
+            if not (once or self._is_connected()):
+                network = self._engine.networks.get(self._props["network"])
+                network.connect(self._container, aliases=[self.name])
+            self._bound()
+            # One that failed in an earlier `up` may find the cause fixed by now.
+            if failed or (state["Status"] == "exited" and not once):
+                self._container.start()
+            if once:
+                self._await_end()
+
+    def has_ended_well(self) -> bool:
+        """Return whether one that runs once has done so."""
+        try:
+            state = self._state()
+        except ServiceError:
+            return False
+        return bool(state["Status"] == "exited" and state["ExitCode"] == 0)
+
+    def _await_end(self) -> None:
+        """Follow it to its end; its log is the progress that the user sees."""
+        started = _seconds(self._state()["StartedAt"])
+        lines = self._container.logs(stream=True, follow=True, since=started)
+        try:
+            while line := within(QUIET_SECONDS, lambda: next(lines, b"")):
+                say(f"{self.name}: {line.decode(errors='replace').rstrip()}")
+        except TimeoutError:
+            name = self._container.name
+            raise ServiceError(
+                f"{self.name} has said nothing for {QUIET_SECONDS:g} s and goes on: see `docker "
+                f"logs {name}`, end it (docker rm -f {name}) and run `up` again"
+            ) from None
+        if self._container.wait(timeout=END_SECONDS)["StatusCode"]:
+            state = self._state()
+            volumes = [
+                f"volume {mount['Name']} is its {mount['Destination']}"
+                for mount in self._container.attrs["Mounts"]
+                if mount["Type"] == "volume"
+            ]
+            raise ServiceError(life.failure(self, f"ended ({_exit(state)})", volumes))
+
+    def _bound(self) -> None:
+        """Bound its processes, which pulumi-docker has no property for."""
+        from docker.errors import create_api_error_from_http_exception  # noqa: PLC0415
+        from requests import HTTPError  # noqa: PLC0415
+
+        if self._is_bound():
+            return
+        api = self._engine.api  # requests' session; its `update_container` knows no such bound
+        for left in reversed(range(BOUND_TRIES)):
+            reply = api.post(
+                f"{api.base_url}/v{api.api_version}/containers/{self._container.id}/update",
+                json={"PidsLimit": int(self._props["processes"])},
+                timeout=api.timeout,
+            )
+            try:
+                reply.raise_for_status()
+            except HTTPError as error:
+                # It may have ended at this moment. The Engine takes the bound once it knows that.
+                if not left:
+                    create_api_error_from_http_exception(error)
+                time.sleep(POLL_SECONDS)
+            else:
+                return
+
+    def _is_bound(self) -> bool:
+        wanted, attrs = int(self._props["processes"]), self._container.attrs
+        return bool(not wanted or attrs["HostConfig"]["PidsLimit"] == wanted)
+
+    def _is_connected(self) -> bool:
+        return self._props["network"] in self._container.attrs["NetworkSettings"]["Networks"]
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
@@ -461,129 +544,6 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     return done.result(seconds)
 
 
-def _bound(client: Any, container: Any, props: dict[str, Any]) -> None:
-    """Bound a container's processes, which pulumi-docker has no property for.
-
-    Raises:
-        APIError: the Engine does not take it.
-    """
-    from docker.errors import create_api_error_from_http_exception  # noqa: PLC0415
-    from requests import HTTPError  # noqa: PLC0415
-
-    if _is_bound(container, props):
-        return
-    api = client.api  # a session of requests; its `update_container` does not know this bound
-    for left in reversed(range(BOUND_TRIES)):
-        reply = api.post(
-            f"{api.base_url}/v{api.api_version}/containers/{container.id}/update",
-            json={"PidsLimit": int(props["processes"])},
-            timeout=api.timeout,
-        )
-        try:
-            reply.raise_for_status()
-        except HTTPError as error:
-            # It may have ended at this moment. The Engine takes the bound once it knows that.
-            if not left:
-                create_api_error_from_http_exception(error)
-            time.sleep(POLL_SECONDS)
-        else:
-            return
-
-
-def _is_bound(container: Any, props: dict[str, Any]) -> bool:
-    wanted = int(props["processes"])
-    return not wanted or container.attrs["HostConfig"]["PidsLimit"] == wanted
-
-
-def _await_end(container: Any, name: str) -> None:
-    """Follow a container to its end; its log is the progress that the user sees."""
-    state = container.attrs["State"]
-    if state["Status"] == "exited" and state["ExitCode"]:
-        # It failed in an earlier `up`, and the cause may be fixed by now.
-        container.start()
-        container.reload()
-        state = container.attrs["State"]
-    started = _seconds(state["StartedAt"])
-    lines = container.logs(stream=True, follow=True, since=started)
-    try:
-        while line := within(QUIET_SECONDS, lambda: next(lines, b"")):
-            say(f"{name}: {line.decode(errors='replace').rstrip()}")
-    except TimeoutError:
-        raise NotReadyError(
-            f"{name} has said nothing for {QUIET_SECONDS:g} s and goes on: see `docker logs "
-            f"{container.name}`, end it (docker rm -f {container.name}) and run `up` again"
-        ) from None
-    if container.wait(timeout=END_SECONDS)["StatusCode"]:
-        container.reload()
-        state = container.attrs["State"]
-        volumes = ", ".join(
-            f"volume {mount['Name']} is its {mount['Destination']}"
-            for mount in container.attrs["Mounts"]
-            if mount["Type"] == "volume"
-        )
-        what = f"ended ({_exit(state)}{f'; {volumes}' if volumes else ''})"
-        raise NotReadyError(_failure(container, name, what, since=started))
-
-
-def _illness(props: dict[str, Any]) -> str:
-    """Return what is wrong with a container that was up or has ended, "" if nothing is.
-
-    Raises:
-        NotReadyError: the Engine does not tell.
-    """
-    from docker.errors import NotFound  # noqa: PLC0415
-
-    name = props["alias"]
-    try:
-        with explained(name, NotReadyError):
-            client = docker_engine.of(props)
-            container = client.containers.get(props["container"])
-            state, restarts = container.attrs["State"], container.attrs["RestartCount"]
-            if props["once"]:
-                well = state["Status"] == "exited" and state["ExitCode"] == 0
-                return "" if well else f"{name} has not ended well ({_exit(state)})"
-            runs = state["Running"] and not state["Restarting"]
-            if not runs or not _stays_up(client, container, {}):
-                log = container.logs(tail=LOG_LINES).decode(errors="replace").splitlines()
-                how = "it runs again" if runs else _exit(state)
-                return f"{name} {health.ended(restarts, how, '')}{health.last_error(log)}"
-    except NotFound:
-        return f"{name}: its container is gone"
-    checked, found = state.get("Health") or {}, ""
-    if not _connected(container, props["network"]):
-        found = f"{name} is not on its network"
-    elif not _is_bound(container, props):
-        found = f"{name} has another limit of processes"
-    elif checked.get("Status") == "unhealthy":
-        said = [str(each.get("Output", "")) for each in checked.get("Log") or []]
-        found = f"{name} does not answer{health.last_error(said)}"
-    return found
-
-
-def _stays_up(client: Any, container: Any, props: dict[str, Any]) -> bool:
-    """Return whether a container that runs has done so for long enough, and keeps on.
-
-    Its number of restarts is that of its whole life; the Engine remembers the last minutes' ends.
-    """
-    now = _seconds(client.info()["SystemTime"])
-    up = now - _seconds(container.attrs["State"]["StartedAt"])
-    api = client.api  # whose own `events` reads without a time limit
-    ends = api.get(
-        f"{api.base_url}/v{api.api_version}/events",
-        params={
-            "since": int(now - health.WINDOW_SECONDS),
-            "until": int(now),
-            "filters": json.dumps({"container": [container.id], "event": ["die"]}),
-        },
-        timeout=api.timeout,
-    ).text.splitlines()
-    return bool(up >= props.get("steadySeconds", 0)) and not health.loops(len(ends), up)
-
-
-def _connected(container: Any, network: str) -> bool:
-    return network in container.attrs["NetworkSettings"]["Networks"]
-
-
 def _exit(state: dict[str, Any]) -> str:
     return f"exit code {state['ExitCode']}"
 
@@ -591,8 +551,3 @@ def _exit(state: dict[str, Any]) -> str:
 def _seconds(moment: str) -> float:
     """Return a time of Docker's, which has nanoseconds, in seconds since 1970."""
     return datetime.fromisoformat(moment).timestamp()
-
-
-def _failure(container: Any, name: str, what: str, since: float | None = None) -> str:
-    log = container.logs(tail=LOG_LINES, since=since).decode(errors="replace").rstrip()
-    return f"{name} {what}. Its last log lines (docker logs {container.name} has all):\n{log}"

@@ -60,7 +60,7 @@ class DeadlineProvider(Provider):
                 )
             time.sleep(POLL_SECONDS)
         try:
-            with explained("containers that the reservation had ended", DeadlineError):
+            with explained("containers that the reservation had ended"):
                 Containers(props).resume()
         except OSError as error:
             raise DeadlineError(f"{error} on {Connection.of(props['host']).name}") from None

@@ -8,6 +8,7 @@ after another; the next one also waits until the container that took the last on
 import json
 import os
 import time
+from functools import partial
 from typing import Any
 
 from pulumi import dynamic
@@ -16,6 +17,8 @@ from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine
 from infra.provided import FORCE, say
 from infra.runtimes.container import explained
+from infra.service import leaving
+from infra.service.life import ServiceError
 
 POLL_SECONDS = 0.5
 ANSWER_SECONDS = 60  # beyond the drain itself: Ray is imported first
@@ -23,10 +26,6 @@ PYTHON = "python3"  # of the image
 # Containers drained in this `up`, which have to be replaced before the next one is drained: id and
 # time of start by name. Both engines have all providers in one process.
 _drained: dict[str, tuple[str, str]] = {}
-
-
-class LeaveError(Exception):
-    """A container has users who cannot leave; the message names them and says what to do."""
 
 
 class LeaveProvider(Provider):
@@ -40,7 +39,7 @@ class LeaveProvider(Provider):
         """Ask, and drain.
 
         Raises:
-            LeaveError: users cannot leave, and FORCE is not set; or the node that was drained
+            ServiceError: users cannot leave, and FORCE is not set; or the node that was drained
                 before is not up again.
         """
         if olds["version"] != news["version"]:
@@ -61,31 +60,22 @@ class Leave(Resource, module="docker", name="Leave"):
 
 def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:
     service = props["service"]
-    with explained(service, LeaveError):
+    with explained(service):
         client = docker_engine.of(props, seconds + ANSWER_SECONDS)
         container = _find(client, props["container"])
         users = json.loads(_run(container, props, "users") or "[]") if container else []
-        if not users:
-            return
-        if not props["drains"]:
-            if not os.environ.get(FORCE):
-                raise LeaveError(
-                    f"{service} is restarted by this change, and its jobs would be lost: "
-                    f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
-                    "run `up` again; `make up FORCE=1` asks, and ends them"
-                )
-        else:
+        if users and props["drains"]:
             _await_those_before(client, service, timeout)
             _drained[container.name] = _start(container)
-        say(f"{service} is drained, for at most {seconds} s: {', '.join(users)}")
-        _run(container, props, "drain", str(seconds))
+        drain = partial(_run, container, props, "drain", str(seconds))
+        leaving.leave(service, users, drain, drains=props["drains"], seconds=seconds)
 
 
 def _run(container: Any, props: dict[str, Any], *command: str) -> str:
     """Return the output of the service's script; "" if it fails and FORCE is set.
 
     Raises:
-        LeaveError: it fails without FORCE: there may be users.
+        ServiceError: it fails without FORCE: there may be users.
     """
     words = [PYTHON, props["script"], *props["arguments"], *command]
     code, (out, err) = container.exec_run(words, demux=True)
@@ -95,7 +85,7 @@ def _run(container: Any, props: dict[str, Any], *command: str) -> str:
     if os.environ.get(FORCE):
         say(why)
         return ""
-    raise LeaveError(
+    raise ServiceError(
         f"{why}. It was not changed: run `up` again; `make up FORCE=1` goes on without, and its "
         "jobs may be lost"
     )
@@ -120,13 +110,13 @@ def _await_those_before(client: Any, service: str, timeout: float) -> None:
     """Wait until nodes that were drained before are up again: runs need somewhere to go.
 
     Raises:
-        LeaveError: one is not up in time.
+        ServiceError: one is not up in time.
     """
     deadline = time.monotonic() + timeout
     for name, before in list(_drained.items()):
         while not _is_another(_find(client, name), before):
             if time.monotonic() > deadline:
-                raise LeaveError(
+                raise ServiceError(
                     f"{name} was drained, and is not up again after {timeout:g} s (setting "
                     f"startTimeoutSeconds): {service} was not changed. See docker logs {name}, "
                     "and run `up` again"

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from infra.service.life import ServiceError
+
 FILE = ".trainyard"
 PRIVATE = 0o700
 ADVICE = "name a folder that is absent or empty"
@@ -37,10 +39,6 @@ SYSTEM = frozenset(
 )
 # Below these each user has a folder.
 OF_USERS = frozenset({Path("/home"), Path("/run/user"), Path("/media")})
-
-
-class FolderError(Exception):
-    """This stack may not use a folder; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,29 +128,29 @@ def refuse(
         known: whether the folder is known to be the stack's although it bears no mark.
 
     Raises:
-        FolderError: it may not.
+        ServiceError: it may not.
     """
     named = f"{setting} = {str(folder)!r}"
     if reason := refused(folder):
-        raise FolderError(f"{named} {reason}, and destroy removes what it names: {ADVICE}")
+        raise ServiceError(f"{named} {reason}, and destroy removes what it names: {ADVICE}")
     if not os.path.lexists(folder):
         return
     if reason := _unsafe(folder, private=private):
-        raise FolderError(f"{named} {reason}: remove it, or set another {setting}")
+        raise ServiceError(f"{named} {reason}: remove it, or set another {setting}")
     found = read(folder)
     if found is None and not known and any(folder.iterdir()):
-        raise FolderError(
+        raise ServiceError(
             f"{named} holds files and bears no mark of a stack ({FILE}), and destroy removes what "
             f"it names: {ADVICE}. To give this stack all that is in it: touch {folder / FILE}"
         )
     if found is not None and found.id and found.id != mark.id:
-        raise FolderError(
+        raise ServiceError(
             f"{named} belongs to {found} (id {found.id}), and this stack has the id {mark.id}: "
             f"choose another name for this stack, or another {setting}. If the state of that one "
             f"is lost, end what it runs and give its folder away: truncate -s 0 {folder / FILE}"
         )
     if found is not None and found.id and private and (reason := foreign(folder, mark)):
-        raise FolderError(f"{named} {reason}. Remove it, or chmod 700 it if you did that yourself")
+        raise ServiceError(f"{named} {reason}. Remove it, or chmod 700 it if you did that yourself")
 
 
 def take(
@@ -163,7 +161,7 @@ def take(
     Args: as in `refuse`.
 
     Raises:
-        FolderError: the stack may not have it.
+        ServiceError: the stack may not have it.
     """
     refuse(folder, mark, setting, private=private, known=known)
     for path in (*reversed(folder.parents), folder):
@@ -173,11 +171,11 @@ def take(
                     path.mkdir(mode=PRIVATE)
             except OSError as error:
                 reason = error.strerror
-                raise FolderError(
+                raise ServiceError(
                     f"{setting} = {str(folder)!r}: {path} cannot be made ({reason}); {ADVICE}"
                 ) from None
     if reason := _unsafe(folder, private=private):  # made by somebody else meanwhile
-        raise FolderError(f"{setting} = {str(folder)!r} {reason}: remove it")
+        raise ServiceError(f"{setting} = {str(folder)!r} {reason}: remove it")
     found = read(folder)
     if private or (found is None and not known):
         folder.chmod(PRIVATE)

@@ -12,7 +12,8 @@ from pulumi import dynamic
 
 from infra.hosts.presence import HostProvider
 from infra.provided import say
-from infra.runtimes.programs import KINDS, ProgramError
+from infra.runtimes.programs import KINDS
+from infra.service.life import ServiceError
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import run
 
@@ -44,13 +45,13 @@ class OnHostProvider(HostProvider):
 
     def fault(self, id_: str, props: Props) -> str:
         """Ask on its machine; Data and Files have no health of their own."""
-        if not hasattr(KINDS[self.kind], "fault"):
+        if not self.health_output:
             return ""
         try:
             return str(_do(self.kind, "fault", id_, props))
         except SshError as error:
             return str(error)
-        except ProgramError:  # our code there is older than this: `up` brings the new one
+        except ServiceError:  # our code there is older than this: `up` brings the new one
             return ""
 
     def update(self, _id: str, olds: Props, news: Props) -> dynamic.UpdateResult:
@@ -99,7 +100,7 @@ def _do(kind: str, method: str, *arguments: Any) -> Any:
         ).splitlines()[-1]
     )
     if "error" in answer:
-        raise ProgramError(f"{props['machine']}: {answer['error']}")
+        raise ServiceError(f"{props['machine']}: {answer['error']}")
     return _with(answer["result"], {key: props[key] for key in OURS if key in props})
 
 

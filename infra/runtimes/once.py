@@ -18,12 +18,9 @@ from infra.provided import say
 from infra.runtimes import folders
 from infra.runtimes.folders import FolderMark
 from infra.runtimes.supervisor import inherited_environment
+from infra.service.life import ServiceError
 
 STOP_SECONDS = 20.0  # to remove unfinished work
-
-
-class OnceError(Exception):
-    """The program ended badly; the message has its last line."""
 
 
 class OnceProvider(WaitingProvider):
@@ -55,13 +52,15 @@ class OnceProvider(WaitingProvider):
         """Run it to its end.
 
         Raises:
-            OnceError: it ended badly, or the folder is not the stack's.
+            ServiceError: it ended badly, or the folder is not the stack's.
             CanceledError: the user asked to stop.
         """
         self._cancellation.check()
         name, own = props["name"], Path(props["folder"]) / props["name"]
         if reason := folders.foreign(own.parent, FolderMark.of(props["mark"])):
-            raise OnceError(f"{own.parent} {reason}. Run `up` with --refresh to have another made")
+            raise ServiceError(
+                f"{own.parent} {reason}. Run `up` with --refresh to have another made"
+            )
         for folder in props["folders"]:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.rmtree(own, ignore_errors=True)
@@ -95,7 +94,7 @@ class OnceProvider(WaitingProvider):
             shutil.rmtree(own, ignore_errors=True)
         self._cancellation.check()
         if status:
-            raise OnceError(f"{name} ended (exit code {status}): {said.removeprefix('error: ')}")
+            raise ServiceError(f"{name} ended (exit code {status}): {said.removeprefix('error: ')}")
 
 
 class Once(Resource, module="process", name="Once"):

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from infra.runtimes.folders import FolderMark
+from infra.service.life import ServiceError
 
 # Label of the stack's mark. Jobs inherit it, so it has another name than what `train` reads.
 STACK = "TRAINYARD_MARK"
@@ -20,10 +21,6 @@ STACK = "TRAINYARD_MARK"
 URL = "SUPERVISOR_SERVER_URL"
 NAME = "SUPERVISOR_PROCESS_NAME"
 KILL_SECONDS = 10.0  # for processes to vanish after SIGKILL
-
-
-class ProcessesError(Exception):
-    """Processes of another stack are there, or some survive SIGKILL."""
 
 
 def environment(url: str, mark: FolderMark) -> dict[str, str]:
@@ -66,7 +63,7 @@ def refuse_foreign(url: str, mark: FolderMark) -> None:
     """Raise if another stack's processes run from the same folder.
 
     Raises:
-        ProcessesError: they do; the folder itself may be gone.
+        ServiceError: they do; the folder itself may be gone.
     """
     found = {
         process.pid: theirs[STACK].partition(" ")[2]
@@ -75,7 +72,7 @@ def refuse_foreign(url: str, mark: FolderMark) -> None:
     }
     if found:
         pids = " ".join(str(pid) for pid in sorted(found))
-        raise ProcessesError(
+        raise ServiceError(
             f"processes {pids} run from {Path(url.removeprefix('unix://')).parent} for "
             f"{', '.join(sorted(set(found.values())))}, which is not this one: choose another "
             "name for this stack, or another stateDir. If the state of that one is lost: "
@@ -91,7 +88,7 @@ def end(find: Callable[[], Sequence[psutil.Process]], where: Path) -> None:
         where: folder that they run from, for the message.
 
     Raises:
-        ProcessesError: one survives SIGKILL.
+        ServiceError: one survives SIGKILL.
     """
     deadline = time.monotonic() + KILL_SECONDS
     while found := find():
@@ -101,7 +98,7 @@ def end(find: Callable[[], Sequence[psutil.Process]], where: Path) -> None:
         _, left = psutil.wait_procs(found, timeout=1)
         if left and time.monotonic() > deadline:
             pids = ", ".join(str(process.pid) for process in left)
-            raise ProcessesError(f"processes {pids} of {where} survive SIGKILL")
+            raise ServiceError(f"processes {pids} of {where} survive SIGKILL")
 
 
 def lives(process: psutil.Process) -> bool:

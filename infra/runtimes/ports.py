@@ -5,14 +5,11 @@ from collections.abc import Collection, Mapping
 import psutil
 
 from infra.runtimes.owned_processes import STACK
+from infra.service.life import ServiceError
 
 COMMAND_LIMIT = 60  # characters of a holder's command line that a message shows
 
 Ports = Mapping[str, list[int]]  # numbers by the setting that changes them
-
-
-class PortsInUseError(Exception):
-    """One or more ports are held by other programs; the message has a line for each."""
 
 
 def refuse_held(ports: Ports) -> None:
@@ -22,10 +19,10 @@ def refuse_held(ports: Ports) -> None:
         ports: port numbers by the setting that changes them.
 
     Raises:
-        PortsInUseError: names each port, who holds it, and what to do.
+        ServiceError: names each port, who holds it, and what to do.
     """
     if faults := held(ports):
-        raise PortsInUseError("\n".join([*faults, advice()]))
+        raise ServiceError("\n".join([*faults, advice()]))
 
 
 def added(before: Mapping[str, list[float]], after: Mapping[str, list[float]]) -> Ports:

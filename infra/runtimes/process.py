@@ -4,10 +4,10 @@ A program counts as up when its health checks answer. Everything below the runti
 with the stack; volumes that outlive it are in the data folder.
 """
 
-import os
 import threading
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from pulumi import dynamic
 from cluster import ray_node
 from cluster.provider import Resource
 from infra.hosts import local
-from infra.provided import FORCE, say
 from infra.runtimes.on_host import OnHostProvider
-from infra.runtimes.programs import RESTARTING, ProgramError
+from infra.runtimes.programs import RESTARTING
+from infra.service import leaving
 
 # Both engines have all providers in one process.
 _one_after_another = threading.Lock()
@@ -79,14 +79,10 @@ class DaemonProvider(OnHostProvider):
         """Change it; one that was killed starts again, which ends the jobs that go on without it.
 
         Raises:
-            ProgramError: there are such jobs, and FORCE is not set.
+            ServiceError: there are such jobs, and FORCE is not set.
         """
-        if not os.environ.get(FORCE) and (users := self.act("users", news)):
-            raise ProgramError(
-                "supervisord was killed, and its jobs go on and would be lost: "
-                f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
-                "run `up` again; `make up FORCE=1` asks, and ends them"
-            )
+        killed = "supervisord was killed, and its jobs go on and would be lost"
+        leaving.refuse_loss(killed, partial(self.act, "users", news))
         return super().update(id_, olds, news)
 
 
@@ -104,23 +100,17 @@ class ProgramProvider(OnHostProvider):
         restart at once, and none waits for another.
 
         Raises:
-            ProgramError: its users would be lost, and FORCE is not set.
+            ServiceError: its users would be lost, and FORCE is not set.
         """
         users = self._users(olds, news)
         if not users:
             return super().update(id_, olds, news)
         tokens = {props["secrets"].get(ray_node.TOKEN_FILE) for props in (olds, news)}
-        lost = len(tokens) > 1 or not olds["leave"]["drains"]
-        if lost and not os.environ.get(FORCE):
-            raise ProgramError(
-                f"{news['name']} is restarted by this change, and its jobs would be lost: "
-                f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
-                "run `up` again; `make up FORCE=1` asks, and ends them"
-            )
-        with nullcontext() if lost else _one_after_another:
+        drains = len(tokens) == 1 and bool(olds["leave"]["drains"])
+        with _one_after_another if drains else nullcontext():
             seconds = int(news.get("leave", olds["leave"])["seconds"])
-            say(f"{news['name']} is drained, for at most {seconds} s: {', '.join(users)}")
-            self.act("drain", seconds, olds)
+            drain = partial(self.act, "drain", seconds, olds)
+            leaving.leave(news["name"], users, drain, drains=drains, seconds=seconds)
             return super().update(id_, olds, news)
 
     def _users(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:

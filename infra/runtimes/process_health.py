@@ -1,4 +1,4 @@
-"""Whether a program of a supervisord is well: it runs and stays up, answers, and has its ports.
+"""A program of a supervisord as a service: it runs and stays up, answers, and has its ports.
 
 supervisord counts no restarts, so its log does. Runs on other machines too.
 """
@@ -13,13 +13,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from infra.runtimes import health, owned_processes
+import psutil
+
+from infra.runtimes import owned_processes
 from infra.runtimes import ports as port_check
 from infra.runtimes.supervisor import Supervisor, tail
+from infra.service.life import (
+    STARTS_LIMIT,
+    STEADY_SECONDS,
+    WINDOW_SECONDS,
+    Driver,
+    Look,
+    ServiceError,
+)
 
 REQUEST_SECONDS = 2.0
 PATIENT_SECONDS = 10.0  # for the answer of a program that was up: a busy machine is slow
-LOG_LINES = 200
+POLL_SECONDS = 0.1
+HELD_SECONDS = 1.0  # between two looks at who holds ports
 LOG_MOST = 20_000  # lines of supervisord's own log
 RUNS = ("RUNNING", "STARTING")
 TCP = "tcp"  # scheme of a health check that is a connection only
@@ -29,43 +40,73 @@ ENDED = re.compile(r"\w+ exited: (\S+) \((.*?)(?:; (?:not )?expected)?\)")
 Props = dict[str, Any]
 
 
-def fault(daemon: Supervisor, props: Props) -> str:
-    """Return what is wrong with a program that was up, "" if nothing is."""
-    name = props["name"]
-    try:
-        state = daemon.state(name)
-    except OSError:
-        return gone(daemon)
-    if state is None:
-        return f"{name} is gone from its supervisord"
-    if props.get("onDemand"):  # whether it runs is its starter's business
-        return ""
-    up, ended = _up_seconds(state), endings(daemon, name)
-    runs = state["statename"] in RUNS
-    silent = next((url for url in props["health"] if not answers(url, PATIENT_SECONDS)), "")
-    suspect = ended or silent or up < health.STEADY_SECONDS
-    held = held_ports(daemon, props) if suspect else []
-    if runs and not silent and not held and not health.loops(len(ended), up):
-        return ""
-    found = f"does not answer {silent}" if silent else "lacks a port"
-    if ended:
-        found = health.ended(len(ended), ended[-1])
-    elif not runs:
-        found = "is stopped"
-    return "; ".join([f"{name} {found}{health.last_error(daemon.log(name, LOG_LINES))}", *held])
+class ProgramDriver(Driver):
+    """A program of a supervisord, which starts it again whenever it ends.
+
+    Args:
+        daemon: the supervisord.
+        props: of the program.
+    """
+
+    def __init__(self, daemon: Supervisor, props: Props) -> None:
+        self.name, self._on_demand = props["name"], bool(props.get("onDemand"))
+        self.checks = [] if self._on_demand else props["health"]
+        self.steady_seconds = float(props.get("steadySeconds", 0))
+        self.poll_seconds = POLL_SECONDS
+        self._daemon, self._props = daemon, props
+        self._starts: set[int] = set()
+        self._up, self._ends = 0.0, list[str]()
+
+    def look(self) -> Look:
+        """Ask supervisord."""
+        try:
+            state = self._daemon.state(self.name)
+        except OSError:
+            raise ServiceError(gone(self._daemon)) from None
+        if state is None:
+            raise ServiceError(f"{self.name} is gone from its supervisord")
+        # Whether one that is on demand runs is its starter's business.
+        runs, start = self._on_demand or state["statename"] in RUNS, int(state["start"])
+        self._up = float(state["now"] - start) if runs else 0.0
+        self._starts.add(start)
+        ended = f"ended {STARTS_LIMIT} times before it was up"
+        return Look(runs=runs, start=start, over=ended if len(self._starts) > STARTS_LIMIT else "")
+
+    def ask(self, url: str) -> str:
+        """Ask the program itself."""
+        return "" if answers(url) else f"does not answer {url}"
+
+    def lately(self) -> tuple[int, str, float]:
+        """Read supervisord's log."""
+        if self._on_demand:
+            return super().lately()
+        self._ends = endings(self._daemon, self.name)
+        return len(self._ends), self._ends[-1] if self._ends else "", self._up
+
+    def amiss(self, *, asked: bool) -> list[str]:
+        """Look at its ports; what a former start has left may hold one, and answer, for moments."""
+        if self._on_demand:
+            return []
+        asks = [] if asked or not self._up else self.checks
+        silent = next((url for url in asks if not answers(url, PATIENT_SECONDS)), "")
+        suspect = asked or silent or self._ends or self._up < STEADY_SECONDS
+        own = {each.pid for each in self._processes()} if suspect else set()
+        held = port_check.held(settings(self._props), own) if suspect else []
+        self.poll_seconds = HELD_SECONDS if held else POLL_SECONDS
+        return [*([f"{self.name} does not answer {silent}"] if silent else []), *held]
+
+    def log(self, lines: int) -> list[str]:
+        """Read the file that supervisord writes."""
+        return self._daemon.log(self.name, lines)
+
+    def _processes(self) -> list[psutil.Process]:
+        return owned_processes.supervised(self._daemon.url, self._daemon.mark, self.name)
 
 
 def gone(daemon: Supervisor) -> str:
     """Return that supervisord does not answer, and why."""
     reason = daemon.distrust() or "was killed, or this machine was restarted"
     return f"supervisord of {daemon.folder} does not answer: it {reason}"
-
-
-def stays_up(daemon: Supervisor, props: Props, state: Props) -> bool:
-    """Return whether a program that answers has run for long enough to be called up."""
-    up = _up_seconds(state)
-    steady = up >= float(props.get("steadySeconds", 0))
-    return steady and not health.loops(len(endings(daemon, props["name"])), up)
 
 
 def endings(daemon: Supervisor, name: str) -> list[str]:
@@ -79,7 +120,7 @@ def endings(daemon: Supervisor, name: str) -> list[str]:
         begun = (daemon.folder / "conf.d" / f"{name}.conf").stat().st_mtime
     except (OSError, IndexError):
         return []
-    since = max(begun - 1, time.time() - health.WINDOW_SECONDS) - shift
+    since = max(begun - 1, time.time() - WINDOW_SECONDS) - shift
     return [
         ended[2]
         for found, line in stamped
@@ -87,12 +128,6 @@ def endings(daemon: Supervisor, name: str) -> list[str]:
         and ended[1] == name
         and _seconds(found[1]) >= since
     ]
-
-
-def held_ports(daemon: Supervisor, props: Props) -> list[str]:
-    """Return a line for each port of a program that another program listens on."""
-    own = owned_processes.supervised(daemon.url, daemon.mark, props["name"])
-    return port_check.held(settings(props), {process.pid for process in own})
 
 
 def settings(props: Props) -> dict[str, list[int]]:
@@ -116,10 +151,6 @@ def answers(url: str, seconds: float = REQUEST_SECONDS) -> bool:
             return bool(answer.status == 200)
     except (OSError, http.client.HTTPException):
         return False
-
-
-def _up_seconds(state: Props) -> float:
-    return float(state["now"] - state["start"]) if state["statename"] in RUNS else 0.0
 
 
 def _seconds(stamp: str) -> int:

@@ -18,29 +18,19 @@ import psutil
 from infra.runtimes import claims, ending, folders, owned_processes, process_health
 from infra.runtimes import ports as port_check
 from infra.runtimes.folders import FolderMark, write_private
-from infra.runtimes.supervisor import (
-    LOCKED,
-    Definition,
-    Supervisor,
-    SupervisorError,
-    inherited_environment,
-)
+from infra.runtimes.process_health import ProgramDriver
+from infra.runtimes.supervisor import LOCKED, Definition, Supervisor, inherited_environment
+from infra.service import life
+from infra.service.life import ServiceError
 
 POLL_SECONDS = 0.1
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # a variable of the processes of a job, by Ray
-HELD_SECONDS = 1.0  # between two looks at who holds ports
 LINGER_SECONDS = 30.0  # for which processes of a killed supervisord may hold ports
-STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
-LOG_LINES = 20
 # To ask for users, and on top of the time that they may take: Ray loads slowly on a busy machine.
 ASK_SECONDS = 180.0
 RESTARTING = ("command", "environment", "files", "secrets", "folders", "stopSeconds")
 
 Props = dict[str, Any]
-
-
-class ProgramError(Exception):
-    """A service did not come up; the message ends with its last log lines."""
 
 
 class Kind(Protocol):
@@ -52,17 +42,23 @@ class Kind(Protocol):
     def read(self, id_: str, props: Props) -> Props | None:
         """Return its outputs."""
 
-    def update(self, olds: Props, news: Props) -> Props:
+    def fault(self, _id: str, _props: Props) -> str:
+        """Return what is wrong with it now, "" if nothing is."""
+        return ""
+
+    def update(self, _olds: Props, news: Props) -> Props:
         """Change it; return its new outputs."""
+        return self.create(news)[1]
 
     def delete(self, id_: str, props: Props) -> str:
         """Remove it; return a note for the user, or ""."""
 
-    def find(self, props: Props) -> tuple[str, Props] | None:
-        """Return the leftovers of an interrupted create."""
+    def find(self, _props: Props) -> tuple[str, Props] | None:
+        """Return the leftovers of an interrupted create, unless another create takes them over."""
+        return None
 
 
-class Data:
+class Data(Kind):
     """The folder of data that outlives the stack; it may be a link to one on another disk.
 
     The first that a stack makes on a machine and the last that goes: it claims the ports.
@@ -84,18 +80,13 @@ class Data:
         """Note whether the folder is kept.
 
         Raises:
-            ProgramError: another object store would replace the running one.
+            ServiceError: another object store would replace the running one.
         """
-        before, after = olds.get("store"), news.get("store")
-        if before and after and before != after:
-            raise ProgramError(
-                f"objectStore is now {after}, and this stack runs {before}, whose results in "
-                f"{news['folder']}/{before} cannot be read by {after}. Nothing was changed. Set "
-                f"objectStore to {before} to keep using them; or end the stack (they stay there), "
-                f"and bring it up again: {after} starts empty"
-            )
-        self.create(news)
-        return news
+        before, after = olds.get("store", ""), news.get("store", "")
+        where = f"{news['folder']}/{before}"
+        if text := life.other_store(before, after, where, "they stay there"):
+            raise ServiceError(text)
+        return super().update(olds, news)
 
     def delete(self, _id: str, props: Props) -> str:
         """Remove the folder, or say where it is kept and give it back to any later stack."""
@@ -109,12 +100,8 @@ class Data:
         # A folder to be kept holds only folders here: nothing to keep.
         return folders.remove(folder, mark, private=False)
 
-    def find(self, _props: Props) -> tuple[str, Props] | None:
-        """Return None: a create takes over an existing folder."""
-        return None
 
-
-class Daemon:
+class Daemon(Kind):
     """supervisord itself."""
 
     def create(self, props: Props) -> tuple[str, Props]:
@@ -210,7 +197,7 @@ class Daemon:
         return props["folder"], props if told else {**props, "reservation": None}
 
 
-class Program:
+class Program(Kind):
     """One program of a supervisord."""
 
     def create(self, props: Props) -> tuple[str, Props]:
@@ -219,7 +206,7 @@ class Program:
         try:
             if not (daemon.matches(definition) and _stands(daemon, definition)):
                 _begin(daemon, definition, props)
-            _await(daemon, props)
+            life.await_up(ProgramDriver(daemon, props), float(props["startTimeout"]))
         except Exception:
             daemon.remove(definition.name)
             raise
@@ -233,7 +220,7 @@ class Program:
 
     def fault(self, _id: str, props: Props) -> str:
         """Return what is wrong with it now, "" if nothing is."""
-        return process_health.fault(_daemon(props), props)
+        return life.fault(ProgramDriver(_daemon(props), props))
 
     def update(self, olds: Props, news: Props) -> Props:
         """Restart the program if it differs, and wait until it answers."""
@@ -242,7 +229,7 @@ class Program:
         if differs or not _stands(daemon, definition):
             _begin(daemon, definition, news)
         # A program that fails its update stays as it is: the old state has no other to go back to.
-        _await(daemon, news)
+        life.await_up(ProgramDriver(daemon, news), float(news["startTimeout"]))
         return {**news, "healthy": True}
 
     def users(self, props: Props) -> list[str]:
@@ -272,18 +259,18 @@ class Program:
         return props["name"], {**props, "healthy": False}
 
 
-class Files:
+class Files(Kind):
     """Secret files of programs that the stack does not run, in the folder of a supervisord."""
 
     def create(self, props: Props) -> tuple[str, Props]:
         """Write them.
 
         Raises:
-            SupervisorError: the folder is not the stack's.
+            ServiceError: the folder is not the stack's.
         """
         daemon = _daemon(props)
         if reason := daemon.distrust():
-            raise SupervisorError(
+            raise ServiceError(
                 f"{daemon.folder} {reason}. Run `up` with --refresh to have the stack make its own"
             )
         folder = daemon.folder / props["name"] / "files"
@@ -300,10 +287,6 @@ class Files:
         whole = all(_content(Path(id_) / name) == text for name, text in props["secrets"].items())
         return props if whole and not _daemon(props).distrust() else None
 
-    def update(self, _olds: Props, news: Props) -> Props:
-        """Write them again."""
-        return self.create(news)[1]
-
     def delete(self, id_: str, props: Props) -> str:
         """Remove them, and end what Ray's launcher started: `ray down` forgets workers."""
         daemon = _daemon(props)
@@ -311,10 +294,6 @@ class Files:
         if not daemon.distrust():
             shutil.rmtree(Path(id_).parent, ignore_errors=True)
         return ""
-
-    def find(self, _props: Props) -> tuple[str, Props] | None:
-        """Return None: a create overwrites existing files."""
-        return None
 
 
 KINDS: dict[str, Kind] = {
@@ -349,7 +328,7 @@ def _ask_to_leave(props: Props, seconds: float, *arguments: str) -> str:
     """Run a program's script for its users; return its last line.
 
     Raises:
-        ProgramError: it fails.
+        ServiceError: it fails.
     """
     leave = props["leave"]
     script = Path(props["folder"]) / props["name"] / "files" / leave["file"]
@@ -366,7 +345,7 @@ def _ask_to_leave(props: Props, seconds: float, *arguments: str) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         said = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1:]
-        raise ProgramError(
+        raise ServiceError(
             f"cannot find out who uses {props['name']} ({script}): {''.join(said)}. Nothing of it "
             "was changed; run `up` again"
         ) from None
@@ -398,50 +377,9 @@ def _stands(daemon: Supervisor, definition: Definition) -> bool:
 def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:
     """Start a program if its ports are free."""
     if not daemon.alive():
-        raise SupervisorError(
+        raise ServiceError(
             f"{process_health.gone(daemon)}. Run `up` again to bring the services back"
         )
     daemon.remove(definition.name)
     port_check.refuse_held(process_health.settings(props))
     daemon.add(definition)
-
-
-def _await(daemon: Supervisor, props: Props) -> None:
-    """Wait until all health checks answer, and the program stays up.
-
-    Raises:
-        ProgramError: the program keeps ending, another one has its port, or the time is over.
-    """
-    name, urls = props["name"], list(props["health"])
-    if props.get("onDemand"):
-        return  # its starter waits for it
-    timeout = float(props["startTimeout"])
-    deadline = time.monotonic() + timeout
-    starts: set[int] = set()
-    while True:
-        try:
-            state = daemon.state(name)
-        except OSError:
-            state = None
-        if state is None:
-            raise ProgramError(f"{name} went away with its supervisord while it started")
-        if state["start"] not in starts:  # what answered may have ended since
-            starts.add(state["start"])
-            urls = list(props["health"])
-        urls = [url for url in urls if not process_health.answers(url)]
-        up = not urls and process_health.stays_up(daemon, props, state)
-        # What a former start has left may hold a port, and answer, for moments.
-        held = process_health.held_ports(daemon, props) if up else []
-        if up and not held:
-            return
-        if len(starts) > STARTS_LIMIT:
-            reason = f"{name} ended {STARTS_LIMIT} times before it was up"
-        elif time.monotonic() > deadline:
-            what = f"answer {urls[0]}" if urls else "get its ports" if held else "stay up"
-            reason = f"{name} did not {what} within {timeout:g} s (setting startTimeoutSeconds)"
-        else:
-            time.sleep(HELD_SECONDS if held else POLL_SECONDS)
-            continue
-        held = held or process_health.held_ports(daemon, props)
-        log = "\n".join(f"  {line}" for line in daemon.log(name, LOG_LINES)) or "  (nothing)"
-        raise ProgramError(f"{'; '.join([reason, *held])}. The last lines that it wrote:\n{log}")

@@ -34,6 +34,7 @@ from supervisor import xmlrpc as supervisor_xmlrpc
 
 from infra.runtimes import folders, owned_processes
 from infra.runtimes.folders import FolderMark, write_private
+from infra.service.life import ServiceError
 
 LOCKED = Path(__file__).with_name("locked_supervisord.py")
 START_SECONDS = 20.0  # for supervisord itself
@@ -129,10 +130,6 @@ stdout_logfile_backups={log_backups}
 """
 
 
-class SupervisorError(Exception):
-    """supervisord is not as it must be; the message says what to do."""
-
-
 class _Connection(supervisor_xmlrpc.UnixStreamHTTPConnection):  # type: ignore[misc]
     """A connection to a socket that a process of this user listens on."""
 
@@ -196,8 +193,8 @@ class Supervisor:
             the stack's processes go on writing there.
 
         Raises:
-            FolderError: the folder is.
-            ProcessesError: processes are.
+            ServiceError: the folder is.
+            ServiceError: processes are.
         """
         known = self._known()
         folders.refuse(self.folder, self.mark, SETTING, known=known)
@@ -211,8 +208,8 @@ class Supervisor:
             known: what `refuse` returned before the processes were ended.
 
         Raises:
-            FolderError: the folder is not the stack's.
-            SupervisorError: supervisord does not come up.
+            ServiceError: the folder is not the stack's.
+            ServiceError: supervisord does not come up.
         """
         folders.take(self.folder, self.mark, SETTING, known=known)
         if self.alive():
@@ -247,7 +244,7 @@ class Supervisor:
                 return
             time.sleep(POLL_SECONDS)
         log = done.stdout.strip() or "\n".join(tail(self.folder / "supervisord.log"))
-        raise SupervisorError(f"supervisord did not start in {self.folder}:\n{log}")
+        raise ServiceError(f"supervisord did not start in {self.folder}:\n{log}")
 
     def distrust(self) -> str:
         """Return why the folder is not the stack's, "" if it is."""
@@ -328,7 +325,7 @@ class Supervisor:
         A changed program too: supervisord takes a changed section in no other way.
 
         Raises:
-            SupervisorError: supervisord does not answer, or does not take the program.
+            ServiceError: supervisord does not answer, or does not take the program.
         """
         name = definition.name
         with self._connected() as rpc:
@@ -372,7 +369,7 @@ class Supervisor:
             family: processes that it is known to have started.
 
         Raises:
-            ProcessesError: a process survives SIGKILL.
+            ServiceError: a process survives SIGKILL.
         """
         owned_processes.end(
             lambda: [
@@ -424,12 +421,12 @@ class Supervisor:
             with self._rpc() as rpc:
                 yield rpc
         except OSError as error:
-            raise SupervisorError(
+            raise ServiceError(
                 f"supervisord of {self.folder} does not answer ({error}): it was killed, or this "
                 "machine was restarted. Run `up` again to bring the services back"
             ) from error
         except xmlrpc.client.Fault as fault:
-            raise SupervisorError(f"supervisord of {self.folder}: {fault.faultString}") from fault
+            raise ServiceError(f"supervisord of {self.folder}: {fault.faultString}") from fault
 
     def _pid(self) -> int | None:
         if self.distrust():

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.runtimes import health
+from infra.service.life import STARTS_LIMIT, WINDOW_SECONDS
+from infra.service.life import loops as keeps_ending
 
 Pod = Mapping[str, Any]
 
-STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
 CREATING = ("ContainerCreating", "PodInitializing")
 NEVER = ("InvalidImageName", "ErrImageNeverPull")  # no later attempt fixes these
 IMAGE = ("ErrImagePull", "ImagePullBackOff", *NEVER)
@@ -138,10 +138,10 @@ def _loops(status: Mapping[str, Any]) -> bool:
     if not _ended(status) or not running.get("startedAt"):
         return False
     before = status["lastState"]["terminated"]  # restarts are counted over its whole life
-    if _seconds(before.get("startedAt"), before.get("finishedAt")) > health.WINDOW_SECONDS:
+    if _seconds(before.get("startedAt"), before.get("finishedAt")) > WINDOW_SECONDS:
         return False
     up = _seconds(running["startedAt"], datetime.now(UTC).isoformat())
-    return health.loops(int(status.get("restartCount", 0)), up)
+    return keeps_ending(int(status.get("restartCount", 0)), up)
 
 
 def _seconds(since: str | None, until: str | None) -> float:

@@ -14,16 +14,15 @@ from pulumi import dynamic
 
 from cluster import kuberay
 from cluster.provider import Resource
-from infra.cancellation import Cancellation, WaitingProvider
+from infra.cancellation import WaitingProvider
 from infra.provided import say
-from infra.runtimes import health
 from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import api_module, plain
 from infra.runtimes.kubernetes.pods import Pod, Trouble
+from infra.service import life
 from trainyard.access.kubectl import Cluster
 
 POLL_SECONDS = 0.5
-LOG_LINES = 20
 GRACE_SECONDS = 10.0  # for which pods from before a change may still be listed
 PULL_SECONDS = 3600  # images and volumes, for all of a service's pods
 OPERATOR = "Is it running, and for this namespace? kubectl get pods -A -l "
@@ -38,10 +37,6 @@ NO_OPERATOR = Trouble(
 )
 
 
-class NotReadyError(Exception):
-    """Something did not come up; the message says why, with the last lines of its log."""
-
-
 class ReadyProvider(WaitingProvider):
     """Pods that are ready, or have ended well."""
 
@@ -49,7 +44,8 @@ class ReadyProvider(WaitingProvider):
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Wait."""
-        wait(props, self._cancellation)
+        service = PodsDriver(props, tells=True)
+        life.await_up(service, float(props["timeout"]), self._cancellation.sleep)
         return dynamic.CreateResult(f"{props['kind']}/{props['name']}", {**props, "ready": True})
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
@@ -58,18 +54,7 @@ class ReadyProvider(WaitingProvider):
 
     def fault(self, _id: str, props: dict[str, Any]) -> str:
         """Return why the pods are not ready now, "" if they are."""
-        api, name = _api(props), props["name"]
-        live = api.get(props["kind"], name)
-        if live is None:
-            return f"{props['kind']} {name} is gone"
-        found = _pods(api, live, props["pods"])
-        if settled(live, found):
-            return ""
-        known = pods.troubles(found)
-        loud = next((each for each in known if each.logs), None)
-        log = api.log(loud.name, loud.container, lines=LOG_LINES) if loud else []
-        what = "; ".join(each.line for each in known) or f"{name} is not ready"
-        return f"{what}{health.last_error(log)}"
+        return life.fault(PodsDriver(props))
 
 
 class Ready(Resource, module="kubernetes", name="Ready"):
@@ -126,55 +111,83 @@ def _pods(api: Any, live: Mapping[str, Any], labels: Mapping[str, str]) -> list[
     return pods.owned(found, live["metadata"]["uid"]) if live["kind"] == kuberay.KIND else found
 
 
-def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
-    """Wait until an object's pods are ready.
+class PodsDriver(life.Driver):
+    """The pods of an object, whose checks are probes.
 
-    Raises:
-        CanceledError: the user asked to stop.
-        NotReadyError: they are not, and why.
+    Args:
+        props: of their Ready.
+        tells: whether the user sees why they are not ready yet.
     """
-    api, props = _api(props), plain(props)
-    kind, name, timeout = props["kind"], props["name"], float(props["timeout"])
-    now = begun = time.monotonic()
-    left = timeout
-    told: set[tuple[str, str, str]] = set()
-    shown: dict[str, int] = {}
-    earlier: set[str] | None = None  # pods of the first look, whose fault may be fixed by now
-    while True:
-        live = api.get(kind, name)
+
+    poll_seconds = POLL_SECONDS
+
+    def __init__(self, props: Mapping[str, Any], *, tells: bool = False) -> None:
+        self.name, self._props, self._tells = props["name"], plain(props), tells
+        self._api = _api(props)
+        self._begun = time.monotonic()
+        self._told: set[tuple[str, str, str]] = set()
+        self._shown: dict[str, int] = {}
+        self._earlier: set[str] | None = None  # pods of the first look: a fault may be fixed by now
+        self._loud: tuple[str, str] | None = None  # pod and container whose log says more
+
+    def look(self) -> life.Look:
+        """Ask the cluster."""
+        kind, api = self._props["kind"], self._api
+        live = api.get(kind, self.name)
         if live is None:
-            raise NotReadyError(f"{kind} {name} was removed meanwhile; run `up` again")
-        found = _pods(api, live, props["pods"])
-        if props["once"]:
-            _show_logs(api, name, found, shown)
+            raise life.ServiceError(f"{kind} {self.name} is gone; run `up` again")
+        found = _pods(api, live, self._props["pods"])
+        if self._props["once"] and self._tells:
+            _show_logs(api, self.name, found, self._shown)
         if settled(live, found):
-            return
-        if earlier is None:
-            earlier = {pod["metadata"]["name"] for pod in found}
+            return life.Look(runs=True)
+        age = time.monotonic() - self._begun
+        if self._earlier is None:
+            self._earlier = {pod["metadata"]["name"] for pod in found}
+        earlier = self._earlier if age <= GRACE_SECONDS else set()
         known = pods.troubles(found)
         known += _refusals(api, live, found, known)
         silent = kind == kuberay.KIND and not known
-        if silent and not found and not live.get("status") and now - begun > OPERATOR_SECONDS:
+        if silent and not found and not live.get("status") and age > OPERATOR_SECONDS:
             known = [NO_OPERATOR]
-        for trouble in known:
-            if trouble.key not in told:
-                told.add(trouble.key)
-                say(f"{name}: {trouble.line}")
+        self._tell(known)
         failed = kind == "Job" and (live.get("status") or {}).get("failed", 0)
-        if now - begun > GRACE_SECONDS:
-            earlier = set()
-        if failed or any(each.final and each.name not in earlier for each in known):
-            raise NotReadyError(_failure(api, name, "does not come up", known, found))
-        before, now = now, time.monotonic()
+        final = failed or any(each.final and each.name not in earlier for each in known)
         pulling = not known and any(pods.is_creating(pod) for pod in found)
-        runs = props["once"] and any(pod["status"].get("phase") == "Running" for pod in found)
-        if not (runs or (pulling and now - begun < PULL_SECONDS)):
-            left -= now - before
-        if left < 0:
-            known = known or (_silence(live, found) if silent else [])
-            late_text = f"is not ready after {timeout:g} s (setting startTimeoutSeconds)"
-            raise NotReadyError(_failure(api, name, late_text, known, found))
-        cancellation.sleep(POLL_SECONDS)
+        works = self._props["once"] and any(p["status"].get("phase") == "Running" for p in found)
+        if silent and not known:
+            known = _silence(live, found)
+        self._listen(known, found)
+        return life.Look(
+            runs=False,
+            over="does not come up" if final else "",
+            why=[each.line for each in known] or [f"{self.name} is not ready; no pod says why"],
+            at_work=bool(works or (pulling and age < PULL_SECONDS)),
+        )
+
+    def log(self, lines: int) -> list[str]:
+        """Return the end of the log that says more; none without one."""
+        return self._api.log(*self._loud, lines=lines) if self._loud else []
+
+    def _tell(self, known: Sequence[Trouble]) -> None:
+        for trouble in known if self._tells else ():
+            if trouble.key not in self._told:
+                self._told.add(trouble.key)
+                say(f"{self.name}: {trouble.line}")
+
+    def _listen(self, known: Sequence[Trouble], found: Sequence[Pod]) -> None:
+        """Note whose log says more."""
+        loud = [(each.name, each.container) for each in known if each.logs]
+        if not known:
+            loud = [
+                (pod["metadata"]["name"], pod["spec"]["containers"][0]["name"])
+                for pod in found
+                if not pods.is_ready(pod)
+            ]
+        self._loud = loud[0] if loud else None
+        cluster = self._api.cluster
+        kubectl = f"kubectl --context {cluster.context} -n {cluster.namespace}"
+        self.whole_log = f"{kubectl} logs {loud[0][0]} -c {loud[0][1]}" if loud else ""
 
 
 def _refusals(
@@ -245,23 +258,6 @@ def _show_logs(api: Any, name: str, found: Sequence[Pod], shown: dict[str, int])
             for line in lines[shown.get(own, 0) :]:
                 say(f"{name}: {line}")
             shown[own] = max(len(lines), shown.get(own, 0))
-
-
-def _failure(api: Any, name: str, what: str, known: Sequence[Trouble], found: Sequence[Pod]) -> str:
-    kubectl = f"kubectl --context {api.cluster.context} -n {api.cluster.namespace}"
-    lines = [f"{name} {what}"]
-    lines += [f"  {trouble.line}" for trouble in known] or ["  its pods give no reason"]
-    loud = next(((each.name, each.container) for each in known if each.logs), None)
-    if loud is None and not known:
-        silent = [pod for pod in found if not pods.is_ready(pod)]
-        loud = next(
-            ((pod["metadata"]["name"], pod["spec"]["containers"][0]["name"]) for pod in silent),
-            None,
-        )
-    if loud and (log := api.log(*loud, lines=LOG_LINES)):
-        lines.append(f"Its last log lines ({kubectl} logs {loud[0]} -c {loud[1]} has all):")
-        lines += log
-    return "\n".join(lines)
 
 
 def _api(props: Mapping[str, Any]) -> Any:

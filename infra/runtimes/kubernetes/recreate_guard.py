@@ -6,7 +6,6 @@ existing RayCluster: an `up` that failed may have left another one than the sett
 """
 
 import base64
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from pulumi import dynamic
 
 from cluster import kuberay, late
 from cluster.provider import Provider, Resource
-from infra.provided import FORCE, has_unknown, say
+from infra.provided import has_unknown, say
 from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import (
     api_module,
@@ -24,6 +23,8 @@ from infra.runtimes.kubernetes.objects import (
     opened,
     plain,
 )
+from infra.service import leaving
+from infra.service.life import ServiceError
 from trainyard.access import outputs
 from trainyard.access.kubectl import Cluster, forwarded
 
@@ -46,10 +47,10 @@ class RecreateGuardProvider(Provider):
         """Look whether jobs run.
 
         Raises:
-            KubernetesError: jobs run, and FORCE is not set.
+            ServiceError: jobs run, and FORCE is not set.
         """
-        if not os.environ.get(FORCE) and _are_made_anew(olds, news):
-            _check(olds)
+        lost = "this change recreates all pods of Ray, and these jobs would be lost"
+        leaving.refuse_loss(lost, lambda: _jobs(olds) if _are_made_anew(olds, news) else [])
         return dynamic.UpdateResult(news)
 
 
@@ -75,31 +76,27 @@ def _are_made_anew(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
     return kuberay.made_from(tried) != kuberay.made_from(live)
 
 
-def _check(props: Mapping[str, Any]) -> None:
+def _jobs(props: Mapping[str, Any]) -> list[str]:
+    """Return the jobs that run; those of a head that does not run have ended."""
     cluster = Cluster.of(props["cluster"])
     if not _head_is_ready(cluster, identity(props)[-1]):
         say("Ray's head does not run, so its pods are recreated")
-        return
+        return []
     # Not at the top: an `up` that changes nothing does not ask.
     dashboard, jobs = late.module("infra.dashboard"), late.module("infra.review.jobs")
     head = kuberay.head_service(identity(props)[-1])
     known = {outputs.DASHBOARD_URL: props["dashboard"], outputs.RAY_TOKEN: _token(props)}
     try:
-        running = jobs.running(known, lambda _host, port: forwarded(cluster, head, port))
+        found = jobs.running(known, lambda _host, port: forwarded(cluster, head, port))
     except dashboard.AskError as error:
         if _head_is_ready(cluster, identity(props)[-1]):  # still
-            raise api_module().KubernetesError(
+            raise ServiceError(
                 "this change recreates all pods of Ray; cannot tell which jobs would be lost: "
                 f"{error}. Run `up` again; `make up FORCE=1` asks, and ends them"
             ) from None
         say(f"Ray's head ends, so its pods are recreated: {error}")
-        return
-    if running:
-        raise api_module().KubernetesError(
-            "this change recreates all pods of Ray, and these jobs would be lost: "
-            f"{', '.join(running)}. Wait for their end, or stop them (train stop JOB), and run "
-            "`up` again; `make up FORCE=1` asks, and ends them"
-        )
+        return []
+    return list[str](found)
 
 
 def _head_is_ready(cluster: Cluster, name: str) -> bool:

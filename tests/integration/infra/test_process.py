@@ -19,12 +19,10 @@ import pytest
 from cluster import ray_node
 from infra.provided import FORCE
 from infra.runtimes import claims, ending, process_health, supervisor
-from infra.runtimes.folders import FolderError, FolderMark
-from infra.runtimes.owned_processes import ProcessesError
-from infra.runtimes.ports import PortsInUseError
+from infra.runtimes.folders import FolderMark
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
-from infra.runtimes.programs import ProgramError
-from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
+from infra.runtimes.supervisor import Definition, Supervisor
+from infra.service.life import ServiceError
 from tests.flocks import is_locked
 from tests.killing import kill
 from tests.waiting import wait_for
@@ -141,14 +139,14 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
 
     # With another token a worker leaves the cluster, whose jobs would be lost as with the head.
     other = workers[0] | {"secrets": {ray_node.TOKEN_FILE: "other"}}  # F43
-    with pytest.raises(ProgramError, match=r"worker-0 .* its jobs would be lost: job-1, job-2\."):
+    with pytest.raises(ServiceError, match=r"worker-0 .* its jobs would be lost: job-1, job-2\."):
         ProgramProvider().update("w", workers[0], other)
     said.unlink()
 
     head = used("head", drains=False)
     ProgramProvider().create(head)
     pid = _pid(head)
-    with pytest.raises(ProgramError, match=r"its jobs would be lost: job-1, job-2\. .*FORCE=1"):
+    with pytest.raises(ServiceError, match=r"its jobs would be lost: job-1, job-2\. .*FORCE=1"):
         ProgramProvider().update("head", head, restarted(head))
     assert _pid(head) == pid
     monkeypatch.setenv(FORCE, "1")
@@ -175,7 +173,7 @@ def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
         assert provider.read("x", made).outs == {**made, "healthy": False}
         assert provider.diff("x", made, made).changes
     assert orphan in [process.pid for process in started_below(Path(daemon["folder"]))]
-    with pytest.raises(SupervisorError, match="Run `up` again"):
+    with pytest.raises(ServiceError, match="Run `up` again"):
         ProgramProvider().create(program("other"))
     held = {**daemon, "ports": {"testPort": [props["ports"][0]["number"]]}}
     DaemonProvider().update("x", daemon, held)
@@ -261,20 +259,22 @@ def test_another_stack_of_the_same_name_is_refused_and_nothing_of_it_is_touched(
     theirs = {**daemon, "mark": OTHER}
     data = {**theirs, "folder": daemon["data"], "keep": False}
     for call in (lambda: DaemonProvider().create(theirs), lambda: DataProvider().create(data)):
-        with pytest.raises(FolderError, match="belongs to stack dev of project trainyard, made by"):
+        with pytest.raises(
+            ServiceError, match="belongs to stack dev of project trainyard, made by"
+        ):
             call()
     claims.release(OTHER["id"])
     assert DaemonProvider().read("x", theirs).id == ""
     assert DaemonProvider().find(theirs) is None
     assert ProgramProvider().read("web", {**props, "mark": OTHER}).id == ""
     assert ProgramProvider().find({**props, "mark": OTHER}) is None
-    with pytest.raises(SupervisorError, match="belongs to stack dev"):
+    with pytest.raises(ServiceError, match="belongs to stack dev"):
         ProgramProvider().update("web", {**props, "mark": OTHER}, {**props, "mark": OTHER})
     ProgramProvider().delete("web", {**props, "mark": OTHER})
     DaemonProvider().delete("x", theirs)
     # Their folder was removed, but its processes are still theirs.
     folder.rename(folder.with_name("away"))
-    with pytest.raises(ProcessesError, match="made by ada@here, which is not this one"):
+    with pytest.raises(ServiceError, match="made by ada@here, which is not this one"):
         DaemonProvider().create(theirs)
     folder.with_name("away").rename(folder)
     assert {process.pid for process in started_below(folder)} == before
@@ -307,7 +307,7 @@ def test_no_second_supervisord_works_on_the_same_data(  # F42
     daemon: dict[str, Any], short_folder: Path
 ) -> None:
     second = {**daemon, "folder": str(short_folder / "t")}
-    with pytest.raises(SupervisorError, match=f"{short_folder}/d is in use by another supervisord"):
+    with pytest.raises(ServiceError, match=f"{short_folder}/d is in use by another supervisord"):
         DaemonProvider().create(second)
     DaemonProvider().delete("x", second)
     assert DaemonProvider().read("x", daemon).id
@@ -370,13 +370,13 @@ def test_nothing_is_sent_to_what_another_user_put_there(  # F38
         assert DaemonProvider().find(props) is None
         assert ProgramProvider().read("web", web).id == ""
         assert ProgramProvider().find(web) is None
-        with pytest.raises(SupervisorError, match=f"user {uid}|Run `up` again"):
+        with pytest.raises(ServiceError, match=f"user {uid}|Run `up` again"):
             ProgramProvider().create(web)
-        with pytest.raises(SupervisorError, match=f"user {uid}"):
+        with pytest.raises(ServiceError, match=f"user {uid}"):
             _supervisor(props).add(Definition(**DEFINITION))
         ProgramProvider().delete("web", web)
         if owner == "theirs":
-            with pytest.raises(FolderError, match=f"belongs to user {uid}"):
+            with pytest.raises(ServiceError, match=f"belongs to user {uid}"):
                 DaemonProvider().create(props)
             DaemonProvider().delete("x", props)
             assert folder.exists()
@@ -406,10 +406,11 @@ def test_a_program_without_answer_fails_with_its_last_lines(  # F31
         return answer(url)
 
     monkeypatch.setattr(process_health, "answers", answers)
-    with pytest.raises(ProgramError) as raised:
+    with pytest.raises(ServiceError) as raised:
         ProgramProvider().create(props)
     message = str(raised.value)
-    assert f"did not answer {props['health'][0]} within 1 s" in message
+    assert "web is not up after 1 s (setting startTimeoutSeconds)" in message
+    assert f"  does not answer {props['health'][0]}\n" in message
     assert "line 30" in message
     assert "line 11\n" in message
     assert "line 10\n" not in message
@@ -420,7 +421,7 @@ def test_a_program_without_answer_fails_with_its_last_lines(  # F31
 def test_a_program_that_keeps_ending_fails_before_the_deadline(program: Any) -> None:
     props = program(command=["sh", "-c", "echo no such flag; exit 3"], startTimeout=300.0)
     started = time.monotonic()
-    with pytest.raises(ProgramError, match="ended 3 times") as raised:
+    with pytest.raises(ServiceError, match="ended 3 times") as raised:
         ProgramProvider().create(props)
     assert time.monotonic() - started < 30
     assert "no such flag" in str(raised.value)
@@ -441,7 +442,7 @@ def test_a_program_that_keeps_ending_after_it_was_up_is_told(  # F63
     wait_for("three ends", lambda: said in ProgramProvider().fault("web", props), 60)
     assert ProgramProvider().read("web", made).outs == {**made, "healthy": False}
     assert ProgramProvider().diff("web", made, props).changes
-    with pytest.raises(ProgramError, match="ended 3 times"):
+    with pytest.raises(ServiceError, match="ended 3 times"):
         ProgramProvider().update("web", made, props)
     stop.unlink()
 
@@ -449,7 +450,7 @@ def test_a_program_that_keeps_ending_after_it_was_up_is_told(  # F63
 def test_a_held_port_is_an_error_that_names_its_holder(program: Any) -> None:  # F17
     props = program()
     port = int(props["ports"][0]["number"])
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(PortsInUseError) as raised:
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(ServiceError) as raised:
         ProgramProvider().create(props)
     assert f"port {port} (testPort) is held by" in str(raised.value)
     assert f"pid {os.getpid()}" in str(raised.value)
@@ -491,7 +492,7 @@ def test_what_an_interrupted_create_left_is_found(program: Any, daemon: dict[str
         assert found is not None
         assert found.outs is not None
         assert ProgramProvider().diff("web", found.outs, props).changes, "up must wait for it"
-        with pytest.raises(ProgramError):
+        with pytest.raises(ServiceError):
             cut_off.result()
     assert ProgramProvider().find(props) is None
     assert DaemonProvider().find(daemon) is not None

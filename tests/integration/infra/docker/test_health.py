@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from infra.hosts import docker_engine
-from infra.runtimes.container import NotReadyError, ReadyProvider
+from infra.runtimes.container import ReadyProvider
+from infra.service.life import ServiceError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -36,10 +37,10 @@ def test_a_container_that_keeps_ending_is_told_and_fails_the_next_up(  # F63
         made = provider.create(props).outs
         assert not provider.diff("web", made, props).changes
         assert container.exec_run(["touch", "/tmp/stop"]).exit_code == 0
-        said = "times (exit code 3); its log says: no such key"
+        said = "min (exit code 3); its log says: no such key"
         wait_for(lambda: said in provider.fault("web", made), 60)
         assert provider.diff("web", made, props).changes
-        with pytest.raises(NotReadyError, match="no such key"):
+        with pytest.raises(ServiceError, match="no such key"):
             provider.update("web", made, props)
         container.stop(timeout=0)
         assert provider.fault("web", made).startswith("web ended")

@@ -9,7 +9,8 @@ import pytest
 
 from infra.hosts import docker_engine
 from infra.runtimes import choice
-from infra.runtimes.choice import ChoiceError, ChoiceProvider
+from infra.runtimes.choice import ChoiceProvider
+from infra.service.life import ServiceError
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_the_file_comes_and_goes_with_the_choice(tmp_path: Path) -> None:
 
 def test_a_home_that_cannot_be_written_is_one_message() -> None:  # F58
     path = "/sys/.local/share/trainyard/dev.runtime"  # where root may not write either
-    with pytest.raises(ChoiceError, match=r"dev\.runtime \(.*\): make that folder writable, set"):
+    with pytest.raises(ServiceError, match=r"dev\.runtime \(.*\): make that folder writable, set"):
         ChoiceProvider().create({"path": path, "runtime": "docker"})
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from infra.runtimes import claims, folders
 from infra.runtimes.folders import FolderMark
-from infra.runtimes.ports import PortsInUseError
 from infra.runtimes.process import DaemonProvider
 from infra.runtimes.programs import Data
+from infra.service.life import ServiceError
 from trainyard.access import docker_client
 
 LAB, DEV = (FolderMark(id=f"id-{each}", project="p", stack=each, by="ada@gpu1") for each in "ld")
@@ -27,7 +27,7 @@ SAME = {"rayClientPort": [10001]}  # 9001 and an offset of 1000 are that, too
 
 
 def _refused(mark: FolderMark = DEV, **place: Any) -> str:
-    with pytest.raises(PortsInUseError) as raised:
+    with pytest.raises(ServiceError) as raised:
         claims.take(mark, SAME, **place)
     return str(raised.value)
 
@@ -51,7 +51,7 @@ def test_of_two_at_the_same_moment_one_at_most_wins(  # F64
         both.wait()
         try:
             claims.take(mark, SAME)
-        except PortsInUseError:
+        except ServiceError:
             return False
         return True
 
@@ -184,7 +184,7 @@ def test_data_comes_and_goes_with_its_claim_and_a_preview_only_looks(  # F64
     wanted = other | {"identifier": "d", "ports": SAME}
     (fault,) = DaemonProvider().check({}, wanted).failures
     assert fault.reason.startswith("port 10001 (rayClientPort) is claimed by stack l of project p,")
-    with pytest.raises(PortsInUseError):
+    with pytest.raises(ServiceError):
         Data().create(other)
     assert ([*claimed.iterdir()], (tmp_path / "other").exists()) == (before, False)
     assert Data().read(folder, data) == data

@@ -8,7 +8,8 @@ from docker.errors import NotFound
 from infra.hosts import docker_engine
 from infra.provided import FORCE
 from infra.runtimes import container_leave
-from infra.runtimes.container_leave import LeaveError, LeaveProvider
+from infra.runtimes.container_leave import LeaveProvider
+from infra.service.life import ServiceError
 
 OLDS = {
     "container": "lab-ray-worker-0",
@@ -87,7 +88,7 @@ def test_what_the_container_is_not_made_from_asks_nobody(engine):
 
 
 def test_a_head_with_jobs_is_refused_unless_it_is_forced(engine, monkeypatch):
-    with pytest.raises(LeaveError, match=r"its jobs would be lost: job_1 \(night\)\. Wait"):
+    with pytest.raises(ServiceError, match=r"its jobs would be lost: job_1 \(night\)\. Wait"):
         _change(HEAD)
     monkeypatch.setenv(FORCE, "1")
     _change(HEAD)
@@ -97,7 +98,7 @@ def test_a_head_with_jobs_is_refused_unless_it_is_forced(engine, monkeypatch):
 
 def test_who_cannot_be_asked_is_left_as_it_is_unless_it_is_forced(engine, monkeypatch, capfd):
     engine.code = 1
-    with pytest.raises(LeaveError, match="cannot ask ray-head for its users: no such file"):
+    with pytest.raises(ServiceError, match="cannot ask ray-head for its users: no such file"):
         _change(HEAD)
     monkeypatch.setenv(FORCE, "1")
     _change(HEAD)
@@ -109,7 +110,7 @@ def test_the_next_one_waits_until_the_one_before_is_another_container_that_is_up
     _change(OLDS)
     for unfinished in ({}, {"StartedAt": "now", "Health": {"Status": "starting"}}):
         engine.states[OLDS["container"]] = unfinished
-        with pytest.raises(LeaveError, match="lab-ray-worker-0 was drained, and is not up again"):
+        with pytest.raises(ServiceError, match="lab-ray-worker-0 was drained, and is not up again"):
             _change(second)
     assert (second["container"], "drain", "60") not in engine.commands
     engine.ids[OLDS["container"]] = "d"

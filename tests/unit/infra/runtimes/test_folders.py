@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from infra.runtimes import folders
-from infra.runtimes.folders import FILE, FolderError, FolderMark
+from infra.runtimes.folders import FILE, FolderMark
+from infra.service.life import ServiceError
 
 OURS = FolderMark(id="0123abcd", project="trainyard", stack="dev", by="ada@here")
 THEIRS = FolderMark(id="4567abcd", project="trainyard", stack="dev", by="bob@there")
@@ -41,7 +42,7 @@ def _full(folder: Path) -> Path:
 )
 def test_no_stack_on_any_machine_has_a_folder_of_the_system(name: str) -> None:
     assert folders.is_reserved(Path(name))
-    with pytest.raises(FolderError, match="name a folder that is absent or empty"):
+    with pytest.raises(ServiceError, match="name a folder that is absent or empty"):
         folders.take(Path(name), OURS, "stateDir")
     left = folders.remove(Path(name), OURS)
     assert left.startswith(f"left: {name} is ") or not Path(name).exists()
@@ -66,7 +67,7 @@ def test_home_checkout_and_what_holds_them_are_refused(
     # Not even with the stack's own mark in it.
     (tmp_path / place / FILE).write_text(json.dumps(vars(OURS)))
     for private in (True, False):
-        with pytest.raises(FolderError, match=reason):
+        with pytest.raises(ServiceError, match=reason):
             folders.take(folder, OURS, "dataDir", private=private)
         assert reason in folders.remove(folder, OURS, private=private)
     assert (tmp_path / "home/ada/thesis").exists()
@@ -96,7 +97,7 @@ def test_an_absent_and_an_empty_folder_are_taken_and_private(tmp_path: Path, the
 
 def test_a_folder_with_files_is_taken_with_the_users_consent_only(tmp_path: Path) -> None:
     folder = _full(tmp_path / "work")
-    with pytest.raises(FolderError) as raised:
+    with pytest.raises(ServiceError) as raised:
         folders.take(folder, OURS, "dataDir", private=False)
     message = str(raised.value)
     assert message.startswith(f"dataDir = '{folder}' holds files and bears no mark of a stack")
@@ -117,7 +118,7 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:  
     folder = tmp_path / "s"
     folders.take(folder, THEIRS, "stateDir")
     _full(folder)
-    with pytest.raises(FolderError) as raised:
+    with pytest.raises(ServiceError) as raised:
         folders.take(folder, OURS, "stateDir")
     message = str(raised.value)
     assert "belongs to stack dev of project trainyard, made by bob@there (id 4567abcd)" in message
@@ -145,14 +146,14 @@ def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     folder = _full(tmp_path / "s")
     (folder / FILE).write_text(text)
     assert folders.read(folder) is None
-    with pytest.raises(FolderError, match="bears no mark"):
+    with pytest.raises(ServiceError, match="bears no mark"):
         folders.take(folder, OURS, "stateDir")
 
 
 def test_a_link_in_the_place_of_a_folder_or_a_mark_is_not_believed(tmp_path: Path) -> None:  # F38
     folders.take(tmp_path / "elsewhere", OURS, "stateDir")
     (tmp_path / "s").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FolderError, match="is a link: remove it"):
+    with pytest.raises(ServiceError, match="is a link: remove it"):
         folders.take(tmp_path / "s", OURS, "stateDir")
     assert folders.foreign(tmp_path / "s", OURS) == "is a link"
     assert folders.remove(tmp_path / "s", OURS).endswith("is a link")
@@ -177,7 +178,7 @@ def test_a_folder_that_others_may_use_is_not_believed(tmp_path: Path, mode: int)
     folders.take(folder, OURS, "stateDir")
     folder.chmod(mode)
     assert folders.foreign(folder, OURS).startswith(f"has mode {mode:04o} and not 0700")
-    with pytest.raises(FolderError, match="chmod 700 it if you did that yourself"):
+    with pytest.raises(ServiceError, match="chmod 700 it if you did that yourself"):
         folders.take(folder, OURS, "stateDir")
     data_is_open = bool(mode & 0o002)
     assert bool(folders.foreign(folder, OURS, private=False)) == data_is_open
@@ -192,7 +193,7 @@ def test_what_another_user_made_is_not_believed(tmp_path: Path, private: bool) -
     folders.take(folder, OURS, "stateDir")
     os.chown(folder, 12345, -1)
     assert "belongs to user 12345" in folders.foreign(folder, OURS, private=private)
-    with pytest.raises(FolderError, match="belongs to user 12345"):
+    with pytest.raises(ServiceError, match="belongs to user 12345"):
         folders.take(folder, OURS, "stateDir", private=private)
     assert "belongs to user 12345" in folders.remove(folder, OURS, private=private)
     os.chown(folder, 0, -1)
@@ -203,5 +204,5 @@ def test_what_another_user_made_is_not_believed(tmp_path: Path, private: bool) -
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(FolderError, match=r"stateDir = .* cannot be made \(Not a directory\)"):
+    with pytest.raises(ServiceError, match=r"stateDir = .* cannot be made \(Not a directory\)"):
         folders.take(tmp_path / "file" / "s", OURS, "stateDir")

@@ -8,7 +8,8 @@ import pytest
 from infra.hosts import presence
 from infra.runtimes import on_host
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
-from infra.runtimes.programs import KINDS, ProgramError
+from infra.runtimes.programs import KINDS
+from infra.service.life import ServiceError
 from trainyard.access.ssh import SshError
 from trainyard.access.ssh_run import CommandError
 
@@ -108,7 +109,7 @@ def test_what_is_kept_is_told_with_its_machine(agent, capsys):
 
 def test_an_error_there_names_the_machine(agent):  # F31
     agent.answer = {"error": "web did not answer. The last lines that it wrote:\n  no such module"}
-    with pytest.raises(ProgramError, match=r"^ada@192.0.2.4: web did not answer(?s:.*)no such"):
+    with pytest.raises(ServiceError, match=r"^ada@192.0.2.4: web did not answer(?s:.*)no such"):
         _provider().create(PROPS)
 
 
@@ -166,5 +167,5 @@ def test_jobs_of_a_killed_supervisord_are_told_from_its_machine(agent, jobs):  #
     provider = _provider(DaemonProvider)
     assert provider.act("users", PROPS) == jobs
     if jobs:
-        with pytest.raises(ProgramError, match="would be lost: process 7"):
+        with pytest.raises(ServiceError, match="would be lost: process 7"):
             provider.update("id", PROPS, PROPS)

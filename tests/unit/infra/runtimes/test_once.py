@@ -14,7 +14,8 @@ from pulumi.dynamic import Config, ConfigureRequest
 
 from infra.cancellation import CanceledError
 from infra.runtimes import folders, once
-from infra.runtimes.once import OnceError, OnceProvider
+from infra.runtimes.once import OnceProvider
+from infra.service.life import ServiceError
 
 DEADLINE_SECONDS = 60.0
 MARK = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
@@ -63,7 +64,7 @@ def test_it_is_not_run_in_a_folder_of_another_stack(
     provider: OnceProvider, props: Any, tmp_path: Path
 ) -> None:  # F46
     other = MARK | {"id": "4567abcd", "by": "bob@there"}
-    with pytest.raises(OnceError, match="belongs to stack s of project p, made by ada@here"):
+    with pytest.raises(ServiceError, match="belongs to stack s of project p, made by ada@here"):
         provider.create(props() | {"mark": other})
     assert not (tmp_path / "s" / "dataset").exists()
     assert not (tmp_path / "data").exists()
@@ -95,7 +96,7 @@ def test_a_refresh_sees_what_has_vanished(
 
 
 def test_what_it_fails_on_is_one_line(provider: OnceProvider, props: Any, said: list[str]) -> None:
-    with pytest.raises(OnceError) as raised:
+    with pytest.raises(ServiceError) as raised:
         provider.create(props("echo working; echo 'error: no such archive'; exit 1"))
     assert str(raised.value) == "dataset ended (exit code 1): no such archive"
     assert said == ["dataset: working", "dataset: error: no such archive"]

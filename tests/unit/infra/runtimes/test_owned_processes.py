@@ -12,7 +12,8 @@ import pytest
 
 from infra.runtimes import owned_processes
 from infra.runtimes.folders import FolderMark
-from infra.runtimes.owned_processes import NAME, STACK, URL, ProcessesError
+from infra.runtimes.owned_processes import NAME, STACK, URL
+from infra.service.life import ServiceError
 from trainyard.client.outputs import STACK_VARIABLE
 
 OURS = FolderMark(id="0123abcd", project="trainyard", stack="dev", by="ada@here")
@@ -74,7 +75,7 @@ def test_processes_of_another_stack_in_the_same_folder_are_refused_by_name(  # F
     start(**owned_processes.environment(url, OURS))
     owned_processes.refuse_foreign(url, OURS)
     pid = start(**owned_processes.environment(url, THEIRS))
-    with pytest.raises(ProcessesError) as raised:
+    with pytest.raises(ServiceError) as raised:
         owned_processes.refuse_foreign(url, OURS)
     message = str(raised.value)
     assert message.startswith(f"processes {pid} run from {tmp_path} for stack dev of project ")

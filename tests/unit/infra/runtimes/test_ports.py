@@ -30,7 +30,7 @@ def held() -> Iterator[socket.socket]:
 def test_all_held_ports_are_told_at_once(held: socket.socket) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         first, second = held.getsockname()[1], other.getsockname()[1]
-        with pytest.raises(ports.PortsInUseError) as raised:
+        with pytest.raises(ports.ServiceError) as raised:
             ports.refuse_held({"dashboardPort": [first], "gcsPort": [second]})
     *lines, advice = str(raised.value).splitlines()
     assert "`train up --find-ports`" in advice

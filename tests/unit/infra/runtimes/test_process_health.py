@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from infra.runtimes import owned_processes, process_health, programs
+from infra.runtimes import owned_processes, process_health
 from infra.runtimes.folders import FolderMark
 from infra.runtimes.process import DaemonProvider, ProgramProvider
-from infra.runtimes.programs import ProgramError
+from infra.runtimes.process_health import ProgramDriver
 from infra.runtimes.supervisor import Supervisor
+from infra.service import life
+from infra.service.life import ServiceError
 from tests.ports import free_ports
 
 MARK = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
@@ -59,6 +61,10 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return tell
 
 
+def _fault(supervisor: Supervisor, props: dict[str, Any]) -> str:
+    return life.fault(ProgramDriver(supervisor, props))
+
+
 def _props(**changes: Any) -> dict[str, Any]:
     return {"name": "web", "ports": [], "health": [], "startTimeout": 0.0, "mark": MARK} | changes
 
@@ -69,20 +75,15 @@ LOOPS = "web ended 3 times in the last 10 min (exit status 3); its log says: OSE
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ((RUNS, 3600), ""),
         ((RUNS, 3600, (3700, 3800, 3900)), ""),  # long ago
-        ((RUNS, 30, (40, 50)), ""),
         ((RUNS, 30, (40, 50, 60)), LOOPS),
-        ((RUNS, 90, (100, 110, 120)), ""),  # it has stayed up since
         ((RUNS, 30, (40, 50, 60), 45), ""),  # `up` has started it since
-        ((BACKOFF, 0, (10,)), "web ended (exit status 3); its log says: OSError"),
         ((STOPPED, 0), "web is stopped; its log says: OSError"),
-        ((None,), "web is gone from its supervisord"),
         (("silent",), "does not answer: it was killed, or this machine was restarted"),
     ],
 )
 def test_what_is_wrong_with_a_program(daemon: Any, told: Any, said: str) -> None:  # F63
-    found = process_health.fault(daemon(*told), _props())
+    found = _fault(daemon(*told), _props())
     assert said in found
     assert bool(found) == bool(said)
 
@@ -95,29 +96,21 @@ def test_a_program_whose_port_another_has_or_that_does_not_answer_is_not_well(  
         port = other.getsockname()[1]
         url = f"tcp://127.0.0.1:{port}"
         props = _props(ports=[{"number": float(port), "setting": "webPort"}], health=[url])
-        found = process_health.fault(daemon(RUNS, 5), props)
-        assert found.startswith("web lacks a port; ")
-        assert f"port {port} (webPort) is held by " in found
+        found = _fault(daemon(RUNS, 5), props)
+        assert found.startswith(f"port {port} (webPort) is held by ")
         assert f"pid {os.getpid()}" in found
         # It answers, but who answers is another program.
-        with pytest.raises(ProgramError, match=rf"port {port} \(webPort\) is held by"):
-            programs._await(daemon(RUNS, 5), props)
-    found = process_health.fault(daemon(RUNS, 3600), props)
+        with pytest.raises(ServiceError, match=rf"port {port} \(webPort\) is held by"):
+            life.await_up(ProgramDriver(daemon(RUNS, 5), props), 0)
+    found = _fault(daemon(RUNS, 3600), props)
     assert found.startswith(f"web does not answer {url}; its log says: OSError")
 
 
-def test_up_waits_until_a_program_stays_up(daemon: Any) -> None:  # F63
-    for told, steady in (((RUNS, 4), 5), ((RUNS, 30, (40, 50, 60)), 0)):
-        with pytest.raises(ProgramError, match="web did not stay up within 0 s"):
-            programs._await(daemon(*told), _props(steadySeconds=steady))
-    programs._await(daemon(RUNS, 5), _props(steadySeconds=5))
-
-
 def test_a_program_on_demand_need_not_run(daemon: Any) -> None:
-    assert process_health.fault(daemon(STOPPED), _props(onDemand=True)) == ""
+    assert _fault(daemon(STOPPED), _props(onDemand=True)) == ""
 
 
-def test_an_ill_program_differs_though_nothing_changed(  # F63
+def test_a_fault_is_told_once_and_remembered(  # F63
     daemon: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daemon(STOPPED)
@@ -126,7 +119,6 @@ def test_an_ill_program_differs_though_nothing_changed(  # F63
     assert ProgramProvider().diff("web", props, props).changes
     assert capsys.readouterr().err.count("web is stopped") == 1
     daemon(RUNS, 3600)
-    assert not ProgramProvider().diff("web", props, props).changes
     assert ProgramProvider().diff("web", props | {"healthy": False}, props).changes
 
 

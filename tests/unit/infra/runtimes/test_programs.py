@@ -13,9 +13,9 @@ import pytest
 
 from infra.runtimes import agent, folders, owned_processes, programs
 from infra.runtimes.folders import FolderMark
-from infra.runtimes.ports import PortsInUseError
 from infra.runtimes.programs import KINDS, Data, Files
-from infra.runtimes.supervisor import Supervisor, SupervisorError
+from infra.runtimes.supervisor import Supervisor
+from infra.service.life import ServiceError
 
 MARK = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
 
@@ -61,14 +61,14 @@ def test_files_that_were_changed_are_not_there(files):
 
 def test_no_secret_is_written_into_a_folder_of_another(files):  # F46
     other = files | {"mark": MARK | {"id": "4567abcd"}}
-    with pytest.raises(SupervisorError, match="belongs to stack s of project p, made by ada@here"):
+    with pytest.raises(ServiceError, match="belongs to stack s of project p, made by ada@here"):
         Files().create(other)
     id_, _ = Files().create(files)
     assert Files().read(id_, other) is None
     Files().delete(id_, other)
     assert Files().read(id_, files) == files
     Path(files["folder"]).chmod(0o755)
-    with pytest.raises(SupervisorError, match="has mode 0755"):
+    with pytest.raises(ServiceError, match="has mode 0755"):
         Files().create(files)
     assert Files().read(id_, files) is None
 
@@ -130,7 +130,7 @@ def test_data_that_bears_no_mark_of_the_stack_is_not_removed(data):  # F46
     folder = Path(data["folder"])
     (folder / "result").write_text("x")
     other = data | {"mark": MARK | {"id": "4567abcd"}}
-    with pytest.raises(folders.FolderError, match="made by ada@here"):
+    with pytest.raises(folders.ServiceError, match="made by ada@here"):
         Data().create(other)
     assert "made by ada@here" in Data().delete(data["folder"], other)
     (folder / folders.FILE).unlink()
@@ -182,7 +182,7 @@ def test_another_store_does_not_take_the_place_of_one_that_runs(data):
     Data().create(data)
     olds = data | {"store": "minio"}
     news = olds | {"store": "versitygw"}
-    with pytest.raises(programs.ProgramError) as raised:
+    with pytest.raises(programs.ServiceError) as raised:
         Data().update(olds, news)
     message = str(raised.value)
     assert "objectStore is now versitygw, and this stack runs minio" in message
@@ -204,7 +204,7 @@ def test_what_a_killed_supervisord_has_left_may_hold_ports_for_moments(  # F63
     monkeypatch.setattr(programs.port_check, "held", lambda _: left.pop() if left else [])
     monkeypatch.setattr(programs.time, "sleep", lambda _: None)
     props = {"folder": str(tmp_path / "s"), "mark": MARK, "ports": {"p": [1]}}
-    with nullcontext() if killed else pytest.raises(PortsInUseError):
+    with nullcontext() if killed else pytest.raises(ServiceError):
         programs.Daemon().create(props)
 
 

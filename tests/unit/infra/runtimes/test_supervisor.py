@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from infra.runtimes import supervisor
 from infra.runtimes.folders import FolderMark
-from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
+from infra.runtimes.supervisor import Definition, Supervisor
+from infra.service.life import ServiceError
 
 MARK = FolderMark(id="0123abcd", project="p", stack="s", by="ada@here")
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
@@ -78,5 +79,5 @@ def test_a_supervisor_that_is_gone_runs_nothing(tmp_path: Path) -> None:
     assert not gone.running("echo")
     gone.remove("echo")
     assert gone.stop() == ""
-    with pytest.raises(SupervisorError, match="`up` again"):
+    with pytest.raises(ServiceError, match="`up` again"):
         gone.add(_definition())

@@ -9,9 +9,9 @@ from cluster import kuberay
 from infra import dashboard
 from infra.provided import FORCE
 from infra.runtimes.kubernetes import recreate_guard
-from infra.runtimes.kubernetes.api import KubernetesError
 from infra.runtimes.kubernetes.objects import STACK_LABEL, ObjectProvider
 from infra.runtimes.kubernetes.recreate_guard import RecreateGuardProvider
+from infra.service.life import ServiceError
 from trainyard.access import outputs
 
 TOKEN = "token-of-the-pods"
@@ -80,7 +80,7 @@ def _other(olds):
 
 
 def test_jobs_that_would_be_lost_are_named(olds, asked, monkeypatch):
-    with pytest.raises(KubernetesError, match=r"lost: raysubmit_1 \(night\)\. Wait") as error:
+    with pytest.raises(ServiceError, match=r"lost: raysubmit_1 \(night\)\. Wait") as error:
         _update(olds, **_other(olds))
     assert "raysubmit_2" not in str(error.value)
     ((known, way, _),) = asked
@@ -106,7 +106,7 @@ def test_a_head_that_runs_and_does_not_answer_is_not_ended(olds, asked, monkeypa
 
     monkeypatch.setattr(dashboard, "ask", ask)
     with pytest.raises(
-        KubernetesError, match=r"cannot tell which jobs would be lost: no answer\. Run"
+        ServiceError, match=r"cannot tell which jobs would be lost: no answer\. Run"
     ):
         _update(olds, **_other(olds))
 
@@ -133,17 +133,17 @@ def test_pods_of_an_older_form_than_the_state_says_are_guarded_too(olds, asked, 
     news = olds | _other(olds)  # an `up` before passed the guard, and failed before the RayCluster
     provider = RecreateGuardProvider()
     assert provider.diff("lab-ray", news, news).changes
-    with pytest.raises(KubernetesError, match="these jobs would be lost"):
+    with pytest.raises(ServiceError, match="these jobs would be lost"):
         provider.update("lab-ray", news, news)
     assert not provider.diff("lab-ray", olds, olds).changes
     fake.objects["rayclusters", "lab-ray"]["spec"]["headGroupSpec"]["template"] = {}  # by hand
     assert provider.diff("lab-ray", olds, olds).changes
-    with pytest.raises(KubernetesError, match="these jobs would be lost"):
+    with pytest.raises(ServiceError, match="these jobs would be lost"):
         provider.update("lab-ray", olds, olds)
 
 
 def test_a_stack_that_moves_to_another_namespace_is_guarded(olds, asked):
-    with pytest.raises(KubernetesError, match="these jobs would be lost"):
+    with pytest.raises(ServiceError, match="these jobs would be lost"):
         _update(olds, cluster=olds["cluster"] | {"namespace": "other"})
 
 
