@@ -7,6 +7,7 @@ host network. Secrets reach it as files, so that `docker inspect` shows none.
 """
 
 import hashlib
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -18,7 +19,7 @@ import pulumi_docker as docker
 from cluster import notebook, ray_head, ray_leave
 from cluster.inputs import lift
 from cluster.service import HealthCheck, Port, Probe, Service, Volume
-from infra import container_limits, images
+from infra import build_images, container_limits, images
 from infra.hosts import docker_engine, local
 from infra.hosts.accelerators import ContainerAccess
 from infra.hosts.machine import Machine
@@ -26,14 +27,12 @@ from infra.runtimes.args import RuntimeArgs
 from infra.runtimes.container import OWNER_LABEL, PROJECT_LABEL, STACK_LABEL, Node, Ready
 from infra.runtimes.container_deadline import Deadline
 from infra.runtimes.container_leave import Leave
-from infra.runtimes.docker_images import Images
 from infra.runtimes.mark import StackMark
 from infra.runtimes.process import Daemon
+from infra.service import images as service_images
+from infra.service.images import LOOPBACK, FromImages
 from trainyard.access import docker_client
 
-LOOPBACK = "127.0.0.1"
-FILES = "/etc/trainyard"
-VOLUMES = "/var/lib/trainyard"  # our images make it, owned by the user that they run as
 # Ways to send an HTTP request, by what an image has.
 CURL = ("curl", "--fail", "--silent", "--show-error", "--max-time", "3", "--output", "/dev/null")
 # As BusyBox has it; its own time limit (-T) ends Debian's with a segmentation fault.
@@ -47,6 +46,7 @@ BASH = (
 HEALTH_INTERVAL, HEALTH_TIMEOUT, HEALTH_START = "10s", "5s", "1m0s"
 HEALTH_RETRIES = 3
 LOG_OPTIONS = {"max-size": "10m", "max-file": "3"}
+REPOSITORY = "trainyard"
 # pulumi-docker claims to change these in place, and then does not.
 REPLACING = ["healthcheck", "init"]
 
@@ -90,7 +90,7 @@ class DockerRuntimeArgs(RuntimeArgs):
     key_file: str = ""
 
 
-class DockerRuntime(pulumi.ComponentResource):
+class DockerRuntime(FromImages, pulumi.ComponentResource):
     """Runs services as containers.
 
     Attributes:
@@ -138,7 +138,8 @@ class DockerRuntime(pulumi.ComponentResource):
         if args.machine:
             self._engine = _engine(f"{name}-engine", args.machine, args.key_file, self._node)
         after_node = self._docker_opts(pulumi.ResourceOptions(parent=self, depends_on=[self._node]))
-        self._images = Images(args.images, args.build_args, after_node)
+        self._after_node = after_node
+        self._images: dict[str, docker.RemoteImage] = {}
         network = docker.Network(
             f"{name}-network",
             name=self._identity,
@@ -194,6 +195,32 @@ class DockerRuntime(pulumi.ComponentResource):
             opts,
         )
 
+    def _image(self, program: str) -> pulumi.Output[str]:
+        """Return the ID of a program's image: a named one, or one that is built here."""
+        if program not in self._images:
+            if named := self._args.images.get(program):
+                name, build = named, None
+            else:
+                # The tag follows from the inputs of the image, so that it is rebuilt when they
+                # change and only then.
+                made = build_images.build(program, self._args.build_args)
+                name = f"{REPOSITORY}/{program}:{made.tag}"
+                build = docker.RemoteImageBuildArgs(
+                    # From the folder of the program, as engines take it: the state of one machine
+                    # is then good on another.
+                    context=os.path.relpath(made.context),
+                    build_args=made.arguments,
+                    force_remove=True,  # also the containers of a build that fails
+                )
+            self._images[program] = docker.RemoteImage(
+                f"image-{program}",
+                name=name,
+                build=build,
+                keep_locally=True,  # other stacks, and the next `up` of this one, use the same
+                opts=self._after_node,
+            )
+        return self._images[program].image_id
+
     def _opts(self, opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
         """Return the options of a resource on the Engine."""
         machine = self._args.machine
@@ -203,14 +230,6 @@ class DockerRuntime(pulumi.ComponentResource):
         """Return the options of a resource of pulumi-docker."""
         provider = pulumi.ResourceOptions(provider=self._engine)
         return pulumi.ResourceOptions.merge(self._opts(opts), provider)
-
-    def listen_address(self, service: str) -> str:  # noqa: ARG002 (each container has its own)
-        """Return the address that a service listens on for its clients."""
-        return "0.0.0.0"  # noqa: S104 (of the container, on a network of the stack's own)
-
-    def node_address(self, index: int) -> str:  # noqa: ARG002 (each container has its own)
-        """Return "": Ray finds out a container's address."""
-        return ""
 
     def address(self, service: str, port: int) -> str:
         """Return host:port at which other services reach the port of a service."""
@@ -224,15 +243,9 @@ class DockerRuntime(pulumi.ComponentResource):
         """Return host:port at which users, also on other machines, reach a published port."""
         return f"{self._args.publish_address or LOOPBACK}:{port}"
 
-    def file(self, service: str, name: str) -> str:  # noqa: ARG002 (each has a file system)
-        """Return the path at which a service finds one of its files or secrets."""
-        return f"{FILES}/{name}"
-
     def volume(self, service: str, volume: Volume) -> str:  # noqa: ARG002 (each has a file system)
         """Return the path at which a service finds one of its volumes."""
-        if volume.keep or volume.shared:
-            return volume.mount or f"{VOLUMES}/{volume.name}"
-        return f"/tmp/{volume.name}"  # noqa: S108 (of the container, gone with it)
+        return service_images.path(volume)
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """Declare a service; the returned resource exists once it is up, or has ended well."""
@@ -245,7 +258,7 @@ class DockerRuntime(pulumi.ComponentResource):
             name,
             docker.ContainerArgs(
                 name=self._args.prefix + service.name,
-                image=self._images.image(service.program),
+                image=self._image(service.program),
                 command=list(service.arguments),
                 envs=[
                     pulumi.Output.concat(key, "=", value)
@@ -323,7 +336,7 @@ class DockerRuntime(pulumi.ComponentResource):
         if (asked := service.leave) is None:
             return []
         made_from = {
-            "image": self._images.image(service.program),
+            "image": self._image(service.program),
             "arguments": list(service.arguments),
             "environment": dict(service.environment),
             "files": {**service.files, **service.secrets},

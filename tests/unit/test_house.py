@@ -94,7 +94,7 @@ def test_imports_go_one_way(package):
 OF_PLACES = {
     "infra.runtimes.containers": (
         "infra.runtimes.containers",
-        *("infra.runtimes.docker", "infra.runtimes.docker_images", "infra.runtimes.choice"),
+        *("infra.runtimes.docker", "infra.runtimes.choice"),
         *("infra.runtimes.container", "infra.runtimes.container_leave"),
         "infra.runtimes.container_deadline",
     ),

@@ -15,12 +15,12 @@ from cluster import kuberay_pods
 from cluster.kuberay_spec import Mount, memory
 from cluster.service import HealthCheck, Service, Volume
 from infra.runtimes import notice
+from infra.service import images
 
 Manifest = dict[str, Any]
 
-FILES = "/etc/trainyard"
+FILES = images.FILES
 SHARED = "/var/lib/trainyard/shared"  # the volume that pods share, in all of them
-VOLUMES = "/var/lib/trainyard"  # our images make it, owned by the user that they run as
 PROJECT_LABEL, SERVICE_LABEL = "trainyard/project", "trainyard/service"
 STACK_LABEL = "trainyard/stack"
 USER_LABEL = "trainyard/user"  # the annotation trainyard/owner is the stack's id
@@ -190,9 +190,7 @@ def path(defaults: ObjectDefaults, volume: Volume) -> str:
     """
     if volume.shared and defaults.shared:
         return f"{SHARED}/{defaults.prefix}/{volume.name}"
-    if volume.keep or volume.shared:
-        return volume.mount or f"{VOLUMES}/{volume.name}"
-    return f"/tmp/{volume.name}"  # noqa: S108 (of the pod, gone with it)
+    return images.path(volume)
 
 
 def mounted(defaults: ObjectDefaults, service: str, volume: Volume) -> Mount:

@@ -20,9 +20,9 @@ from infra.runtimes.kubernetes.manifests import Manifest, ObjectDefaults
 from infra.runtimes.kubernetes.objects import Object
 from infra.runtimes.kubernetes.ready import Ready
 from infra.runtimes.kubernetes.recreate_guard import RecreateGuard
+from infra.service.images import LOOPBACK, FromImages
 from trainyard.access.kubectl import Cluster
 
-LOOPBACK = "127.0.0.1"
 OWNER_BYTES = 8
 CLUSTER = "ray"  # end of the name of the RayCluster
 
@@ -50,7 +50,7 @@ class KubernetesRuntimeArgs:
     user: str = ""
 
 
-class KubernetesRuntime(pulumi.ComponentResource):
+class KubernetesRuntime(FromImages, pulumi.ComponentResource):
     """Runs services as pods.
 
     Attributes:
@@ -86,14 +86,6 @@ class KubernetesRuntime(pulumi.ComponentResource):
         """The way by which this Pulumi program reaches published ports."""
         return self._where
 
-    def listen_address(self, service: str) -> str:  # noqa: ARG002 (each pod has its own)
-        """Return the address that a service listens on for its clients."""
-        return "0.0.0.0"  # noqa: S104 (of the pod, which a NetworkPolicy guards)
-
-    def node_address(self, index: int) -> str:  # noqa: ARG002 (each pod has its own)
-        """Return "": Ray finds out a pod's address."""
-        return ""
-
     def address(self, service: str, port: int) -> str:
         """Return host:port at which other services reach the port of a service."""
         return f"{self.service_name(service)}:{port}"
@@ -103,10 +95,6 @@ class KubernetesRuntime(pulumi.ComponentResource):
     def public(self, service: str, port: int) -> str:  # noqa: ARG002 (numbers are unique)
         """Return host:port at which users reach a published port: through `train tunnel`."""
         return f"{LOOPBACK}:{port}"
-
-    def file(self, service: str, name: str) -> str:  # noqa: ARG002 (each has a file system)
-        """Return the path at which a service finds one of its files or secrets."""
-        return f"{manifests.FILES}/{name}"
 
     def volume(self, service: str, volume: Volume) -> str:  # noqa: ARG002 (each has a file system)
         """Return the path at which a service finds one of its volumes."""

@@ -19,7 +19,7 @@ from cluster.grafana import DASHBOARDS
 from cluster.notebook import WORKSPACE
 from cluster.tracking import DATA as TRACKED
 from infra import versions
-from infra.runtimes.docker import VOLUMES
+from infra.service.images import VOLUMES
 from tests import pages
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

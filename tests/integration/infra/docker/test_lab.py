@@ -19,7 +19,7 @@ from docker.errors import APIError
 from cluster import grafana
 from cluster.notebook import WORKSPACE
 from infra import container_limits
-from infra.runtimes.docker import VOLUMES
+from infra.service.images import VOLUMES
 from tests import pages, status
 from tests.integration.infra import drained, hostile_job
 from tests.integration.infra.docker import hunt

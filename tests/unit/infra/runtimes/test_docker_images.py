@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pulumi
@@ -14,7 +15,7 @@ from infra import build_context
 from infra import images as names
 from infra.build_context import digest
 from infra.images import BUILT, PULLED, sources
-from infra.runtimes.docker_images import Images
+from infra.runtimes.docker import DockerRuntime
 
 DOCKERFILE = """\
 ARG TOOLS=tools:1
@@ -113,9 +114,13 @@ def declare(contexts: Path, recorded: Any) -> Callable[..., dict[str, dict[str, 
     ) -> dict[str, dict[str, Any]]:
         @pulumi.runtime.test
         def program() -> None:
-            images = Images(named, arguments, pulumi.ResourceOptions())
+            runtime: Any = SimpleNamespace(
+                _args=SimpleNamespace(images=named, build_args=arguments),
+                _images={},
+                _after_node=pulumi.ResourceOptions(),
+            )
             for each in programs:
-                images.image(each)
+                DockerRuntime._image(runtime, each)
 
         program()
         found = recorded.of_type("docker:index/remoteImage:RemoteImage")
