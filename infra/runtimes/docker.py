@@ -28,6 +28,7 @@ from infra.runtimes.container import OWNER_LABEL, PROJECT_LABEL, STACK_LABEL, No
 from infra.runtimes.container_deadline import Deadline
 from infra.runtimes.container_leave import Leave
 from infra.runtimes.mark import StackMark
+from infra.runtimes.ports import by_setting
 from infra.runtimes.process import Daemon
 from infra.service import images as service_images
 from infra.service.images import LOOPBACK, FromImages
@@ -114,9 +115,6 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         self._leaves: list[Leave] = []
         self.via = dict(args.machine.connection) if args.machine else None
         self._host = {"host": self.via} if self.via else {}
-        ports: dict[str, list[int]] = {}
-        for port in (each for each in args.ports if each.published):
-            ports.setdefault(port.setting, []).append(port.number)
         self._node = Node(
             f"{name}-node",
             {
@@ -124,7 +122,9 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
                 "project": pulumi.get_project(),
                 "identity": self._identity,
                 "names": [args.prefix + service for service in args.services],
-                "ports": ports,
+                "ports": by_setting(
+                    (each.setting, each.number) for each in args.ports if each.published
+                ),
                 "address": args.publish_address,
                 "images": images.sources(args.images, args.build_args, args.programs),
                 "volumes": list(args.volume_names.values()) if args.keep_data else [],

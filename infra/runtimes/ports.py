@@ -1,6 +1,6 @@
 """Finds the programs that hold ports of this machine."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import psutil
 
@@ -23,6 +23,14 @@ def refuse_held(ports: Ports) -> None:
     """
     if faults := held(ports):
         raise ServiceError("\n".join([*faults, advice()]))
+
+
+def by_setting(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Return ports, given with their settings, by setting."""
+    found: dict[str, list[int]] = {}
+    for setting, number in pairs:
+        found.setdefault(setting, []).append(number)
+    return found
 
 
 def added(before: Mapping[str, list[float]], after: Mapping[str, list[float]]) -> Ports:

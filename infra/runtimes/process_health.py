@@ -91,7 +91,7 @@ class ProgramDriver(Driver):
         silent = next((url for url in asks if not answers(url, PATIENT_SECONDS)), "")
         suspect = asked or silent or self._ends or self._up < STEADY_SECONDS
         own = {each.pid for each in self._processes()} if suspect else set()
-        held = port_check.held(settings(self._props), own) if suspect else []
+        held = port_check.held(ports_of(self._props), own) if suspect else []
         self.poll_seconds = HELD_SECONDS if held else POLL_SECONDS
         return [*([f"{self.name} does not answer {silent}"] if silent else []), *held]
 
@@ -130,12 +130,9 @@ def endings(daemon: Supervisor, name: str) -> list[str]:
     ]
 
 
-def settings(props: Props) -> dict[str, list[int]]:
+def ports_of(props: Props) -> dict[str, list[int]]:
     """Return the ports of a program, by the settings that change them."""
-    found: dict[str, list[int]] = {}
-    for port in props["ports"]:
-        found.setdefault(port["setting"], []).append(int(port["number"]))
-    return found
+    return port_check.by_setting((each["setting"], int(each["number"])) for each in props["ports"])
 
 
 def answers(url: str, seconds: float = REQUEST_SECONDS) -> bool:

@@ -25,6 +25,7 @@ from infra.runtimes import ray_logs
 from infra.runtimes.args import RuntimeArgs
 from infra.runtimes.mark import StackMark
 from infra.runtimes.once import Once
+from infra.runtimes.ports import by_setting
 from infra.runtimes.process import Daemon, Data, Files, Program
 from infra.runtimes.process_health import TCP
 
@@ -57,11 +58,6 @@ class ProcessRuntimeArgs(RuntimeArgs):
     data: str
     identifier: str
     shared: Collection[str] = ()
-
-    def __post_init__(self) -> None:
-        for folder in (self.folder, self.data):
-            if not (Path(folder).is_absolute() or folder.startswith("~/")):
-                raise ValueError(f"folder {folder!r} must be absolute")
 
 
 class ProcessRuntime(pulumi.ComponentResource):
@@ -222,7 +218,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         props: dict[str, Any] = {
             "folder": daemon.folder,
             "name": service.name,
-            "command": [self._executable(service.program, host), *service.arguments],
+            "command": [host.programs[service.program], *service.arguments],
             "environment": {
                 **service.environment,
                 **self.environment(host),
@@ -314,19 +310,13 @@ class ProcessRuntime(pulumi.ComponentResource):
                 return number
         return 0
 
-    @staticmethod
-    def _executable(program: str, host: Host) -> pulumi.Input[str]:
-        if program not in host.programs:
-            raise ValueError(f"{host.name} has no {program}")
-        return host.programs[program]
-
     def _place_once(self, service: Service, opts: pulumi.ResourceOptions) -> Once:
         """Declare a service of this machine that runs to its end."""
         daemon, data = self._base[0]
         props: dict[str, Any] = {
             "folder": daemon.folder,
             "name": service.name,
-            "command": [self._executable(service.program, self._head), *service.arguments],
+            "command": [self._head.programs[service.program], *service.arguments],
             "environment": dict(service.environment),
             "hostFiles": {
                 name: local.existing_file(path, f"{service.name}.{name}")
@@ -372,12 +362,10 @@ def _ports(args: ProcessRuntimeArgs, host: int) -> dict[str, list[int]]:
     agents = sorted(port.number for port in args.ports if port.setting == "agentPort")
     if args.several:
         agents = agents[:2] if host == 0 else agents[host + 1 : host + 2]
-    found: dict[str, list[int]] = {}
-    for port in args.ports:
+
+    def is_here(port: Port) -> bool:
         if port.setting == "agentPort":
-            here = port.number in agents
-        else:
-            here = (port.setting == NODE_SWITCH_PORT) == (host > 0)
-        if here:
-            found.setdefault(port.setting, []).append(port.number)
-    return found
+            return port.number in agents
+        return (port.setting == NODE_SWITCH_PORT) == (host > 0)
+
+    return by_setting((each.setting, each.number) for each in args.ports if is_here(each))

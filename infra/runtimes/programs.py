@@ -381,5 +381,5 @@ def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:
             f"{process_health.gone(daemon)}. Run `up` again to bring the services back"
         )
     daemon.remove(definition.name)
-    port_check.refuse_held(process_health.settings(props))
+    port_check.refuse_held(process_health.ports_of(props))
     daemon.add(definition)

@@ -72,7 +72,7 @@ INHERITED = frozenset(
     ]
 )
 # Settings of GPUs, of threads, and of how this user installs packages, as jobs do too.
-INHERITED_PREFIXES: tuple[str, ...] = (
+INHERITED_PREFIXES = (
     "LC_",
     "CUDA_",
     "NVIDIA_",
@@ -81,8 +81,9 @@ INHERITED_PREFIXES: tuple[str, ...] = (
     "OMP_",
     "MKL_",
     "OPENBLAS_",
+    "PIP_",
+    "UV_",
 )
-INHERITED_PREFIXES += ("PIP_", "UV_")
 
 CONFIG = """\
 [unix_http_server]

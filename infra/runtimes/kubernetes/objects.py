@@ -18,6 +18,7 @@ from cluster import kuberay, late
 from cluster.provider import Provider, Resource
 from infra.provided import has_unknown, say
 from infra.runtimes.kubernetes import pods
+from infra.service.life import ServiceError
 from trainyard.access.kubectl import Cluster
 
 Manifest = dict[str, Any]
@@ -96,7 +97,7 @@ class ObjectProvider(Provider):
         if live is not None and pods.is_ending(live):
             kind, _, name = identity(props)
             if kind == CLAIM:
-                raise api_module().KubernetesError(_going(api, name))
+                raise ServiceError(_going(api, name))
             _await_end(api, kind, name)
             live = None
         leaving = _leaving(api, props, live)
@@ -300,7 +301,7 @@ def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
     """Return the object as it is, None if it does not exist.
 
     Raises:
-        KubernetesError: it is not this stack's.
+        ServiceError: it is not this stack's.
     """
     kind, namespace, name = identity(props)
     live: Manifest | None = api.get(kind, name)
@@ -317,7 +318,7 @@ def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
     way_out = f"or remove it: {kubectl} delete {kind.lower()} {name}"
     if kind == CLAIM and not owner:  # its results are worth more than its place
         way_out = f"or hand it over: {kubectl} label pvc {name} {KEPT_LABEL}={stack}"
-    raise api_module().KubernetesError(
+    raise ServiceError(
         f"{kind} {name} is in namespace {namespace} already and {whose}: nothing of it was "
         "changed. Give this stack another name or another namespace (kubernetes.namespace), "
         f"{way_out}"
@@ -348,13 +349,13 @@ def _await_end(api: Any, kind: str, name: str) -> None:
     """Wait until an object is gone.
 
     Raises:
-        KubernetesError: it is still there after DELETE_SECONDS.
+        ServiceError: it is still there after DELETE_SECONDS.
     """
     deadline = time.monotonic() + DELETE_SECONDS
     told = time.monotonic()
     while (live := api.get(kind, name)) is not None:
         if time.monotonic() > deadline:
-            raise api_module().KubernetesError(_stuck(api, kind, name, live))
+            raise ServiceError(_stuck(api, kind, name, live))
         if time.monotonic() - told > 15:
             told = time.monotonic()
             say(f"{kind} {name} is ending; its pods: {_pods(api, live) or 'none left'}")
@@ -406,7 +407,7 @@ def opened(props: Mapping[str, Any]) -> Any:
     """Return the API of the cluster that an object is in.
 
     Raises:
-        KubernetesError: its context leads to another cluster by now.
+        ServiceError: its context leads to another cluster by now.
     """
     api = api_module().open_api(Cluster.of(props["cluster"]))
     # A user who may not read the cluster's identity knows it by its address.
@@ -415,21 +416,18 @@ def opened(props: Mapping[str, Any]) -> Any:
     return api
 
 
-def _elsewhere(before: Mapping[str, Any], context: str, api: Any) -> Exception:
-    error: Exception
+def _elsewhere(before: Mapping[str, Any], context: str, api: Any) -> ServiceError:
     if api.uid() == api.server and "://" not in before["uid"]:
-        error = api_module().KubernetesError(
+        return ServiceError(
             f"this stack knows its cluster by the uid of the namespace kube-system "
             f"({before['uid']}), which the user of context {context} may not read: have an admin "
             "give the right to get that namespace, then try again"
         )
-        return error
-    error = api_module().KubernetesError(
+    return ServiceError(
         f"context {context} leads to another cluster than the one that this stack is in (uid "
         f"{before['uid']}): name a context of that one, or destroy the stack there first. If that "
         "cluster is gone for good, `pulumi stack rm --force` forgets the stack"
     )
-    return error
 
 
 def api_module() -> ModuleType:

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from cluster.service import HealthCheck, Port, Service, Volume
+from cluster.service import Port, Volume
 from infra.hosts.environment import prepare
 from infra.hosts.machine import Machine
 from infra.node_settings import Group
@@ -108,27 +108,6 @@ def test_only_the_store_listens_beyond_its_machine(within: Any) -> None:  # F33
 
     within(several, [_machine(0), _machine(1)])
     within(single, [_machine(0)])
-
-
-def test_a_program_that_a_machine_lacks_is_named(within: Any) -> None:
-    def place(runtime: ProcessRuntime) -> None:
-        with pytest.raises(ValueError, match="host-0 has no prometheus"):
-            runtime.place(
-                Service(
-                    name="prometheus",
-                    program="prometheus",
-                    arguments=[],
-                    health=[HealthCheck(port=9090, path="/")],
-                ),
-                pulumi.ResourceOptions(),
-            )
-
-    within(place, [_machine(0)])
-
-
-def test_relative_folders_are_refused(within: Any) -> None:
-    with pytest.raises(ValueError, match="'data' must be absolute"):
-        within(lambda _: None, [_machine(0)], data="data")
 
 
 def test_another_machine_of_the_same_index_is_set_up_again(recorded: Any) -> None:

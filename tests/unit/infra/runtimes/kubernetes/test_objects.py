@@ -9,6 +9,7 @@ from cluster import kuberay
 from infra.runtimes.kubernetes import objects
 from infra.runtimes.kubernetes.api import KubernetesError
 from infra.runtimes.kubernetes.objects import KEPT_LABEL, OWNER, STACK_LABEL, ObjectProvider
+from infra.service.life import ServiceError
 
 RAY = ("rayclusters", "lab-ray")
 
@@ -102,7 +103,7 @@ def test_an_object_that_is_being_deleted_is_not_there(fake, props, monkeypatch):
     fake.objects[key]["metadata"]["deletionTimestamp"] = "2026-11-26T00:00:00Z"
     assert ObjectProvider().read(made.id, props).id == ""
     assert _diff(made.outs, props).changes
-    with pytest.raises(KubernetesError, match="ConfigMap lab-x is still there"):
+    with pytest.raises(ServiceError, match="ConfigMap lab-x is still there"):
         ObjectProvider().update(made.id, props, props)
     monkeypatch.setattr(objects, "_await_end", lambda *_: fake.objects.pop(key))
     ObjectProvider().update(made.id, props, props)
@@ -115,7 +116,7 @@ def test_a_claim_that_is_being_deleted_is_told_before_its_data_goes(fake, props)
     there = fake.objects["persistentvolumeclaims", "lab-data"]["metadata"]
     there["deletionTimestamp"] = "2026-11-26T00:00:00Z"  # a pod that uses it holds it
     assert _diff(made.outs, claim).changes
-    with pytest.raises(KubernetesError, match="claim lab-data was deleted, and goes with its data"):
+    with pytest.raises(ServiceError, match="claim lab-data was deleted, and goes with its data"):
         ObjectProvider().update(made.id, claim, claim)
 
 
@@ -140,9 +141,9 @@ def test_an_object_of_somebody_else_is_refused_and_left(fake, props, annotations
         "data": {"a": "theirs"},
     }
     before = copy.deepcopy(fake.objects)
-    with pytest.raises(KubernetesError, match="ConfigMap lab-x is in namespace team already"):
+    with pytest.raises(ServiceError, match="ConfigMap lab-x is in namespace team already"):
         ObjectProvider().create(props)
-    with pytest.raises(KubernetesError, match="nothing of it was changed"):
+    with pytest.raises(ServiceError, match="nothing of it was changed"):
         _diff(props, props)
     ObjectProvider().delete("id", props)
     assert fake.objects == before
@@ -162,7 +163,7 @@ def test_another_cluster_behind_the_context_is_noticed(fake, props):
         lambda: ObjectProvider().read("id", props),
         lambda: _diff(props, {**props, "cluster": props["cluster"] | {"uid": "cluster-2"}}),
     ):
-        with pytest.raises(KubernetesError, match="another cluster"):
+        with pytest.raises(ServiceError, match="another cluster"):
             call()
     assert fake.deleted == []
 
@@ -212,7 +213,7 @@ def test_a_claim_whose_labels_somebody_took_is_let_go(fake, props, capfd):
     ObjectProvider().delete("id", ObjectProvider().read("id", claim).outs)
     assert OWNER not in live["metadata"]["annotations"]
     assert "kept: claim lab-data" in capfd.readouterr().err
-    with pytest.raises(KubernetesError, match=f"label pvc lab-data {KEPT_LABEL}=lab"):
+    with pytest.raises(ServiceError, match=f"label pvc lab-data {KEPT_LABEL}=lab"):
         ObjectProvider().create(claim | {"owner": "stack-2"})
 
 
@@ -230,7 +231,7 @@ def test_a_kept_claim_that_is_refused_stays_to_be_taken(fake, props):
 def test_a_claim_of_nobody_is_handed_over_not_deleted(fake, props):
     fake.objects["persistentvolumeclaims", "lab-data"] = {"metadata": {"name": "lab-data"}}
     claim = _kind(props, "PersistentVolumeClaim", "lab-data") | {"keep": True}
-    with pytest.raises(KubernetesError, match=f"label pvc lab-data {KEPT_LABEL}=lab") as error:
+    with pytest.raises(ServiceError, match=f"label pvc lab-data {KEPT_LABEL}=lab") as error:
         ObjectProvider().create(claim)
     assert "delete" not in str(error.value)
 
@@ -245,7 +246,7 @@ def test_who_may_not_read_the_clusters_identity_and_who_may_share_a_stack(fake, 
 
 def test_who_may_not_read_the_identity_that_others_know_is_told_of_the_right(fake, props):
     del fake.objects["namespaces", "kube-system"]
-    with pytest.raises(KubernetesError, match="give the right to get that namespace"):
+    with pytest.raises(ServiceError, match="give the right to get that namespace"):
         ObjectProvider().create(props)
 
 
@@ -401,15 +402,15 @@ def test_an_end_that_never_comes_says_what_holds_it(fake, props):
     ObjectProvider().create(ray)
     fake.stays = True
     fake.objects[RAY]["metadata"]["finalizers"] = ["foregroundDeletion", "ray.io/gcs"]
-    with pytest.raises(KubernetesError, match=r"finalizers ray.io/gcs wait for an operator") as no:
+    with pytest.raises(ServiceError, match=r"finalizers ray.io/gcs wait for an operator") as no:
         ObjectProvider().delete("id", ray)
     assert "patch raycluster lab-ray --type merge" in str(no.value)
     fake.objects[RAY]["metadata"]["finalizers"] = ["kubernetes.io/pvc-protection"]
-    with pytest.raises(KubernetesError, match=r"pvc-protection holds it.*describe raycluster"):
+    with pytest.raises(ServiceError, match=r"pvc-protection holds it.*describe raycluster"):
         ObjectProvider().delete("id", ray)
     fake.objects[RAY]["metadata"]["finalizers"] = ["foregroundDeletion"]
     fake.objects["pods", "p"] = {"metadata": {"name": "p"}, "status": {"phase": "Running"}}
-    with pytest.raises(KubernetesError, match=r"Its pods: p \(Running\)"):
+    with pytest.raises(ServiceError, match=r"Its pods: p \(Running\)"):
         ObjectProvider().delete("id", ray)
 
 
