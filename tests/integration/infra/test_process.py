@@ -18,7 +18,7 @@ import pytest
 
 from cluster import ray_node
 from infra.provided import FORCE
-from infra.runtimes import claims, ending, process_health, supervisor
+from infra.runtimes import claims, ending, supervisor
 from infra.runtimes.folders import FolderMark
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 from infra.runtimes.supervisor import Definition, Supervisor
@@ -393,38 +393,16 @@ def test_nothing_is_sent_to_what_another_user_put_there(  # F38
     assert not list(short_folder.rglob("password"))
 
 
-def test_a_program_without_answer_fails_with_its_last_lines(  # F31
-    program: Any, started_below: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_program_that_keeps_ending_fails_and_leaves_nothing(  # F31
+    program: Any, started_below: Any
 ) -> None:
-    script = "for i in $(seq 1 30); do echo line $i; done; exec sleep 1000"
-    props = program(command=["sh", "-c", script], startTimeout=1.0)
-    answer = process_health.answers
-
-    def answers(url: str) -> bool:
-        # On a busy machine the program may start after its second is over.
-        wait_for("its lines", lambda: "line 30" in _supervisor(props).log(props["name"]), 60)
-        return answer(url)
-
-    monkeypatch.setattr(process_health, "answers", answers)
-    with pytest.raises(ServiceError) as raised:
-        ProgramProvider().create(props)
-    message = str(raised.value)
-    assert "web is not up after 1 s (setting startTimeoutSeconds)" in message
-    assert f"  does not answer {props['health'][0]}\n" in message
-    assert "line 30" in message
-    assert "line 11\n" in message
-    assert "line 10\n" not in message
-    assert not (Path(props["folder"]) / "web").exists()
-    assert not [p for p in started_below(Path(props["folder"])) if p.name() == "sleep"]
-
-
-def test_a_program_that_keeps_ending_fails_before_the_deadline(program: Any) -> None:
-    props = program(command=["sh", "-c", "echo no such flag; exit 3"], startTimeout=300.0)
-    started = time.monotonic()
+    script = "sleep 1000 & for i in $(seq 1 30); do echo line $i; done; exit 3"
+    props = program(command=["sh", "-c", script], startTimeout=300.0)
     with pytest.raises(ServiceError, match="ended 3 times") as raised:
         ProgramProvider().create(props)
-    assert time.monotonic() - started < 30
-    assert "no such flag" in str(raised.value)
+    assert str(raised.value).splitlines()[-20:] == [f"line {number}" for number in range(11, 31)]
+    assert not (Path(props["folder"]) / "web").exists()
+    assert not [p for p in started_below(Path(props["folder"])) if p.name() == "sleep"]
 
 
 def test_a_program_that_keeps_ending_after_it_was_up_is_told(  # F63
@@ -455,14 +433,6 @@ def test_a_held_port_is_an_error_that_names_its_holder(program: Any) -> None:  #
     assert f"port {port} (testPort) is held by" in str(raised.value)
     assert f"pid {os.getpid()}" in str(raised.value)
     ProgramProvider().create(props)
-
-
-def test_the_same_create_twice_adopts_what_runs(program: Any) -> None:
-    props = program()
-    ProgramProvider().create(props)
-    first = _pid(props)
-    ProgramProvider().create(props)
-    assert _pid(props) == first
 
 
 def test_an_update_restarts_only_what_changed(program: Any) -> None:

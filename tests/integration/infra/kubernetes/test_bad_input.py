@@ -11,12 +11,6 @@ from tests.integration.infra.kubernetes.conftest import IMAGES, Lab
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-QUOTA = {
-    "apiVersion": "v1",
-    "kind": "ResourceQuota",
-    "metadata": {"name": "full"},
-    "spec": {"hard": {"persistentvolumeclaims": "0"}},
-}
 SOON = 20  # seconds to wait for a service that never comes
 REFUSED = "images of this test are not signed"
 POLICY = "validatingadmissionpolicy"
@@ -36,14 +30,6 @@ def test_rights_that_are_missing_are_listed(namespace: str, make_lab: Callable[.
     said = _fails(lab, "preview")
     assert "rayclusters" in said
     assert "statefulsets" in said
-
-
-def test_a_quota_that_is_full(namespace: str, make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(namespace)
-    lab.kubectl("apply", "-f", "-", text=json.dumps(QUOTA))
-    said = _fails(lab, "up", "--yes")
-    assert "exceeded quota: full" in said
-    lab.stack.engine("destroy", "--yes")
 
 
 def test_an_admission_that_refuses_pods_of_ray_and_an_image_that_is_not_there(

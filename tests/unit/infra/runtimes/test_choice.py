@@ -31,38 +31,35 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return run
 
 
-def _kept(recorded: Any) -> list[dict[str, Any]]:
-    return [args.inputs for args in recorded.of_type("docker:Choice").values()]
-
-
-@pytest.mark.parametrize(("engine", "expected"), [(True, "docker"), (False, "process")])
-def test_auto_takes_docker_when_an_engine_answers(
-    choose: Any, recorded: Any, tmp_path: Path, engine: bool, expected: str
+@pytest.mark.parametrize(
+    ("setting", "before", "engine", "expected", "kept"),
+    [
+        ("auto", "", True, "docker", True),
+        ("auto", "", False, "process", True),
+        # It stays what was chosen, whatever the Engine does.
+        ("auto", "docker", False, "docker", True),
+        ("auto", "process", True, "process", True),
+        # What is set is neither looked for nor kept.
+        ("docker", "process", False, "docker", False),
+        ("process", "docker", True, "process", False),
+    ],
+)
+def test_auto_is_chosen_once_and_what_is_set_is_taken(
+    choose: Any,
+    recorded: Any,
+    tmp_path: Path,
+    setting: str,
+    before: str,
+    engine: bool,
+    expected: str,
+    kept: bool,
 ) -> None:
     path = tmp_path / "runtime"
-    assert choose("auto", path, engine=engine) == expected
-    (kept,) = _kept(recorded)
-    assert (kept["path"], kept["runtime"]) == (str(path), expected)
-
-
-@pytest.mark.parametrize("engine", [True, False])
-@pytest.mark.parametrize("chosen", ["docker", "process"])
-def test_it_stays_what_was_chosen_whatever_the_engine_does(
-    choose: Any, recorded: Any, tmp_path: Path, chosen: str, engine: bool
-) -> None:
-    path = tmp_path / "runtime"
-    path.write_text(chosen)
-    assert choose("auto", path, engine=engine) == chosen
-    assert [kept["runtime"] for kept in _kept(recorded)] == [chosen]
-
-
-@pytest.mark.parametrize("setting", ["docker", "process"])
-def test_what_is_set_is_neither_looked_for_nor_kept(
-    choose: Any, recorded: Any, tmp_path: Path, setting: str
-) -> None:
-    (tmp_path / "runtime").write_text("process" if setting == "docker" else "docker")
-    assert choose(setting, tmp_path / "runtime", engine=setting == "process") == setting
-    assert _kept(recorded) == []
+    if before:
+        path.write_text(before)
+    assert choose(setting, path, engine=engine) == expected
+    declared = [args.inputs for args in recorded.of_type("docker:Choice").values()]
+    assert [(each["path"], each["runtime"]) for each in declared] == [(str(path), expected)] * kept
 
 
 @pytest.mark.parametrize("content", ["", "podman", "docker\nprocess"])

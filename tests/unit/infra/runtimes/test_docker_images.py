@@ -145,11 +145,6 @@ def test_a_named_image_is_not_built(declare: Any) -> None:
     assert "build" in found["image-first"]
 
 
-def test_stacks_with_other_arguments_do_not_share_a_tag(contexts: Path) -> None:
-    one, other = (digest(contexts / "first", {"BASE": base}) for base in ("a", "b"))
-    assert one[: build_context.NAME_LENGTH] != other[: build_context.NAME_LENGTH]
-
-
 def test_the_notebooks_image_holds_the_jobs(  # D28
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

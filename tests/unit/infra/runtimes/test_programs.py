@@ -13,7 +13,7 @@ import pytest
 
 from infra.runtimes import agent, folders, owned_processes, programs
 from infra.runtimes.folders import FolderMark
-from infra.runtimes.programs import KINDS, Data, Files
+from infra.runtimes.programs import Data, Files
 from infra.runtimes.supervisor import Supervisor
 from infra.service.life import ServiceError
 
@@ -170,12 +170,6 @@ def test_whatever_goes_wrong_there_is_an_answer(ask, monkeypatch, tmp_path):
 
     monkeypatch.setitem(programs.KINDS, "data", Kind())
     assert ask(kind="data", method="create", arguments=[props]) == {"error": "RuntimeError()"}
-
-
-def test_every_kind_has_the_methods_of_a_provider():
-    for kind in KINDS.values():
-        for method in ("create", "read", "update", "delete", "find"):
-            assert callable(getattr(kind, method))
 
 
 def test_another_store_does_not_take_the_place_of_one_that_runs(data):

@@ -100,17 +100,6 @@ def test_what_makes_no_pod_anew_asks_nobody(olds, asked):
     assert asked == []
 
 
-def test_a_head_that_runs_and_does_not_answer_is_not_ended(olds, asked, monkeypatch):
-    def ask(*_):
-        raise dashboard.AskError("no answer")
-
-    monkeypatch.setattr(dashboard, "ask", ask)
-    with pytest.raises(
-        ServiceError, match=r"cannot tell which jobs would be lost: no answer\. Run"
-    ):
-        _update(olds, **_other(olds))
-
-
 @pytest.mark.parametrize("head", [_pod(ready=False), _pod(ready=True, deletionTimestamp="now")])
 def test_a_head_that_does_not_run_or_ends_is_not_asked(olds, asked, fake, head, capfd):
     fake.objects["pods", "head"] = head
@@ -119,14 +108,25 @@ def test_a_head_that_does_not_run_or_ends_is_not_asked(olds, asked, fake, head, 
     assert "Ray's head does not run, so its pods are recreated" in capfd.readouterr().err
 
 
-def test_a_head_that_ends_while_it_is_asked_is_mended(olds, asked, fake, monkeypatch, capfd):
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_head_that_does_not_answer_is_ended_only_if_it_ends_by_itself(
+    olds, asked, fake, monkeypatch, capfd, ends
+):
     def ask(*_):
-        fake.objects["pods", "head"] = _pod(ready=True, deletionTimestamp="now")
-        raise dashboard.AskError("ProtocolError")
+        fake.objects["pods", "head"] = _pod(
+            ready=True, **({"deletionTimestamp": "now"} if ends else {})
+        )
+        raise dashboard.AskError("no answer")
 
     monkeypatch.setattr(dashboard, "ask", ask)
-    _update(olds, **_other(olds))
-    assert "Ray's head ends, so its pods are recreated: ProtocolError" in capfd.readouterr().err
+    if ends:
+        _update(olds, **_other(olds))
+        assert "Ray's head ends, so its pods are recreated: no answer" in capfd.readouterr().err
+        return
+    with pytest.raises(
+        ServiceError, match=r"cannot tell which jobs would be lost: no answer\. Run"
+    ):
+        _update(olds, **_other(olds))
 
 
 def test_pods_of_an_older_form_than_the_state_says_are_guarded_too(olds, asked, fake):
