@@ -181,7 +181,7 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
     with explained("what the stack needs of Docker"):
         client = docker_engine.of(news)
         faults = [
-            *filter(None, [_other_store(news, olds.get("store", ""))]),
+            *_other_store(news, olds.get("store", "")),
             *_taken_names(client, news, olds),
             *_taken_ports(client, news, olds),
             *_foreign_address(news, olds),
@@ -218,12 +218,11 @@ def _refuse_another(engine: str, olds: dict[str, Any], news: dict[str, Any]) -> 
         )
 
 
-def _other_store(news: dict[str, Any], before: str) -> str:
-    where, kept = (
-        f"volume {news['identity']}-{before}-data",
-        "the volume stays, unless keepData is false",
-    )
-    return life.other_store(before, news["store"], where, kept)
+def _other_store(news: dict[str, Any], before: str) -> list[str]:
+    where = f"volume {news['identity']}-{before}-data"
+    kept = "the volume stays, unless keepData is false"
+    text = life.other_store(before, news["store"], where, kept)
+    return [text] if text else []
 
 
 def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
@@ -252,36 +251,19 @@ def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
 
 def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
     wanted = port_check.added(olds.get("ports", {}), news["ports"])
-    # Docker listens in a container's place, so the listener does not show which container it is.
-    publishers = {
-        port["PublicPort"]: container
-        for container in client.api.containers()
-        for port in container["Ports"]
-        if "PublicPort" in port
-    }
-    faults = [] if "host" in news else claims.conflicts(news["identity"], wanted)
-    if faults:
-        return faults
-    for setting, numbers in wanted.items():
-        for number in numbers:
-            if number in publishers:
-                container = publishers[number]
-                name = container["Names"][0].removeprefix("/")
-                faults.append(
-                    f"port {number} ({setting}) is published by container {name} "
-                    f"({_owner(container['Labels'])}): docker stop {name}"
-                )
-    rest = {s: [n for n in numbers if n not in publishers] for s, numbers in wanted.items()}
+    if "host" not in news and (claimed := claims.conflicts(news["identity"], wanted)):
+        return claimed
     if "host" in news:
-        held = _listened(Connection.of(news["host"]))
-        faults += [
-            f"port {number} ({setting}) is held by another program"
-            for setting, numbers in rest.items()
-            for number in numbers
-            if number in held
-        ]
+        holders = dict.fromkeys(_listened(Connection.of(news["host"])), "held by another program")
     else:
-        faults += port_check.held(rest)
+        holders = port_check.holders(wanted)
+    # Docker listens in a container's place, so the listener does not show which container it is.
+    for container in client.api.containers():
+        if numbers := [port["PublicPort"] for port in container["Ports"] if "PublicPort" in port]:
+            name, owner = container["Names"][0].removeprefix("/"), _owner(container["Labels"])
+            published = f"published by container {name} ({owner}): docker stop {name}"
+            holders |= dict.fromkeys(numbers, published)
+    faults = port_check.taken(wanted, holders)
     return [*faults, port_check.advice()] if faults else []
 
 

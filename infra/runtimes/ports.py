@@ -41,18 +41,29 @@ def added(before: Mapping[str, list[float]], after: Mapping[str, list[float]]) -
 
 
 def held(ports: Ports, own: Collection[int] = ()) -> list[str]:
-    """Return a line for each port that a program listens on.
+    """Return a line for each port that a program listens on; see holders."""
+    return taken(ports, holders(ports, own))
+
+
+def holders(ports: Ports, own: Collection[int] = ()) -> dict[int, str]:
+    """Return who holds which of the ports.
 
     Args:
         ports: port numbers by the setting that changes them.
         own: ids of processes that do not count.
     """
-    holders = listeners(own) if any(ports.values()) else {}
+    wanted = {number for numbers in ports.values() for number in numbers}
+    found = listeners(own) if wanted else {}
+    return {number: f"held by {_holder(found[number])}" for number in wanted & found.keys()}
+
+
+def taken(ports: Ports, by: Mapping[int, str]) -> list[str]:
+    """Return a line for each port that somebody holds."""
     return [
-        f"port {number} ({setting}) is held by {_holder(holders[number])}"
+        f"port {number} ({setting}) is {by[number]}"
         for setting, numbers in ports.items()
         for number in numbers
-        if number in holders
+        if number in by
     ]
 
 

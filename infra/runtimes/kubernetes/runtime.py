@@ -55,6 +55,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
 
     Attributes:
         args: as they were given.
+        filled: the services that have to end well before jobs find all data.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
             "namespace": args.cluster.namespace,
             "uid": args.uid,
         }
-        self._filled: list[pulumi.Resource] = []
+        self.filled: list[pulumi.Resource] = []
         self._first: list[pulumi.Resource] = []
         policy = kuberay.network_policy(
             args.defaults.prefix, args.cluster.namespace, args.defaults.labels
@@ -111,11 +112,6 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         """Name of the RayCluster."""
         return self.args.defaults.name(CLUSTER)
 
-    @property
-    def filled(self) -> Collection[pulumi.Resource]:
-        """The services that have to end well before jobs find all data."""
-        return self._filled
-
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """Declare a service; the returned resource exists once it is up, or has ended well."""
         defaults, name = self.args.defaults, service.name
@@ -145,7 +141,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
             once=service.once,
         )
         if service.once:
-            self._filled.append(ready)
+            self.filled.append(ready)
         return ready
 
     def place_files(
