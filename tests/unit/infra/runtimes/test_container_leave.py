@@ -71,20 +71,16 @@ def test_a_worker_with_users_is_drained(engine, capfd):
     assert "ray-worker-0 is drained, for at most 5 s: job_1 (night)" in capfd.readouterr().err
 
 
-def test_one_without_users_and_one_that_does_not_run_are_not(engine):
+def test_nobody_leaves_without_users_or_a_change_or_a_container_that_runs(engine):
     engine.users = "[]"
     _change(OLDS)
     engine.users = '["job_1"]'
+    LeaveProvider().update("", OLDS, OLDS | {"seconds": 5})  # it is not made from that
     engine.states[OLDS["container"]] = {"Running": False}
     _change(OLDS)
     del engine.ids[OLDS["container"]]
     _change(OLDS)
     assert engine.commands == [(OLDS["container"], "users")]
-
-
-def test_what_the_container_is_not_made_from_asks_nobody(engine):
-    LeaveProvider().update("", OLDS, OLDS | {"seconds": 5})
-    assert engine.commands == []
 
 
 def test_a_head_with_jobs_is_refused_unless_it_is_forced(engine, monkeypatch):

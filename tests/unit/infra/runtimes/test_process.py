@@ -10,21 +10,9 @@ import pytest
 from engine.values import UNKNOWN
 from infra.runtimes.on_host import OnHostProvider
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
+from tests.web_program import web_program
 
-PROPS: dict[str, Any] = {
-    "folder": "/tmp/ty",
-    "name": "web",
-    "command": ["web"],
-    "environment": {},
-    "files": {},
-    "secrets": {"password": "x"},
-    "folders": [],
-    "stopSeconds": 5,
-    "ports": [],
-    "health": [],
-    "startTimeout": 5,
-    "healthy": True,
-}
+PROPS = web_program("/tmp/ty", 80, {}, secrets={"password": "x"}, healthy=True)
 
 
 @pytest.fixture
@@ -35,7 +23,7 @@ def well(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("well")
 def test_nothing_changed() -> None:
-    same = {**PROPS, "stopSeconds": 5.0, "healthy": None, "__provider": "other"}
+    same = {**PROPS, "stopSeconds": 2, "healthy": None, "__provider": "other"}
     result = ProgramProvider().diff("web", PROPS, same)
     assert (result.changes, result.replaces) == (False, [])
 

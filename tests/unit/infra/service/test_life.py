@@ -22,6 +22,7 @@ from infra.runtimes.supervisor import Supervisor
 from infra.service import leaving, life
 from infra.service.life import ServiceError
 from tests.fakes.docker_engine import NOW, RESTARTING, RUNNING, FakeContainer, FakeEngine
+from tests.web_program import web_program
 
 LOG = ["starting", "OSError: [Errno 98] Address already in use", "bye"]
 
@@ -107,9 +108,7 @@ def _programs(folder: Path, patch: pytest.MonkeyPatch) -> Place:
 
         patch.setattr(Supervisor, "state", state)
 
-    props: dict[str, Any] = {"folder": str(folder), "name": "web", "command": ["web"], "ports": []}
-    props |= {"environment": {}, "files": {}, "secrets": {}, "folders": [], "stopSeconds": 1}
-    props |= {"health": ["http://web/"], "mark": {"id": "1"}, "startTimeout": 0, "healthy": True}
+    props = web_program(str(folder), 80, {"id": "1"}, healthy=True)
     return Place(provider=ProgramProvider(), props=props, tell=tell, whole_log="")
 
 
