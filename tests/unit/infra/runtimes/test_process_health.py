@@ -100,8 +100,9 @@ def test_a_program_whose_port_another_has_or_that_does_not_answer_is_not_well(  
         assert found.startswith(f"port {port} (webPort) is held by ")
         assert f"pid {os.getpid()}" in found
         # It answers, but who answers is another program.
-        with pytest.raises(ServiceError, match=rf"port {port} \(webPort\) is held by"):
-            life.await_up(ProgramDriver(daemon(RUNS, 5), props), 0)
+        for told in ((RUNS, 5), (BACKOFF, 0)):
+            with pytest.raises(ServiceError, match=rf"port {port} \(webPort\) is held by"):
+                life.await_up(ProgramDriver(daemon(*told), props), 0)
     found = _fault(daemon(RUNS, 3600), props)
     assert found.startswith(f"web does not answer {url}; its log says: OSError")
 

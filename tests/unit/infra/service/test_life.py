@@ -245,7 +245,7 @@ def test_one_that_answers_has_to_stay_up(place: Place, moment: Moment) -> None: 
 
 @pytest.mark.parametrize("place", STARTED_AGAIN, indirect=True)
 def test_what_answered_before_its_program_ended_is_asked_again(place: Place) -> None:
-    place.tell(Moment(up=1), Moment(up=1, start=1, answers=False))
+    place.tell(Moment(up=1), Moment(up=60, start=1, answers=False))
     assert _refusal(place, timeout=0.2, steadySeconds=60)[0].startswith("web is not up after 0.2 s")
 
 
