@@ -1,6 +1,5 @@
 """The life of a service by the driver of each place, which is told the same of its service."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,10 +75,8 @@ class Place:
 
 
 def _programs(folder: Path, patch: pytest.MonkeyPatch) -> Place:
-    (folder / "conf.d").mkdir()
     (folder / "web").mkdir()
     (folder / "web" / "log").write_text("\n".join(LOG))
-    config, log = folder / "conf.d" / "web.conf", folder / "supervisord.log"
     patch.setattr(owned_processes, "supervised", lambda *_: [])
     patch.setattr(process_health, "POLL_SECONDS", 0)
     for name, answer in (("distrust", ""), ("alive", True), ("running", True), ("matches", True)):
@@ -94,14 +91,7 @@ def _programs(folder: Path, patch: pytest.MonkeyPatch) -> Place:
                 return None
             seen, now = left.pop(0) if len(left) > 1 else left[0], int(time.time())
             patch.setattr(process_health, "answers", lambda *_: seen.answers)
-            # Another zone than ours, as if TZ had changed since supervisord began.
-            stamp = time.strftime("%F %T", time.gmtime(now + 7 * 3600))
-            log.write_text(
-                f"{stamp},1 WARN exited: web (exit status 3; not expected)\n" * seen.ends
-            )
-            config.touch()
-            for path, at in ((log, now), (config, now - 900)):
-                os.utime(path, (at, at))
+            patch.setattr(process_health, "endings", lambda *_: ["exit status 3"] * seen.ends)
             start = now - seen.up + seen.start
             name = "RUNNING" if seen.runs else "BACKOFF"
             return {"statename": name, "start": start, "now": start + seen.up}
