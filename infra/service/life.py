@@ -100,9 +100,10 @@ def await_up(service: Driver, timeout: float, sleep: Callable[[float], None] = t
         look = service.look()
         if look.start != start:  # what answered may have ended since
             start, waiting = look.start, [*service.checks]
-        why = [*look.why]
-        while look.runs and waiting and not (why := [*filter(None, [service.ask(waiting[0])])]):
+        silent = ""
+        while look.runs and waiting and not (silent := service.ask(waiting[0])):
             del waiting[0]
+        why = [silent] if silent else [*look.why]
         if look.runs and not waiting and not (why := _unsteady(service)):
             return
         before, now = now, time.monotonic()
