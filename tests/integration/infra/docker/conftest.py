@@ -5,8 +5,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ def _settings(changes: dict[str, Any]) -> dict[str, Any]:
     images = {**TEST_IMAGES, **changes.get("images", {})}
     arguments = {**BUILD_ARGUMENTS, **changes.get("buildArgs", {})}
     return {**changes, "images": images, "buildArgs": arguments}
+
+
+def failed(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what a command said that has failed."""
+    text = done.stdout + done.stderr
+    assert done.returncode == 1, text
+    assert "Traceback" not in text
+    return text
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -88,6 +97,12 @@ class Lab:
     def identity(self) -> str:
         return f"{self.prefix}trainyard-test"
 
+    def refused(self, command: str = "up", **environment: str) -> str:
+        """Return the message of a command that has to fail."""
+        both = {**self.stack.environment, **environment}
+        stack = replace(self.stack, environment=both, said=[])
+        return failed(stack.engine(command, "--yes", check=False))
+
     def nothing_is_there(self) -> bool:
         return not (self.containers() or self.networks() or self.volumes())
 
@@ -110,6 +125,14 @@ def images() -> None:
         check=True,
         cwd=ROOT,
     )
+
+
+@pytest.fixture
+def volume() -> Iterator[str]:
+    """The name of a volume that the stack is to make."""
+    yield (name := f"ty-dataset-{uuid.uuid4().hex[:12]}")
+    for found in docker_engine.client().volumes.list(filters={"name": name}):
+        found.remove(force=True)
 
 
 @pytest.fixture(scope="session")

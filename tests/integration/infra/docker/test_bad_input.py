@@ -1,6 +1,5 @@
 """Each fault is one message that says what was wrong, why and what to do; nothing is left of it."""
 
-import dataclasses
 import io
 import json
 import os
@@ -20,6 +19,7 @@ from docker.errors import ImageNotFound
 from infra.hosts import docker_engine
 from tests.fakes import registry
 from tests.fakes.registry import Registry
+from tests.integration.infra.docker.conftest import failed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -59,21 +59,6 @@ def make_image(images: None) -> Iterator[Callable[[str], str]]:
         client.images.remove(tag, force=True)
 
 
-def _refused(lab: Any, *, command: str = "up", **environment: str) -> str:
-    """The message of a command that has to fail."""
-    stack = dataclasses.replace(
-        lab.stack, environment={**lab.stack.environment, **environment}, said=[]
-    )
-    return _failed(stack.engine(command, "--yes", check=False))
-
-
-def _failed(done: subprocess.CompletedProcess[str]) -> str:
-    text = done.stdout + done.stderr
-    assert done.returncode == 1, text
-    assert "Traceback" not in text
-    return text
-
-
 def _errors(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("error: ")]
 
@@ -99,7 +84,7 @@ def test_an_engine_that_is_closed_to_the_user(
             text=True,
             check=False,
         )
-    (error,) = _errors(_failed(done))
+    (error,) = _errors(failed(done))
     assert f"the Docker Engine at unix://{short_socket} may not be used by this user" in error
     assert "sudo usermod -aG docker $USER" in error
 
@@ -135,7 +120,7 @@ def test_a_container_that_does_not_come_up_and_then_does(  # F31
 ) -> None:
     silent = make_image("seq 30; exec sleep infinity")
     lab = make_small_lab(images={"versitygw": silent}, startTimeoutSeconds=5)
-    text = _refused(lab)
+    text = lab.refused()
     # The check's own words depend on the image: this one has no curl.
     late = r"versitygw is not up after 5 s \(setting startTimeoutSeconds\)\s+"
     late += r"exit code \d+: .*curl"
@@ -149,9 +134,9 @@ def test_a_container_that_does_not_come_up_and_then_does(  # F31
     lab.stack.engine("up", "--yes", "--expect-no-changes")
     nowhere = {"DOCKER_HOST": "unix:///tmp/no-such-engine.sock"}
     for command in ("up", "refresh"):
-        assert "no Docker Engine answers" in _refused(lab, command=command, **nowhere)
+        assert "no Docker Engine answers" in lab.refused(command, **nowhere)
     lab.stack.engine("refresh", "--yes", "--expect-no-changes")
-    assert "no Docker Engine answers" in _refused(lab, command="destroy", **nowhere)
+    assert "no Docker Engine answers" in lab.refused("destroy", **nowhere)
     lab.stack.engine("destroy", "--yes")
     assert lab.containers() == {}
     assert lab.networks() == []

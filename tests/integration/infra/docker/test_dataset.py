@@ -3,9 +3,8 @@
 import hashlib
 import io
 import json
-import uuid
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,30 +44,12 @@ def archive(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def volume() -> Iterator[str]:
-    """The name of a volume that the stack is to make."""
-    yield (name := f"ty-dataset-{uuid.uuid4().hex[:12]}")
-    client = docker_engine.client()
-    for found in client.volumes.list(filters={"name": name}):
-        found.remove(force=True)
-
-
 def _run(volume: str, *command: str) -> list[str]:
     """The output of a user's command on the volume."""
     said: bytes = docker_engine.client().containers.run(
         BASE, list(command), volumes={volume: {"bind": "/mnt"}}, remove=True
     )
     return said.decode().split()
-
-
-def _refused(lab: Any) -> str:
-    """The message of an `up` that has to fail."""
-    done = lab.stack.engine("up", "--yes", check=False)
-    text: str = done.stdout + done.stderr
-    assert done.returncode == 1, text
-    assert "Traceback" not in text
-    return text
 
 
 def test_a_volume_is_filled_once_and_read_by_every_node(
@@ -102,7 +83,7 @@ def test_what_is_wrong_with_volume_or_archive_is_told_and_can_be_mended(
     volume: str, make_small_lab: Callable[..., Any], archive: Path
 ) -> None:
     lab = make_small_lab(dataset={"archive": str(archive), "sha256": "0" * 64, "volume": volume})
-    text = _refused(lab)
+    text = lab.refused()
     assert f"not {'0' * 64}: it is another file, or a damaged one" in text
     assert "dataset ended (exit code 1)" in text
     assert f"volume {volume} is its /mnt" in text
@@ -112,19 +93,19 @@ def test_what_is_wrong_with_volume_or_archive_is_told_and_can_be_mended(
 
     missing = archive.with_name("none.zip")
     lab.change(dataset={"archive": str(missing), "volume": volume})
-    text = _refused(lab)
+    text = lab.refused()
     assert f"dataset.archive = '{missing}': no such file on this machine" in text
     assert not missing.exists()
 
     _run(volume, "touch", "/mnt/thesis.txt")
     lab.change(dataset={"archive": str(archive), "volume": volume})
-    text = _refused(lab)
+    text = lab.refused()
     assert f"volume {volume} is its /mnt" in text
     assert "(thesis.txt): name another volume, or empty this one" in text
 
     # Files from root's container belong to root, and so does the volume's own folder.
     _run(volume, "rm", "/mnt/thesis.txt")
-    assert "the volume has to be writable for user 1000" in _refused(lab)
+    assert "the volume has to be writable for user 1000" in lab.refused()
     _run(volume, "chown", "1000", "/mnt")
     assert "dataset: /mnt/Food-11 is ready" in lab.stack.engine("up", "--yes").stderr
     lab.stack.engine("destroy", "--yes")

@@ -1,13 +1,11 @@
 """The tracking server as a container, with generated images in a volume."""
 
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import requests
 
-from infra.hosts import docker_engine
 from tests.integration.infra.docker import hunt
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -27,14 +25,6 @@ with mlflow.start_run():
 found = boto3.client("s3").list_objects_v2(Bucket="ray", Prefix="mlflow/")["Contents"]
 print([item["Key"].rpartition("/")[2] for item in found])
 """
-
-
-@pytest.fixture
-def volume() -> Iterator[str]:
-    """The name of a volume that the stack is to make."""
-    yield (name := f"ty-dataset-{uuid.uuid4().hex[:12]}")
-    for found in docker_engine.client().volumes.list(filters={"name": name}):
-        found.remove(force=True)
 
 
 def test_a_container_keeps_what_was_logged_and_no_password(  # A45 F37
