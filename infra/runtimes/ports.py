@@ -13,14 +13,7 @@ Ports = Mapping[str, list[int]]  # numbers by the setting that changes them
 
 
 def refuse_held(ports: Ports) -> None:
-    """Raise if another program listens on any of the ports.
-
-    Args:
-        ports: port numbers by the setting that changes them.
-
-    Raises:
-        ServiceError: names each port, who holds it, and what to do.
-    """
+    """Raise a ServiceError that names each port that is held, its holder, and what to do."""
     if faults := held(ports):
         raise ServiceError("\n".join([*faults, advice()]))
 
@@ -46,12 +39,7 @@ def held(ports: Ports, own: Collection[int] = ()) -> list[str]:
 
 
 def holders(ports: Ports, own: Collection[int] = ()) -> dict[int, str]:
-    """Return who holds which of the ports.
-
-    Args:
-        ports: port numbers by the setting that changes them.
-        own: ids of processes that do not count.
-    """
+    """Return who holds which of the ports; processes of `own`, by id, do not count."""
     wanted = {number for numbers in ports.values() for number in numbers}
     found = listeners(own) if wanted else {}
     return {number: f"held by {_holder(found[number])}" for number in wanted & found.keys()}
@@ -70,13 +58,8 @@ def taken(ports: Ports, by: Mapping[int, str]) -> list[str]:
 def listeners(own: Collection[int] = ()) -> dict[int, int | None]:
     """Return the TCP ports that programs listen on, each with the id of such a process.
 
-    A port that can be bound need not be free: SO_REUSEPORT lets two programs listen on it.
-
-    Args:
-        own: ids of processes that do not count.
-
-    Returns:
-        None for a process of another user, which only root can see.
+    A port that can be bound need not be free: SO_REUSEPORT lets two programs listen on it. The id
+    is None for a process of another user, which only root can see. Those of `own` do not count.
     """
     return {
         connection.laddr.port: connection.pid

@@ -97,7 +97,7 @@ class ProgramDriver(Driver):
 
     def log(self, lines: int) -> list[str]:
         """Read the file that supervisord writes."""
-        return self._daemon.log(self.name, lines)
+        return tail(self._daemon.folder / self.name / "log", lines)
 
     def _processes(self) -> list[psutil.Process]:
         return owned_processes.supervised(self._daemon.url, self._daemon.mark, self.name)

@@ -358,10 +358,6 @@ class Supervisor:
                     self._forget(rpc, each["group"])
             rpc.shutdown()
 
-    def log(self, name: str, lines: int = 20) -> list[str]:
-        """Return the last lines of a program's log."""
-        return tail(self.folder / name / "log", lines)
-
     def sweep(self, name: str | None = None, family: Sequence[psutil.Process] = ()) -> None:
         """Kill leftover processes of a program, or all of a supervisord that does not answer.
 
