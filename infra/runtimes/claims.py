@@ -34,11 +34,7 @@ Claim = dict[str, Any]  # as `take` writes it, and the path and user of its file
 def take(mark: FolderMark, ports: Ports, *, folder: str = "", network: str = "") -> None:
     """Claim ports for a stack, in place of what it had claimed before.
 
-    Args:
-        mark: the stack's mark.
-        ports: its port numbers by setting.
-        folder: that bears the mark while the stack is there, or "".
-        network: of Docker, that is there while the stack is, or "".
+    While the stack is there, its folder bears the mark, or its network of Docker is there.
 
     Raises:
         ServiceError: others have claimed some of them, or no file can be written.

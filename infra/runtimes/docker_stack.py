@@ -34,17 +34,7 @@ def declare(
     machine: Machine | None = None,
     key_file: str = "",
 ) -> Stack:
-    """Declare the docker runtime; return the stack.
-
-    Args:
-        settings: those of the stack.
-        kept: which bounds the Engine keeps.
-        workers: what each worker offers to jobs.
-        access: what a container needs to reach the accelerator of each index.
-        gpus: indexes of the accelerators of each worker.
-        machine: that of the Engine; None for this one.
-        key_file: private key here that opens it, "" for the SSH agent.
-    """
+    """Declare the docker runtime; return the stack. See DockerRuntimeArgs and Stack."""
     # Not at the top: pulumi-docker costs a stack of processes a third of a second.
     from infra.runtimes.docker import DockerRuntime, DockerRuntimeArgs  # noqa: PLC0415
 

@@ -239,10 +239,7 @@ def read(folder: Path) -> FolderMark | None:
 def write_private(path: Path, content: str, *, durable: bool = False) -> None:
     """Write a file of mode 0600 in one step: no reader sees half of it.
 
-    Args:
-        path: of the file.
-        content: of the file.
-        durable: whether it is whole after a power failure too.
+    A durable one is whole after a power failure too.
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)

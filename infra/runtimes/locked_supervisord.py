@@ -17,12 +17,7 @@ FIRST = 3  # supervisord keeps the files below 5, and closes those from 3 on in 
 
 
 def hold(folder: str, number: int) -> None:
-    """Lock a folder by an open file of that number.
-
-    Args:
-        folder: its path.
-        number: of the file.
-    """
+    """Lock a folder by an open file of that number."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,22 +24,14 @@ KILL_SECONDS = 10.0  # for processes to vanish after SIGKILL
 
 
 def environment(url: str, mark: FolderMark) -> dict[str, str]:
-    """Return the variables by which a supervisord and its processes are known.
-
-    Args:
-        url: of its socket.
-        mark: tells the stack's folders and processes from others.
-    """
+    """Return the variables by which the supervisord of a socket and its processes are known."""
     return {URL: url, STACK: mark.label}
 
 
 def supervised(url: str, mark: FolderMark, name: str | None = None) -> list[psutil.Process]:
     """Return a supervisord's processes, for all programs also itself, with all descendants.
 
-    Args:
-        url: of its socket, which may be gone.
-        mark: tells this stack from others.
-        name: of the program, None for all of them.
+    Its socket may be gone.
     """
 
     def belongs(found: Mapping[str, str]) -> bool:
@@ -81,11 +73,7 @@ def refuse_foreign(url: str, mark: FolderMark) -> None:
 
 
 def end(find: Callable[[], Sequence[psutil.Process]], where: Path) -> None:
-    """Kill processes until none is found.
-
-    Args:
-        find: returns the live ones; processes started meanwhile are found the next time.
-        where: folder that they run from, for the message.
+    """Kill processes until none is found: those started meanwhile are found the next time.
 
     Raises:
         ServiceError: one survives SIGKILL.

@@ -23,11 +23,7 @@ POLL_SECONDS = 0.2
 
 
 def environment(head_sessions: str) -> dict[str, str]:
-    """Return the variables that make a worker's `ray start` share the folder.
-
-    Args:
-        head_sessions: `--temp-dir` of the head.
-    """
+    """Return the variables that make a worker's `ray start` share the head's `--temp-dir`."""
     return {ray_start.HOOK: THIS, HEAD_VARIABLE: head_sessions}
 
 

@@ -169,9 +169,6 @@ class Api:
 
         Events are kept for an hour: one from before this program last changed the object, or before
         something went well, does not tell the present state.
-
-        Args:
-            live: the object.
         """
         fields: dict[str, Any] = {"involvedObject.uid": live["metadata"]["uid"]}
         try:

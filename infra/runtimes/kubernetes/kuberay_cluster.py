@@ -121,13 +121,7 @@ def specification(
     files: Mapping[str, pulumi.Input[str]],
     secrets: Mapping[str, pulumi.Input[str]],
 ) -> RayClusterSpec:
-    """Return the specification of a stack's cluster for KubeRay.
-
-    Args:
-        pods: what its pods have.
-        stack: the stack, whose other services are declared.
-        files: of all pods, by name.
-        secrets: secret files of all pods, by name.
+    """Return the specification of a stack's cluster for KubeRay; other services are declared.
 
     Raises:
         pulumi.RunError: KubeRay cannot do what the settings ask for.

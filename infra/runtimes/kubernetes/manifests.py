@@ -220,15 +220,7 @@ def mounts(defaults: ObjectDefaults, service: Service) -> list[Mount]:
 def workload(
     defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: int, files: Any
 ) -> Manifest:
-    """Return the Job, StatefulSet or Deployment that runs a service.
-
-    Args:
-        defaults: the stack's defaults for its objects.
-        service: what runs.
-        image: its reference.
-        memory_mib: that it may use.
-        files: digest of its files, which may be known later.
-    """
+    """Return the Job, StatefulSet or Deployment that runs a service; see one_pod."""
     spec = pod(defaults, service, image=image, memory_mib=memory_mib)
     if service.once:
         return {
@@ -247,14 +239,9 @@ def workload(
 def one_pod(
     defaults: ObjectDefaults, service: str, spec: Manifest, files: Any, *, claims: bool
 ) -> Manifest:
-    """Return the StatefulSet or Deployment that keeps one pod running.
+    """Return the StatefulSet, if a volume has a claim, or Deployment that keeps one pod running.
 
-    Args:
-        defaults: the stack's defaults for its objects.
-        service: what runs in it.
-        spec: of the pod.
-        files: digest of its files, which may be known later.
-        claims: whether a volume of it has a claim of its own.
+    The digest of its files may be known later.
     """
     name = defaults.name(service)
     found: Manifest = {
@@ -315,15 +302,7 @@ def pod_of(
     *,
     stop_seconds: int,
 ) -> Manifest:
-    """Return a pod with one container, by the rules that all pods of a stack's services keep.
-
-    Args:
-        defaults: the stack's defaults for its objects.
-        user: that it runs as.
-        container: what runs.
-        volumes: the pod's.
-        stop_seconds: that it may take to end, at least 1.
-    """
+    """Return a pod with one container, by the rules that all pods of a stack's services keep."""
     spec: Manifest = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # variables such as MINIO_PORT, which programs read

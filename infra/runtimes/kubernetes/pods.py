@@ -59,12 +59,7 @@ def is_ending(pod: Pod) -> bool:
 
 
 def owned(pods: Sequence[Pod], uid: str) -> list[Pod]:
-    """Return the pods of one object: those of a deleted one of its name remain for moments.
-
-    Args:
-        pods: found by their labels.
-        uid: of the object.
-    """
+    """Return the pods of one object: those of a deleted one of its name remain for moments."""
     return [
         pod
         for pod in pods

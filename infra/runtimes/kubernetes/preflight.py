@@ -99,12 +99,7 @@ def _namespace(api: Api) -> Iterator[str]:
 
 
 def _crd(api: Api, port: int) -> Iterator[str]:
-    """Yield the faults of KubeRay's CRD.
-
-    Args:
-        api: of the cluster.
-        port: of the head, for the autoscaler; 0 if it need not be told.
-    """
+    """Yield the faults of KubeRay's CRD; port 0 need not be told to the autoscaler."""
     helm = "; ".join(HELM)
     with explained("KubeRay's CRD", api.cluster):
         try:

@@ -73,12 +73,7 @@ class Ready(Resource, module="kubernetes", name="Ready"):
 
 
 def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
-    """Return whether the pods of an object are there in its newest form.
-
-    Args:
-        live: the object.
-        found: its pods.
-    """
+    """Return whether the pods of an object are there in its newest form."""
     status, spec = live.get("status") or {}, live["spec"]
     if live["kind"] == "Job":
         return bool(status.get("succeeded", 0) >= 1)

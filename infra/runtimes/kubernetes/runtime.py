@@ -173,15 +173,10 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         keep: bool = False,
         before: Collection[pulumi.Resource] = (),
     ) -> Object:
-        """Declare an object.
+        """Declare an object, without the runtime's name.
 
-        Args:
-            name: of the resource, without the runtime's.
-            manifest: of the object, without secrets.
-            opts: its parent.
-            secrets: of a Secret, texts by key.
-            keep: whether it has results, which outlive the stack where the settings say so.
-            before: resources that have to be there first.
+        Secrets are texts by key. One to keep has results, which outlive the stack where the
+        settings say so. `before` has to be there first.
         """
         return Object(
             f"{self._name}-{name}",
@@ -212,14 +207,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         dashboard: pulumi.Input[str],
         opts: pulumi.ResourceOptions,
     ) -> RecreateGuard:
-        """Declare the guard that keeps a change of a RayCluster from ending jobs.
-
-        Args:
-            ray_cluster: its manifest.
-            secret: name of the Secret with Ray's token.
-            dashboard: URL of Ray's dashboard, for users.
-            opts: its parent.
-        """
+        """Declare the guard that keeps a change of a RayCluster from ending jobs; see its class."""
         return RecreateGuard(
             f"{self._name}-guard",
             {
@@ -242,16 +230,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         opts: pulumi.ResourceOptions,
         once: bool = False,
     ) -> Ready:
-        """Declare the wait for an object's pods.
-
-        Args:
-            name: of the resource, without the runtime's and the suffix of a wait.
-            manifest: of the object.
-            pods: labels of its pods.
-            seconds: that they may take.
-            opts: its parent, and the object.
-            once: whether they have to end well.
-        """
+        """Declare the wait for an object's pods, by their labels; its options name the object."""
         return Ready(
             f"{self._name}-{name}-ready",
             {
