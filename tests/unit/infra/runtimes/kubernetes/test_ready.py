@@ -286,34 +286,12 @@ def test_a_program_that_runs_once_shows_its_log_and_fails_at_once(wait, capfd):
     assert capfd.readouterr().err.count("lab-store: half of it") == 1
 
 
-# What KubeRay 1.6.2 says of a cluster, from the moment that it is to be suspended.
-AMOUNTS = {"desiredCPU": "100m", "desiredGPU": "0", "desiredMemory": "3200Mi", "desiredTPU": "0"}
-ENDPOINTS = {"client": "10001", "dashboard": "8265", "gcs-server": "6379", "metrics": "8080"}
-
-
 def _suspended(*, done):
-    pods_there = {"podName": "head", "podIP": "10.244.0.4", "serviceIP": "10.244.0.4"}
-    times = {"ready": "2026-11-25T13:31:43Z"}
-    if done:
-        times["suspended"] = "2026-11-25T14:16:14Z"
-    conditions = {
-        "HeadPodReady": not done,
-        "RayClusterProvisioned": not done,
-        "RayClusterSuspended": done,
-        "RayClusterSuspending": not done,
-    }
-    return {
-        "state": "suspended" if done else "ready",
-        "conditions": [
-            {"type": kind, "status": str(value), "reason": kind, "message": ""}
-            for kind, value in conditions.items()
-        ],
-        "head": {"serviceName": "x-head-svc"} | ({} if done else pods_there),
-        "stateTransitionTimes": times,
-        "endpoints": ENDPOINTS,
-        "observedGeneration": 2,
-        **AMOUNTS,
-    }
+    """What KubeRay 1.6.2 says of a cluster, from the moment that it is to be suspended."""
+    ends = {"HeadPodReady", "RayClusterProvisioned", "RayClusterSuspending"}
+    told = {**dict.fromkeys(ends, not done), "RayClusterSuspended": done}
+    conditions = [{"type": kind, "status": str(told[kind]), "message": ""} for kind in told]
+    return RAY | {"state": "suspended" if done else "ready", "conditions": conditions}
 
 
 def test_a_suspended_cluster_is_told_with_what_has_it_go_on(wait, capfd):
