@@ -54,12 +54,8 @@ class RuntimeChoice(Resource, module="docker", name="Choice"):
 def choose(setting: str, path: Path) -> str:
     """Return docker or process; declares the choice where the setting leaves it open.
 
-    Args:
-        setting: auto, docker or process.
-        path: file that keeps a choice.
-
     Raises:
-        pulumi.RunError: the file holds neither.
+        pulumi.RunError: the file that keeps a choice holds neither.
     """
     if setting != AUTO:
         return setting

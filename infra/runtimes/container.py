@@ -342,11 +342,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 class ContainerDriver(life.Driver):
-    """A container, which Docker starts again whenever it ends.
-
-    Args:
-        props: of its Ready.
-    """
+    """A container, which Docker starts again whenever it ends, by the properties of its Ready."""
 
     poll_seconds = POLL_SECONDS
 

@@ -103,10 +103,7 @@ def refused(folder: Path) -> str:
 def foreign(folder: Path, mark: FolderMark, *, private: bool = True) -> str:
     """Return why a folder is not this stack's, "" if it is.
 
-    Args:
-        folder: absolute path.
-        mark: tells this stack from others.
-        private: whether it must have mode 0700, and must not be a link.
+    A private one must have mode 0700, and must not be a link.
     """
     if reason := _unsafe(folder, private=private):
         return reason
@@ -120,12 +117,7 @@ def refuse(
 ) -> None:
     """Raise unless a stack may take a folder: one that is absent, empty, given back or its own.
 
-    Args:
-        folder: absolute path.
-        mark: tells the stack's folders and processes from others.
-        setting: that names the folder.
-        private: as in `foreign`.
-        known: whether the folder is known to be the stack's although it bears no mark.
+    It may be known to be the stack's although it bears no mark. The setting names it.
 
     Raises:
         ServiceError: it may not.
@@ -157,8 +149,6 @@ def take(
     folder: Path, mark: FolderMark, setting: str, *, private: bool = True, known: bool = False
 ) -> None:
     """Make a folder of mode 0700 that bears a stack's mark, or take an existing one.
-
-    Args: as in `refuse`.
 
     Raises:
         ServiceError: the stack may not have it.

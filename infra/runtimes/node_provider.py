@@ -62,12 +62,7 @@ class Nodes(Protocol):
 
 
 class Switch:
-    """Starts and stops the node of another machine.
-
-    Args:
-        url: of its switch.
-        token: that it requires.
-    """
+    """Starts and stops the node of another machine, by its switch, which requires a token."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url, self._token = url, token

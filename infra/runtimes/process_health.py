@@ -41,12 +41,7 @@ Props = dict[str, Any]
 
 
 class ProgramDriver(Driver):
-    """A program of a supervisord, which starts it again whenever it ends.
-
-    Args:
-        daemon: the supervisord.
-        props: of the program.
-    """
+    """A program of a supervisord, which starts it again whenever it ends."""
 
     def __init__(self, daemon: Supervisor, props: Props) -> None:
         self.name, self._on_demand = props["name"], bool(props.get("onDemand"))

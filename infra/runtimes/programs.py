@@ -158,9 +158,7 @@ class Daemon(Kind):
     def taken(self, olds: Props, news: Props) -> str:
         """Return which ports that are new others hold or have claimed, "" for none; only looks.
 
-        Args:
-            olds: the recorded properties, empty for a new stack.
-            news: the wanted ones; those that a preview cannot know are not used.
+        What a preview cannot know is not used. A new stack has no recorded properties.
         """
         new = port_check.added(olds.get("ports", {}), news["ports"])
         if not new:

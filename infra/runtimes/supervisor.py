@@ -209,8 +209,7 @@ class Supervisor:
             known: what `refuse` returned before the processes were ended.
 
         Raises:
-            ServiceError: the folder is not the stack's.
-            ServiceError: supervisord does not come up.
+            ServiceError: the folder is not the stack's, or supervisord does not come up.
         """
         folders.take(self.folder, self.mark, SETTING, known=known)
         if self.alive():
