@@ -194,8 +194,7 @@ class Supervisor:
             the stack's processes go on writing there.
 
         Raises:
-            ServiceError: the folder is.
-            ServiceError: processes are.
+            ServiceError: it is.
         """
         known = self._known()
         folders.refuse(self.folder, self.mark, SETTING, known=known)
