@@ -84,12 +84,12 @@ def _programs(folder: Path, patch: pytest.MonkeyPatch) -> Place:
     patch.setattr(Supervisor, "remove", lambda *_: None)
 
     def tell(*moments: Moment) -> None:
-        left = list(moments)
+        left, now = list(moments), int(time.time())
 
         def state(*_: Any) -> dict[str, Any] | None:
             if not left:
                 return None
-            seen, now = left.pop(0) if len(left) > 1 else left[0], int(time.time())
+            seen = left.pop(0) if len(left) > 1 else left[0]
             patch.setattr(process_health, "answers", lambda *_: seen.answers)
             patch.setattr(process_health, "endings", lambda *_: ["exit status 3"] * seen.ends)
             start = now - seen.up + seen.start
