@@ -5,14 +5,15 @@ password: others reach it only through the gateway, which does.
 """
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import pulumi
 import yaml
 
 from cluster import gateway
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Source, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
+from cluster.model import matching, setting
 from cluster.service import HealthCheck, Port, Probe, Service, Volume
 
 SERVICE = "alertmanager"
@@ -199,14 +200,22 @@ DESCRIPTOR = Descriptor(
     ports=(PortSetting(key=PORT, default=9093, description="Alertmanager", password=True),),
     limit=Limit(memory_mib=512, processes=512),
     settings={
-        WEBHOOK: Setting(
-            default="",
-            description="Webhook for alerts, as a secret; starts Alertmanager. See "
-            "docs/monitoring.md#alerts",
-            pattern=r"(https?://\S+)?",
-            bound="must be an http or https URL",
-            action=f"set it with `python -m engine config set --secret {WEBHOOK}`, or remove it",
-            secret=True,
+        WEBHOOK: (
+            Annotated[
+                str,
+                matching(
+                    r"(https?://\S+)?",
+                    "must be an http or https URL",
+                    f"set it with `python -m engine config set --secret {WEBHOOK}`, or remove it",
+                    secret=True,
+                ),
+            ],
+            setting(
+                "",
+                "Webhook for alerts, as a secret; starts Alertmanager",
+                see="monitoring.md#alerts",
+                secret=True,
+            ),
         )
     },
     wanted=lambda settings: bool(settings.of_services[WEBHOOK]),

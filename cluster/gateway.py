@@ -29,6 +29,7 @@ CONFIG_FILE = "haproxy.cfg"
 BCRYPT_COST = 4
 # Each route has its own share: a client that fills one up leaves the others open.
 ROUTE_CONNECTIONS = 400
+ADDRESS_CONNECTIONS = 200  # open ones of an address, which a course may share
 HEALTH_CONNECTIONS = 10
 HEADER_TIME = "10s"  # for a request's header to come in
 SOURCES = 65536  # addresses that are counted at one time
@@ -60,13 +61,11 @@ class GatewayArgs:
         runtime: where it runs.
         routes: the services that it leads to.
         cidrs: networks that may connect.
-        connections: most that one address may have open.
     """
 
     runtime: Runtime
     routes: Sequence[Route]
     cidrs: Sequence[str]
-    connections: int
 
     def __post_init__(self) -> None:
         if not self.cidrs:
@@ -214,7 +213,7 @@ def _route(args: GatewayArgs, route: Route) -> str:
         *(f"    acl allowed src {cidr}" for cidr in args.cidrs),
         "    tcp-request connection reject unless allowed",
         "    tcp-request connection track-sc0 src table sources",
-        f"    tcp-request connection reject if {{ sc0_conn_cur gt {args.connections} }}",
+        f"    tcp-request connection reject if {{ sc0_conn_cur gt {ADDRESS_CONNECTIONS} }}",
     ]
     if route.password:
         lines += [
@@ -253,7 +252,6 @@ def declare(stack: Stack) -> None:
             ],
             # This machine as well: its own users connect to the addresses in the outputs.
             cidrs=[*settings.allowed_cidrs, f"{settings.publish_address}/32"],
-            connections=settings.connections_per_address,
         ),
     )
     # The password that it asks for in the place of services.

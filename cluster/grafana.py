@@ -6,14 +6,15 @@ container, so the generated password always applies.
 
 import json
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 import pulumi
 import yaml
 
 from cluster import dashboard, monitoring, ray_head
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join, lift
+from cluster.model import Only, setting
 from cluster.ray_node import NodeAddition
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
@@ -210,11 +211,10 @@ DESCRIPTOR = Descriptor(
     ports=(PortSetting(key=PORT, default=3000, description="Grafana"),),
     limit=Limit(memory_mib=1024, processes=1024),
     settings={
-        "grafana": Setting(default=True, description="Whether Grafana runs (docker, kubernetes)"),
-        ANONYMOUS: Setting(
-            default=False,
-            description="Whether dashboards can be viewed without a login (docker, kubernetes)",
-            runtimes=("docker", "kubernetes"),
+        "grafana": (bool, setting(True, "Whether Grafana runs (docker, kubernetes)")),
+        ANONYMOUS: (
+            Annotated[bool, Only(("docker", "kubernetes"))],
+            setting(False, "Whether dashboards can be viewed without a login (docker, kubernetes)"),
         ),
     },
     wanted=lambda settings: bool(settings.of_services["grafana"]),

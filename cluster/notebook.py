@@ -6,8 +6,9 @@ from dataclasses import replace
 import pulumi
 
 from cluster import monitoring, ray_head
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join
+from cluster.model import setting
 from cluster.ray_node import TOKEN_FILE
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Service, Volume
@@ -112,9 +113,7 @@ DESCRIPTOR = Descriptor(
     ports=(PortSetting(key=PORT, default=8888, description="Jupyter"),),
     limit=Limit(memory_mib=8192, processes=4096),
     settings={
-        "notebook": Setting(
-            default=True, description="Whether a Jupyter notebook runs (docker, kubernetes)"
-        )
+        "notebook": (bool, setting(True, "Whether a Jupyter notebook runs (docker, kubernetes)"))
     },
     wanted=lambda settings: bool(settings.of_services["notebook"]),
     endpoints=(ENDPOINT,),

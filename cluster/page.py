@@ -4,11 +4,14 @@ It runs in the notebook's image, which has the client, and knows the cluster by 
 has its password sees all jobs with their logs, runs and nodes, and gets no other secret.
 """
 
+from typing import Annotated
+
 import pulumi
 
 from cluster import notebook
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join
+from cluster.model import Only, setting
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Service
 
@@ -75,11 +78,13 @@ DESCRIPTOR = Descriptor(
     ports=(PortSetting(key=PORT, default=8269, description="Read-only page"),),
     limit=Limit(memory_mib=1024, processes=512),
     settings={
-        "page": Setting(
-            default=False,
-            description="Whether the page of `train ui` runs, read-only (docker, kubernetes). "
-            "See docs/ui.md#for-those-who-only-look",
-            runtimes=("docker", "kubernetes"),
+        "page": (
+            Annotated[bool, Only(("docker", "kubernetes"))],
+            setting(
+                False,
+                "Whether the page of `train ui` runs, read-only (docker, kubernetes)",
+                see="ui.md#for-those-who-only-look",
+            ),
         )
     },
     wanted=lambda settings: bool(settings.of_services["page"]),

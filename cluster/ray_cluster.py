@@ -1,9 +1,10 @@
 """A Ray cluster: one head and its workers."""
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import pulumi
+from pydantic import Field
 
 from cluster import ray_head, ray_worker
 from cluster.descriptor import (
@@ -11,11 +12,11 @@ from cluster.descriptor import (
     Endpoint,
     Limit,
     PortSetting,
-    Setting,
     Source,
     Stack,
 )
 from cluster.inputs import lift
+from cluster.model import Says, setting
 from cluster.ray_node import NodeResources
 from trainyard.access import outputs
 
@@ -166,13 +167,21 @@ DESCRIPTOR = Descriptor(
     # kernel allows by default (32768).
     limit=Limit(memory_mib=0, processes=8192),
     settings={
-        ray_head.JOB_START: Setting(
-            default=ray_head.JOB_START_SECONDS,
-            description="Seconds after which Ray fails a job that could not start, because no "
-            "node has what its entrypoint asks for; 1 to 999999. 0: it stays PENDING for as long "
-            "as it takes",
-            most=999_999,
-            bound="must be whole seconds from 1 to 999999, or 0 for no limit",
+        ray_head.JOB_START: (
+            Annotated[
+                int,
+                Says(
+                    "must be whole seconds from 1 to 999999, or 0 for no limit",
+                    "set it so",
+                    Field(ge=0, le=999_999),
+                ),
+            ],
+            setting(
+                ray_head.JOB_START_SECONDS,
+                "Seconds after which Ray fails a job that could not start, because no node has "
+                "what its entrypoint asks for; 1 to 999999. 0: it stays PENDING for as long as it "
+                "takes",
+            ),
         )
     },
     endpoints=(DASHBOARD, SERVE),

@@ -4,11 +4,14 @@ Its users are in a separate database that is removed with the server: MLflow tak
 password only for a user that does not exist yet, so the generated one always applies.
 """
 
+from typing import Annotated
+
 import pulumi
 
 from cluster import storage as stored
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Source, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join, lift
+from cluster.model import one_of, setting
 from cluster.ray_node import NodeAddition
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Service, Volume
@@ -169,10 +172,9 @@ DESCRIPTOR = Descriptor(
     limit=Limit(memory_mib=4096, processes=1024),
     shared=True,
     settings={
-        "tracking": Setting(
-            default="none",
-            words=("none", "mlflow"),
-            description="`mlflow` (a tracking server) or `none`. See docs/tracking.md",
+        "tracking": (
+            Annotated[str, one_of(("none", "mlflow"))],
+            setting("none", "`mlflow` (a tracking server) or `none`", see="tracking.md"),
         )
     },
     wanted=lambda settings: bool(settings.of_services["tracking"] == "mlflow"),

@@ -34,7 +34,6 @@ needs_haproxy = pytest.mark.skipif(
 
 def _args(runtime: Any, **changes: Any) -> GatewayArgs:
     values = {"routes": [DASHBOARD, PROMETHEUS], "cidrs": ["192.0.2.0/24"], "runtime": runtime}
-    values["connections"] = 100
     return GatewayArgs(**(values | changes))
 
 
@@ -353,10 +352,11 @@ def test_who_sends_no_whole_header_gets_no_connection(
 @needs_haproxy
 @pytest.mark.parametrize("password", [False, True])
 def test_one_address_has_so_many_connections_and_no_more(
-    start: Any, web: int, password: bool
+    start: Any, web: int, password: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(gateway, "ADDRESS_CONNECTIONS", 10)
     cidrs = ["127.0.0.1/32", "127.0.0.2/32"]
-    first, second = start(*[f"127.0.0.1:{web}"] * 2, password=password, cidrs=cidrs, connections=10)
+    first, second = start(*[f"127.0.0.1:{web}"] * 2, password=password, cidrs=cidrs)
     with ExitStack() as opened:
         held = []
         for index in range(10):

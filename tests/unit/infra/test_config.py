@@ -31,28 +31,30 @@ ONE_STORE = [each for each in services.ALL if each.program != "minio"]
 
 HOST = {"address": "192.0.2.4", "user": "ubuntu", "hostKey": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"}
 PUBLISHED = {"allowedCidrs": ["192.0.2.0/24"], "publishAddress": "192.0.2.7"}
-REPLICA = {
-    "replicateEndpoint": "https://s3.example",
-    "replicateAccessKey": "canary-a",
-    "replicateSecretKey": "canary-b",
-}
+REPLICA = {"endpoint": "https://s3.example", "accessKey": "canary-a", "secretKey": "canary-b"}
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", {"workers": -1}, "from 1 to 64"),
     ("workers", {"workers": 0}, "from 1 to 64"),
     ("workers", {"workers": 65}, "from 1 to 64"),
-    ("replicateTo", {"replicateTo": "results"}, "absolute folder"),
-    ("idleEndMinutes", {"idleEndMinutes": 30}, "needs rented machines that end themselves"),
+    ("replicate.to", {"replicate": {"to": "results"}}, "absolute folder"),
+    ("replicateTo", {"replicateTo": "/mnt/copy"}, "did you mean replicate.to"),
+    ("idleEndCpuPercent", {"idleEndCpuPercent": 9}, "did you mean idleEnd.cpuPercent"),
+    ("idleEnd", {"idleEnd": {"minutes": 30}}, "needs rented machines that end themselves"),
     (
-        "idleEndMinutes",
-        {"idleEndMinutes": 30, "lambdaCloud": {"gpus": 1}, "allowedCidrs": ["192.0.2.0/24"]},
+        "idleEnd",
+        {"idleEnd": {"minutes": 30}, "lambdaCloud": {"gpus": 1}, "allowedCidrs": ["192.0.2.0/24"]},
         "needs rented machines that end themselves: lambdaCloud with ttlHours",
     ),
-    ("idleEndCpuPercent", {"idleEndCpuPercent": 50}, "does nothing without idleEndMinutes"),
-    ("idleEndGpuPercent", {"idleEndGpuPercent": 5}, "does nothing without idleEndCpuPercent"),
-    ("idleEndGpuPercent", {"idleEndGpuPercent": "-1"}, "whole percent of a GPU from 0 to 99"),
-    ("idleEndMinutes", {"idleEndMinutes": "-1"}, "whole number of minutes from 1 to 9999"),
-    ("replicateTo", {"replicateTo": "/srv/../etc"}, "absolute folder"),
-    ("replicateTo", {"replicateTo": "s3://results"}, "lacks replicateEndpoint and replicateA"),
+    ("idleEnd.minutes", {"idleEnd": {"cpuPercent": 50}}, "from 1 to 9999"),
+    ("idleEnd.gpuPercent", {"idleEnd": {"minutes": 9, "gpuPercent": 5}}, "without cpuPercent"),
+    ("idleEnd.gpuPercent", {"idleEnd": {"minutes": 9, "gpuPercent": -1}}, "from 0 to 99"),
+    ("idleEnd.minutes", {"idleEnd": {"minutes": -1}}, "from 1 to 9999"),
+    ("replicate.to", {"replicate": {"to": "/srv/../etc"}}, "absolute folder"),
+    (
+        "replicate.to",
+        {"replicate": {"to": "s3://results"}},
+        "lacks replicate.endpoint and replicate.accessKey and replicate.secretKey",
+    ),
     ("rotated.ray-tokn", {"rotated": {"ray-tokn": 1}}, "did you mean ray-token"),  # F43
     ("rotated.ray-token", {"rotated": {"ray-token": 0}}, "from 1 to 1000000"),
     ("rotated.ray-token", {"rotated": {"ray-token": 1.5}}, "from 1 to 1000000"),
@@ -93,9 +95,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "set dataset.url",
     ),
     (
-        "idleEndMinutes",
+        "idleEnd",
         {
-            "idleEndMinutes": 30,
+            "idleEnd": {"minutes": 30},
             "lambdaCloud": {"gpus": 1, "ttlHours": 8},
             "allowedCidrs": ["192.0.2.0/24"],
             "runtime": "docker",
@@ -104,18 +106,22 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("storeFrom", {"storeFrom": "prod", "objectStore": "minio"}, "are two stores for one stack"),
     (
-        "replicateTo",
-        {"replicateTo": "s3://results"} | dict(list(REPLICA.items())[:2]),
-        "lacks replicateSecretKey",
+        "replicate.to",
+        {"replicate": {"to": "s3://results"} | dict(list(REPLICA.items())[:2])},
+        "lacks replicate.secretKey",
     ),
-    ("replicateTo", {"replicateTo": "/srv/d/copy", "dataDir": "/srv/d"}, "is in dataDir"),
-    ("replicateTo", {"replicateTo": "/mnt/copy", "runtime": "docker"}, "runtime process only"),
     (
-        "replicateEndpoint",
-        {"replicateTo": "s3://results"} | REPLICA | {"replicateEndpoint": "s3.example"},
+        "replicate.to",
+        {"replicate": {"to": "/srv/d/copy"}, "dataDir": "/srv/d"},
+        "is in dataDir",
+    ),
+    ("replicate", {"replicate": {"to": "/mnt/c"}, "runtime": "docker"}, "runtime process only"),
+    (
+        "replicate.endpoint",
+        {"replicate": {"to": "s3://results"} | REPLICA | {"endpoint": "s3.example"}},
         "must be the http",
     ),
-    ("replicateSecretKey", {"replicateTo": "/mnt/copy"} | REPLICA, "is of a bucket"),
+    ("replicate.secretKey", {"replicate": {"to": "/mnt/copy"} | REPLICA}, "is of a bucket"),
     ("worker.cpu", {"worker": {"cpu": 2}}, "did you mean cpus"),
     ("worker.cpus", {"worker": {"cpus": -1}}, "from 0"),
     ("worker.gpus", {"worker": {"gpus": 10**9}}, "to 1000000"),
@@ -168,7 +174,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("accelerator", {"runtime": "process", "accelerator": "amd"}, "docker only"),
     ("requireDigests", {"runtime": "process", "requireDigests": True}, "docker only"),
     ("containerLimits", {"runtime": "process", "containerLimits": {"minio": {}}}, "docker only"),
-    ("connectionsPerAddress", {"runtime": "process", "connectionsPerAddress": 9999}, "docker only"),
     ("images", {"runtime": "process", "images": {"ray": "a:1"}}, "docker only"),
     ("buildArgs", {"runtime": "process", "buildArgs": {"A": "b"}}, "docker only"),
     (
@@ -206,7 +211,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         {"containerLimits": {"minio": {"memoryMib": 8}}},
         "from 64",
     ),
-    ("connectionsPerAddress", {"connectionsPerAddress": 9}, "from 10 to 10000"),
     (
         "grafanaAnonymousViewer",
         {"grafana": False, "grafanaAnonymousViewer": True},
@@ -298,6 +302,32 @@ def test_a_bad_setting_is_named_with_value_bound_and_action(  # F2
     is_named(key, bound, settings(**changes), host)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "others"),
+    [
+        ({"runtime": "kubernets"}, {"kubernetes": {"context": "c"}}),
+        ({"runtime": "podman"}, {"hosts": [HOST], "dataset": {"generate": True}}),
+        ({"publishAddress": "x"}, {"allowedCidrs": ["192.0.2.0/24"]}),
+        ({"accelerator": "gpu"}, {"runtime": "kubernetes", "worker": {"gpus": 1}}),
+        ({"hosts": [{}]}, {"setupCommands": ["true"], "runtime": "process"}),
+        ({"lambdaCloud": {"gpus": -1}}, {"idleEnd": {"minutes": 9}}),
+        ({"reservation": {"start": "x"}}, {"lambdaCloud": {"gpus": 1, "budget": 1}}),
+        ({"nodeGroups": [{}]}, {"hosts": [HOST | {"group": "a"}]}),
+    ],
+)
+def test_the_default_in_place_of_a_wrong_value_is_not_judged(
+    settings: Settings, host: LocalHost, wrong: dict[str, Any], others: dict[str, Any]
+) -> None:
+    with pytest.raises(pulumi.RunError) as right:
+        config.parse(settings(**wrong), host, "dev")
+    given = settings(**wrong, **others)
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse(given, host, "dev")
+    more = {*str(raised.value).splitlines()[1:]} - {*str(right.value).splitlines()}
+    known = {"kubernetes.context", "images", "allowedCidrs"}  # they lack these as well
+    assert not [line for line in more if not line.startswith(tuple(f"  - {k}" for k in known))]
+
+
 def test_a_folder_that_no_url_can_have_stops_no_stack_without_it(  # F62
     settings: Settings, host: LocalHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,7 +341,7 @@ def test_every_image_without_a_digest_is_told_where_digests_are_required(  # F2
     settings: Settings, host: LocalHost
 ) -> None:
     changes = {"requireDigests": True, "grafana": False, "notebook": False, "workers": 0}
-    changes |= {"idleEndMinutes": 10}  # its watch has no image
+    changes |= {"idleEnd": {"minutes": 10}}  # its watch has no image
     with pytest.raises(pulumi.RunError) as raised:
         config.parse(settings(**changes), host, "dev")
     said = str(raised.value)

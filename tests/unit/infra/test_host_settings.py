@@ -156,8 +156,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "remove one of them",
     ),
     (
-        "idleEndMinutes",
-        _rent(ttlHours=8) | {"startRay": False, "idleEndMinutes": 30},
+        "idleEnd",
+        _rent(ttlHours=8) | {"startRay": False, "idleEnd": {"minutes": 30}},
         "needs rented machines that end themselves",
     ),
     ("lambdaCloud.headNodeName", _rent(headNodeName="a head"), "letters, digits and . _ -"),

@@ -595,8 +595,11 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
 @pytest.mark.parametrize(
     ("bounds", "told_bounds"),
     [
-        ({"idleEndCpuPercent": 50}, (50, 0)),
-        (dict(words[-2:] for words in BOUNDS.of("python")), (100, 5)),
+        ({"cpuPercent": 50}, (50, 0)),
+        (
+            {key.removeprefix("idleEnd."): int(value) for *_, key, value in BOUNDS.of("python")},
+            (100, 5),
+        ),
     ],
     ids=["CPU", "as on the page"],
 )
@@ -609,7 +612,7 @@ def test_timers_ask_the_heads_machine_whether_the_cluster_is_idle(  # F35
     told_bounds: tuple[int, int],
 ) -> None:
     put_program(bare, *GO)
-    exported = run(allowedCidrs=HOME, lambdaCloud=RENT, idleEndMinutes=30, **bounds)
+    exported = run(allowedCidrs=HOME, lambdaCloud=RENT, idleEnd={"minutes": 30, **bounds})
     assert exported["idleEndUrl"] == "http://10.0.0.0:8768"
     for index in range(2):
         deadline = recorded.of_type("lambda:Deadline")[f"lambda-deadline-{index}"].inputs
@@ -835,7 +838,7 @@ def test_rented_machines_end_with_the_reservation(  # D3 D4
     end = "2126-01-01T15:55:00+00:00"
     without = {key: value for key, value in RENT.items() if key != "ttlHours"} | {"budget": 1e7}
     exported = run(
-        allowedCidrs=HOME, lambdaCloud=without, reservation=RESERVED, idleEndMinutes=30, owner="ada"
+        allowedCidrs=HOME, lambdaCloud=without, reservation=RESERVED, idleEnd={"minutes": 30}, owner="ada"
     )
     assert (exported["expiresAt"], exported["owner"]) == (end, "ada")
     deadlines = [args.inputs for args in recorded.of_type("lambda:Deadline").values()]
