@@ -1,14 +1,14 @@
 """The object store: one program, one bucket, and a user that may touch only that bucket."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import pulumi
 
 from cluster import minio_store, versitygw_store
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
+from cluster.minio_admin import RootArgs
 from cluster.secret import KEY, Secret
 from cluster.service import Runtime
 from cluster.storage import Storage
@@ -64,25 +64,23 @@ class ObjectStore(pulumi.ComponentResource):
         root = _keys(f"{name}-root", child)
         training = _keys(f"{name}-training", child)
         program = runtime.place(kind.service(runtime, args.port, args.console_port, root), child)
-        admin: dict[str, pulumi.Input[Any]] = {
-            "endpoint": runtime.published(kind.name, args.port),
-            "rootUser": root.access,
-            "rootPassword": root.secret,
-        }
-        if runtime.via is not None:
-            admin["via"] = runtime.via
+        reached = RootArgs(
+            endpoint=runtime.published(kind.name, args.port),
+            rootUser=root.access,
+            rootPassword=root.secret,
+            via=runtime.via,
+        )
         inside = pulumi.ResourceOptions(parent=self, depends_on=[program])
         # Never deleted: the provider keeps it, since it holds results of training.
-        bucket = kind.bucket(f"{name}-bucket", {**admin, "bucket": args.bucket}, inside)
+        bucket = kind.bucket(f"{name}-bucket", reached, args.bucket, inside)
         after = pulumi.ResourceOptions(parent=self, depends_on=[program, bucket])
-        user = kind.training(name, admin, args.bucket, training, after)
+        user = kind.training_user(f"{name}-training-user", reached, args.bucket, training, after)
         metrics_token: pulumi.Input[str] = ""
-        sign = kind.token
-        if kind.monitoring is not None and sign is not None:
+        if kind.metrics:
             monitoring = _keys(f"{name}-monitoring", child)
-            kind.monitoring(name, admin, monitoring, inside)
-            keys = pulumi.Output.all(monitoring.access, monitoring.secret)
-            metrics_token = pulumi.Output.secret(keys.apply(lambda known: sign(*known)))
+            metrics_token = kind.metrics_token(
+                f"{name}-monitoring-user", reached, monitoring, inside
+            )
         self.storage = Storage(
             url=f"s3://{args.bucket}",
             endpoint=join("http://", runtime.public(kind.name, args.port)),
@@ -103,28 +101,24 @@ def _keys(name: str, opts: pulumi.ResourceOptions) -> Keys:
     return Keys(access=key.value, secret=Secret(name, SECRET_BYTES, opts).value, former=key.former)
 
 
-def _declared(kind: StoreKind) -> Callable[[Stack], None]:
-    def declare(stack: Stack) -> None:
-        stack.storage = ObjectStore(
-            "object-store",
-            ObjectStoreArgs(
-                kind=kind,
-                runtime=stack.runtime,
-                bucket=stack.settings.bucket,
-                port=stack.port("objectStorePort"),
-                console_port=stack.port("objectStoreConsolePort"),
-            ),
-        ).storage
-        stack.outputs[ENDPOINT.url] = stack.storage.endpoint
-
-    return declare
+def declare(kind: StoreKind, stack: Stack) -> None:
+    """Declare an object store of a stack."""
+    args = ObjectStoreArgs(
+        kind=kind,
+        runtime=stack.runtime,
+        bucket=stack.settings.bucket,
+        port=stack.port("objectStorePort"),
+        console_port=stack.port("objectStoreConsolePort"),
+    )
+    stack.storage = ObjectStore("object-store", args).storage
+    stack.outputs[ENDPOINT.url] = stack.storage.endpoint
 
 
 ENDPOINT = Endpoint(title="object store", url=outputs.OBJECT_STORE_ENDPOINT)
 DESCRIPTORS = {
     kind.name: Descriptor(
         program=kind.name,
-        declare=_declared(kind),
+        declare=partial(declare, kind),
         source=Source.BUILT,
         ports=(
             PortSetting(
