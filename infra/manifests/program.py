@@ -210,7 +210,7 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 def _variable(name: str) -> str:
-    """Return the variable of a name: alertWebhookUrl -> ALERT_WEBHOOK_URL, ray-token -> RAY_TOKEN."""
+    """Return the variable of a name: RAY_TOKEN of ray-token and of rayToken."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return re.sub(r"[^A-Za-z0-9]+", "_", words).upper().strip("_")
 

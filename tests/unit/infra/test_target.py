@@ -838,7 +838,11 @@ def test_rented_machines_end_with_the_reservation(  # D3 D4
     end = "2126-01-01T15:55:00+00:00"
     without = {key: value for key, value in RENT.items() if key != "ttlHours"} | {"budget": 1e7}
     exported = run(
-        allowedCidrs=HOME, lambdaCloud=without, reservation=RESERVED, idleEnd={"minutes": 30}, owner="ada"
+        allowedCidrs=HOME,
+        lambdaCloud=without,
+        reservation=RESERVED,
+        idleEnd={"minutes": 30},
+        owner="ada",
     )
     assert (exported["expiresAt"], exported["owner"]) == (end, "ada")
     deadlines = [args.inputs for args in recorded.of_type("lambda:Deadline").values()]
