@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import pulumi
 import yaml
 
-from cluster import dashboard, monitoring, ray_head
+from cluster import dashboard, monitoring, ray_node
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join, lift
 from cluster.model import Only, setting
@@ -57,7 +57,7 @@ class Grafana(pulumi.ComponentResource):
         super().__init__("trainyard:cluster:Grafana", name, None, opts)
         runtime, port = stack.runtime, stack.port(PORT)
         public = f"http://{runtime.public(SERVICE, port)}"
-        ray = f"http://{runtime.public(ray_head.SERVICE, stack.port('dashboardPort'))}"
+        ray = f"http://{runtime.public(ray_node.HEAD, stack.port('dashboardPort'))}"
         child = pulumi.ResourceOptions(parent=self)
         password = Secret(f"{name}-{ADMIN}", PASSWORD_BYTES, child).value
         own = dashboard.dashboard(ray, of_store=bool(stack.storage.metrics))

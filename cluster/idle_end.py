@@ -8,7 +8,7 @@ from typing import Annotated
 
 import pulumi
 
-from cluster import idle_watch, ray_head, replicate
+from cluster import idle_watch, ray_node, replicate
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, setting, whole
@@ -67,9 +67,7 @@ class IdleEnd(pulumi.ComponentResource):
             gpuPercent=idle.gpu_percent,
             deadline=pulumi.Output.from_input(stack.expires_at).apply(_seconds),
             file=f"{runtime.volume(SERVICE, STATE)}/{STATE_FILE}",
-            dashboard=join(
-                "http://", runtime.address(ray_head.SERVICE, stack.port("dashboardPort"))
-            ),
+            dashboard=join("http://", runtime.address(ray_node.HEAD, stack.port("dashboardPort"))),
             rayToken=stack.token,
             nodes=stack.nodes,
             source=source_of(stack.storage),

@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 import yaml
 
-from cluster import alerting, gateway, ray_head
+from cluster import alerting, gateway, ray_node
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
@@ -61,7 +61,7 @@ class Monitoring(pulumi.ComponentResource):
                         lambda *known: yaml.safe_dump(
                             configuration(runtime, storage.metrics, *known)
                         ),
-                        runtime.address(ray_head.SERVICE, stack.port("dashboardPort")),
+                        runtime.address(ray_node.HEAD, stack.port("dashboardPort")),
                         storage.internal,
                         alerting.address(stack),
                     ),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pulumi
 
-from cluster import monitoring, ray_head
+from cluster import monitoring, ray_node
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join
 from cluster.model import setting
@@ -36,7 +36,7 @@ class Notebook(pulumi.ComponentResource):
         runtime, port = stack.runtime, stack.port(PORT)
         child = pulumi.ResourceOptions(parent=self)
         token = Secret(f"{name}-token", TOKEN_BYTES, child)
-        dashboard = runtime.address(ray_head.SERVICE, stack.port("dashboardPort"))
+        dashboard = runtime.address(ray_node.HEAD, stack.port("dashboardPort"))
         runtime.place(
             Service(
                 name=SERVICE,
@@ -77,7 +77,7 @@ def outputs_file(stack: Stack) -> pulumi.Output[str]:
     Prometheus.
     """
     storage, monitor = stack.storage, replace(monitoring.ENDPOINT, login="", user="")
-    dashboard = stack.runtime.address(ray_head.SERVICE, stack.port("dashboardPort"))
+    dashboard = stack.runtime.address(ray_node.HEAD, stack.port("dashboardPort"))
     found: dict[str, pulumi.Input[object]] = {
         **outputs.NOTHING,
         outputs.PROJECT: pulumi.get_project(),
@@ -94,7 +94,7 @@ def outputs_file(stack: Stack) -> pulumi.Output[str]:
         outputs.NODES: stack.outputs[outputs.NODES],
         outputs.RESERVED_FROM: stack.reserved_from,
         outputs.EXPIRES_AT: stack.expires_at,
-        outputs.JOB_START_TIMEOUT_SECONDS: stack.settings.of_services[ray_head.JOB_START],
+        outputs.JOB_START_TIMEOUT_SECONDS: stack.settings.of_services[ray_node.JOB_START],
     }
     if stack.prometheus is not None:
         found |= {outputs.SERVICES: [monitor.described], monitor.url: stack.prometheus}

@@ -13,7 +13,7 @@ from typing import Any
 import pulumi
 import yaml
 
-from cluster import ray_cluster, ray_head, ray_node, ray_worker
+from cluster import ray_cluster, ray_node
 from cluster.descriptor import Stack
 from cluster.inputs import join, lift
 from infra.hosts.machine import Machine
@@ -83,10 +83,10 @@ class RayLauncher(pulumi.ComponentResource):
             ).apply(lambda known: cluster_file(key_file=launched.key_file, **known))
         )
         self.dashboard_url, self.serve_url = (
-            pulumi.Output.concat("http://", launched.runtime.public(ray_head.SERVICE, port))
+            pulumi.Output.concat("http://", launched.runtime.public(ray_node.HEAD, port))
             for port in (ports["dashboardPort"], ports["servePort"])
         )
-        names = [ray_head.SERVICE, *workers(len(launched.machines))]
+        names = [ray_node.HEAD, *workers(len(launched.machines))]
         self.nodes = pulumi.Output.from_input(
             [
                 lift(partial(ray_cluster.described, name), resources)
@@ -98,7 +98,7 @@ class RayLauncher(pulumi.ComponentResource):
 
 def workers(machines: int) -> tuple[str, ...]:
     """Return the names of the workers: the first machine has the head alone."""
-    return tuple(ray_worker.service(index) for index in range(1, machines))
+    return tuple(ray_node.worker_name(index) for index in range(1, machines))
 
 
 def cluster_file(
@@ -152,9 +152,9 @@ def _start(index: int, launched: Launched, stack: Stack) -> pulumi.Output[str]:
     environment |= {owned_processes.STACK: runtime.label}  # a destroy ends processes with it
     flags = ray_node.machine_flags(NODE, index, runtime, stack.workers[index], ports)
     if index == 0:
-        environment |= ray_head.head_environment(NODE, stack) | AUTOSCALER
+        environment |= ray_cluster.head_environment(NODE, stack) | AUTOSCALER
         flags = [
-            *ray_head.head_flags(runtime, ports),
+            *ray_cluster.head_flags(runtime, ports),
             join("--node-ip-address=", machine.address),
             *flags,
         ]

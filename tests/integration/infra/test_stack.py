@@ -787,7 +787,7 @@ def test_a_node_that_hangs_is_given_up_in_time(  # F26
     raylet = _node(stack, "ray-worker-0", started_below, "raylet")
     raylet.suspend()
     try:
-        # Five questions (Ray's default), each a second after the last and 3 s long (ray_head.py):
+        # Five questions (Ray's default), a second apart and 3 s long (ray_cluster.py):
         # 20 s, and as much again for a busy machine.
         wait_for(lambda: len(_alive(outputs)) == 1, 40)
     finally:

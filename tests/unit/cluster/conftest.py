@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from cluster import ray_head
+from cluster import ray_node
 from cluster.descriptor import Stack
 from cluster.ray_node import NodeResources
 from cluster.service import Service, Volume
@@ -45,7 +45,7 @@ def stack(
         of_services: values of the settings that services have.
         **changes: other arguments of the stack.
     """
-    known = {ray_head.JOB_START: ray_head.JOB_START_SECONDS, **(of_services or {})}
+    known = {ray_node.JOB_START: ray_node.JOB_START_SECONDS, **(of_services or {})}
     settings: Any = SimpleNamespace(head=HEAD, ports=PORTS, of_services=known)
     values: dict[str, Any] = {
         "services": [],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster import grafana, monitoring, ray_head
+from cluster import grafana, monitoring, ray_cluster
 from cluster.descriptor import Stack
 from cluster.grafana import Grafana
 from cluster.ray_node import NodeAddition
@@ -140,7 +140,7 @@ def head(runtime: Any, deploy: Deploy) -> Callable[..., Any]:
     def place(*additions: NodeAddition) -> Any:
         found: list[Any] = []
         made = stack(runtime, workers=[HEAD], additions=[*additions])
-        deploy(lambda: found.append(ray_head.head(made)))
+        deploy(lambda: found.append(ray_cluster.head(made)))
         return found[0]
 
     return place
