@@ -13,7 +13,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster import late
+from cluster import lazy_import
 from cluster.provider import Provider, Resource
 from trainyard.access import terminal
 
@@ -90,7 +90,7 @@ class StoreUserProvider(Provider):
 
         Imported when the store is called: it would make an `up` that changes nothing much slower.
         """
-        return late.module("cluster.minio_calls")
+        return lazy_import.module("cluster.minio_calls")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,4 +164,4 @@ def _digest(text: str) -> str:
 
 
 def _s3() -> ModuleType:
-    return late.module("cluster.s3_calls")
+    return lazy_import.module("cluster.s3_calls")

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pulumi
 
-from cluster import late, minio_admin
+from cluster import lazy_import, minio_admin
 from cluster.provider import Resource
 
 
@@ -21,7 +21,7 @@ class StoreUserProvider(minio_admin.StoreUserProvider):
 
     def calls(self) -> ModuleType:
         """Return the module with the calls."""
-        return late.module("cluster.versitygw_calls")
+        return lazy_import.module("cluster.versitygw_calls")
 
 
 class Bucket(minio_admin.Bucket, module="versitygw", name="Bucket"):

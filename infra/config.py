@@ -256,8 +256,9 @@ class Settings(Model):
     )
     owner: Annotated[str, OWNER] = setting(
         "",
-        "Whose the stack is: in `train info`, names and labels of containers and Kubernetes "
-        "objects, names and tags of rented instances. Default: `user@machine`, and in no name",
+        "Owner of the stack. `train info` shows it, and so do names and labels of containers and "
+        "Kubernetes objects, and names and tags of rented instances. Default: `user@machine`, "
+        "which is in no name",
         see="#owner-and-reservation",
     )
     reservation: Reservation | None = setting(
