@@ -5,6 +5,7 @@ password: others reach it only through the gateway, which does.
 """
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 import pulumi
@@ -64,6 +65,7 @@ class Alerting(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self),
         )
         self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
+        stack.outputs[ENDPOINT.url] = self.url
         self.register_outputs({"url": self.url})
 
 
@@ -180,11 +182,6 @@ def address(stack: Stack) -> pulumi.Input[str]:
     return stack.runtime.address(SERVICE, stack.port(PORT)) if runs else ""
 
 
-def declare(stack: Stack) -> None:
-    """Declare the Alertmanager of a stack."""
-    stack.outputs[ENDPOINT.url] = Alerting("alerting", stack).url
-
-
 ENDPOINT = Endpoint(
     title="Alertmanager",
     url="alertmanagerUrl",
@@ -193,7 +190,7 @@ ENDPOINT = Endpoint(
 )
 DESCRIPTOR = Descriptor(
     program=SERVICE,
-    declare=declare,
+    declare=partial(Alerting, "alerting"),
     image=IMAGE,
     source=Source.MACHINE,
     commands=(SERVICE, "prometheus-alertmanager"),  # the latter is Debian's name

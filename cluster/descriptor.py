@@ -159,7 +159,7 @@ class Descriptor:
     """
 
     program: str
-    declare: Callable[[Stack], None]
+    declare: Callable[[Stack], object]
     service: str = ""
     more: Callable[[int], tuple[str, ...]] = lambda _: ()
     image: str = ""

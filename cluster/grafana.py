@@ -46,12 +46,10 @@ class Grafana(pulumi.ComponentResource):
     Attributes:
         url: its URL, for browsers.
         password: of the user `admin`; a secret.
-        for_nodes: its additions to the Ray head.
     """
 
     url: pulumi.Output[str]
     password: pulumi.Output[str]
-    for_nodes: NodeAddition
 
     def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Grafana", name, None, opts)
@@ -83,9 +81,10 @@ class Grafana(pulumi.ComponentResource):
             child,
         )
         inside = join("http://", runtime.address(SERVICE, port))
-        self.for_nodes = for_head(inside, public)
+        stack.additions.append(for_head(inside, public))
         self.url = pulumi.Output.from_input(public)
         self.password = pulumi.Output.secret(password)
+        stack.outputs |= {ENDPOINT.url: self.url, ENDPOINT.login: self.password}
         self.register_outputs({"url": self.url, "password": self.password})
 
 
@@ -196,11 +195,8 @@ def for_head(inside: pulumi.Input[str], outside: str) -> NodeAddition:
 
 def declare(stack: Stack) -> None:
     """Declare Grafana in a stack with Prometheus."""
-    if stack.prometheus is None:
-        return
-    grafana = Grafana("grafana", stack)
-    stack.additions.append(grafana.for_nodes)
-    stack.outputs |= {ENDPOINT.url: grafana.url, ENDPOINT.login: grafana.password}
+    if stack.prometheus is not None:
+        Grafana("grafana", stack)
 
 
 ENDPOINT = Endpoint(title="Grafana", url="grafanaUrl", login="grafanaPassword", user=ADMIN)

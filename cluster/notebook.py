@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from dataclasses import replace
+from functools import partial
 
 import pulumi
 
@@ -67,6 +68,7 @@ class Notebook(pulumi.ComponentResource):
         self.url = pulumi.Output.concat(
             "http://", runtime.public(SERVICE, port), "/lab?token=", token.value
         )
+        stack.outputs[ENDPOINT.url] = self.url
         self.register_outputs({"url": self.url})
 
 
@@ -101,15 +103,10 @@ def outputs_file(stack: Stack) -> pulumi.Output[str]:
     return pulumi.Output.secret(pulumi.Output.json_dumps(found))
 
 
-def declare(stack: Stack) -> None:
-    """Declare the notebook of a stack."""
-    stack.outputs[ENDPOINT.url] = Notebook("notebook", stack).url
-
-
 ENDPOINT = Endpoint(title="notebook", url="notebookUrl", secret=True)
 DESCRIPTOR = Descriptor(
     program=SERVICE,
-    declare=declare,
+    declare=partial(Notebook, "notebook"),
     ports=(PortSetting(key=PORT, default=8888, description="Jupyter"),),
     limit=Limit(memory_mib=8192, processes=4096),
     settings={

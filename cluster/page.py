@@ -4,6 +4,7 @@ It runs in the notebook's image, which has the client, and knows the cluster by 
 has its password sees all jobs with their logs, runs and nodes, and gets no other secret.
 """
 
+from functools import partial
 from typing import Annotated
 
 import pulumi
@@ -61,20 +62,15 @@ class Page(pulumi.ComponentResource):
             child,
         )
         self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
+        stack.outputs |= {ENDPOINT.url: self.url, ENDPOINT.login: self.password}
         self.register_outputs({"url": self.url, "password": self.password})
-
-
-def declare(stack: Stack) -> None:
-    """Declare the page of a stack."""
-    page = Page(SERVICE, stack)
-    stack.outputs |= {ENDPOINT.url: page.url, ENDPOINT.login: page.password}
 
 
 ENDPOINT = Endpoint(title="read-only page", url="pageUrl", login="pagePassword", user=USER)
 DESCRIPTOR = Descriptor(
     program=notebook.SERVICE,
     service=SERVICE,
-    declare=declare,
+    declare=partial(Page, SERVICE),
     ports=(PortSetting(key=PORT, default=8269, description="Read-only page"),),
     limit=Limit(memory_mib=1024, processes=512),
     settings={

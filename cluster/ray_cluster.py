@@ -87,6 +87,13 @@ class RayCluster(pulumi.ComponentResource):
                 ),
             ]
         )
+        stack.outputs |= {
+            DASHBOARD.url: self.dashboard_url,
+            DASHBOARD.login: stack.token,
+            SERVE.url: self.serve_url,
+            SERVE.login: stack.serve_token,
+            outputs.NODES: self.nodes,
+        }
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
 
 
@@ -241,24 +248,12 @@ def described(name: str, node: NodeResources, *, launched: bool = True) -> dict[
     }
 
 
-def declare(stack: Stack) -> None:
-    """Declare the cluster of a stack."""
-    ray = RayCluster("ray", stack)
-    stack.outputs |= {
-        DASHBOARD.url: ray.dashboard_url,
-        DASHBOARD.login: stack.token,
-        SERVE.url: ray.serve_url,
-        SERVE.login: stack.serve_token,
-        outputs.NODES: ray.nodes,
-    }
-
-
 DASHBOARD = Endpoint(title="Ray dashboard", url=outputs.DASHBOARD_URL, login=outputs.RAY_TOKEN)
 # Nothing answers there before something is served.
 SERVE = Endpoint(title="Ray Serve", url=outputs.SERVE_URL, login=outputs.SERVE_TOKEN)
 DESCRIPTOR = Descriptor(
     program="ray",
-    declare=declare,
+    declare=partial(RayCluster, "ray"),
     service=HEAD,
     more=lambda workers: tuple(worker_name(index) for index in range(workers)),
     source=Source.ENVIRONMENT,

@@ -5,6 +5,7 @@ Machines that end themselves take their object store with them; the copy stays.
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -144,15 +145,10 @@ def source_of(storage: Storage) -> dict[str, pulumi.Input[str]]:
     }
 
 
-def declare(stack: Stack) -> None:
-    """Declare the replica of a stack."""
-    Replica(SERVICE, stack)
-
-
 DESCRIPTOR = Descriptor(
     program="python",
     service=SERVICE,
-    declare=declare,
+    declare=partial(Replica, SERVICE),
     source=Source.MODULE,
     ports=(
         PortSetting(

@@ -4,6 +4,7 @@ Its users are in a separate database that is removed with the server: MLflow tak
 password only for a user that does not exist yet, so the generated one always applies.
 """
 
+from functools import partial
 from typing import Annotated
 
 import pulumi
@@ -41,12 +42,10 @@ class Tracking(pulumi.ComponentResource):
     Attributes:
         url: its URL, for users.
         password: of the user `admin`; a secret.
-        for_nodes: its additions to Ray nodes.
     """
 
     url: pulumi.Output[str]
     password: pulumi.Output[str]
-    for_nodes: NodeAddition
 
     def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Tracking", name, None, opts)
@@ -103,8 +102,9 @@ class Tracking(pulumi.ComponentResource):
             ),
             child,
         )
-        self.for_nodes = for_nodes(join("http://", inside), self.password)
+        stack.additions.append(for_nodes(join("http://", inside), self.password))
         self.url = pulumi.Output.concat("http://", outside)
+        stack.outputs |= {ENDPOINT.url: self.url, ENDPOINT.login: self.password}
         self.register_outputs({"url": self.url, "password": self.password})
 
 
@@ -156,17 +156,10 @@ def for_nodes(url: pulumi.Input[str], password: pulumi.Input[str]) -> NodeAdditi
     )
 
 
-def declare(stack: Stack) -> None:
-    """Declare the server of a stack."""
-    tracking = Tracking("tracking", stack)
-    stack.additions.append(tracking.for_nodes)
-    stack.outputs |= {ENDPOINT.url: tracking.url, ENDPOINT.login: tracking.password}
-
-
 ENDPOINT = Endpoint(title="MLflow", url=TRACKING_URL, login="trackingPassword", user=USER)
 DESCRIPTOR = Descriptor(
     program="mlflow",
-    declare=declare,
+    declare=partial(Tracking, "tracking"),
     source=Source.ENVIRONMENT,
     ports=(PortSetting(key=PORT, default=5000, description="MLflow"),),
     limit=Limit(memory_mib=4096, processes=1024),

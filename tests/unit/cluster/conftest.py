@@ -24,6 +24,8 @@ PORTS = {
     "dashboardMetricsPort": 27227,
     "alertmanagerPort": 9093,
     "grafanaPort": 3000,
+    "objectStorePort": 9000,
+    "objectStoreConsolePort": 9001,
     "prometheusPort": 9090,
     "replicaPort": 8766,
     "trackingPort": 5000,
@@ -46,7 +48,14 @@ def stack(
         **changes: other arguments of the stack.
     """
     known = {ray_node.JOB_START: ray_node.JOB_START_SECONDS, **(of_services or {})}
-    settings: Any = SimpleNamespace(head=HEAD, ports=PORTS, of_services=known)
+    settings: Any = SimpleNamespace(
+        head=HEAD,
+        ports=PORTS,
+        of_services=known,
+        bucket="ray",
+        allowed_cidrs=("192.0.2.0/24",),
+        publish_address="192.0.2.7",
+    )
     values: dict[str, Any] = {
         "services": [],
         "python": "3.11",

@@ -31,12 +31,11 @@ def placed(runtime: Any, deploy: Deploy) -> Any:
 def test_the_password_is_generated_and_read_from_a_file(  # F35 F37
     runtime: Any, deploy: Deploy
 ) -> None:
-    declared: list[Grafana] = []
+    made = _stack(runtime)
 
     def program() -> Any:
-        declared.append(Grafana("grafana", _stack(runtime)))
-        secrets = runtime.placed["grafana"].secrets
-        return {"password": declared[0].password, "file": secrets["admin-password"]}
+        password = Grafana("grafana", made).password
+        return {"password": password, "file": runtime.placed["grafana"].secrets["admin-password"]}
 
     result = deploy(program)
     assert result == {"password": "value of grafana-admin", "file": "value of grafana-admin"}
@@ -45,7 +44,8 @@ def test_the_password_is_generated_and_read_from_a_file(  # F35 F37
     assert variable == "/run/secrets/admin-password"
     assert "GF_SECURITY_ADMIN_PASSWORD" not in service.environment
     assert "value of" not in f"{service.arguments} {service.environment} {service.files}"
-    told = declared[0].for_nodes.environment(runtime, "ray-head")
+    (addition,) = made.additions
+    told = addition.environment(runtime, "ray-head")
     assert told["RAY_GRAFANA_HOST"] == "http://grafana.internal:3000"
     assert told["RAY_GRAFANA_IFRAME_HOST"] == "http://host.example:3000"
 

@@ -29,9 +29,10 @@ STORE = Storage(
 
 def test_prometheus_reads_its_tokens_from_files(runtime: Any, deploy: Deploy) -> None:  # F35
     def program() -> Any:
-        declared = Monitoring("monitoring", stack(runtime, STORE))
+        made = stack(runtime, STORE)
+        url = Monitoring("monitoring", made).url
         files = runtime.placed["prometheus"].secrets
-        return {"url": declared.url, "internal": declared.internal_url, "files": files}
+        return {"url": url, "internal": made.prometheus, "files": files}
 
     result = deploy(program)
     assert result["url"] == "http://host.example:9090"

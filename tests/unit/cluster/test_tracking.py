@@ -28,9 +28,10 @@ def place(runtime: Any, deploy: Deploy) -> Callable[[Storage], tuple[Any, Any]]:
 
     def place(storage: Storage) -> tuple[Any, Any]:
         def program() -> Any:
-            made = Tracking("tracking", stack(runtime, storage))
+            declared = stack(runtime, storage)
+            made = Tracking("tracking", declared)
             service = runtime.placed["mlflow"]
-            (of_jobs,) = made.for_nodes.secrets.values()
+            ((of_jobs,),) = (addition.secrets.values() for addition in declared.additions)
             return [dict(service.secrets), made.url, made.password, of_jobs]
 
         return runtime.placed, deploy(program)
