@@ -108,11 +108,6 @@ class Settings(Protocol):
         ...
 
     @property
-    def bucket(self) -> str:
-        """Name of the bucket for jobs."""
-        ...
-
-    @property
     def ports(self) -> Mapping[str, int]:
         """Port numbers by setting."""
         ...

@@ -9,7 +9,7 @@ from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source,
 from cluster.inputs import join
 from cluster.minio_admin import RootArgs
 from cluster.secret import KEY, Secret
-from cluster.storage import Storage
+from cluster.storage import BUCKET, Storage
 from cluster.store_kind import Keys, StoreKind
 from trainyard.access import outputs
 
@@ -37,7 +37,7 @@ class ObjectStore(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("trainyard:cluster:ObjectStore", name, None, opts)
-        runtime, bucket_name = stack.runtime, stack.settings.bucket
+        runtime = stack.runtime
         port, console_port = stack.port("objectStorePort"), stack.port("objectStoreConsolePort")
         child = pulumi.ResourceOptions(parent=self)
         root = _keys(f"{name}-root", child)
@@ -51,9 +51,9 @@ class ObjectStore(pulumi.ComponentResource):
         )
         inside = pulumi.ResourceOptions(parent=self, depends_on=[program])
         # Never deleted: the provider keeps it, since it holds results of training.
-        bucket = kind.bucket(f"{name}-bucket", reached, bucket_name, inside)
+        bucket = kind.bucket(f"{name}-bucket", reached, BUCKET, inside)
         after = pulumi.ResourceOptions(parent=self, depends_on=[program, bucket])
-        user = kind.training_user(f"{name}-training-user", reached, bucket_name, training, after)
+        user = kind.training_user(f"{name}-training-user", reached, BUCKET, training, after)
         metrics_token: pulumi.Input[str] = ""
         if kind.metrics:
             monitoring = _keys(f"{name}-monitoring", child)
@@ -61,10 +61,10 @@ class ObjectStore(pulumi.ComponentResource):
                 f"{name}-monitoring-user", reached, monitoring, inside
             )
         stack.storage = Storage(
-            url=f"s3://{bucket_name}",
+            url=f"s3://{BUCKET}",
             endpoint=join("http://", runtime.public(kind.name, port)),
             internal=runtime.address(kind.name, port),
-            bucket=bucket_name,
+            bucket=BUCKET,
             access_key=pulumi.Output.secret(training.access),
             secret_key=pulumi.Output.secret(training.secret),
             metrics=kind.metrics,

@@ -13,7 +13,7 @@ settings = config.read(local.LocalHost.detect())
 secret.rotated = settings.rotated
 stack = target.find(settings, name)
 if settings.store_from:
-    stack.storage = shared_store.of(settings.store_from, settings.bucket)
+    stack.storage = shared_store.of(settings.store_from)
 stack.outputs[outputs.OBJECT_STORE_ENDPOINT] = stack.storage.endpoint
 for service in stack.services:
     service.declare(stack)

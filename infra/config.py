@@ -164,14 +164,6 @@ class Settings(Model):
         "(process)",
         see="#the-store-of-another-stack",
     )
-    bucket: Annotated[
-        str,
-        matching(
-            r"(?!xn--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]",
-            "must be 3 to 63 lowercase letters, digits and hyphens, no hyphen at either end",
-            "set bucket to such a name",
-        ),
-    ] = setting("ray", "Bucket for jobs: 3 to 63 lowercase letters, digits, hyphens")
     rotated: Annotated[
         dict[
             Annotated[str, Known(secret.ROTATABLE)],

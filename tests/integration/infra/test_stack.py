@@ -903,7 +903,7 @@ def test_of_two_at_the_same_moment_one_makes_nothing(  # F64
 
 
 def test_bad_settings_stop_the_stack_with_one_message(declare_stack: Callable[..., Any]) -> None:
-    other = declare_stack(workers=-1, bucket="Ray")  # F2
+    other = declare_stack(workers=-1, drainSeconds=-1)  # F2
     done = other.engine("up", "--yes", check=False)
     said = done.stdout + done.stderr
     assert done.returncode != 0

@@ -52,7 +52,6 @@ def stack(
         head=HEAD,
         ports=PORTS,
         of_services=known,
-        bucket="ray",
         allowed_cidrs=("192.0.2.0/24",),
         publish_address="192.0.2.7",
     )

@@ -131,10 +131,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("worker.resources.CPU", {"worker": {"resources": {"CPU": 1}}}, "a name other than"),
     ("worker.resources.tpu", {"worker": {"resources": {"tpu": "x"}}}, "must be a number"),
     ("objectStore", {"objectStore": "s3"}, "auto, versitygw, minio, directory"),
-    ("bucket", {"bucket": "Ray"}, "lowercase"),
-    ("bucket", {"bucket": ""}, "lowercase"),
-    ("bucket", {"bucket": "a" * 64}, "3 to 63"),
-    ("bucket", {"bucket": "ray/../x"}, "lowercase"),
     ("dataDir", {"dataDir": "data"}, "absolute"),
     ("dataDir", {"dataDir": "/srv/a b"}, "is part of a URL"),  # F62
     ("dataDir", {"dataDir": "/srv/a%20b"}, "is part of a URL"),

@@ -238,7 +238,7 @@ def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> N
         ],
         "setupCommands": [""],
         "pythonEnvironment": "env",
-        "bucket": "Ray",
+        "drainSeconds": -1,
         "dashboardPort": 1,
         "worker": {"cpus": -1},
         "x": 1,
@@ -249,7 +249,13 @@ def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> N
     assert "11 faults" in message, message
     assert "Pulumi.lab.yaml" in message
     keys = [*(f"hosts[0].{key}" for key in ("address", "user", "hostKey", "port"))]
-    keys += ["hosts[1].gpus", "setupCommands[0]", "pythonEnvironment", "bucket", "dashboardPort"]
+    keys += [
+        "hosts[1].gpus",
+        "setupCommands[0]",
+        "pythonEnvironment",
+        "drainSeconds",
+        "dashboardPort",
+    ]
     for key in (*keys, "worker.cpus", "x"):
         assert f"- {key} = " in message
 

@@ -175,7 +175,7 @@ def test_everything_that_is_put_somewhere_bears_the_mark_of_the_stack(  # F46
 @pytest.mark.usefixtures("bare", "recorded")
 def test_bad_settings_end_the_program_before_any_resource(run: Any, recorded: Any) -> None:  # F2
     with pytest.raises(pulumi.RunError, match="2 faults"):
-        run(workers=-1, bucket="Ray")
+        run(workers=-1, drainSeconds=-1)
     assert recorded.created == []
 
 
@@ -531,7 +531,6 @@ def test_more_workers_than_devices_are_refused_before_anything_is_made(  # D2
     [
         ({}, ""),
         ({"objectStoreEndpoint": ""}, "stack 'prod' has no object store: bring it up"),
-        ({"bucket": "other"}, "stack 'prod' has the bucket other: set bucket to it"),
         ({"ssh": {"host": "192.0.2.4"}}, "stack 'prod' is on other machines"),
         # As the CLI gives a secret of another passphrase.
         ({"secretKey": {}}, "the keys of stack 'prod' cannot be read: it has another passphrase"),

@@ -92,7 +92,7 @@ def test_names_of_fields_are_read_as_strictly(host: LocalHost, fields: str, boun
     ("key", "text", "value"),
     [
         ("owner", " ", ""),
-        ("bucket", " ray\n", "ray"),
+        ("storeFrom", " prod\n", "prod"),
         ("workers", " 3 ", 3),
         ("keepData", " true\n", True),
         ("hosts", " [] ", []),
@@ -106,10 +106,10 @@ def test_blanks_around_a_text_mean_nothing(key: str, text: str, value: Any) -> N
 @pytest.mark.parametrize(
     ("key", "value", "shown"),
     [
-        *[("bucket", value, value) for value in ("Monkey", "a=b", '["PIP_TOKEN"]', "host:8080")],
-        ("bucket", "PIP_TOKEN=abc", "(not shown)"),
-        ("bucket", '{"password": "abc"}', "(not shown)"),
-        ("bucket", "https://me:abc@host", "(not shown)"),
+        *[("owner", value, value) for value in ("Monkey", "a=b", '["PIP_TOKEN"]', "host:8080")],
+        ("owner", "PIP_TOKEN=abc", "(not shown)"),
+        ("owner", '{"password": "abc"}', "(not shown)"),
+        ("owner", "https://me:abc@host", "(not shown)"),
         ("lambdaApiKey", "abc", "(not shown)"),
     ],
 )
