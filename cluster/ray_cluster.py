@@ -108,7 +108,8 @@ def head(stack: Stack) -> Service:
         workers = {worker_name(index): each for index, each in enumerate(stack.workers)}
         files, secrets = autoscaling.files(stack.head, workers, provider), provider.secrets
         variables |= autoscaling.head_environment()
-        flags += autoscaling.flags(runtime.file(HEAD, autoscaling.CONFIG_FILE))
+        file = runtime.file(HEAD, autoscaling.CONFIG_FILE)
+        flags.append(f"--autoscaling-config={file}")
     return replace(
         node,
         arguments=[*head_flags(runtime, ports), *flags],

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pulumi
@@ -440,23 +441,35 @@ def test_an_api_key_in_the_clear_is_refused_and_not_shown(  # F35
     assert "canary" not in repr(parsed)
 
 
-def test_a_webhook_in_the_clear_is_told_and_not_shown(  # F35
-    settings: Settings, host: LocalHost, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("key", "changes", "named"),
+    [
+        ("alertWebhookUrl", {"alertWebhookUrl": "https://chat.example/canary"}, "alertWebhookUrl"),
+        ("replicate", _copy(**REPLICA | {"accessKey": ""}), "--path replicate.secretKey"),
+    ],
+)
+def test_a_secret_in_the_clear_is_told_and_not_shown(  # F35
+    settings: Settings,
+    host: LocalHost,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    changes: dict[str, Any],
+    named: str,
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", said.append)
-    address = "https://chat.example/canary"
-    raw = {f"project:{k}": value for k, value in settings(alertWebhookUrl=address).items()}
+    monkeypatch.setattr(config, "parse", lambda *_: SimpleNamespace(reservation=None))
+    raw = {f"project:{k}": value for k, value in settings(**changes).items()}
 
     def read(secret_keys: list[str]) -> config.Settings:
         set_all_config(raw, secret_keys)
         return config.read(host)
 
-    parsed = contextvars.copy_context().run(read, [])
+    contextvars.copy_context().run(read, [])
     (warning,) = said
-    assert "python -m engine config set --secret alertWebhookUrl" in warning
+    assert f"python -m engine config set --secret {named}" in warning
     assert "canary" not in warning
-    assert contextvars.copy_context().run(read, ["project:alertWebhookUrl"]) == parsed
+    contextvars.copy_context().run(read, [f"project:{key}"])
     assert len(said) == 1
 
 
