@@ -132,11 +132,17 @@ class Bucket(Resource, module="minio", name="Bucket"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreUserArgs(RootArgs):
-    """Arguments of a user of MinIO; policy is JSON."""
+class UserArgs(RootArgs):
+    """Arguments of a user of a store."""
 
     accessKey: pulumi.Input[str]
     secretKey: pulumi.Input[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreUserArgs(UserArgs):
+    """Arguments of a user of MinIO; policy is JSON."""
+
     policy: str
 
 
@@ -150,7 +156,7 @@ class StoreUser(Resource, module="minio", name="User"):
     _kind = StoreUserProvider
     accessKey: pulumi.Output[str]
 
-    def __init__(self, name: str, args: StoreUserArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, args: UserArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(name, vars(args), opts)
 
 

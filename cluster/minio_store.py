@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from cluster.inputs import join
-from cluster.minio_admin import Bucket, BucketArgs, RootArgs, StoreUser, StoreUserArgs
+from cluster.minio_admin import Bucket, RootArgs, StoreUser, StoreUserArgs
 from cluster.service import HealthCheck, Runtime, Service, Volume
 from cluster.store_kind import BUCKET_ACTIONS, OBJECT_ACTIONS, Keys, StoreKind, ports
 
@@ -26,6 +26,7 @@ class Minio(StoreKind):
 
     name = NAME
     title = "MinIO"
+    bucket = Bucket
     metrics: Mapping[str, str] = {
         "object-store": "/minio/v2/metrics/cluster",
         "object-store-buckets": "/minio/v2/metrics/bucket",
@@ -62,12 +63,6 @@ class Minio(StoreKind):
             ports=ports(port, console_port),
             health=[HealthCheck(port=port, path="/minio/health/ready")],
         )
-
-    def bucket(
-        self, name: str, root: RootArgs, bucket: str, opts: pulumi.ResourceOptions
-    ) -> pulumi.Resource:
-        """Declare a bucket."""
-        return Bucket(name, BucketArgs(**vars(root), bucket=bucket), opts)
 
     def training_user(
         self, name: str, root: RootArgs, bucket: str, keys: Keys, opts: pulumi.ResourceOptions

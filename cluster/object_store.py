@@ -7,7 +7,7 @@ import pulumi
 from cluster import minio_store, versitygw_store
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
-from cluster.minio_admin import RootArgs
+from cluster.minio_admin import BucketArgs, RootArgs
 from cluster.secret import KEY, Secret
 from cluster.storage import BUCKET, Storage
 from cluster.store_kind import Keys, StoreKind
@@ -51,7 +51,7 @@ class ObjectStore(pulumi.ComponentResource):
         )
         inside = pulumi.ResourceOptions(parent=self, depends_on=[program])
         # Never deleted: the provider keeps it, since it holds results of training.
-        bucket = kind.bucket(f"{name}-bucket", reached, BUCKET, inside)
+        bucket = kind.bucket(f"{name}-bucket", BucketArgs(**vars(reached), bucket=BUCKET), inside)
         after = pulumi.ResourceOptions(parent=self, depends_on=[program, bucket])
         user = kind.training_user(f"{name}-training-user", reached, BUCKET, training, after)
         metrics_token: pulumi.Input[str] = ""

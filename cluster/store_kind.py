@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pulumi
 
-from cluster.minio_admin import RootArgs
+from cluster.minio_admin import Bucket, RootArgs
 from cluster.service import Port, Runtime, Service
 
 # All that the training user may do: in its bucket, and with the objects there.
@@ -41,21 +41,17 @@ class StoreKind(Protocol):
     Attributes:
         name: name of the program, of its service, and of its choice in the setting objectStore.
         title: its name for users.
+        bucket: resource of a bucket.
         metrics: path of figures for Prometheus, by the name of its job; {} where it has none.
     """
 
     name: str
     title: str
+    bucket: type[Bucket]
     metrics: Mapping[str, str]
 
     def service(self, runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
         """Return the service; the keys of its root reach it as files."""
-        ...
-
-    def bucket(
-        self, name: str, root: RootArgs, bucket: str, opts: pulumi.ResourceOptions
-    ) -> pulumi.Resource:
-        """Declare a bucket."""
         ...
 
     def training_user(

@@ -3,15 +3,12 @@
 The root credentials that they need are secret inputs; nothing else receives them.
 """
 
-# ruff: noqa: N815 (property names are camelCase in Pulumi states)
-
 from dataclasses import dataclass
 from types import ModuleType
 
 import pulumi
 
 from cluster import lazy_import, minio_admin
-from cluster.provider import Resource
 
 
 class StoreUserProvider(minio_admin.StoreUserProvider):
@@ -29,33 +26,21 @@ class Bucket(minio_admin.Bucket, module="versitygw", name="Bucket"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreUserArgs(minio_admin.RootArgs):
+class StoreUserArgs(minio_admin.UserArgs):
     """Arguments of a user of versitygw.
 
     Attributes:
-        accessKey: its access key.
-        secretKey: its secret key.
         bucket: whose policy names it.
         former: its access key before the last rotation; None if there was none.
         statements: of that policy without their principal, as JSON.
     """
 
-    accessKey: pulumi.Input[str]
-    secretKey: pulumi.Input[str]
     bucket: str
     former: pulumi.Input[str | None]
     statements: str
 
 
-class StoreUser(Resource, module="versitygw", name="User"):
-    """A user of a running versitygw.
-
-    Attributes:
-        accessKey: of the user; a secret output.
-    """
+class StoreUser(minio_admin.StoreUser, module="versitygw", name="User"):
+    """A user of a running versitygw."""
 
     _kind = StoreUserProvider
-    accessKey: pulumi.Output[str]
-
-    def __init__(self, name: str, args: StoreUserArgs, opts: pulumi.ResourceOptions) -> None:
-        super().__init__(name, vars(args), opts)

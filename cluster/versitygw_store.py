@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 
 from cluster.inputs import join
-from cluster.minio_admin import BucketArgs, RootArgs
+from cluster.minio_admin import RootArgs
 from cluster.service import HealthCheck, Runtime, Service, Volume
 from cluster.store_kind import BUCKET_ACTIONS, OBJECT_ACTIONS, Keys, StoreKind, ports
 from cluster.versitygw_admin import Bucket, StoreUser, StoreUserArgs
@@ -26,6 +26,7 @@ class Versitygw(StoreKind):
 
     name = NAME
     title = "versitygw"
+    bucket = Bucket
     metrics: Mapping[str, str] = {}
 
     def service(self, runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
@@ -67,12 +68,6 @@ class Versitygw(StoreKind):
             ports=ports(port, console_port),
             health=[HealthCheck(port=port, path=HEALTH_PATH)],
         )
-
-    def bucket(
-        self, name: str, root: RootArgs, bucket: str, opts: pulumi.ResourceOptions
-    ) -> pulumi.Resource:
-        """Declare a bucket."""
-        return Bucket(name, BucketArgs(**vars(root), bucket=bucket), opts)
 
     def training_user(
         self, name: str, root: RootArgs, bucket: str, keys: Keys, opts: pulumi.ResourceOptions
