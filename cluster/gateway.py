@@ -14,14 +14,13 @@ from itertools import count
 import pulumi
 
 from cluster.descriptor import Descriptor, Limit, Stack
-from cluster.secret import Secret
+from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service
 
 SERVICE = "gateway"
 # renovate: datasource=docker depName=haproxy
 IMAGE = "haproxy:3.4.4"  # 3.4 has long-term support
 USER = "trainyard"
-PASSWORD_BYTES = 20
 HEALTH_PORT = 8404  # or the next that no route takes
 HEALTH_PATH = "/health"
 CONFIG_FILE = "haproxy.cfg"

@@ -16,7 +16,7 @@ from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join, lift
 from cluster.model import Only, setting
 from cluster.ray_node import NodeAddition
-from cluster.secret import Secret
+from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
 
 SERVICE = "grafana"
@@ -25,7 +25,6 @@ IMAGE = "grafana/grafana:13.2.0"
 PORT = "grafanaPort"
 ANONYMOUS = "grafanaAnonymousViewer"
 ADMIN = "admin"
-PASSWORD_BYTES = 20
 PASSWORD_FILE = "admin-password"  # noqa: S105 (a file's name)
 # Grafana looks for provisioning/datasources/*.yaml and provisioning/dashboards/*.yaml.
 PROVISIONING = "provisioning"

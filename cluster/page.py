@@ -13,13 +13,12 @@ from cluster import notebook
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join
 from cluster.model import Only, setting
-from cluster.secret import Secret
+from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Service
 
 SERVICE = "page"
 PORT = "pagePort"
 USER = "viewer"
-PASSWORD_BYTES = 20
 PASSWORD_FILE = "page-password"  # noqa: S105 (a file's name)
 
 

@@ -56,21 +56,13 @@ class RayCluster(pulumi.ComponentResource):
         if not stack.workers and not stack.head.cpus:
             raise ValueError("a cluster without workers needs a head with at least 1 CPU")
         super().__init__("trainyard:cluster:RayCluster", name, None, opts)
-        runtime, ports, child = (
-            stack.runtime,
-            stack.settings.ports,
-            pulumi.ResourceOptions(parent=self),
-        )
+        runtime, child = stack.runtime, pulumi.ResourceOptions(parent=self)
         runtime.place(head(stack), child)
         # No dependency on the head: its address is known, `ray start` waits for it, and head and
         # workers that start side by side are ready much sooner than one after the other.
         for index in range(len(stack.workers)):
             if index not in stack.not_launched:
                 runtime.place(worker(stack, index), child)
-        self.dashboard_url, self.serve_url = (
-            pulumi.Output.concat("http://", runtime.public(HEAD, port))
-            for port in (ports["dashboardPort"], ports["servePort"])
-        )
         self.nodes = pulumi.Output.from_input(
             [
                 described(HEAD, stack.head),
@@ -87,14 +79,26 @@ class RayCluster(pulumi.ComponentResource):
                 ),
             ]
         )
-        stack.outputs |= {
-            DASHBOARD.url: self.dashboard_url,
-            DASHBOARD.login: stack.token,
-            SERVE.url: self.serve_url,
-            SERVE.login: stack.serve_token,
-            outputs.NODES: self.nodes,
-        }
+        self.dashboard_url, self.serve_url = export(stack, runtime, self.nodes)
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
+
+
+def export(
+    stack: Stack, runtime: Runtime, nodes: pulumi.Output[list[dict[str, Any]]]
+) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
+    """Have a stack export its cluster; return the URLs of dashboard and Ray Serve's proxy."""
+    dashboard, serve = (
+        pulumi.Output.concat("http://", runtime.public(HEAD, stack.port(key)))
+        for key in ("dashboardPort", "servePort")
+    )
+    stack.outputs |= {
+        DASHBOARD.url: dashboard,
+        DASHBOARD.login: stack.token,
+        SERVE.url: serve,
+        SERVE.login: stack.serve_token,
+        outputs.NODES: nodes,
+    }
+    return dashboard, serve
 
 
 def head(stack: Stack) -> Service:

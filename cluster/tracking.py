@@ -14,14 +14,13 @@ from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source,
 from cluster.inputs import join, lift
 from cluster.model import one_of, setting
 from cluster.ray_node import NodeAddition
-from cluster.secret import Secret
+from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Service, Volume
 from trainyard.access.outputs import TRACKING_URL
 from trainyard.access.variables import TRACKING_CREDENTIALS_FILE
 
 SERVICE = "mlflow"
 USER = "admin"
-PASSWORD_BYTES = 20
 SESSION_KEY_BYTES = 32
 DATA = Volume(name="data", keep=True)
 USERS = Volume(name="users")

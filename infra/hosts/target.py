@@ -99,7 +99,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
         launched = Launched(machines=machines, key_file=declared.login.key_file, runtime=runtime)
         ray = replace(
             services.RAY,
-            declare=partial(ray_launcher.declare, launched),
+            declare=partial(ray_launcher.RayLauncher, "ray", launched),
             more=ray_launcher.workers,
         )
         running = [ray if service is services.RAY else service for service in running]
