@@ -102,7 +102,6 @@ class RayClusterSpec:
         accelerator: kind of the nodes' GPUs, nvidia or amd; "" counts them only.
         annotations: annotations of all pods. KubeRay recreates the pods when one changes, so
             digests of the files' contents belong here.
-        user: user and group that pods run as.
         group: group that owns volumes; a folder of the host must belong to it already.
         cpu_share: share of the CPUs that nodes offer, which Kubernetes keeps for them.
         pod_seconds: how long a pod may take until Ray runs in it, before the autoscaler ends it
@@ -126,7 +125,6 @@ class RayClusterSpec:
     shared: str = ""
     accelerator: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    user: int = USER
     group: int = USER
     cpu_share: float = 1.0
     pod_seconds: int = POD_SECONDS

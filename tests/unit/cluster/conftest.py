@@ -14,6 +14,7 @@ from cluster.ray_node import NodeResources
 from cluster.service import Service, Volume
 from cluster.storage import Storage
 
+Deploy = Callable[[Callable[[], Any]], Any]
 PORTS = {
     "dashboardPort": 8265,
     "gcsPort": 6379,

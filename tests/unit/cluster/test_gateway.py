@@ -19,10 +19,9 @@ import pytest
 from cluster import gateway, monitoring, ray_cluster
 from cluster.gateway import Gateway, Route
 from tests.ports import free_ports
-from tests.unit.cluster.conftest import stack
+from tests.unit.cluster.conftest import Deploy, stack
 from tests.waiting import wait_for
 
-Deploy = Callable[[Callable[[], Any]], Any]
 DASHBOARD = Route(service="ray-head", port=8265, setting="dashboardPort")
 PROMETHEUS = Route(service="prometheus", port=9090, setting="prometheusPort", password=True)
 DEADLINE_SECONDS = 10

@@ -11,9 +11,7 @@ from cluster import grafana, monitoring, ray_cluster
 from cluster.descriptor import Stack
 from cluster.grafana import Grafana
 from cluster.ray_node import NodeAddition
-from tests.unit.cluster.conftest import HEAD, stack
-
-Deploy = Callable[[Callable[[], Any]], Any]
+from tests.unit.cluster.conftest import HEAD, Deploy, stack
 
 
 def _stack(runtime: Any, *, anonymous: bool = False) -> Stack:

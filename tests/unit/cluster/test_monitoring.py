@@ -1,7 +1,6 @@
 """Prometheus' targets, and its tokens for them."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from cluster import alerting, minio_store, monitoring, versitygw_store
 from cluster.monitoring import Monitoring
 from cluster.storage import Storage
 from tests import promtools, ran
-from tests.unit.cluster.conftest import stack
+from tests.unit.cluster.conftest import Deploy, stack
 
-Deploy = Callable[[Callable[[], Any]], Any]
 FOLDER = Storage(url="file:///srv/results")
 STORE = Storage(
     url="s3://ray",

@@ -1,7 +1,6 @@
 """The replica as a service: its configuration, its end, and the settings that it needs."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pulumi
@@ -9,9 +8,8 @@ import pytest
 
 from cluster.replica import SETTING, Replica, Replicate
 from cluster.storage import Storage
-from tests.unit.cluster.conftest import stack
+from tests.unit.cluster.conftest import Deploy, stack
 
-Deploy = Callable[[Callable[[], Any]], Any]
 TARGET = Replicate(
     to="s3://results/course",
     endpoint="https://s3.example",

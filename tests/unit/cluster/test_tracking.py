@@ -9,9 +9,8 @@ import pytest
 from cluster import tracking
 from cluster.storage import Storage
 from cluster.tracking import Tracking
-from tests.unit.cluster.conftest import stack
+from tests.unit.cluster.conftest import Deploy, stack
 
-Deploy = Callable[[Callable[[], Any]], Any]
 STORE = Storage(
     url="s3://ray",
     internal="minio.internal:9000",
