@@ -5,14 +5,16 @@ password: others reach it only through the gateway, which does.
 """
 
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import pulumi
 import yaml
 
 from cluster import gateway
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Source, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
+from cluster.model import matching, setting
 from cluster.service import HealthCheck, Port, Probe, Service, Volume
 
 SERVICE = "alertmanager"
@@ -63,6 +65,7 @@ class Alerting(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self),
         )
         self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
+        stack.outputs[ENDPOINT.url] = self.url
         self.register_outputs({"url": self.url})
 
 
@@ -179,11 +182,6 @@ def address(stack: Stack) -> pulumi.Input[str]:
     return stack.runtime.address(SERVICE, stack.port(PORT)) if runs else ""
 
 
-def declare(stack: Stack) -> None:
-    """Declare the Alertmanager of a stack."""
-    stack.outputs[ENDPOINT.url] = Alerting("alerting", stack).url
-
-
 ENDPOINT = Endpoint(
     title="Alertmanager",
     url="alertmanagerUrl",
@@ -192,21 +190,29 @@ ENDPOINT = Endpoint(
 )
 DESCRIPTOR = Descriptor(
     program=SERVICE,
-    declare=declare,
+    declare=partial(Alerting, "alerting"),
     image=IMAGE,
     source=Source.MACHINE,
     commands=(SERVICE, "prometheus-alertmanager"),  # the latter is Debian's name
     ports=(PortSetting(key=PORT, default=9093, description="Alertmanager", password=True),),
     limit=Limit(memory_mib=512, processes=512),
     settings={
-        WEBHOOK: Setting(
-            default="",
-            description="Webhook for alerts, as a secret; starts Alertmanager. See "
-            "docs/monitoring.md#alerts",
-            pattern=r"(https?://\S+)?",
-            bound="must be an http or https URL",
-            action=f"set it with `python -m engine config set --secret {WEBHOOK}`, or remove it",
-            secret=True,
+        WEBHOOK: (
+            Annotated[
+                str,
+                matching(
+                    r"(https?://\S+)?",
+                    "must be an http or https URL",
+                    f"set it with `python -m engine config set --secret {WEBHOOK}`, or remove it",
+                    secret=True,
+                ),
+            ],
+            setting(
+                "",
+                "Webhook for alerts, as a secret; starts Alertmanager",
+                see="monitoring.md#alerts",
+                secret=True,
+            ),
         )
     },
     wanted=lambda settings: bool(settings.of_services[WEBHOOK]),

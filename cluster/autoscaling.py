@@ -81,15 +81,6 @@ def on_demand(workers: Sequence[Any]) -> int:
     return sum(declared[group] - least for group, least in groups.items())
 
 
-def flags(path: str) -> list[str]:
-    """Return the flags of a head with an autoscaler.
-
-    Args:
-        path: of its configuration.
-    """
-    return [f"--autoscaling-config={path}"]
-
-
 def head_environment() -> dict[str, pulumi.Input[str]]:
     """Return the variables of a head with an autoscaler."""
     return {

@@ -3,6 +3,8 @@
 With `generate` it draws a small stand-in: as many classes, which can be learned, but no food.
 """
 
+from functools import partial
+
 import pulumi
 
 from cluster.descriptor import Descriptor, Limit, Source, Stack
@@ -19,7 +21,7 @@ ARCHIVE_FILE = "archive"
 
 
 class Dataset(pulumi.ComponentResource):
-    """The data set.
+    """The data set, which Ray nodes read.
 
     Attributes:
         folder: where services that have the volume find it.
@@ -52,6 +54,12 @@ class Dataset(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(parent=self),
         )
+        stack.additions.append(
+            NodeAddition(
+                environment=lambda runtime, service: {FOOD11_FOLDER: folder(runtime, service)},
+                volumes=[READ_ONLY],
+            )
+        )
         self.folder = pulumi.Output.from_input(folder(runtime, SERVICE))
         self.register_outputs({"folder": self.folder})
 
@@ -61,20 +69,9 @@ def folder(runtime: Runtime, service: str) -> str:
     return f"{runtime.volume(service, READ_ONLY)}/{FOLDER}"
 
 
-def declare(stack: Stack) -> None:
-    """Declare the data set of a stack, and let the Ray nodes read it."""
-    Dataset("dataset", stack)
-    stack.additions.append(
-        NodeAddition(
-            environment=lambda runtime, service: {FOOD11_FOLDER: folder(runtime, service)},
-            volumes=[READ_ONLY],
-        )
-    )
-
-
 DESCRIPTOR = Descriptor(
     program=SERVICE,
-    declare=declare,
+    declare=partial(Dataset, SERVICE),
     source=Source.CHECKOUT,
     limit=Limit(memory_mib=4096, processes=1024),
     wanted=lambda settings: settings.dataset is not None,

@@ -34,33 +34,6 @@ class Source(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """A setting of one service.
-
-    Attributes:
-        default: a text, a whole number or a truth value, which is also its type.
-        description: one line for the list of settings.
-        words: that a text may be, () for any.
-        pattern: regular expression that all of a text must match.
-        most: largest number.
-        bound: what pattern or most mean, for error messages.
-        action: what to do.
-        secret: whether it may be a secret: its value is never shown.
-        runtimes: names of the runtimes that have it, () for all.
-    """
-
-    default: str | int | bool
-    description: str
-    words: tuple[str, ...] = ()
-    pattern: str = ""
-    most: int = 0
-    bound: str = ""
-    action: str = "set it so"
-    secret: bool = False
-    runtimes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class PortSetting:
     """A port that has a setting.
 
@@ -135,11 +108,6 @@ class Settings(Protocol):
         ...
 
     @property
-    def bucket(self) -> str:
-        """Name of the bucket for jobs."""
-        ...
-
-    @property
     def ports(self) -> Mapping[str, int]:
         """Port numbers by setting."""
         ...
@@ -164,11 +132,6 @@ class Settings(Protocol):
         """This machine's address for them."""
         ...
 
-    @property
-    def connections_per_address(self) -> int:
-        """Most connections that one of their addresses may have open."""
-        ...
-
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
@@ -185,13 +148,13 @@ class Descriptor:
         ports: its settings of ports.
         limit: bounds of its container, of each where there are several.
         shared: whether jobs on other machines reach it.
-        settings: its own settings.
+        settings: its own settings, by name: the type with its markers, and the field.
         wanted: whether the settings ask for it.
         endpoints: what the stack exports of it.
     """
 
     program: str
-    declare: Callable[[Stack], None]
+    declare: Callable[[Stack], object]
     service: str = ""
     more: Callable[[int], tuple[str, ...]] = lambda _: ()
     image: str = ""
@@ -200,7 +163,7 @@ class Descriptor:
     ports: tuple[PortSetting, ...] = ()
     limit: Limit
     shared: bool = False
-    settings: Mapping[str, Setting] = field(default_factory=dict)
+    settings: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     wanted: Callable[[Settings], bool] = lambda _: True
     endpoints: tuple[Endpoint, ...] = ()
 

@@ -8,19 +8,19 @@ nothing.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 import pulumi
 
 from cluster.descriptor import Descriptor, Limit, Stack
-from cluster.secret import Secret
+from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service
 
 SERVICE = "gateway"
 # renovate: datasource=docker depName=haproxy
 IMAGE = "haproxy:3.4.4"  # 3.4 has long-term support
 USER = "trainyard"
-PASSWORD_BYTES = 20
 HEALTH_PORT = 8404  # or the next that no route takes
 HEALTH_PATH = "/health"
 CONFIG_FILE = "haproxy.cfg"
@@ -29,6 +29,7 @@ CONFIG_FILE = "haproxy.cfg"
 BCRYPT_COST = 4
 # Each route has its own share: a client that fills one up leaves the others open.
 ROUTE_CONNECTIONS = 400
+ADDRESS_CONNECTIONS = 200  # open ones of an address, which a course may share
 HEALTH_CONNECTIONS = 10
 HEADER_TIME = "10s"  # for a request's header to come in
 SOURCES = 65536  # addresses that are counted at one time
@@ -52,31 +53,8 @@ class Route:
     password: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class GatewayArgs:
-    """Arguments of the gateway.
-
-    Attributes:
-        runtime: where it runs.
-        routes: the services that it leads to.
-        cidrs: networks that may connect.
-        connections: most that one address may have open.
-    """
-
-    runtime: Runtime
-    routes: Sequence[Route]
-    cidrs: Sequence[str]
-    connections: int
-
-    def __post_init__(self) -> None:
-        if not self.cidrs:
-            raise ValueError("a gateway without allowed networks would let nobody in")
-        if not self.routes:
-            raise ValueError("a gateway without routes leads nowhere")
-
-
 class Gateway(pulumi.ComponentResource):
-    """The gateway.
+    """The gateway to all published ports of a stack.
 
     Attributes:
         password: of the user `trainyard`, for routes that ask for one; a secret.
@@ -84,51 +62,75 @@ class Gateway(pulumi.ComponentResource):
 
     password: pulumi.Output[str]
 
-    def __init__(
-        self, name: str, args: GatewayArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Gateway", name, None, opts)
+        runtime, settings = stack.runtime, stack.settings
+        routes = [
+            Route(
+                service=service.name,
+                port=stack.port(port.key),
+                setting=port.key,
+                password=port.password,
+            )
+            for service in stack.services
+            for port in service.ports
+            if port.published
+        ]
+        # This machine as well: its own users connect to the addresses in the outputs.
+        cidrs = [*settings.allowed_cidrs, f"{settings.publish_address}/32"]
         child = pulumi.ResourceOptions(parent=self)
         drawn = Secret(f"{name}-password", PASSWORD_BYTES, child)
         self.password = pulumi.Output.secret(drawn.value)
-        config = self.password.apply(lambda value: configuration(args, password_hash(value)))
-        args.runtime.place(
+        config = self.password.apply(
+            lambda value: configuration(runtime, routes, cidrs, password_hash(value))
+        )
+        runtime.place(
             Service(
                 name=SERVICE,
                 program="gateway",
-                arguments=["-f", args.runtime.file(SERVICE, CONFIG_FILE)],
+                arguments=["-f", runtime.file(SERVICE, CONFIG_FILE)],
                 secrets={CONFIG_FILE: config},
                 ports=[
-                    Port(number=route.port, setting=route.setting, public=True)
-                    for route in args.routes
+                    Port(number=route.port, setting=route.setting, public=True) for route in routes
                 ],
-                health=[HealthCheck(port=health_port(args.routes), path=HEALTH_PATH)],
+                health=[HealthCheck(port=health_port(routes), path=HEALTH_PATH)],
                 probe=Probe.BASH,
             ),
             child,
         )
+        # The password that it asks for in the place of services.
+        stack.outputs |= {
+            endpoint.login: self.password
+            for service in stack.services
+            if any(port.password for port in service.ports)
+            for endpoint in service.endpoints
+        }
         self.register_outputs({"password": self.password})
 
 
-def configuration(args: GatewayArgs, password: str) -> str:
+def configuration(
+    runtime: Runtime, routes: Sequence[Route], cidrs: Sequence[str], password: str
+) -> str:
     """Return HAProxy's configuration.
 
     Args:
-        args: of the gateway.
+        runtime: where it runs.
+        routes: the services that it leads to.
+        cidrs: networks that may connect.
         password: hash of the password, as crypt(3) writes it.
     """
     fixed = CONFIG.format(
-        max_connections=ROUTE_CONNECTIONS * len(args.routes) + HEALTH_CONNECTIONS,
+        max_connections=ROUTE_CONNECTIONS * len(routes) + HEALTH_CONNECTIONS,
         health_connections=HEALTH_CONNECTIONS,
         sources=SOURCES,
         header_time=HEADER_TIME,
         loopback=LOOPBACK,
-        health_port=health_port(args.routes),
+        health_port=health_port(routes),
         health_path=HEALTH_PATH,
         user=USER,
         password=password,
     )
-    return "\n".join([fixed, *(_route(args, route) for route in args.routes)])
+    return "\n".join([fixed, *(_route(runtime, route, cidrs) for route in routes)])
 
 
 def health_port(routes: Sequence[Route]) -> int:
@@ -203,18 +205,18 @@ frontend health
 """
 
 
-def _route(args: GatewayArgs, route: Route) -> str:
+def _route(runtime: Runtime, route: Route, cidrs: Sequence[str]) -> str:
     mode = "http" if route.password else "tcp"
     lines = [
         f"listen {route.service}-{route.port}",
         f"    mode {mode}",
         f"    option {mode}log",
         f"    maxconn {ROUTE_CONNECTIONS}",
-        f"    bind {args.runtime.listen_address(SERVICE)}:{route.port}",
-        *(f"    acl allowed src {cidr}" for cidr in args.cidrs),
+        f"    bind {runtime.listen_address(SERVICE)}:{route.port}",
+        *(f"    acl allowed src {cidr}" for cidr in cidrs),
         "    tcp-request connection reject unless allowed",
         "    tcp-request connection track-sc0 src table sources",
-        f"    tcp-request connection reject if {{ sc0_conn_cur gt {args.connections} }}",
+        f"    tcp-request connection reject if {{ sc0_conn_cur gt {ADDRESS_CONNECTIONS} }}",
     ]
     if route.password:
         lines += [
@@ -229,45 +231,13 @@ def _route(args: GatewayArgs, route: Route) -> str:
             f"    tcp-request inspect-delay {HEADER_TIME}",
             "    tcp-request content reject unless HTTP",
         ]
-    address = args.runtime.address(route.service, route.port)
+    address = runtime.address(route.service, route.port)
     return "\n".join([*lines, f"    server {route.service} {address}", ""])
-
-
-def declare(stack: Stack) -> None:
-    """Declare the gateway to all published ports of a stack."""
-    settings = stack.settings
-    gateway = Gateway(
-        "gateway",
-        GatewayArgs(
-            runtime=stack.runtime,
-            routes=[
-                Route(
-                    service=service.name,
-                    port=stack.port(port.key),
-                    setting=port.key,
-                    password=port.password,
-                )
-                for service in stack.services
-                for port in service.ports
-                if port.published
-            ],
-            # This machine as well: its own users connect to the addresses in the outputs.
-            cidrs=[*settings.allowed_cidrs, f"{settings.publish_address}/32"],
-            connections=settings.connections_per_address,
-        ),
-    )
-    # The password that it asks for in the place of services.
-    stack.outputs |= {
-        endpoint.login: gateway.password
-        for service in stack.services
-        if any(port.password for port in service.ports)
-        for endpoint in service.endpoints
-    }
 
 
 DESCRIPTOR = Descriptor(
     program=SERVICE,
-    declare=declare,
+    declare=partial(Gateway, "gateway"),
     image=IMAGE,
     limit=Limit(memory_mib=512, processes=256),
     # Of rented machines allowedCidrs is a setting of the firewall.

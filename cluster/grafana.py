@@ -6,16 +6,17 @@ container, so the generated password always applies.
 
 import json
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 import pulumi
 import yaml
 
-from cluster import dashboard, monitoring, ray_head
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Stack
+from cluster import dashboard, monitoring, ray_node
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join, lift
+from cluster.model import Only, setting
 from cluster.ray_node import NodeAddition
-from cluster.secret import Secret
+from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
 
 SERVICE = "grafana"
@@ -24,7 +25,6 @@ IMAGE = "grafana/grafana:13.2.0"
 PORT = "grafanaPort"
 ANONYMOUS = "grafanaAnonymousViewer"
 ADMIN = "admin"
-PASSWORD_BYTES = 20
 PASSWORD_FILE = "admin-password"  # noqa: S105 (a file's name)
 # Grafana looks for provisioning/datasources/*.yaml and provisioning/dashboards/*.yaml.
 PROVISIONING = "provisioning"
@@ -45,18 +45,16 @@ class Grafana(pulumi.ComponentResource):
     Attributes:
         url: its URL, for browsers.
         password: of the user `admin`; a secret.
-        for_nodes: its additions to the Ray head.
     """
 
     url: pulumi.Output[str]
     password: pulumi.Output[str]
-    for_nodes: NodeAddition
 
     def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Grafana", name, None, opts)
         runtime, port = stack.runtime, stack.port(PORT)
         public = f"http://{runtime.public(SERVICE, port)}"
-        ray = f"http://{runtime.public(ray_head.SERVICE, stack.port('dashboardPort'))}"
+        ray = f"http://{runtime.public(ray_node.HEAD, stack.port('dashboardPort'))}"
         child = pulumi.ResourceOptions(parent=self)
         password = Secret(f"{name}-{ADMIN}", PASSWORD_BYTES, child).value
         own = dashboard.dashboard(ray, of_store=bool(stack.storage.metrics))
@@ -82,9 +80,10 @@ class Grafana(pulumi.ComponentResource):
             child,
         )
         inside = join("http://", runtime.address(SERVICE, port))
-        self.for_nodes = for_head(inside, public)
+        stack.additions.append(for_head(inside, public))
         self.url = pulumi.Output.from_input(public)
         self.password = pulumi.Output.secret(password)
+        stack.outputs |= {ENDPOINT.url: self.url, ENDPOINT.login: self.password}
         self.register_outputs({"url": self.url, "password": self.password})
 
 
@@ -195,11 +194,8 @@ def for_head(inside: pulumi.Input[str], outside: str) -> NodeAddition:
 
 def declare(stack: Stack) -> None:
     """Declare Grafana in a stack with Prometheus."""
-    if stack.prometheus is None:
-        return
-    grafana = Grafana("grafana", stack)
-    stack.additions.append(grafana.for_nodes)
-    stack.outputs |= {ENDPOINT.url: grafana.url, ENDPOINT.login: grafana.password}
+    if stack.prometheus is not None:
+        Grafana("grafana", stack)
 
 
 ENDPOINT = Endpoint(title="Grafana", url="grafanaUrl", login="grafanaPassword", user=ADMIN)
@@ -210,11 +206,10 @@ DESCRIPTOR = Descriptor(
     ports=(PortSetting(key=PORT, default=3000, description="Grafana"),),
     limit=Limit(memory_mib=1024, processes=1024),
     settings={
-        "grafana": Setting(default=True, description="Whether Grafana runs (docker, kubernetes)"),
-        ANONYMOUS: Setting(
-            default=False,
-            description="Whether dashboards can be viewed without a login (docker, kubernetes)",
-            runtimes=("docker", "kubernetes"),
+        "grafana": (bool, setting(True, "Whether Grafana runs (docker, kubernetes)")),
+        ANONYMOUS: (
+            Annotated[bool, Only(("docker", "kubernetes"))],
+            setting(False, "Whether dashboards can be viewed without a login (docker, kubernetes)"),
         ),
     },
     wanted=lambda settings: bool(settings.of_services["grafana"]),

@@ -1,29 +1,49 @@
 """The end of rented machines when the cluster is idle: the watch that their timers ask."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import pulumi
 
-from cluster import idle_watch, ray_head, replicate
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Source, Stack
+from cluster import idle_watch, ray_node, replicate
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
+from cluster.model import Fault, Model, setting, whole
 from cluster.replica import source_of
 from cluster.service import HealthCheck, Port, Service, Volume
 from trainyard.access import outputs
 
 SERVICE = "idle-end"
 PORT = "idleEndPort"
-MINUTES = "idleEndMinutes"
-CPU_PERCENT, GPU_PERCENT = "idleEndCpuPercent", "idleEndGpuPercent"
-NEVER = 0
+SETTING = "idleEnd"
 MODULE_FILE, REPLICATE_FILE = "idle_watch.py", "replicate.py"
 SETTINGS_FILE = "idle.json"  # a secret: it has tokens and keys
 STATE = Volume(name="state")
 STATE_FILE = "state.json"
+
+
+class Idle(Model):
+    """When a cluster counts as idle.
+
+    Attributes:
+        minutes: without activity, after which the machines end themselves.
+        cpu_percent: of one core. Jobs count as activity only while a machine uses more, or a GPU
+            more than gpu_percent; 0: until they end.
+        gpu_percent: of a GPU.
+    """
+
+    minutes: Annotated[int, whole(1, 9999)]
+    cpu_percent: Annotated[int, whole(0, 99_999, "percent of one core")] = 0
+    gpu_percent: Annotated[int, whole(0, 99, "percent of a GPU")] = 0
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield a bound that does nothing alone."""
+        if self.gpu_percent and not self.cpu_percent:
+            bound = "does nothing without cpuPercent"
+            yield Fault("gpuPercent", bound, f"set {SETTING}.cpuPercent too")
 
 
 class IdleEnd(pulumi.ComponentResource):
@@ -37,19 +57,17 @@ class IdleEnd(pulumi.ComponentResource):
 
     def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:IdleEnd", name, None, opts)
-        runtime, port, settings = stack.runtime, stack.port(PORT), stack.settings.of_services
+        runtime, port, idle = stack.runtime, stack.port(PORT), stack.settings.of_services[SETTING]
         known = pulumi.Output.all(
             listen=runtime.listen_address(SERVICE),
             port=port,
             token=stack.idle_token,
-            idleSeconds=settings[MINUTES] * 60,
-            cpuPercent=settings[CPU_PERCENT],
-            gpuPercent=settings[GPU_PERCENT],
+            idleSeconds=idle.minutes * 60,
+            cpuPercent=idle.cpu_percent,
+            gpuPercent=idle.gpu_percent,
             deadline=pulumi.Output.from_input(stack.expires_at).apply(_seconds),
             file=f"{runtime.volume(SERVICE, STATE)}/{STATE_FILE}",
-            dashboard=join(
-                "http://", runtime.address(ray_head.SERVICE, stack.port("dashboardPort"))
-            ),
+            dashboard=join("http://", runtime.address(ray_node.HEAD, stack.port("dashboardPort"))),
             rayToken=stack.token,
             nodes=stack.nodes,
             source=source_of(stack.storage),
@@ -88,11 +106,6 @@ def declare(stack: Stack) -> None:
     stack.outputs |= {ENDPOINT.url: watch.url, ENDPOINT.login: stack.idle_token}
 
 
-def wanted(of_services: Mapping[str, Any]) -> bool:
-    """Return whether the settings ask for an end when idle."""
-    return bool(of_services[MINUTES] != NEVER)
-
-
 ENDPOINT = Endpoint(title="ends when idle", url=outputs.IDLE_END_URL, login=outputs.IDLE_END_TOKEN)
 DESCRIPTOR = Descriptor(
     program="python",
@@ -103,28 +116,17 @@ DESCRIPTOR = Descriptor(
     limit=Limit(memory_mib=1024, processes=256),
     shared=True,  # the timers of other machines ask it
     settings={
-        MINUTES: Setting(
-            default=0,
-            description="Minutes after which an idle cluster of rented machines ends itself, 1 to "
-            "9999 (lambdaCloud with `ttlHours` or a `reservation`). 0: only at its deadline. See "
-            "docs/lambda.md",
-            most=9999,
-            bound="must be a whole number of minutes from 1 to 9999, or 0 for never",
-        ),
-        CPU_PERCENT: Setting(
-            default=0,
-            description="Percent of one core. Jobs count as activity only while a machine uses "
-            "more, or a GPU more than `idleEndGpuPercent`. 0: until they end. See docs/lambda.md",
-            most=99_999,
-            bound="must be whole percent of one core from 1 to 99999, or 0 for no bound",
-        ),
-        GPU_PERCENT: Setting(
-            default=0,
-            description="Percent of a GPU, with `idleEndCpuPercent`",
-            most=99,
-            bound="must be whole percent of a GPU from 0 to 99",
-        ),
+        SETTING: (
+            Idle | None,
+            setting(
+                None,
+                "When an idle cluster of rented machines ends itself: `{minutes, cpuPercent, "
+                "gpuPercent}` (lambdaCloud with `ttlHours` or a `reservation`). Default: only at "
+                "its deadline",
+                see="lambda.md",
+            ),
+        )
     },
-    wanted=lambda settings: wanted(settings.of_services),
+    wanted=lambda settings: settings.of_services[SETTING] is not None,
     endpoints=(ENDPOINT,),
 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster import ray_node
-from cluster.kuberay_spec import SECRET_MODE, Mount, RayClusterSpec, WorkerGroup, memory
+from cluster.kuberay_spec import SECRET_MODE, USER, Mount, RayClusterSpec, WorkerGroup, memory
 from cluster.ray_node import NodeResources
 
 METRICS_PORT, AGENT_PORT = 8080, 52365  # KubeRay's, on each pod
@@ -166,7 +166,7 @@ def _template(
     pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": STOP_SECONDS,
-        "securityContext": pod_security(spec.user, spec.group),
+        "securityContext": pod_security(USER, spec.group),
         "containers": [{**container, "volumeMounts": [each.mount for each in mounts]}],
         # Two mounts may be of one volume.
         "volumes": [*{mount.name: mount.volume for mount in mounts}.values()],

@@ -1,14 +1,11 @@
 """The description of a Ray cluster on Kubernetes: plain values, checked."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.ray_node import NodeResources
 
-NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
-NAME_LIMIT = 53  # characters: KubeRay appends up to ten of its own, and 63 is the limit of a name
 GROUP = "worker"  # name of the group of workers without one
 HEAD_GROUP = "headgroup"  # KubeRay's name of the head's group
 USER = 1000  # of the image docker/ray
@@ -72,9 +69,6 @@ class WorkerGroup:
     def __post_init__(self) -> None:
         if self.name == HEAD_GROUP:
             raise ValueError(f"group {self.name} has KubeRay's name for the head: rename it")
-        if self.node.growth is not None and not 0 <= self.node.growth.least <= self.count:
-            least = self.node.growth.least
-            raise ValueError(f"group {self.name} has at least {least} nodes, at most {self.count}")
 
     @property
     def name(self) -> str:
@@ -108,7 +102,6 @@ class RayClusterSpec:
         accelerator: kind of the nodes' GPUs, nvidia or amd; "" counts them only.
         annotations: annotations of all pods. KubeRay recreates the pods when one changes, so
             digests of the files' contents belong here.
-        user: user and group that pods run as.
         group: group that owns volumes; a folder of the host must belong to it already.
         cpu_share: share of the CPUs that nodes offer, which Kubernetes keeps for them.
         pod_seconds: how long a pod may take until Ray runs in it, before the autoscaler ends it
@@ -132,22 +125,11 @@ class RayClusterSpec:
     shared: str = ""
     accelerator: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    user: int = USER
     group: int = USER
     cpu_share: float = 1.0
     pod_seconds: int = POD_SECONDS
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name) or len(self.name) > NAME_LIMIT:
-            raise ValueError(
-                f"RayCluster name {self.name!r} must be lowercase letters, digits and hyphens "
-                f"after a letter, at most {NAME_LIMIT} characters: rename the stack"
-            )
-        names = [group.name for group in self.groups]
-        if doubled := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"groups of one name: {', '.join(doubled)}")
-        if self.shared and self.shared not in [mount.path for mount in self.mounts]:
-            raise ValueError(f"no volume of all pods is at the shared folder {self.shared}")
         for node in (self.head, *(group.node for group in self.groups)):
             _check(node)
 

@@ -2,15 +2,18 @@
 
 The root credentials that they need are secret inputs; nothing else receives them.
 """
+# ruff: noqa: N815 (property names are camelCase in Pulumi states)
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import pulumi
 from pulumi import dynamic
 
-from cluster import late
+from cluster import lazy_import
 from cluster.provider import Provider, Resource
 from trainyard.access import terminal
 
@@ -87,11 +90,35 @@ class StoreUserProvider(Provider):
 
         Imported when the store is called: it would make an `up` that changes nothing much slower.
         """
-        return late.module("cluster.minio_calls")
+        return lazy_import.module("cluster.minio_calls")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootArgs:
+    """How the root of a running store is reached.
+
+    Attributes:
+        endpoint: host:port.
+        rootUser: its access key.
+        rootPassword: its secret key.
+        via: the machine or cluster through which it is reached, see s3_calls; None without one.
+    """
+
+    endpoint: pulumi.Input[str]
+    rootUser: pulumi.Input[str]
+    rootPassword: pulumi.Input[str]
+    via: pulumi.Input[Mapping[str, pulumi.Input[Any]]] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketArgs(RootArgs):
+    """Arguments of a bucket."""
+
+    bucket: str
 
 
 class Bucket(Resource, module="minio", name="Bucket"):
-    """A bucket of a running MinIO, from endpoint (host:port), rootUser, rootPassword and bucket.
+    """A bucket of a running store.
 
     Attributes:
         bucket: its name.
@@ -100,18 +127,37 @@ class Bucket(Resource, module="minio", name="Bucket"):
     _kind = BucketProvider
     bucket: pulumi.Output[str]
 
+    def __init__(self, name: str, args: BucketArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(name, vars(args), opts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserArgs(RootArgs):
+    """Arguments of a user of a store."""
+
+    accessKey: pulumi.Input[str]
+    secretKey: pulumi.Input[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreUserArgs(UserArgs):
+    """Arguments of a user of MinIO; policy is JSON."""
+
+    policy: str
+
 
 class StoreUser(Resource, module="minio", name="User"):
     """A user of a running MinIO, and its policy of the same name.
-
-    From endpoint, rootUser, rootPassword, accessKey, secretKey and policy.
 
     Attributes:
         accessKey: of the user; a secret output.
     """
 
     _kind = StoreUserProvider
-    accessKey: pulumi.Output[str]  # noqa: N815 (property names are camelCase in Pulumi states)
+    accessKey: pulumi.Output[str]
+
+    def __init__(self, name: str, args: UserArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(name, vars(args), opts)
 
 
 def _changed(olds: dict[str, Any], news: dict[str, Any]) -> bool:
@@ -124,4 +170,4 @@ def _digest(text: str) -> str:
 
 
 def _s3() -> ModuleType:
-    return late.module("cluster.s3_calls")
+    return lazy_import.module("cluster.s3_calls")

@@ -9,9 +9,9 @@ from typing import Any
 import pulumi
 
 from cluster.inputs import join
-from cluster.minio_admin import Bucket, StoreUser
-from cluster.service import HealthCheck, Port, Runtime, Service, Volume
-from cluster.store_kind import BUCKET_ACTIONS, OBJECT_ACTIONS, Keys, StoreKind
+from cluster.minio_admin import Bucket, RootArgs, StoreUser, StoreUserArgs
+from cluster.service import HealthCheck, Runtime, Service, Volume
+from cluster.store_kind import BUCKET_ACTIONS, OBJECT_ACTIONS, Keys, StoreKind, ports
 
 NAME = "minio"
 DATA = Volume(name="data", keep=True)
@@ -21,61 +21,62 @@ CERTIFICATES = Volume(name="certs")
 TOKEN_EXPIRY = 4102444800  # 2100-01-01, seconds since 1970
 
 
-def service(runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
-    """Return the service; the keys of its root reach it as files."""
-    listen = runtime.listen_address(NAME)
-    data = runtime.volume(NAME, DATA)
-    return Service(
-        name=NAME,
-        program=NAME,
-        arguments=[
-            "server",
-            data,
-            "--address",
-            join(listen, f":{port}"),
-            "--console-address",
-            join(listen, f":{console_port}"),
-            # Certificates in the user's home would turn MinIO to TLS.
-            "--certs-dir",
-            runtime.volume(NAME, CERTIFICATES),
-        ],
-        environment={
-            "MINIO_ROOT_USER_FILE": runtime.file(NAME, "root-user"),
-            "MINIO_ROOT_PASSWORD_FILE": runtime.file(NAME, "root-password"),
-            "MINIO_UPDATE": "off",  # asks the network for a newer release at every start
-            # It always makes an empty folder .minio there.
-            "HOME": runtime.volume(NAME, CERTIFICATES),
-            "TRAINYARD_STORE_DATA": data,  # for docker/minio/guard.go
-        },
-        secrets={"root-user": root.access, "root-password": root.secret},
-        volumes=[DATA, CERTIFICATES],
-        ports=[
-            Port(number=port, setting="objectStorePort", published=True),
-            Port(number=console_port, setting="objectStoreConsolePort", published=True),
-        ],
-        health=[HealthCheck(port=port, path="/minio/health/ready")],
-    )
+class Minio(StoreKind):
+    """MinIO."""
 
+    name = NAME
+    title = "MinIO"
+    bucket = Bucket
+    metrics: Mapping[str, str] = {
+        "object-store": "/minio/v2/metrics/cluster",
+        "object-store-buckets": "/minio/v2/metrics/bucket",
+    }
 
-def declare_training(
-    name: str,
-    admin: Mapping[str, pulumi.Input[Any]],
-    bucket: str,
-    keys: Keys,
-    opts: pulumi.ResourceOptions,
-) -> pulumi.Resource:
-    """Declare the user that may touch only the bucket."""
-    return _declare_user(f"{name}-training-user", admin, keys, bucket_policy(bucket), opts)
+    def service(self, runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
+        """Return the service; the keys of its root reach it as files."""
+        listen = runtime.listen_address(NAME)
+        data = runtime.volume(NAME, DATA)
+        return Service(
+            name=NAME,
+            program=NAME,
+            arguments=[
+                "server",
+                data,
+                "--address",
+                join(listen, f":{port}"),
+                "--console-address",
+                join(listen, f":{console_port}"),
+                # Certificates in the user's home would turn MinIO to TLS.
+                "--certs-dir",
+                runtime.volume(NAME, CERTIFICATES),
+            ],
+            environment={
+                "MINIO_ROOT_USER_FILE": runtime.file(NAME, "root-user"),
+                "MINIO_ROOT_PASSWORD_FILE": runtime.file(NAME, "root-password"),
+                "MINIO_UPDATE": "off",  # asks the network for a newer release at every start
+                # It always makes an empty folder .minio there.
+                "HOME": runtime.volume(NAME, CERTIFICATES),
+                "TRAINYARD_STORE_DATA": data,  # for docker/minio/guard.go
+            },
+            secrets={"root-user": root.access, "root-password": root.secret},
+            volumes=[DATA, CERTIFICATES],
+            ports=ports(port, console_port),
+            health=[HealthCheck(port=port, path="/minio/health/ready")],
+        )
 
+    def training_user(
+        self, name: str, root: RootArgs, bucket: str, keys: Keys, opts: pulumi.ResourceOptions
+    ) -> pulumi.Resource:
+        """Declare the user that may touch only the bucket."""
+        return _user(name, root, keys, bucket_policy(bucket), opts)
 
-def declare_monitoring(
-    name: str,
-    admin: Mapping[str, pulumi.Input[Any]],
-    keys: Keys,
-    opts: pulumi.ResourceOptions,
-) -> None:
-    """Declare the user that may only read figures."""
-    _declare_user(f"{name}-monitoring-user", admin, keys, METRICS_POLICY, opts)
+    def metrics_token(
+        self, name: str, root: RootArgs, keys: Keys, opts: pulumi.ResourceOptions
+    ) -> pulumi.Output[str]:
+        """Declare the user that may only read figures; return the bearer token for these."""
+        _user(name, root, keys, METRICS_POLICY, opts)
+        known = pulumi.Output.all(keys.access, keys.secret)
+        return pulumi.Output.secret(known.apply(lambda pair: token(*pair)))
 
 
 def bucket_policy(bucket: str) -> dict[str, Any]:
@@ -121,27 +122,17 @@ def _encoded(part: bytes) -> bytes:
     return base64.urlsafe_b64encode(part).rstrip(b"=")
 
 
-def _declare_user(
+def _user(
     name: str,
-    admin: Mapping[str, pulumi.Input[Any]],
+    root: RootArgs,
     keys: Keys,
     policy: Mapping[str, Any],
     opts: pulumi.ResourceOptions,
 ) -> pulumi.Resource:
-    props = {"accessKey": keys.access, "secretKey": keys.secret, "policy": json.dumps(policy)}
-    return StoreUser(name, {**admin, **props}, opts)
+    args = StoreUserArgs(
+        **vars(root), accessKey=keys.access, secretKey=keys.secret, policy=json.dumps(policy)
+    )
+    return StoreUser(name, args, opts)
 
 
-KIND = StoreKind(
-    name=NAME,
-    title="MinIO",
-    service=service,
-    bucket=Bucket,
-    training=declare_training,
-    monitoring=declare_monitoring,
-    metrics={
-        "object-store": "/minio/v2/metrics/cluster",
-        "object-store-buckets": "/minio/v2/metrics/bucket",
-    },
-    token=token,
-)
+KIND = Minio()

@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 import yaml
 
-from cluster import alerting, gateway, ray_head
+from cluster import alerting, gateway, ray_node
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
@@ -34,11 +34,9 @@ class Monitoring(pulumi.ComponentResource):
 
     Attributes:
         url: its URL, for users.
-        internal_url: its URL, for other services.
     """
 
     url: pulumi.Output[str]
-    internal_url: pulumi.Input[str]
 
     def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Monitoring", name, None, opts)
@@ -61,7 +59,7 @@ class Monitoring(pulumi.ComponentResource):
                         lambda *known: yaml.safe_dump(
                             configuration(runtime, storage.metrics, *known)
                         ),
-                        runtime.address(ray_head.SERVICE, stack.port("dashboardPort")),
+                        runtime.address(ray_node.HEAD, stack.port("dashboardPort")),
                         storage.internal,
                         alerting.address(stack),
                     ),
@@ -75,8 +73,12 @@ class Monitoring(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(parent=self),
         )
-        self.internal_url = join("http://", runtime.address(SERVICE, port))
+        stack.prometheus = inside = join("http://", runtime.address(SERVICE, port))
+        stack.additions.append(
+            NodeAddition(environment=lambda *_: {"RAY_PROMETHEUS_HOST": inside}, head_only=True)
+        )
         self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
+        stack.outputs[ENDPOINT.url] = self.url
         self.register_outputs({"url": self.url})
 
 
@@ -128,23 +130,13 @@ def configuration(
     return found
 
 
-def declare(stack: Stack) -> None:
-    """Declare Prometheus in a stack."""
-    monitoring = Monitoring("monitoring", stack)
-    stack.prometheus = url = monitoring.internal_url
-    stack.additions.append(
-        NodeAddition(environment=lambda *_: {"RAY_PROMETHEUS_HOST": url}, head_only=True)
-    )
-    stack.outputs[ENDPOINT.url] = monitoring.url
-
-
 # It asks for no password: the gateway does, and exports it.
 ENDPOINT = Endpoint(
     title="Prometheus", url="prometheusUrl", login="prometheusPassword", user=gateway.USER
 )
 DESCRIPTOR = Descriptor(
     program=SERVICE,
-    declare=declare,
+    declare=partial(Monitoring, "monitoring"),
     image=IMAGE,
     source=Source.MACHINE,
     ports=(PortSetting(key=PORT, default=9090, description="Prometheus", password=True),),

@@ -2,12 +2,14 @@
 
 import importlib.metadata
 from dataclasses import replace
+from functools import partial
 
 import pulumi
 
-from cluster import monitoring, ray_head
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Stack
+from cluster import monitoring, ray_node
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join
+from cluster.model import setting
 from cluster.ray_node import TOKEN_FILE
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Service, Volume
@@ -35,7 +37,7 @@ class Notebook(pulumi.ComponentResource):
         runtime, port = stack.runtime, stack.port(PORT)
         child = pulumi.ResourceOptions(parent=self)
         token = Secret(f"{name}-token", TOKEN_BYTES, child)
-        dashboard = runtime.address(ray_head.SERVICE, stack.port("dashboardPort"))
+        dashboard = runtime.address(ray_node.HEAD, stack.port("dashboardPort"))
         runtime.place(
             Service(
                 name=SERVICE,
@@ -66,6 +68,7 @@ class Notebook(pulumi.ComponentResource):
         self.url = pulumi.Output.concat(
             "http://", runtime.public(SERVICE, port), "/lab?token=", token.value
         )
+        stack.outputs[ENDPOINT.url] = self.url
         self.register_outputs({"url": self.url})
 
 
@@ -76,7 +79,7 @@ def outputs_file(stack: Stack) -> pulumi.Output[str]:
     Prometheus.
     """
     storage, monitor = stack.storage, replace(monitoring.ENDPOINT, login="", user="")
-    dashboard = stack.runtime.address(ray_head.SERVICE, stack.port("dashboardPort"))
+    dashboard = stack.runtime.address(ray_node.HEAD, stack.port("dashboardPort"))
     found: dict[str, pulumi.Input[object]] = {
         **outputs.NOTHING,
         outputs.PROJECT: pulumi.get_project(),
@@ -93,28 +96,21 @@ def outputs_file(stack: Stack) -> pulumi.Output[str]:
         outputs.NODES: stack.outputs[outputs.NODES],
         outputs.RESERVED_FROM: stack.reserved_from,
         outputs.EXPIRES_AT: stack.expires_at,
-        outputs.JOB_START_TIMEOUT_SECONDS: stack.settings.of_services[ray_head.JOB_START],
+        outputs.JOB_START_TIMEOUT_SECONDS: stack.settings.of_services[ray_node.JOB_START],
     }
     if stack.prometheus is not None:
         found |= {outputs.SERVICES: [monitor.described], monitor.url: stack.prometheus}
     return pulumi.Output.secret(pulumi.Output.json_dumps(found))
 
 
-def declare(stack: Stack) -> None:
-    """Declare the notebook of a stack."""
-    stack.outputs[ENDPOINT.url] = Notebook("notebook", stack).url
-
-
 ENDPOINT = Endpoint(title="notebook", url="notebookUrl", secret=True)
 DESCRIPTOR = Descriptor(
     program=SERVICE,
-    declare=declare,
+    declare=partial(Notebook, "notebook"),
     ports=(PortSetting(key=PORT, default=8888, description="Jupyter"),),
     limit=Limit(memory_mib=8192, processes=4096),
     settings={
-        "notebook": Setting(
-            default=True, description="Whether a Jupyter notebook runs (docker, kubernetes)"
-        )
+        "notebook": (bool, setting(True, "Whether a Jupyter notebook runs (docker, kubernetes)"))
     },
     wanted=lambda settings: bool(settings.of_services["notebook"]),
     endpoints=(ENDPOINT,),

@@ -1,45 +1,20 @@
 """The object store: one program, one bucket, and a user that may touch only that bucket."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import pulumi
 
 from cluster import minio_store, versitygw_store
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
+from cluster.minio_admin import BucketArgs, RootArgs
 from cluster.secret import KEY, Secret
-from cluster.service import Runtime
-from cluster.storage import Storage
+from cluster.storage import BUCKET, Storage
 from cluster.store_kind import Keys, StoreKind
 from trainyard.access import outputs
 
 STORES = {kind.name: kind for kind in (versitygw_store.KIND, minio_store.KIND)}
 KEY_BYTES, SECRET_BYTES = 10, 20  # MinIO takes at most 20 and 40 characters
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObjectStoreArgs:
-    """Arguments of an object store.
-
-    Attributes:
-        kind: which program.
-        runtime: where it runs.
-        bucket: name of the bucket.
-        port: TCP port of the S3 API.
-        console_port: TCP port of the web console.
-    """
-
-    kind: StoreKind
-    runtime: Runtime
-    bucket: str
-    port: int
-    console_port: int
-
-    def __post_init__(self) -> None:
-        if self.port == self.console_port:
-            raise ValueError(f"S3 API and console cannot both listen on port {self.port}")
 
 
 class ObjectStore(pulumi.ComponentResource):
@@ -53,48 +28,51 @@ class ObjectStore(pulumi.ComponentResource):
     """
 
     url: pulumi.Output[str]
-    storage: Storage
 
     def __init__(
-        self, name: str, args: ObjectStoreArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        kind: StoreKind,
+        stack: Stack,
+        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("trainyard:cluster:ObjectStore", name, None, opts)
-        kind, runtime = args.kind, args.runtime
+        runtime = stack.runtime
+        port, console_port = stack.port("objectStorePort"), stack.port("objectStoreConsolePort")
         child = pulumi.ResourceOptions(parent=self)
         root = _keys(f"{name}-root", child)
         training = _keys(f"{name}-training", child)
-        program = runtime.place(kind.service(runtime, args.port, args.console_port, root), child)
-        admin: dict[str, pulumi.Input[Any]] = {
-            "endpoint": runtime.published(kind.name, args.port),
-            "rootUser": root.access,
-            "rootPassword": root.secret,
-        }
-        if runtime.via is not None:
-            admin["via"] = runtime.via
+        program = runtime.place(kind.service(runtime, port, console_port, root), child)
+        reached = RootArgs(
+            endpoint=runtime.published(kind.name, port),
+            rootUser=root.access,
+            rootPassword=root.secret,
+            via=runtime.via,
+        )
         inside = pulumi.ResourceOptions(parent=self, depends_on=[program])
         # Never deleted: the provider keeps it, since it holds results of training.
-        bucket = kind.bucket(f"{name}-bucket", {**admin, "bucket": args.bucket}, inside)
+        bucket = kind.bucket(f"{name}-bucket", BucketArgs(**vars(reached), bucket=BUCKET), inside)
         after = pulumi.ResourceOptions(parent=self, depends_on=[program, bucket])
-        user = kind.training(name, admin, args.bucket, training, after)
+        user = kind.training_user(f"{name}-training-user", reached, BUCKET, training, after)
         metrics_token: pulumi.Input[str] = ""
-        sign = kind.token
-        if kind.monitoring is not None and sign is not None:
+        if kind.metrics:
             monitoring = _keys(f"{name}-monitoring", child)
-            kind.monitoring(name, admin, monitoring, inside)
-            keys = pulumi.Output.all(monitoring.access, monitoring.secret)
-            metrics_token = pulumi.Output.secret(keys.apply(lambda known: sign(*known)))
-        self.storage = Storage(
-            url=f"s3://{args.bucket}",
-            endpoint=join("http://", runtime.public(kind.name, args.port)),
-            internal=runtime.address(kind.name, args.port),
-            bucket=args.bucket,
+            metrics_token = kind.metrics_token(
+                f"{name}-monitoring-user", reached, monitoring, inside
+            )
+        stack.storage = Storage(
+            url=f"s3://{BUCKET}",
+            endpoint=join("http://", runtime.public(kind.name, port)),
+            internal=runtime.address(kind.name, port),
+            bucket=BUCKET,
             access_key=pulumi.Output.secret(training.access),
             secret_key=pulumi.Output.secret(training.secret),
             metrics=kind.metrics,
             metrics_token=metrics_token,
             needs=[program, bucket, user],
         )
-        self.url = pulumi.Output.from_input(self.storage.url)
+        stack.outputs[ENDPOINT.url] = stack.storage.endpoint
+        self.url = pulumi.Output.from_input(stack.storage.url)
         self.register_outputs({"url": self.url})
 
 
@@ -103,28 +81,11 @@ def _keys(name: str, opts: pulumi.ResourceOptions) -> Keys:
     return Keys(access=key.value, secret=Secret(name, SECRET_BYTES, opts).value, former=key.former)
 
 
-def _declared(kind: StoreKind) -> Callable[[Stack], None]:
-    def declare(stack: Stack) -> None:
-        stack.storage = ObjectStore(
-            "object-store",
-            ObjectStoreArgs(
-                kind=kind,
-                runtime=stack.runtime,
-                bucket=stack.settings.bucket,
-                port=stack.port("objectStorePort"),
-                console_port=stack.port("objectStoreConsolePort"),
-            ),
-        ).storage
-        stack.outputs[ENDPOINT.url] = stack.storage.endpoint
-
-    return declare
-
-
 ENDPOINT = Endpoint(title="object store", url=outputs.OBJECT_STORE_ENDPOINT)
 DESCRIPTORS = {
     kind.name: Descriptor(
         program=kind.name,
-        declare=_declared(kind),
+        declare=partial(ObjectStore, "object-store", kind),
         source=Source.BUILT,
         ports=(
             PortSetting(

@@ -4,18 +4,21 @@ It runs in the notebook's image, which has the client, and knows the cluster by 
 has its password sees all jobs with their logs, runs and nodes, and gets no other secret.
 """
 
+from functools import partial
+from typing import Annotated
+
 import pulumi
 
 from cluster import notebook
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join
-from cluster.secret import Secret
+from cluster.model import Only, setting
+from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Service
 
 SERVICE = "page"
 PORT = "pagePort"
 USER = "viewer"
-PASSWORD_BYTES = 20
 PASSWORD_FILE = "page-password"  # noqa: S105 (a file's name)
 
 
@@ -58,28 +61,25 @@ class Page(pulumi.ComponentResource):
             child,
         )
         self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
+        stack.outputs |= {ENDPOINT.url: self.url, ENDPOINT.login: self.password}
         self.register_outputs({"url": self.url, "password": self.password})
-
-
-def declare(stack: Stack) -> None:
-    """Declare the page of a stack."""
-    page = Page(SERVICE, stack)
-    stack.outputs |= {ENDPOINT.url: page.url, ENDPOINT.login: page.password}
 
 
 ENDPOINT = Endpoint(title="read-only page", url="pageUrl", login="pagePassword", user=USER)
 DESCRIPTOR = Descriptor(
     program=notebook.SERVICE,
     service=SERVICE,
-    declare=declare,
+    declare=partial(Page, SERVICE),
     ports=(PortSetting(key=PORT, default=8269, description="Read-only page"),),
     limit=Limit(memory_mib=1024, processes=512),
     settings={
-        "page": Setting(
-            default=False,
-            description="Whether the page of `train ui` runs, read-only (docker, kubernetes). "
-            "See docs/ui.md#for-those-who-only-look",
-            runtimes=("docker", "kubernetes"),
+        "page": (
+            Annotated[bool, Only(("docker", "kubernetes"))],
+            setting(
+                False,
+                "Whether the page of `train ui` runs, read-only (docker, kubernetes)",
+                see="ui.md#for-those-who-only-look",
+            ),
         )
     },
     wanted=lambda settings: bool(settings.of_services["page"]),

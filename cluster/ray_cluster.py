@@ -1,25 +1,40 @@
-"""A Ray cluster: one head and its workers."""
+"""A Ray cluster: one head, with control service, dashboard and job server, and its workers."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import pulumi
+from pydantic import Field
 
-from cluster import ray_head, ray_worker
+from cluster import autoscaling, ray_leave, ray_node, ray_start
 from cluster.descriptor import (
     Descriptor,
     Endpoint,
     Limit,
     PortSetting,
-    Setting,
     Source,
     Stack,
 )
-from cluster.inputs import lift
-from cluster.ray_node import NodeResources
+from cluster.inputs import join, lift
+from cluster.model import Says, setting
+from cluster.ray_node import (
+    HEAD,
+    JOB_START,
+    JOB_START_SECONDS,
+    NodeAddition,
+    NodeResources,
+    worker_name,
+)
+from cluster.service import HealthCheck, Leave, Port, Runtime, Service
 from trainyard.access import outputs
 
 NODE_SWITCH_PORT = "nodeSwitchPort"
+STEADY_SECONDS = 5  # a head that lacks a port ends some seconds after its dashboard answers
+# A node whose machine or container is gone stops answering. By Ray's own defaults the head
+# gives it up after a minute or more; with these, after 20 s: five checks of 3 s, one each second.
+HEALTH_CHECKS = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "3000"}
 
 
 class RayCluster(pulumi.ComponentResource):
@@ -41,29 +56,21 @@ class RayCluster(pulumi.ComponentResource):
         if not stack.workers and not stack.head.cpus:
             raise ValueError("a cluster without workers needs a head with at least 1 CPU")
         super().__init__("trainyard:cluster:RayCluster", name, None, opts)
-        runtime, ports, child = (
-            stack.runtime,
-            stack.settings.ports,
-            pulumi.ResourceOptions(parent=self),
-        )
-        runtime.place(ray_head.head(stack), child)
+        runtime, child = stack.runtime, pulumi.ResourceOptions(parent=self)
+        runtime.place(head(stack), child)
         # No dependency on the head: its address is known, `ray start` waits for it, and head and
         # workers that start side by side are ready much sooner than one after the other.
         for index in range(len(stack.workers)):
             if index not in stack.not_launched:
-                runtime.place(ray_worker.worker(stack, index), child)
-        self.dashboard_url, self.serve_url = (
-            pulumi.Output.concat("http://", runtime.public(ray_head.SERVICE, port))
-            for port in (ports["dashboardPort"], ports["servePort"])
-        )
+                runtime.place(worker(stack, index), child)
         self.nodes = pulumi.Output.from_input(
             [
-                described(ray_head.SERVICE, stack.head),
+                described(HEAD, stack.head),
                 *(
                     lift(
                         partial(
                             described,
-                            ray_worker.service(index),
+                            worker_name(index),
                             launched=index not in stack.not_launched,
                         ),
                         node,
@@ -72,7 +79,156 @@ class RayCluster(pulumi.ComponentResource):
                 ),
             ]
         )
+        self.dashboard_url, self.serve_url = export(stack, runtime, self.nodes)
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
+
+
+def export(
+    stack: Stack, runtime: Runtime, nodes: pulumi.Output[list[dict[str, Any]]]
+) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
+    """Have a stack export its cluster; return the URLs of dashboard and Ray Serve's proxy."""
+    dashboard, serve = (
+        pulumi.Output.concat("http://", runtime.public(HEAD, stack.port(key)))
+        for key in ("dashboardPort", "servePort")
+    )
+    stack.outputs |= {
+        DASHBOARD.url: dashboard,
+        DASHBOARD.login: stack.token,
+        SERVE.url: serve,
+        SERVE.login: stack.serve_token,
+        outputs.NODES: nodes,
+    }
+    return dashboard, serve
+
+
+def head(stack: Stack) -> Service:
+    """Return the head of a stack, whose other services have added to its nodes."""
+    runtime, ports = stack.runtime, stack.settings.ports
+    node = _node(stack, 0, stack.head, stack.additions)
+    files: Mapping[str, pulumi.Input[str]] = {}
+    secrets: Mapping[str, pulumi.Input[str]] = {}
+    variables, flags = head_environment(HEAD, stack), [*node.arguments]
+    if provider := stack.node_provider:
+        workers = {worker_name(index): each for index, each in enumerate(stack.workers)}
+        files, secrets = autoscaling.files(stack.head, workers, provider), provider.secrets
+        variables |= autoscaling.head_environment()
+        file = runtime.file(HEAD, autoscaling.CONFIG_FILE)
+        flags.append(f"--autoscaling-config={file}")
+    return replace(
+        node,
+        arguments=[*head_flags(runtime, ports), *flags],
+        environment={**node.environment, **variables},
+        files={**node.files, **files},
+        secrets={**node.secrets, **secrets},
+        leave=Leave(file=ray_leave.FILE, arguments=[_gcs(stack), ray_leave.EVERY], drains=False),
+        memory_mib=ray_node.head_memory_limit_mib(stack.head),
+        ports=[
+            Port(number=ports["dashboardPort"], setting="dashboardPort", published=True),
+            Port(number=ports["gcsPort"], setting="gcsPort"),
+            Port(number=ports["rayClientPort"], setting="rayClientPort"),
+            # Nothing listens there before something is served, so health leaves it out.
+            Port(number=ports["servePort"], setting="servePort", published=True),
+            *node.ports,
+            Port(number=ports["autoscalerMetricsPort"], setting="autoscalerMetricsPort"),
+            Port(number=ports["dashboardMetricsPort"], setting="dashboardMetricsPort"),
+        ],
+        # A job needs both: the dashboard takes it, the head's agent starts its supervisor.
+        health=[HealthCheck(port=ports["dashboardPort"], path="/api/gcs_healthz"), *node.health],
+        listens=[ports["gcsPort"], ports["rayClientPort"]],
+        steady_seconds=STEADY_SECONDS,
+    )
+
+
+def worker(stack: Stack, index: int) -> Service:
+    """Return worker `index` of a stack, whose other services have added to its nodes."""
+    resources = stack.workers[index]
+    node = _node(stack, index + 1, resources, stack.on_workers)
+    gcs, own = _gcs(stack), stack.runtime.node_address(index + 1)
+    variables = ray_node.threads(resources)
+    if stack.node_provider:
+        kind = lift(autoscaling.node_type, resources)
+        variables |= autoscaling.node_environment(node.name, kind)
+        variables |= ray_start.JOINS_ONCE if index in stack.elastic else {}
+    return replace(
+        node,
+        arguments=["start", join("--address=", gcs), *node.arguments],
+        environment={**node.environment, **variables},
+        leave=Leave(file=ray_leave.FILE, arguments=[gcs, own], drains=True),
+        gpus=stack.gpus[index] if stack.gpus else (),
+        # On an elastic machine it is started like any other: its resources are an Output.
+        on_demand=isinstance(resources, NodeResources) and resources.growth is not None,
+    )
+
+
+def _node(
+    stack: Stack,
+    index: int,
+    resources: pulumi.Input[NodeResources],
+    additions: Sequence[NodeAddition],
+) -> Service:
+    """Return what the head (index 0) and workers (from 1) share."""
+    name = worker_name(index - 1) if index else HEAD
+    runtime, ports = stack.runtime, stack.settings.ports
+    agent_port = ray_node.agent_port(ports, index)
+    return Service(
+        name=name,
+        program="ray",
+        arguments=ray_node.common_flags(name, index, runtime, resources, ports),
+        environment={
+            **ray_node.environment(name, runtime, ports, stack.storage, stack.on_workers),
+            **ray_start.environment(runtime.file(name, ray_start.FILE)),
+        },
+        files={ray_start.FILE: ray_start.text(), ray_leave.FILE: ray_leave.text()},
+        secrets=ray_node.secret_files(
+            stack.token, stack.storage, additions, serve_token=stack.serve_token
+        ),
+        volumes=ray_node.volumes(additions),
+        shared_memory_mib=lift(ray_node.shared_memory_mib, resources),
+        memory_mib=lift(ray_node.memory_limit_mib, resources),
+        stop_seconds=ray_node.STOP_SECONDS,
+        ports=[Port(number=agent_port, setting="agentPort")],
+        # The agent asks the head whether this node is alive: 200 means it has joined.
+        health=[HealthCheck(port=agent_port, path="/api/local_raylet_healthz")],
+    )
+
+
+def _gcs(stack: Stack) -> pulumi.Input[str]:
+    """Return host:port of the head's control service, for all nodes."""
+    own, port = stack.runtime.node_address(0), stack.settings.ports["gcsPort"]
+    known = isinstance(own, pulumi.Output) or own
+    return join(own, f":{port}") if known else stack.runtime.address(HEAD, port)
+
+
+def head_flags(runtime: Runtime, ports: Mapping[str, int]) -> list[pulumi.Input[str]]:
+    """Return the words after `ray` that start a head, without the flags that all nodes share."""
+    return [
+        "start",
+        "--head",
+        f"--port={ports['gcsPort']}",
+        join("--dashboard-host=", runtime.listen_address(HEAD)),
+        f"--dashboard-port={ports['dashboardPort']}",
+        # Ray cannot be told not to open it once its packages are installed.
+        f"--ray-client-server-port={ports['rayClientPort']}",
+    ]
+
+
+def head_environment(service: str, stack: Stack) -> dict[str, pulumi.Input[str]]:
+    """Return the variables that only a head has."""
+    runtime, ports = stack.runtime, stack.settings.ports
+    start = stack.settings.of_services[JOB_START]
+    variables: dict[str, pulumi.Input[str]] = {
+        "AUTOSCALER_METRIC_PORT": str(ports["autoscalerMetricsPort"]),
+        "DASHBOARD_METRIC_PORT": str(ports["dashboardMetricsPort"]),
+        **HEALTH_CHECKS,
+    }
+    if start != JOB_START_SECONDS:  # a head is not restarted for Ray's default
+        variables["RAY_JOB_START_TIMEOUT_SECONDS"] = str(start or "inf")
+    for addition in stack.additions:
+        if addition.head_only:
+            variables |= addition.environment(runtime, service)
+    # Hides the tab whose charts need a Grafana.
+    variables.setdefault("RAY_GRAFANA_HOST", "DISABLED")
+    return variables
 
 
 def described(name: str, node: NodeResources, *, launched: bool = True) -> dict[str, Any]:
@@ -97,26 +253,14 @@ def described(name: str, node: NodeResources, *, launched: bool = True) -> dict[
     }
 
 
-def declare(stack: Stack) -> None:
-    """Declare the cluster of a stack."""
-    ray = RayCluster("ray", stack)
-    stack.outputs |= {
-        DASHBOARD.url: ray.dashboard_url,
-        DASHBOARD.login: stack.token,
-        SERVE.url: ray.serve_url,
-        SERVE.login: stack.serve_token,
-        outputs.NODES: ray.nodes,
-    }
-
-
 DASHBOARD = Endpoint(title="Ray dashboard", url=outputs.DASHBOARD_URL, login=outputs.RAY_TOKEN)
 # Nothing answers there before something is served.
 SERVE = Endpoint(title="Ray Serve", url=outputs.SERVE_URL, login=outputs.SERVE_TOKEN)
 DESCRIPTOR = Descriptor(
     program="ray",
-    declare=declare,
-    service=ray_head.SERVICE,
-    more=lambda workers: tuple(ray_worker.service(index) for index in range(workers)),
+    declare=partial(RayCluster, "ray"),
+    service=HEAD,
+    more=lambda workers: tuple(worker_name(index) for index in range(workers)),
     source=Source.ENVIRONMENT,
     ports=(
         PortSetting(key="dashboardPort", default=8265, description="Ray dashboard and job server"),
@@ -166,13 +310,21 @@ DESCRIPTOR = Descriptor(
     # kernel allows by default (32768).
     limit=Limit(memory_mib=0, processes=8192),
     settings={
-        ray_head.JOB_START: Setting(
-            default=ray_head.JOB_START_SECONDS,
-            description="Seconds after which Ray fails a job that could not start, because no "
-            "node has what its entrypoint asks for; 1 to 999999. 0: it stays PENDING for as long "
-            "as it takes",
-            most=999_999,
-            bound="must be whole seconds from 1 to 999999, or 0 for no limit",
+        JOB_START: (
+            Annotated[
+                int,
+                Says(
+                    "must be whole seconds from 1 to 999999, or 0 for no limit",
+                    "set it so",
+                    Field(ge=0, le=999_999),
+                ),
+            ],
+            setting(
+                JOB_START_SECONDS,
+                "Seconds after which Ray fails a job that could not start, because no node has "
+                "what its entrypoint asks for; 1 to 999999. 0: it stays PENDING for as long as it "
+                "takes",
+            ),
         )
     },
     endpoints=(DASHBOARD, SERVE),

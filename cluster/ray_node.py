@@ -18,6 +18,8 @@ OBJECT_STORE_MIN_MIB = 80  # Ray refuses less than 75 MiB
 RESERVED_RESOURCES = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
 
 HEAD = "ray-head"  # name of the head's service
+JOB_START = "jobStartTimeoutSeconds"
+JOB_START_SECONDS = 900  # Ray's default
 TEMP = Volume(name="ray")
 GROUP_LABEL = "group"  # of nodes, with the name of their group
 # A node that is asked to end waits half a minute for running jobs, and a minute for a head that
@@ -36,7 +38,7 @@ SERVE_TOKEN_FILE = "serve-token"  # noqa: S105 (a file's name)
 CREDENTIALS_FILE = "aws-credentials"
 # How long a node waits for a head that is gone before it ends, to join the next one. By Ray's own
 # default a minute, during which a head of the same machine does not start: it takes the remaining
-# processes for its own cluster. The head gives up a silent node after as long (ray_head.py).
+# processes for its own cluster. The head gives up a silent node as late (ray_cluster.py).
 HEAD_LOST_SECONDS = 20
 # The raylet ends a worker's process group with the worker, even if the worker was killed, and Ray's
 # watch over a job ends the group of its entrypoint. By default each worker ends its children
@@ -104,6 +106,11 @@ class NodeAddition:
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     volumes: Sequence[Volume] = ()
     head_only: bool = False
+
+
+def worker_name(index: int) -> str:
+    """Return the name of the service of worker `index`."""
+    return f"ray-worker-{index}"
 
 
 def common_flags(

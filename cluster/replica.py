@@ -4,32 +4,100 @@ Machines that end themselves take their object store with them; the copy stays.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import pulumi
+from pydantic import Field
 
 from cluster import replicate
-from cluster.descriptor import Descriptor, Limit, PortSetting, Setting, Source, Stack
+from cluster.descriptor import Descriptor, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
+from cluster.model import Fault, Model, Only, matching, setting
 from cluster.service import HealthCheck, Port, Service
 from cluster.storage import REGION, Storage
 
 SERVICE = "replica"
 PORT = "replicaPort"
-TO, ENDPOINT, ACCESS, SECRET = (
-    "replicateTo",
-    "replicateEndpoint",
-    "replicateAccessKey",
-    "replicateSecretKey",
-)
-REGION_SETTING = "replicateRegion"
+SETTING = "replicate"
 BUCKET = "s3://"
 MODULE_FILE = "replicate.py"
 SETTINGS_FILE = "replica.json"  # a secret: it has keys
 # For a last pass: a checkpoint of 700 MB takes half a minute at 200 Mbit/s.
 STOP_SECONDS = 60
+
+
+KEY = matching(
+    r"\S*",
+    "must be a key without blanks",
+    "set it with `python -m engine config set --secret --path {key}`, or remove it",
+    secret=True,
+)
+
+
+class Replicate(Model):
+    """The place of a second copy.
+
+    Attributes:
+        to: s3://<bucket>[/<prefix>], or an absolute folder of the head's machine.
+        endpoint: URL of the bucket's S3 service.
+        region: of the bucket.
+        access_key: for the bucket.
+        secret_key: for the bucket.
+    """
+
+    to: Annotated[
+        str,
+        matching(
+            r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?"
+            r"|(/(?!\.\.?(/|$))[A-Za-z0-9._-]+)+",
+            "must be s3://<bucket>[/<prefix>] or an absolute folder of the head's machine",
+            "write such a place, or remove replicate",
+        ),
+    ]
+    endpoint: Annotated[
+        str,
+        matching(
+            r"(https?://[A-Za-z0-9.-]+(:\d+)?)?",
+            "must be the http or https URL of an S3 service",
+            "write such a URL, or remove it",
+        ),
+    ] = ""
+    region: Annotated[
+        str, matching(r"[a-z0-9-]+", "must be a region's name", f"write one, such as {REGION}")
+    ] = REGION
+    access_key: Annotated[str, KEY] = Field(default="", repr=False)
+    secret_key: Annotated[str, KEY] = Field(default="", repr=False)
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what a bucket lacks, or a folder does not use."""
+        fields = {
+            "endpoint": self.endpoint,
+            "accessKey": self.access_key,
+            "secretKey": self.secret_key,
+        }
+        if not self.to.startswith(BUCKET):
+            for key in (key for key, value in fields.items() if value):
+                bound = f"is of a bucket, and to = {self.to!r}"
+                yield Fault(key, bound, "remove it, or set replicate.to to s3://<bucket>")
+        elif missing := [f"{SETTING}.{key}" for key, value in fields.items() if not value]:
+            action = "set what is missing, keys with `python -m engine config set --secret --path`"
+            yield Fault("to", f"lacks {' and '.join(missing)}", action)
+
+    @property
+    def target(self) -> dict[str, str]:
+        """The place, as replicate.py's `location` takes it."""
+        if not self.to.startswith(BUCKET):
+            return {"url": f"file://{self.to}"}
+        return {
+            "url": self.to,
+            "endpoint": self.endpoint,
+            "region": self.region,
+            "access": self.access_key,
+            "secret": self.secret_key,
+        }
 
 
 class Replica(pulumi.ComponentResource):
@@ -42,7 +110,7 @@ class Replica(pulumi.ComponentResource):
             listen=runtime.listen_address(SERVICE),
             port=port,
             source=source_of(storage),
-            target=_target(stack.settings.of_services),
+            target=stack.settings.of_services[SETTING].target,
         )
         runtime.place(
             Service(
@@ -77,38 +145,10 @@ def source_of(storage: Storage) -> dict[str, pulumi.Input[str]]:
     }
 
 
-def _target(settings: Mapping[str, Any]) -> dict[str, str]:
-    if not settings[TO].startswith(BUCKET):
-        return {"url": f"file://{settings[TO]}"}
-    return {
-        "url": settings[TO],
-        "endpoint": settings[ENDPOINT],
-        "region": settings[REGION_SETTING],
-        "access": settings[ACCESS],
-        "secret": settings[SECRET],
-    }
-
-
-def declare(stack: Stack) -> None:
-    """Declare the replica of a stack."""
-    Replica(SERVICE, stack)
-
-
-def _key(setting: str, description: str) -> Setting:
-    return Setting(
-        default="",
-        description=description,
-        pattern=r"\S*",
-        bound="must have no blanks",
-        action=f"set it with `python -m engine config set --secret {setting}`, or remove it",
-        secret=True,
-    )
-
-
 DESCRIPTOR = Descriptor(
     program="python",
     service=SERVICE,
-    declare=declare,
+    declare=partial(Replica, SERVICE),
     source=Source.MODULE,
     ports=(
         PortSetting(
@@ -117,33 +157,16 @@ DESCRIPTOR = Descriptor(
     ),
     limit=Limit(memory_mib=1024, processes=256),
     settings={
-        TO: Setting(
-            default="",
-            description="Second copy of all results while jobs run: `s3://<bucket>/<prefix>`, or "
-            "an absolute folder of the head's machine (process). See "
-            "docs/train.md#a-second-copy-while-jobs-run",
-            pattern=r"(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?"
-            r"|(/(?!\.\.?(/|$))[A-Za-z0-9._-]+)+)?",
-            bound="must be s3://<bucket>[/<prefix>] or an absolute folder of the head's machine",
-            action="write such a place, or remove it",
-            runtimes=("process",),
-        ),
-        ENDPOINT: Setting(
-            default="",
-            description="URL of the S3 service of `replicateTo`",
-            pattern=r"(https?://[A-Za-z0-9.-]+(:\d+)?)?",
-            bound="must be the http or https URL of an S3 service",
-            action="write such a URL, or remove it",
-        ),
-        REGION_SETTING: Setting(
-            default="us-east-1",
-            description="Region of its bucket",
-            pattern=r"[a-z0-9-]+",
-            bound="must be a region's name",
-            action=f"write one, such as {REGION}",
-        ),
-        ACCESS: _key(ACCESS, "Its access key, as a secret"),
-        SECRET: _key(SECRET, "Its secret key, as a secret"),
+        SETTING: (
+            Annotated[Replicate | None, Only(("process",))],
+            setting(
+                None,
+                "Second copy of all results while jobs run: `{to: /folder}` of the head's machine, "
+                "or `{to: s3://<bucket>/<prefix>, endpoint, region, accessKey, secretKey}` "
+                "(process)",
+                see="train.md#a-second-copy-while-jobs-run",
+            ),
+        )
     },
-    wanted=lambda settings: bool(settings.of_services[TO]),
+    wanted=lambda settings: settings.of_services[SETTING] is not None,
 )

@@ -224,7 +224,7 @@ class Replica:
         finally:
             self._target.delete(name)
         if own:
-            sys.exit("replicateTo is where the results are already: name another place")
+            sys.exit("replicate.to is where the results are already: name another place")
 
     def copy(self) -> list[str]:
         """Copy all new files; return the runs that failed, and why."""
@@ -480,7 +480,7 @@ def _refuse(error: Exception, url: str) -> None:
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            sys.exit(f"replicateTo = {url!r}: {error}; check keys, bucket, endpoint and region")
+            sys.exit(f"replicate.to = {url!r}: {error}; check keys, bucket, endpoint and region")
 
 
 def _serve(address: tuple[str, int], ready: threading.Event) -> None:

@@ -77,7 +77,7 @@ def asked(props: dict[str, Any], look: Callable[[dict[str, Any]], T]) -> T | Non
 @contextmanager
 def reached(props: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the properties with an endpoint that this machine reaches."""
-    if "via" not in props:
+    if props.get("via") is None:
         yield props
         return
     host, _, port = props["endpoint"].rpartition(":")

@@ -27,6 +27,7 @@ ROTATABLE = (
     "tracking-session",
 )
 TOKEN_BYTES = 32  # of a bearer token
+PASSWORD_BYTES = 20
 KEY = "-key"  # of an object store's user: rotated with the secret key, whose name lacks this
 # How often each was rotated. The program sets it from the settings before it declares a secret.
 rotated: Mapping[str, int] = {}

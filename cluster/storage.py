@@ -7,6 +7,7 @@ import pulumi
 
 from cluster.inputs import join
 
+BUCKET = "ray"  # for jobs
 REGION = "us-east-1"  # the default of all stores
 
 

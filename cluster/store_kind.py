@@ -1,12 +1,13 @@
 """The differences between object stores: each kind is described in a module of its own."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 import pulumi
 
-from cluster.service import Runtime, Service
+from cluster.minio_admin import Bucket, RootArgs
+from cluster.service import Port, Runtime, Service
 
 # All that the training user may do: in its bucket, and with the objects there.
 BUCKET_ACTIONS = ("s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads")
@@ -34,32 +35,41 @@ class Keys:
     former: pulumi.Input[str | None] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoreKind:
+class StoreKind(Protocol):
     """One program that speaks S3.
 
     Attributes:
         name: name of the program, of its service, and of its choice in the setting objectStore.
         title: its name for users.
-        service: returns the service, from the runtime, both ports and the keys of its root.
         bucket: resource of a bucket.
-        training: declares the user that may touch only the bucket, from the name of the store's
-            component, how its root is reached, the bucket, the user's keys, and options.
-        monitoring: the same for a user that may only read figures; None where Prometheus cannot.
-        metrics: path of figures for Prometheus, by the name of its job.
-        token: returns the bearer token for these, from both keys of the monitoring user.
+        metrics: path of figures for Prometheus, by the name of its job; {} where it has none.
     """
 
     name: str
     title: str
-    service: Callable[[Runtime, int, int, Keys], Service]
-    bucket: Callable[..., pulumi.Resource]
-    training: Callable[
-        [str, Mapping[str, pulumi.Input[Any]], str, Keys, pulumi.ResourceOptions],
-        pulumi.Resource,
+    bucket: type[Bucket]
+    metrics: Mapping[str, str]
+
+    def service(self, runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
+        """Return the service; the keys of its root reach it as files."""
+        ...
+
+    def training_user(
+        self, name: str, root: RootArgs, bucket: str, keys: Keys, opts: pulumi.ResourceOptions
+    ) -> pulumi.Resource:
+        """Declare the user that may touch only the bucket."""
+        ...
+
+    def metrics_token(
+        self, name: str, root: RootArgs, keys: Keys, opts: pulumi.ResourceOptions
+    ) -> pulumi.Output[str]:
+        """Declare the user that may only read figures; return the bearer token for these."""
+        ...
+
+
+def ports(port: int, console_port: int) -> list[Port]:
+    """Return the ports of a store: its S3 API and its console."""
+    return [
+        Port(number=port, setting="objectStorePort", published=True),
+        Port(number=console_port, setting="objectStoreConsolePort", published=True),
     ]
-    monitoring: (
-        Callable[[str, Mapping[str, pulumi.Input[Any]], Keys, pulumi.ResourceOptions], None] | None
-    ) = None
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    token: Callable[[str, str], str] | None = None

@@ -4,20 +4,23 @@ Its users are in a separate database that is removed with the server: MLflow tak
 password only for a user that does not exist yet, so the generated one always applies.
 """
 
+from functools import partial
+from typing import Annotated
+
 import pulumi
 
 from cluster import storage as stored
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Setting, Source, Stack
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join, lift
+from cluster.model import one_of, setting
 from cluster.ray_node import NodeAddition
-from cluster.secret import Secret
+from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Service, Volume
 from trainyard.access.outputs import TRACKING_URL
 from trainyard.access.variables import TRACKING_CREDENTIALS_FILE
 
 SERVICE = "mlflow"
 USER = "admin"
-PASSWORD_BYTES = 20
 SESSION_KEY_BYTES = 32
 DATA = Volume(name="data", keep=True)
 USERS = Volume(name="users")
@@ -38,12 +41,10 @@ class Tracking(pulumi.ComponentResource):
     Attributes:
         url: its URL, for users.
         password: of the user `admin`; a secret.
-        for_nodes: its additions to Ray nodes.
     """
 
     url: pulumi.Output[str]
     password: pulumi.Output[str]
-    for_nodes: NodeAddition
 
     def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:cluster:Tracking", name, None, opts)
@@ -100,8 +101,9 @@ class Tracking(pulumi.ComponentResource):
             ),
             child,
         )
-        self.for_nodes = for_nodes(join("http://", inside), self.password)
+        stack.additions.append(for_nodes(join("http://", inside), self.password))
         self.url = pulumi.Output.concat("http://", outside)
+        stack.outputs |= {ENDPOINT.url: self.url, ENDPOINT.login: self.password}
         self.register_outputs({"url": self.url, "password": self.password})
 
 
@@ -153,26 +155,18 @@ def for_nodes(url: pulumi.Input[str], password: pulumi.Input[str]) -> NodeAdditi
     )
 
 
-def declare(stack: Stack) -> None:
-    """Declare the server of a stack."""
-    tracking = Tracking("tracking", stack)
-    stack.additions.append(tracking.for_nodes)
-    stack.outputs |= {ENDPOINT.url: tracking.url, ENDPOINT.login: tracking.password}
-
-
 ENDPOINT = Endpoint(title="MLflow", url=TRACKING_URL, login="trackingPassword", user=USER)
 DESCRIPTOR = Descriptor(
     program="mlflow",
-    declare=declare,
+    declare=partial(Tracking, "tracking"),
     source=Source.ENVIRONMENT,
     ports=(PortSetting(key=PORT, default=5000, description="MLflow"),),
     limit=Limit(memory_mib=4096, processes=1024),
     shared=True,
     settings={
-        "tracking": Setting(
-            default="none",
-            words=("none", "mlflow"),
-            description="`mlflow` (a tracking server) or `none`. See docs/tracking.md",
+        "tracking": (
+            Annotated[str, one_of(("none", "mlflow"))],
+            setting("none", "`mlflow` (a tracking server) or `none`", see="tracking.md"),
         )
     },
     wanted=lambda settings: bool(settings.of_services["tracking"] == "mlflow"),

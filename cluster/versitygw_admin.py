@@ -3,9 +3,12 @@
 The root credentials that they need are secret inputs; nothing else receives them.
 """
 
+from dataclasses import dataclass
 from types import ModuleType
 
-from cluster import late, minio_admin
+import pulumi
+
+from cluster import lazy_import, minio_admin
 
 
 class StoreUserProvider(minio_admin.StoreUserProvider):
@@ -15,14 +18,29 @@ class StoreUserProvider(minio_admin.StoreUserProvider):
 
     def calls(self) -> ModuleType:
         """Return the module with the calls."""
-        return late.module("cluster.versitygw_calls")
+        return lazy_import.module("cluster.versitygw_calls")
 
 
 class Bucket(minio_admin.Bucket, module="versitygw", name="Bucket"):
     """A bucket of a running versitygw."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoreUserArgs(minio_admin.UserArgs):
+    """Arguments of a user of versitygw.
+
+    Attributes:
+        bucket: whose policy names it.
+        former: its access key before the last rotation; None if there was none.
+        statements: of that policy without their principal, as JSON.
+    """
+
+    bucket: str
+    former: pulumi.Input[str | None]
+    statements: str
+
+
 class StoreUser(minio_admin.StoreUser, module="versitygw", name="User"):
-    """A user of a running versitygw, from root's keys, bucket, accessKey, secretKey, statements."""
+    """A user of a running versitygw."""
 
     _kind = StoreUserProvider

@@ -10,9 +10,10 @@ from typing import Any
 import pulumi
 
 from cluster.inputs import join
-from cluster.service import HealthCheck, Port, Runtime, Service, Volume
-from cluster.store_kind import BUCKET_ACTIONS, OBJECT_ACTIONS, Keys, StoreKind
-from cluster.versitygw_admin import Bucket, StoreUser
+from cluster.minio_admin import RootArgs
+from cluster.service import HealthCheck, Runtime, Service, Volume
+from cluster.store_kind import BUCKET_ACTIONS, OBJECT_ACTIONS, Keys, StoreKind, ports
+from cluster.versitygw_admin import Bucket, StoreUser, StoreUserArgs
 
 NAME = "versitygw"
 DATA = Volume(name="data", keep=True)
@@ -20,66 +21,73 @@ META = Volume(name="meta", keep=True)  # users, and attributes where the file sy
 HEALTH_PATH = "/_health"  # no bucket can have this name
 
 
-def service(runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
-    """Return the service; the keys of its root reach it as files."""
-    listen = runtime.listen_address(NAME)
-    data = runtime.volume(NAME, DATA)
-    return Service(
-        name=NAME,
-        program=NAME,
-        arguments=[
-            "--port",
-            join(listen, f":{port}"),
-            "--webui",
-            join(listen, f":{console_port}"),
-            # The address that the console's pages call, from the browser, and their own.
-            "--webui-gateways",
-            join("http://", runtime.public(NAME, port)),
-            "--cors-allow-origin",
-            join("http://", runtime.public(NAME, console_port)),
-            "--health",
-            HEALTH_PATH,
-            # Without --keep-alive: 1.8.0 may leave the last bytes of pyarrow's chunked bodies
-            # unread, and takes them for the connection's next request.
-            "--disable-acl",
-            "--quiet",
-            "posix",
-            "--file-perms=0600",
-            "--dir-perms=0700",
-            data,
-        ],
-        environment={  # for docker/versitygw/start.go
-            "ROOT_ACCESS_KEY_ID_FILE": runtime.file(NAME, "root-user"),
-            "ROOT_SECRET_ACCESS_KEY_FILE": runtime.file(NAME, "root-password"),
-            "TRAINYARD_STORE_DATA": data,
-            "TRAINYARD_STORE_META": runtime.volume(NAME, META),
-        },
-        secrets={"root-user": root.access, "root-password": root.secret},
-        volumes=[DATA, META],
-        ports=[
-            Port(number=port, setting="objectStorePort", published=True),
-            Port(number=console_port, setting="objectStoreConsolePort", published=True),
-        ],
-        health=[HealthCheck(port=port, path=HEALTH_PATH)],
-    )
+class Versitygw(StoreKind):
+    """versitygw."""
 
+    name = NAME
+    title = "versitygw"
+    bucket = Bucket
+    metrics: Mapping[str, str] = {}
 
-def declare_training(
-    name: str,
-    admin: Mapping[str, pulumi.Input[Any]],
-    bucket: str,
-    keys: Keys,
-    opts: pulumi.ResourceOptions,
-) -> pulumi.Resource:
-    """Declare the user that may touch only the bucket."""
-    props = {
-        "bucket": bucket,
-        "accessKey": keys.access,
-        "secretKey": keys.secret,
-        "former": keys.former,
-        "statements": json.dumps(statements(bucket)),
-    }
-    return StoreUser(f"{name}-training-user", {**admin, **props}, opts)
+    def service(self, runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
+        """Return the service; the keys of its root reach it as files."""
+        listen = runtime.listen_address(NAME)
+        data = runtime.volume(NAME, DATA)
+        return Service(
+            name=NAME,
+            program=NAME,
+            arguments=[
+                "--port",
+                join(listen, f":{port}"),
+                "--webui",
+                join(listen, f":{console_port}"),
+                # The address that the console's pages call, from the browser, and their own.
+                "--webui-gateways",
+                join("http://", runtime.public(NAME, port)),
+                "--cors-allow-origin",
+                join("http://", runtime.public(NAME, console_port)),
+                "--health",
+                HEALTH_PATH,
+                # Without --keep-alive: 1.8.0 may leave the last bytes of pyarrow's chunked bodies
+                # unread, and takes them for the connection's next request.
+                "--disable-acl",
+                "--quiet",
+                "posix",
+                "--file-perms=0600",
+                "--dir-perms=0700",
+                data,
+            ],
+            environment={  # for docker/versitygw/start.go
+                "ROOT_ACCESS_KEY_ID_FILE": runtime.file(NAME, "root-user"),
+                "ROOT_SECRET_ACCESS_KEY_FILE": runtime.file(NAME, "root-password"),
+                "TRAINYARD_STORE_DATA": data,
+                "TRAINYARD_STORE_META": runtime.volume(NAME, META),
+            },
+            secrets={"root-user": root.access, "root-password": root.secret},
+            volumes=[DATA, META],
+            ports=ports(port, console_port),
+            health=[HealthCheck(port=port, path=HEALTH_PATH)],
+        )
+
+    def training_user(
+        self, name: str, root: RootArgs, bucket: str, keys: Keys, opts: pulumi.ResourceOptions
+    ) -> pulumi.Resource:
+        """Declare the user that may touch only the bucket."""
+        args = StoreUserArgs(
+            **vars(root),
+            accessKey=keys.access,
+            secretKey=keys.secret,
+            bucket=bucket,
+            former=keys.former,
+            statements=json.dumps(statements(bucket)),
+        )
+        return StoreUser(name, args, opts)
+
+    def metrics_token(
+        self, name: str, root: RootArgs, keys: Keys, opts: pulumi.ResourceOptions
+    ) -> pulumi.Output[str]:
+        """Deliberately absent: see above."""
+        raise NotImplementedError
 
 
 def statements(bucket: str) -> list[dict[str, Any]]:
@@ -98,10 +106,4 @@ def statements(bucket: str) -> list[dict[str, Any]]:
     ]
 
 
-KIND = StoreKind(
-    name=NAME,
-    title="versitygw",
-    service=service,
-    bucket=Bucket,
-    training=declare_training,
-)
+KIND = Versitygw()

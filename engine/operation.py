@@ -100,7 +100,7 @@ class Operation:
         options, started, phrase = self._options, time.time(), passphrase()
         state = self._load(phrase)
         settings = read_settings(self._project, self._stack, state.salt)
-        self._display.hide(settings.config[key] for key in settings.secret_keys)
+        self._display.hide(settings.secrets)
 
         @functools.cache
         def crypter() -> Crypter:

@@ -97,12 +97,14 @@ class Settings:
 
     Attributes:
         config: key with namespace to value; objects and lists as JSON text, as the SDK takes them.
-        secret_keys: the keys whose value is a secret.
+        secret_keys: the keys whose value is a secret, or has one in it.
+        secrets: these values, and each that was encrypted alone.
         salt: the encryption salt of the settings file, "" when it has none.
     """
 
     config: dict[str, str]
     secret_keys: list[str]
+    secrets: list[str]
     salt: str
 
 
@@ -147,6 +149,7 @@ def read_settings(
         return Crypter(passphrase() if phrase is None else phrase, salt or state_salt)
 
     secret_keys = {key for key, declared in project.schema.items() if declared.get("secret")}
+    opened: list[str] = []
 
     def decrypt(key: str, ciphertext: str) -> str:
         secret_keys.add(with_namespace(project.name, key))
@@ -159,12 +162,13 @@ def read_settings(
             )
         cipher = crypter()
         try:
-            return cipher.decrypt(ciphertext)
+            opened.append(cipher.decrypt(ciphertext))
         except EngineError:
             raise EngineError(
                 f"{path.name}: {key} cannot be decrypted: it was changed, or made with another "
                 "encryptionsalt or passphrase; restore the one it was made with, or set it again"
             ) from None
+        return opened[-1]
 
     config: dict[str, str] = {}
     for key, given in _mapping(document, "config", path.name).items():
@@ -176,7 +180,8 @@ def read_settings(
     for key, declared in project.schema.items():
         if key not in config and declared.get("default") is not None:
             config[key] = _as_text(as_json("Pulumi.yaml", key, declared["default"], decrypt))
-    return Settings(config=config, secret_keys=sorted(secret_keys), salt=salt)
+    secrets = [*opened, *(config[key] for key in secret_keys if key in config)]
+    return Settings(config=config, secret_keys=sorted(secret_keys), secrets=secrets, salt=salt)
 
 
 def salt_of_settings(file: str, document: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 import pulumi
 
-from cluster import ray_head, secret, services
+from cluster import ray_node, secret, services
 from infra import checkout, config, shared_store, target, versions
 from infra.hosts import local
 from trainyard.access import outputs
@@ -13,7 +13,7 @@ settings = config.read(local.LocalHost.detect())
 secret.rotated = settings.rotated
 stack = target.find(settings, name)
 if settings.store_from:
-    stack.storage = shared_store.of(settings.store_from, settings.bucket)
+    stack.storage = shared_store.of(settings.store_from)
 stack.outputs[outputs.OBJECT_STORE_ENDPOINT] = stack.storage.endpoint
 for service in stack.services:
     service.declare(stack)
@@ -30,7 +30,7 @@ pulumi.export(outputs.NODES, stack.outputs[outputs.NODES])
 for connection in outputs.CONNECTIONS:
     pulumi.export(connection, stack.connections.get(connection, {}))
 pulumi.export(outputs.OWNER, local.owner(settings.owner))
-pulumi.export(outputs.JOB_START_TIMEOUT_SECONDS, settings.of_services[ray_head.JOB_START])
+pulumi.export(outputs.JOB_START_TIMEOUT_SECONDS, settings.of_services[ray_node.JOB_START])
 pulumi.export(outputs.RESERVED_FROM, stack.reserved_from)
 pulumi.export(outputs.EXPIRES_AT, stack.expires_at)
 pulumi.export(outputs.REQUESTS_FOLDER, stack.requests_folder)

@@ -7,7 +7,7 @@ anything is made, and reported in one message.
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -17,28 +17,9 @@ import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 from pydantic import Field, PrivateAttr, ValidationError, create_model
 
-from cluster import grafana, idle_end, object_store, replica, secret, services
-from cluster.descriptor import Descriptor, Setting
-from cluster.ray_node import NodeResources
-from cluster.service import NAME_LIMIT, Port
-from infra import (
-    container_settings,
-    host_settings,
-    images,
-    kubernetes_settings,
-    model,
-    node_settings,
-    reservation,
-    tools,
-    versions,
-)
-from infra.container_limits import Limits
-from infra.container_settings import Dataset
-from infra.hosts import local, sources
-from infra.hosts.fleet import FleetSettings
-from infra.hosts.local import LocalHost
-from infra.kubernetes_settings import Kubernetes
-from infra.model import (
+from cluster import grafana, idle_end, model, object_store, replica, secret, services
+from cluster.descriptor import Descriptor
+from cluster.model import (
     ABSOLUTE,
     NAMES,
     Fault,
@@ -54,6 +35,24 @@ from infra.model import (
     setting,
     whole,
 )
+from cluster.ray_node import NodeResources
+from cluster.service import NAME_LIMIT, Port
+from infra import (
+    container_settings,
+    host_settings,
+    images,
+    kubernetes_settings,
+    node_settings,
+    reservation,
+    tools,
+    versions,
+)
+from infra.container_limits import Limits
+from infra.container_settings import Dataset
+from infra.hosts import local, sources
+from infra.hosts.fleet import FleetSettings
+from infra.hosts.local import LocalHost
+from infra.kubernetes_settings import Kubernetes
 from infra.node_settings import MAX_WORKERS, Group, Node
 from infra.reservation import Reservation
 from infra.runtimes import folders
@@ -80,8 +79,29 @@ CONTAINERS = Only(("docker",))
 IMAGES = Only(("docker", kubernetes_settings.KEY))
 PROCESSES = Only(("process",))
 MACHINES = Only(machines=True)
+OFFSET = "portOffset"
+PORT = Annotated[int, whole(FIRST_PORT, LAST_PORT)]
+PLACES = tuple(each.setting for each in sources.SOURCES)
+# Settings that services' descriptors name: type and field of each.
+OF_SERVICES = {key: own for service in services.ALL for key, own in service.settings.items()}
 OF_PROCESSES = {"setupCommands", "pythonEnvironment", "startRay"}
 ROTATED = "remove it: `make rotate` writes it"
+
+
+Check = Callable[["Settings"], Iterator[Fault]]
+# Checks of settings taken together, each with the settings that it needs: while one of them is at
+# fault itself, the check would judge its default.
+CHECKS: list[tuple[Collection[str], Check]] = []
+
+
+def check(*needs: str) -> Callable[[Check], Check]:
+    """Add a check that needs settings to the list."""
+
+    def add(found: Check) -> Check:
+        CHECKS.append((needs, found))
+        return found
+
+    return add
 
 
 class Settings(Model):
@@ -144,14 +164,6 @@ class Settings(Model):
         "(process)",
         see="#the-store-of-another-stack",
     )
-    bucket: Annotated[
-        str,
-        matching(
-            r"(?!xn--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]",
-            "must be 3 to 63 lowercase letters, digits and hyphens, no hyphen at either end",
-            "set bucket to such a name",
-        ),
-    ] = setting("ray", "Bucket for jobs: 3 to 63 lowercase letters, digits, hyphens")
     rotated: Annotated[
         dict[
             Annotated[str, Known(secret.ROTATABLE)],
@@ -223,9 +235,6 @@ class Settings(Model):
     container_limits: Annotated[Limits, IMAGES] = setting(
         {}, "Limits of memory and processes by service (docker, kubernetes)", see="#limits"
     )
-    connections_per_address: Annotated[int, whole(10, 10_000), CONTAINERS] = setting(
-        100, "Most open connections of an address to the gateway, 10 to 10000 (docker)"
-    )
     dataset: Dataset | None = setting(
         None, "Source of the Food-11 images (this machine, kubernetes)", see="#data-set"
     )
@@ -239,8 +248,9 @@ class Settings(Model):
     )
     owner: Annotated[str, OWNER] = setting(
         "",
-        "Whose the stack is: in `train info`, names and labels of containers and Kubernetes "
-        "objects, names and tags of rented instances. Default: `user@machine`, and in no name",
+        "Owner of the stack. `train info` shows it, and so do names and labels of containers and "
+        "Kubernetes objects, and names and tags of rented instances. Default: `user@machine`, "
+        "which is in no name",
         see="#owner-and-reservation",
     )
     reservation: Reservation | None = setting(
@@ -283,7 +293,7 @@ class Settings(Model):
         self._host, self._stack = context
 
     @cached_property
-    def needs(self) -> Mapping[str, list[str]]:
+    def of_runtimes(self) -> Mapping[str, list[str]]:
         """Settings that only containers have, and only processes, by runtime."""
         found: dict[str, list[str]] = {"docker": [], "process": []}
         for key, only in self.limited.items():
@@ -302,11 +312,11 @@ class Settings(Model):
 
     @cached_property
     def limited(self) -> Mapping[str, Only]:
-        """Marks of the settings that are set and not at fault, by setting."""
+        """Marks of the settings that are set, by setting."""
         return {
             declared.alias or name: mark
             for name, declared in type(self).model_fields.items()
-            if self.__dict__.get(name, declared.default) != declared.default
+            if getattr(self, name) != declared.default
             for mark in declared.metadata
             if isinstance(mark, Only)
         }
@@ -319,7 +329,7 @@ class Settings(Model):
     @cached_property
     def runtime(self) -> str:
         """The runtime; "auto" only if both processes and containers can do it all."""
-        only = [runtime for runtime, keys in self.needs.items() if keys]
+        only = [runtime for runtime, keys in self.of_runtimes.items() if keys]
         # On other machines nothing is chosen by what happens to run there.
         only += ["process"] if self.fleet else []
         return only[0] if self.asked_runtime == "auto" and only else self.asked_runtime
@@ -455,6 +465,7 @@ class Settings(Model):
             )
         ]
 
+    @check()
     def _fleet_faults(self) -> Iterator[Fault]:
         for (name, fleet), (other, _) in itertools.pairwise(self.fleets.items()):
             bound = f"and {other} are two places for one stack"
@@ -462,18 +473,22 @@ class Settings(Model):
         if self.fleet:
             yield from self.fleet.faults()
 
+    @check("runtime", *PLACES)
     def _runtime_faults(self) -> Iterator[Fault]:
         chosen = self.asked_runtime
-        if chosen == "auto" and all(self.needs.values()):
-            names = [f"{' and '.join(keys)} for {each} only" for each, keys in self.needs.items()]
+        if chosen == "auto" and all(self.of_runtimes.values()):
+            names = [
+                f"{' and '.join(keys)} for {each} only" for each, keys in self.of_runtimes.items()
+            ]
             bound = f"no runtime can do it all: {', '.join(names)}"
             yield Fault("runtime", bound, "remove the settings of one of them")
-        for runtime, keys in self.needs.items() if chosen != "auto" else ():
+        for runtime, keys in self.of_runtimes.items() if chosen != "auto" else ():
             for key in keys:
                 if chosen not in (runtime, *self.limited.get(key, PROCESSES).runtimes):
                     bound = f"is for runtime {runtime} only, and runtime = {chosen!r}"
                     yield Fault(key, bound, f"remove {key}, or set runtime to {runtime}", NAMES)
 
+    @check(*PLACES)
     def _group_faults(self) -> Iterator[Fault]:
         key = node_settings.GROUPS
         if not self.node_groups:
@@ -490,6 +505,7 @@ class Settings(Model):
             action = "set count in place of min and max, or runtime to process"
             yield Fault(key, bound, action, "a group with max")
 
+    @check("runtime")
     def _dataset_faults(self) -> Iterator[Fault]:
         data = self.dataset
         if data and self.asked_runtime == "process" and "volume" in data.model_fields_set:
@@ -500,6 +516,7 @@ class Settings(Model):
             action = "remove dataset, and have setupCommands put the images there"
             yield Fault("dataset", bound, action, NAMES)
 
+    @check("allowedCidrs", "publishAddress", "runtime", *PLACES)
     def _cidr_faults(self) -> Iterator[Fault]:
         if self.allowed_cidrs and self.on_hosts and not self.renting and self.runtime == "docker":
             bound = "opens ports of this machine, and the containers are on hosts"
@@ -509,11 +526,13 @@ class Settings(Model):
             self.allowed_cidrs, self.publish_address, self.renting
         )
 
+    @check()
     def _grafana_faults(self) -> Iterator[Fault]:
         if self.of_services[grafana.ANONYMOUS] and not self.of_services["grafana"]:
             bound = "does nothing with grafana = 'false'"
             yield Fault(grafana.ANONYMOUS, bound, "set it to false, or grafana to true")
 
+    @check("accelerator", "runtime", "head", "worker", node_settings.GROUPS)
     def _gpu_faults(self) -> Iterator[Fault]:
         asked, nodes = self.accelerator, (self.head_node, self.groups)
         if asked == "none" and self.in_pods:
@@ -521,6 +540,7 @@ class Settings(Model):
         elif asked != "none" and not self.in_pods:
             yield from node_settings.accelerator_faults(asked, *nodes)
 
+    @check("images", "buildArgs", "imagePython", *OF_SERVICES)
     def _digest_faults(self) -> Iterator[Fault]:
         if self.require_digests:
             yield from container_settings.digest_faults(
@@ -530,6 +550,7 @@ class Settings(Model):
                 key, image = f"{group.key}.image", group.image
                 yield from container_settings.digest_fault(key, image, f"write {image}")
 
+    @check(*PLACES)
     def _machine_faults(self) -> Iterator[Fault]:
         if not self.on_hosts:
             asking = " nor ".join(source.setting for source in sources.SOURCES)
@@ -540,6 +561,7 @@ class Settings(Model):
             bound = "makes an environment, and pythonEnvironment names one that is there"
             yield Fault("environmentFile", bound, "remove one of them")
 
+    @check(node_settings.GROUPS)
     def _placed_faults(self) -> Iterator[Fault]:
         if not self.fleet:
             return
@@ -557,6 +579,7 @@ class Settings(Model):
                 bound = "gives all nodes the same, and nodeGroups is set"
                 yield Fault("startRay", bound, "remove nodeGroups, or set startRay to true")
 
+    @check("runtime")
     def _container_faults(self) -> Iterator[Fault]:
         if not self.fleet or self.runtime != "docker":
             return
@@ -577,10 +600,11 @@ class Settings(Model):
         if self.dataset and self.dataset.archive:
             bound = f"is a file of this machine, and the containers are on {name}"
             yield Fault("dataset.archive", bound, "set dataset.url")
-        if self.of_services[idle_end.MINUTES]:
+        if self.of_services[idle_end.SETTING]:
             bound = "is for processes, and runtime = 'docker'"
-            yield Fault(idle_end.MINUTES, bound, f"remove {idle_end.MINUTES}")
+            yield Fault(idle_end.SETTING, bound, f"remove {idle_end.SETTING}")
 
+    @check()
     def _store_faults(self) -> Iterator[Fault]:
         key = "storeFrom"
         if self.store_from == self._stack:
@@ -592,6 +616,7 @@ class Settings(Model):
             bound = f"and objectStore = {self.asked_store!r} are two stores for one stack"
             yield Fault(key, bound, "remove one of them")
 
+    @check("runtime", "kubernetes")
     def _kubernetes_faults(self) -> Iterator[Fault]:
         where, chosen, limits = self.kubernetes, self.asked_runtime, self.container_limits
         if self.in_pods:
@@ -601,11 +626,13 @@ class Settings(Model):
         else:
             yield from kubernetes_settings.elsewhere_faults(where, self.node_groups, chosen)
 
+    @check("images", "objectStore", *OF_SERVICES)
     def _pod_image_faults(self) -> Iterator[Fault]:
         if self.in_pods:
             store = tools.in_container(self.object_store)
             yield from kubernetes_settings.image_faults(self.images, self.programs, store)
 
+    @check("dataDir", "stateDir", "runtime", *PLACES)
     def _folder_faults(self) -> Iterator[Fault]:
         state, data = self.state_dir, self.data_dir
         text, used = str(data), self.runtime in ("auto", "process")
@@ -633,35 +660,25 @@ class Settings(Model):
             bound = f"must not be, hold or be in dataDir ({data}): destroy removes all of it"
             yield Fault("stateDir", bound, "choose two separate folders", text)
 
+    @check("dataDir", "stateDir")
     def _replica_faults(self) -> Iterator[Fault]:
-        of_bucket = (replica.ENDPOINT, replica.ACCESS, replica.SECRET)
-        key, place = replica.TO, self.of_services[replica.TO]
-        given = [each for each in of_bucket if self.of_services[each]]
-        if place.startswith(replica.BUCKET):
-            if missing := [each for each in of_bucket if each not in given]:
-                action = "set what is missing, keys with `python -m engine config set --secret`"
-                yield Fault(key, f"lacks {' and '.join(missing)}", action)
-            return
-        for each in given:
-            bound = f"is of a bucket, and {key} = {place!r}"
-            yield Fault(each, bound, f"remove it, or set {key} to s3://<bucket>")
+        copy = self.of_services[replica.SETTING]
         for name, folder in (("dataDir", self.data_dir), ("stateDir", self.state_dir)):
-            if place and Path(place).is_relative_to(folder):
+            if copy and Path(copy.to).is_relative_to(folder):
                 bound = f"is in {name} ({folder}), and is lost with it"
-                yield Fault(key, bound, "name a folder on another disk, or a bucket")
+                action = "name a folder on another disk, or a bucket"
+                yield Fault(f"{replica.SETTING}.to", bound, action)
 
+    @check("reservation", *PLACES)
     def _idle_faults(self) -> Iterator[Fault]:
-        minutes, cpu, gpu = idle_end.MINUTES, idle_end.CPU_PERCENT, idle_end.GPU_PERCENT
-        set_ = self.of_services
+        key = idle_end.SETTING
         ends = self.fleet and (self.fleet.ends_itself or (self.renting and self.reservation))
-        if set_[minutes] and not (ends and self.start_ray):
+        if self.of_services[key] and not (ends and self.start_ray):
             bound = "needs rented machines that end themselves: lambdaCloud with ttlHours"
-            action = f"set lambdaCloud.ttlHours without startRay: false, or remove {minutes}"
-            yield Fault(minutes, bound, action)
-        for key, needs in ((gpu, cpu), (cpu, minutes)):
-            if set_[key] and not set_[needs]:
-                yield Fault(key, f"does nothing without {needs}", f"set {needs} too")
+            action = f"set lambdaCloud.ttlHours without startRay: false, or remove {key}"
+            yield Fault(key, bound, action)
 
+    @check("reservation")
     def _end_faults(self) -> Iterator[Fault]:
         if self.fleet:
             yield from self.fleet.end_faults(reserved=self.reservation is not None)
@@ -669,6 +686,7 @@ class Settings(Model):
             bound = "ends no Ray that Ray's own launcher has started, and startRay = false"
             yield Fault("reservation", bound, "remove reservation, or startRay", NAMES)
 
+    @check(OFFSET, "workers", node_settings.GROUPS, *PLACES, *services.PORTS)
     def _port_faults(self) -> Iterator[Fault]:
         offset = getattr(self, OFFSET)
         if (highest := max(self.ports.values())) > LAST_PORT:
@@ -698,33 +716,11 @@ class Settings(Model):
             yield from kubernetes_settings.port_faults(self.ports)
 
 
-OF_SERVICES: dict[str, Setting] = {
-    key: own for service in services.ALL for key, own in service.settings.items()
-}
-PORT = Annotated[int, whole(FIRST_PORT, LAST_PORT)]
-OFFSET = "portOffset"
-
-
-def _declared(own: Setting) -> tuple[Any, Any]:
-    """Return the type of a service's setting, and its field."""
-    kind: Any = type(own.default)
-    if own.words:
-        kind = Annotated[str, one_of(own.words)]
-    elif own.pattern:
-        says = matching(own.pattern, own.bound, own.action, secret=own.secret)
-        kind = Annotated[str, says]
-    elif own.most:
-        kind = Annotated[int, Says(own.bound, own.action, Field(ge=0, le=own.most))]
-    if own.runtimes:
-        kind = Annotated[kind, Only(own.runtimes)]
-    return kind, setting(own.default, own.description, secret=own.secret)
-
-
 # All settings of a stack, in the order of the list of settings.
 FIELDS: dict[str, Any] = {
     **{each.setting: (each.declared, each.field) for each in sources.SOURCES},
     **{each.api_key: (str, setting("", each.api_key_text, secret=True)) for each in sources.CLOUDS},
-    **{key: _declared(own) for key, own in OF_SERVICES.items()},
+    **OF_SERVICES,
     OFFSET: (
         Annotated[int, whole(0, LAST_PORT - FIRST_PORT)],
         setting(0, "Number added to all ports below, such as 100 for a second stack here"),
@@ -750,15 +746,16 @@ def read(host: LocalHost) -> Settings:
     given = {**get_config_env(), **CONFIG.get()}
     raw = {key.removeprefix(prefix): str(v) for key, v in given.items() if key.startswith(prefix)}
     accounts = {cloud.api_key: cloud.title for cloud in sources.CLOUDS}
-    for key, declared in TREE.declared().items():
-        if declared.repr or not raw.get(key) or is_config_secret(prefix + key):
+    for key in _secrets(raw):
+        name, *field = key.split(".")
+        if is_config_secret(prefix + name):
             continue
         advice = "can use it. Store"
         if key in accounts:  # only the providers that call the API read it
             advice = f"has the account. Make a new key at {accounts[key]}, and store"
         text = (
             f"{key} is in Pulumi.{stack}.yaml in the clear: anyone who has the file {advice} it "
-            f"with `python -m engine config set --secret {key}`"
+            f"with `python -m engine config set --secret {'--path ' if field else ''}{key}`"
         )
         if key in accounts:
             raise pulumi.RunError(typed.commands(text, stack))
@@ -767,6 +764,17 @@ def read(host: LocalHost) -> Settings:
     if settings.reservation:
         reservation.check(settings.reservation, stack, datetime.now(UTC))
     return settings
+
+
+def _secrets(raw: Mapping[str, str]) -> Iterator[str]:
+    """Yield the settings, and fields of objects, that hold a secret."""
+    for key, declared in TREE.declared().items():
+        if raw.get(key) and not declared.repr:
+            yield key
+        given = model.parsed(declared, raw.get(key, "{}"))
+        for name, field in model.fields_of(declared).items():
+            if isinstance(given, dict) and given.get(name) and not field.repr:
+                yield f"{key}.{name}"
 
 
 def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
@@ -794,15 +802,9 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         wrong = {re.split(r"[.\[]", fault.key)[0] for fault in found}
         right = {key: given[key] for key in declared.keys() & given.keys() - wrong}
         settings = _made(right, host, stack)
-    for name, each in TREE.model_fields.items():
-        if (each.alias or name) in wrong:
-            del settings.__dict__[name]  # a check that asks for it ends
-    for check in (each for name, each in vars(Settings).items() if name.endswith("_faults")):
-        try:
-            found.extend(check(settings))  # each is on its own
-        except AttributeError:
-            if not wrong:
-                raise
+    for needs, find in CHECKS:
+        if wrong.isdisjoint(needs):
+            found.extend(find(settings))
     if found:
         count = f"{len(found)} fault{'s' if len(found) > 1 else ''}"
         lines = "\n".join(f"  - {fault.line({**raw, **given})}" for fault in found)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cluster import services
 from cluster.descriptor import Limit
-from infra.model import Known, Meaning, Model, whole
+from cluster.model import Known, Meaning, Model, whole
 
 WORKER = "ray-worker"  # stands for all of them
 DEFAULTS = {each.name: each.limit for each in services.ALL} | {WORKER: services.RAY.limit}

@@ -13,9 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator
 
-from infra.hosts import local
-from infra.images import BUILT, PULLED, sources
-from infra.model import (
+from cluster.model import (
     ABSOLUTE,
     CREDENTIALS,
     SECRET_NAME,
@@ -28,6 +26,8 @@ from infra.model import (
     refuse,
     satisfying,
 )
+from infra.hosts import local
+from infra.images import BUILT, PULLED, sources
 
 # The grammar of image references: [host[:port]/]path[/path…][:tag][@digest].
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)"

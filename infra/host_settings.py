@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from infra.model import ABSOLUTE, Items, Meaning, matching
+from cluster.model import ABSOLUTE, Items, Meaning, matching
 
 # Only such paths reach a command line there.
 PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._-]+)+")

@@ -11,13 +11,7 @@ from pydantic import Field
 from cluster import ray_cluster, services
 from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
 from cluster.kuberay_spec import POD_SECONDS
-from cluster.ray_node import NodeResources
-from infra import build_context, node_settings
-from infra.container_limits import Bounds
-from infra.container_settings import Dataset
-from infra.host_settings import from_home
-from infra.images import BUILT
-from infra.model import (
+from cluster.model import (
     ABSOLUTE,
     NAMES,
     Fault,
@@ -30,6 +24,12 @@ from infra.model import (
     satisfying,
     whole,
 )
+from cluster.ray_node import NodeResources
+from infra import build_context, node_settings
+from infra.container_limits import Bounds
+from infra.container_settings import Dataset
+from infra.host_settings import from_home
+from infra.images import BUILT
 from infra.node_settings import OF_PODS, Group, Node
 from trainyard.access.kubectl import KUBECONFIG
 

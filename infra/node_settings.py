@@ -10,10 +10,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
+from cluster.model import Fault, Items, Meaning, Model, Says, matching, number, satisfying, whole
 from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, Growth, NodeResources
 from infra.container_settings import Image
 from infra.hosts.local import LocalHost
-from infra.model import Fault, Items, Meaning, Model, Says, matching, number, satisfying, whole
 
 MAX_WORKERS = 64
 MAX_AMOUNT = 1_000_000  # of CPUs, GPUs or a custom resource

@@ -1,4 +1,4 @@
-"""Shared code of the dynamic resources of this package."""
+"""What providers say to the user, and inputs whose value only an update tells."""
 
 from typing import Any
 

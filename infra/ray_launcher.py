@@ -13,7 +13,7 @@ from typing import Any
 import pulumi
 import yaml
 
-from cluster import ray_cluster, ray_head, ray_node, ray_worker
+from cluster import ray_cluster, ray_node
 from cluster.descriptor import Stack
 from cluster.inputs import join, lift
 from infra.hosts.machine import Machine
@@ -66,7 +66,6 @@ class RayLauncher(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("trainyard:hosts:RayLauncher", name, None, opts)
-        ports = stack.settings.ports
         files = ray_node.secret_files(
             stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
         )
@@ -82,23 +81,21 @@ class RayLauncher(pulumi.ComponentResource):
                 user=launched.machines[0].connection["user"],
             ).apply(lambda known: cluster_file(key_file=launched.key_file, **known))
         )
-        self.dashboard_url, self.serve_url = (
-            pulumi.Output.concat("http://", launched.runtime.public(ray_head.SERVICE, port))
-            for port in (ports["dashboardPort"], ports["servePort"])
-        )
-        names = [ray_head.SERVICE, *workers(len(launched.machines))]
+        names = [ray_node.HEAD, *workers(len(launched.machines))]
         self.nodes = pulumi.Output.from_input(
             [
                 lift(partial(ray_cluster.described, name), resources)
                 for name, resources in zip(names, stack.workers, strict=True)
             ]
         )
+        self.dashboard_url, self.serve_url = ray_cluster.export(stack, launched.runtime, self.nodes)
+        stack.outputs[outputs.RAY_CLUSTER_FILE] = self.launcher_file
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
 
 
 def workers(machines: int) -> tuple[str, ...]:
     """Return the names of the workers: the first machine has the head alone."""
-    return tuple(ray_worker.service(index) for index in range(1, machines))
+    return tuple(ray_node.worker_name(index) for index in range(1, machines))
 
 
 def cluster_file(
@@ -152,9 +149,9 @@ def _start(index: int, launched: Launched, stack: Stack) -> pulumi.Output[str]:
     environment |= {owned_processes.STACK: runtime.label}  # a destroy ends processes with it
     flags = ray_node.machine_flags(NODE, index, runtime, stack.workers[index], ports)
     if index == 0:
-        environment |= ray_head.head_environment(NODE, stack) | AUTOSCALER
+        environment |= ray_cluster.head_environment(NODE, stack) | AUTOSCALER
         flags = [
-            *ray_head.head_flags(runtime, ports),
+            *ray_cluster.head_flags(runtime, ports),
             join("--node-ip-address=", machine.address),
             *flags,
         ]
@@ -178,16 +175,3 @@ def _command(ray: str, environment: Mapping[str, str], flags: Sequence[str], *, 
     # Jobs call `python`, which is that of Ray.
     path = f'PATH={shlex.quote(str(PurePosixPath(ray).parent))}:"$PATH"'
     return f"ulimit -n $(ulimit -Hn); {path} {settings} {ray} {words} {more}".rstrip()
-
-
-def declare(launched: Launched, stack: Stack) -> None:
-    """Declare the needs of `ray up`, in place of a stack's Ray cluster."""
-    ray = RayLauncher("ray", launched, stack)
-    stack.outputs |= {
-        ray_cluster.DASHBOARD.url: ray.dashboard_url,
-        ray_cluster.DASHBOARD.login: stack.token,
-        ray_cluster.SERVE.url: ray.serve_url,
-        ray_cluster.SERVE.login: stack.serve_token,
-        outputs.NODES: ray.nodes,
-        outputs.RAY_CLUSTER_FILE: ray.launcher_file,
-    }

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import pulumi
 
-from cluster import ray_worker
+from cluster import ray_node
 from cluster.ray_node import Growth
 from infra import backend, states
 
@@ -48,7 +48,7 @@ def machines(numbers: range, growth: Growth) -> list[int]:
     if asked == AS_IT_IS:
         return enough(numbers, growth.least, existing)
     names = asked.split(",")
-    return enough(numbers, growth.least, [n for n in numbers if ray_worker.service(n) in names])
+    return enough(numbers, growth.least, [n for n in numbers if ray_node.worker_name(n) in names])
 
 
 def enough(numbers: range, least: int, requested: Iterable[int]) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Annotated
 import pulumi
 from pydantic import BeforeValidator
 
-from infra.model import Fault, Model, Says
+from cluster.model import Fault, Model, Says
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(Z|\+00:00)")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster import ray_head, secret
+from cluster import ray_node, secret
 from infra import arguments, backend, states
 from trainyard.access import settings_file, terminal
 
@@ -110,7 +110,7 @@ def _name(urn: str) -> str:
 
 
 def _is_head(entry: Mapping[str, Any]) -> bool:
-    return ray_head.SERVICE in _name(entry["urn"]) or entry["type"].endswith(GUARD)
+    return ray_node.HEAD in _name(entry["urn"]) or entry["type"].endswith(GUARD)
 
 
 def _takes(entry: Mapping[str, Any], urn: str) -> bool:

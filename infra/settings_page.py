@@ -16,7 +16,8 @@ from typing import Any, get_args
 import yaml
 from pydantic.fields import FieldInfo
 
-from infra import config, model
+from cluster import model
+from infra import config
 from trainyard.access import terminal
 
 ROOT = Path(__file__).parents[1]

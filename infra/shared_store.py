@@ -7,16 +7,15 @@ from urllib.parse import urlsplit
 
 import pulumi
 
-from cluster.storage import Storage
+from cluster.storage import BUCKET, Storage
 from trainyard.access import outputs
 
 
-def of(name: str, bucket: str) -> Storage:
+def of(name: str) -> Storage:
     """Return the storage of the jobs of another stack, from its outputs.
 
     Args:
         name: of the other stack, of this project and in the same place of states.
-        bucket: as this stack's settings have it; the other one's must have the same name.
 
     Raises:
         pulumi.RunError: in an output, if the other stack has no store that nodes here reach.
@@ -24,16 +23,13 @@ def of(name: str, bucket: str) -> Storage:
     path = f"{pulumi.get_organization()}/{pulumi.get_project()}/{name}"
     other = pulumi.StackReference(name, path)
     known = pulumi.Output.all(
-        **{
-            key: other.get_output(key)
-            for key in (outputs.OBJECT_STORE_ENDPOINT, outputs.BUCKET, outputs.SSH)
-        }
-    ).apply(lambda found: _checked(name, bucket, found))
+        **{key: other.get_output(key) for key in (outputs.OBJECT_STORE_ENDPOINT, outputs.SSH)}
+    ).apply(lambda found: _checked(name, found))
     return Storage(
-        url=f"s3://{bucket}",
+        url=f"s3://{BUCKET}",
         endpoint=known,
         internal=known.apply(lambda endpoint: urlsplit(endpoint).netloc),
-        bucket=bucket,
+        bucket=BUCKET,
         access_key=_key(other, outputs.ACCESS_KEY, name),
         secret_key=_key(other, outputs.SECRET_KEY, name),
         needs=[other],
@@ -55,7 +51,7 @@ def _key(other: pulumi.StackReference, output: str, name: str) -> pulumi.Output[
     return pulumi.Output.secret(other.get_output(output)).apply(opened)
 
 
-def _checked(name: str, bucket: str, found: dict[str, Any]) -> str:
+def _checked(name: str, found: dict[str, Any]) -> str:
     """Return the endpoint of the other stack's store."""
     endpoint = str(found[outputs.OBJECT_STORE_ENDPOINT] or "")
     fault = ""
@@ -63,8 +59,6 @@ def _checked(name: str, bucket: str, found: dict[str, Any]) -> str:
         fault = "has no object store: bring it up with one"
     elif found[outputs.SSH]:
         fault = "is on other machines, which alone reach its object store"
-    elif found[outputs.BUCKET] != bucket:
-        fault = f"has the bucket {found[outputs.BUCKET]}: set bucket to it"
     if fault:
         raise pulumi.RunError(f"storeFrom: stack {name!r} {fault}; or remove storeFrom")
     return endpoint

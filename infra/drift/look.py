@@ -113,7 +113,7 @@ def look(folder: Path, stack: str, *, services: bool = False) -> Looked:
     except (EngineError, BucketError) as error:
         raise LookError(str(error)) from None
     display = Display(dry_run=True, diff=False, debug=False, stack=stack)
-    display.hide(settings.config[key] for key in settings.secret_keys)
+    display.hide(settings.secrets)
     display.hide(secret_strings(state))
     context = Context(
         project=project,

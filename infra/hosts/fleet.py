@@ -11,10 +11,10 @@ from typing import Any
 
 import pulumi
 
+from cluster.model import Fault
 from cluster.ray_node import NodeResources
 from infra.hosts.holdings import Account
 from infra.hosts.machine import Machine
-from infra.model import Fault
 from infra.node_settings import Group
 from infra.reservation import Reservation
 

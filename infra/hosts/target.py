@@ -57,7 +57,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
     ]
     own = environment.own_file(settings.environment_file)
     idle = None
-    if idle_end.wanted(settings.of_services):
+    if settings.of_services[idle_end.SETTING]:
         token = Secret("idle-end-token", TOKEN_BYTES).value
         idle = IdleWatch(port=settings.ports[idle_end.PORT], token=token)
     declare = inspect(fleet_args(settings, requested=numbers, idle=idle))
@@ -99,7 +99,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
         launched = Launched(machines=machines, key_file=declared.login.key_file, runtime=runtime)
         ray = replace(
             services.RAY,
-            declare=partial(ray_launcher.declare, launched),
+            declare=partial(ray_launcher.RayLauncher, "ray", launched),
             more=ray_launcher.workers,
         )
         running = [ray if service is services.RAY else service for service in running]

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
+from pydantic import TypeAdapter, ValidationError
 
 from cluster import services
-from cluster.descriptor import Setting
 from infra import kubernetes_settings
 from infra.runtimes.kubernetes import preflight
 from trainyard.access import settings_file
@@ -169,20 +169,23 @@ def read_settings(stack: str, folder: Path) -> tuple[str, dict[str, str], list[s
     return name, found, secret
 
 
-def _secret_settings() -> dict[str, Setting]:
-    """Return the settings of services that may be secrets, also where they are not encrypted."""
+def _secret_settings() -> dict[str, Any]:
+    """Return the types of services' settings that may be secrets, also where not encrypted."""
     return {
         key: kind
         for service in services.ALL
-        for key, kind in service.settings.items()
-        if kind.secret
+        for key, (kind, declared) in service.settings.items()
+        if not declared.repr
     }
 
 
-def _stand_in(key: str, kind: Setting) -> str:
+def _stand_in(key: str, kind: Any) -> str:
     """Return a stand-in for a secret setting that has its form, until `_Recorder` has it."""
     variable = f"${{{_variable(key)}}}"
-    return variable if re.fullmatch(kind.pattern, variable) else f"{URL}{variable}"
+    try:
+        return str(TypeAdapter(kind).validate_python(variable))
+    except ValidationError:
+        return f"{URL}{variable}"
 
 
 def _without_secrets(value: Any, key: str) -> Any:
@@ -207,7 +210,7 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 def _variable(name: str) -> str:
-    """Return the variable of a name: replicateSecretKey, ray-token -> RAY_TOKEN."""
+    """Return the variable of a name: RAY_TOKEN of ray-token and of rayToken."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return re.sub(r"[^A-Za-z0-9]+", "_", words).upper().strip("_")
 

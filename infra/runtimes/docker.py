@@ -16,7 +16,7 @@ from typing import Any
 import pulumi
 import pulumi_docker as docker
 
-from cluster import notebook, ray_head, ray_leave
+from cluster import notebook, ray_leave, ray_node
 from cluster.inputs import lift
 from cluster.service import HealthCheck, Port, Probe, Service, Volume
 from infra import build_images, container_limits, images
@@ -160,9 +160,9 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         """Declare the timer of a reservation, a program of the Engine's machine."""
         args = self._args
         leave = {
-            "container": args.prefix + ray_head.SERVICE,
-            "script": self.file(ray_head.SERVICE, ray_leave.FILE),
-            "arguments": [self.address(ray_head.SERVICE, args.gcs_port), ray_leave.EVERY],
+            "container": args.prefix + ray_node.HEAD,
+            "script": self.file(ray_node.HEAD, ray_leave.FILE),
+            "arguments": [self.address(ray_node.HEAD, args.gcs_port), ray_leave.EVERY],
         }
         notebook_of = {
             "container": args.prefix + notebook.SERVICE,

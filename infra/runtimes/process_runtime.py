@@ -12,7 +12,7 @@ from typing import Any
 
 import pulumi
 
-from cluster import ray_head, ray_leave, ray_node, ray_worker
+from cluster import ray_leave, ray_node
 from cluster.autoscaling import RayNodeProvider
 from cluster.inputs import join
 from cluster.ray_cluster import NODE_SWITCH_PORT
@@ -115,7 +115,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         (gcs,) = (port.number for port in self._args.ports if port.setting == "gcsPort")
         address = join(self.node_address(0), f":{gcs}")
         arguments = [address, ray_leave.EVERY]
-        leave = {"service": ray_head.SERVICE, "file": ray_leave.FILE, "arguments": arguments}
+        leave = {"service": ray_node.HEAD, "file": ray_leave.FILE, "arguments": arguments}
         return {**told, "leave": leave}
 
     @property
@@ -171,10 +171,10 @@ class ProcessRuntime(pulumi.ComponentResource):
             f"{self._name}-{SWITCH}-token", TOKEN_BYTES, pulumi.ResourceOptions(parent=self)
         ).value
         settings["switches"] = {
-            ray_worker.service(number): self._switch(number, token)
+            ray_node.worker_name(number): self._switch(number, token)
             for number in self._hosts.keys() - {0}
         }
-        settings["token"] = self.file(ray_head.SERVICE, SWITCH_TOKEN_FILE)
+        settings["token"] = self.file(ray_node.HEAD, SWITCH_TOKEN_FILE)
         return _node_provider(settings, {SWITCH_TOKEN_FILE: token})
 
     def _switch(self, number: int, token: pulumi.Input[str]) -> pulumi.Input[str]:
@@ -186,7 +186,7 @@ class ProcessRuntime(pulumi.ComponentResource):
             {
                 "address": address,
                 "port": port,
-                "program": ray_worker.service(number),
+                "program": ray_node.worker_name(number),
                 "token": token,
             }
         )
@@ -289,7 +289,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         return _node_provider(
             {
                 "requests": self.requests_folder,
-                "group": [ray_worker.service(number) for number in group.numbers],
+                "group": [ray_node.worker_name(number) for number in group.numbers],
                 "least": group.least,
             }
         )
@@ -306,7 +306,7 @@ class ProcessRuntime(pulumi.ComponentResource):
     def _index(self, service: str) -> int:
         """Return the host of a service: that of its worker or switch, else the head's."""
         for number in self._hosts:
-            if service in (ray_worker.service(number), _switch_name(number)):
+            if service in (ray_node.worker_name(number), _switch_name(number)):
                 return number
         return 0
 
@@ -335,9 +335,9 @@ class ProcessRuntime(pulumi.ComponentResource):
     def _one_machine(self, service: Service, host: Host) -> dict[str, str]:
         """Return the variables of a Ray worker of this machine, which its head shares."""
         # The Ray of other machines does not find our packages.
-        if host.reached or service.program != "ray" or service.name == ray_head.SERVICE:
+        if host.reached or service.program != "ray" or service.name == ray_node.HEAD:
             return {}
-        return ray_logs.environment(self.volume(ray_head.SERVICE, ray_node.TEMP))
+        return ray_logs.environment(self.volume(ray_node.HEAD, ray_node.TEMP))
 
     def _folders(self, service: Service) -> list[str]:
         """Return the folders that a service needs; another one makes those that it only reads."""

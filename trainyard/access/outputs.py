@@ -38,7 +38,7 @@ EXPIRES_AT = "expiresAt"  # ISO 8601, UTC: when the services or machines end the
 # Folder on the machine of SSH with the files that name the requested machines of an elastic group;
 # "" without such a group.
 REQUESTS_FOLDER = "requestsFolder"
-IDLE_END_URL = "idleEndUrl"  # of the idle watch; "" without idleEndMinutes
+IDLE_END_URL = "idleEndUrl"  # of the idle watch; "" without idleEnd
 IDLE_END_TOKEN = "idleEndToken"  # secret  # noqa: S105 - a name
 RAY_CLUSTER_FILE = "rayClusterFile"  # secret: for `ray up`; "" where the cluster is this machine's
 # list of {title, url, login, user}: names of the outputs with a service's URL, "" where it does not

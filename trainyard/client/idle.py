@@ -81,7 +81,7 @@ def _ask(
     service = watch(outputs)
     if service is None:
         raise ClientError(
-            f"stack {outputs.stack!r} does not end when idle: idleEndMinutes is not set; "
+            f"stack {outputs.stack!r} does not end when idle: idleEnd is not set; "
             "its machines end at their deadline, which lambdaCloud.ttlHours or reservation sets"
         )
     try:

@@ -2,7 +2,7 @@
 """Ends this rented machine at its deadline, or when idle; cron runs it each minute, as root.
 
 Reads /etc/trainyard/ttl.json: deadline (seconds since 1970), apiUrl, apiKey, instanceId, and with
-idleEndMinutes also idle: url and token of who knows whether the cluster is idle
+idleEnd also idle: url and token of who knows whether the cluster is idle
 (cluster/idle_watch.py), and last, whether this is the machine that it runs on. Without an answer
 the deadline counts. Warns everybody who is logged in, and in the log, before. It has the standard
 library only.

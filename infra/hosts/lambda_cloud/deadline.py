@@ -11,6 +11,8 @@ import hmac
 import json
 import secrets
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -116,10 +118,25 @@ def _seconds(at: str) -> int:
     return int(datetime.fromisoformat(at).timestamp())
 
 
-class Deadline(Resource, module="lambda", name="Deadline"):
-    """The end of a machine, from host (as its admin), machine (its id) and at (ISO 8601).
+@dataclass(frozen=True, kw_only=True)
+class DeadlineArgs:
+    """Arguments of a deadline.
 
-    With idle (url, token, last) the machine also ends when the service at url says so.
+    Attributes:
+        host: the machine as its admin reaches it.
+        machine: its id.
+        at: when it ends, in ISO 8601.
+        idle: url, token and last: it also ends when the service at url says so; None without one.
+    """
+
+    host: Mapping[str, pulumi.Input[Any]]
+    machine: pulumi.Input[str]
+    at: pulumi.Input[str]
+    idle: pulumi.Input[Mapping[str, Any]] | None
+
+
+class Deadline(Resource, module="lambda", name="Deadline"):
+    """The end of a machine.
 
     Attributes:
         salt: a secret output: a reader of it could try keys; nobody needs to read it.
@@ -130,6 +147,11 @@ class Deadline(Resource, module="lambda", name="Deadline"):
     _secret: ClassVar = ["salt"]
     salt: pulumi.Output[str]
     fingerprint: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: DeadlineArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(name, vars(args), opts)
 
 
 def after(launched_at: str, hours: float) -> str:

@@ -16,15 +16,20 @@ from infra.hosts.fleet import Declared, ElasticGroup, FleetArgs, IdleWatch, Logi
 from infra.hosts.host_key import HostKey
 from infra.hosts.lambda_cloud import identity
 from infra.hosts.lambda_cloud.choice import Pick
-from infra.hosts.lambda_cloud.deadline import Deadline, after
+from infra.hosts.lambda_cloud.deadline import Deadline, DeadlineArgs, after
 from infra.hosts.lambda_cloud.resources import (
     Account,
+    AccountArgs,
     Active,
+    ActiveArgs,
     Choice,
     FileSystem,
+    FileSystemArgs,
     FirewallRuleset,
+    FirewallRulesetArgs,
     Instance,
     SshKey,
+    SshKeyArgs,
 )
 from infra.hosts.lambda_cloud.settings import INSTANCE, LambdaCloud
 from infra.hosts.machine import Machine
@@ -66,7 +71,7 @@ class Rental(pulumi.ComponentResource):
         # Of a reservation its whole length: an instance launched in it ends no later.
         hours = args.reservation.hours if args.reservation else cloud.ttl_hours
         account = Account(
-            f"{name}-account", {"organization": pulumi.get_organization(), **own}, child
+            f"{name}-account", AccountArgs(organization=pulumi.get_organization(), **own), child
         )
         marks = {"stackId": account.stackId, "backendId": account.backendId}
         choice = Choice(
@@ -88,24 +93,24 @@ class Rental(pulumi.ComponentResource):
         key_file = args.key_file or Path(f"~/.ssh/{cloud.ssh_key_name}.pem")
         self._key = key = SshKey(
             f"{name}-key",
-            {**marks, "name": cloud.ssh_key_name, "keyFile": str(key_file)},
+            SshKeyArgs(**marks, name=cloud.ssh_key_name, keyFile=str(key_file)),
             child,
         )
         ssh = {"protocol": "tcp", "firstPort": SSH_PORT, "lastPort": SSH_PORT, "description": "SSH"}
         firewall = FirewallRuleset(
             f"{name}-firewall",
-            {
+            FirewallRulesetArgs(
                 **marks,
-                "name": title,
-                "regions": choice.regions,
-                "rules": [{**ssh, "sourceNetwork": cidr} for cidr in args.allowed_cidrs],
-            },
+                name=title,
+                regions=choice.regions,
+                rules=[{**ssh, "sourceNetwork": cidr} for cidr in args.allowed_cidrs],
+            ),
             child,
         )
         mounts = {
             path: FileSystem(
                 f"{name}-file-system-{system}",
-                {"name": system, "region": choice.region, "keep": args.keep_data},
+                FileSystemArgs(name=system, region=choice.region, keep=args.keep_data),
                 child,
             ).id
             for system, path in cloud.file_systems.items()
@@ -140,8 +145,8 @@ class Rental(pulumi.ComponentResource):
 
         def active(suffix: str, together: Sequence[int]) -> Active:
             ids = [instances[number].id for number in together]
-            props = {"instanceIds": ids, "timeoutMinutes": cloud.boot_timeout_minutes}
-            return Active(f"{name}-active{suffix}", props, child)
+            waited = ActiveArgs(instanceIds=ids, timeoutMinutes=cloud.boot_timeout_minutes)
+            return Active(f"{name}-active{suffix}", waited, child)
 
         # A late or missing one of a group does not hold up others.
         waits = dict.fromkeys(range(always), active("", range(always)))
@@ -172,13 +177,13 @@ class Rental(pulumi.ComponentResource):
                 own = lift(lambda at: end or after(at, hours), instance.launchedAt)
                 Deadline(
                     f"{name}-deadline-{machine.number}",
-                    {
-                        "host": {**machine.connection, "user": cloud_init.ADMIN},
-                        "machine": instance.id,
+                    DeadlineArgs(
+                        host={**machine.connection, "user": cloud_init.ADMIN},
+                        machine=instance.id,
                         # Later ones end with the stack: they are useless without a head.
-                        "at": own if machine.number < always else expires_at,
-                        **_idle(args.idle, machine, machines[0], several=most > 1),
-                    },
+                        at=own if machine.number < always else expires_at,
+                        idle=_idle(args.idle, machine, machines[0], several=most > 1),
+                    ),
                     machine.options(self),
                 )
         elastic_group = None
@@ -253,10 +258,10 @@ class Rental(pulumi.ComponentResource):
 
 def _idle(
     idle: IdleWatch | None, machine: Machine, head: Machine, *, several: bool
-) -> dict[str, pulumi.Input[Any]]:
-    """Return the watch that a machine's timer asks, {} where only the deadline counts."""
+) -> pulumi.Output[dict[str, Any]] | None:
+    """Return the watch that a machine's timer asks, None where only the deadline counts."""
     if idle is None:
-        return {}
+        return None
     # On several machines services that others use listen on the head's address only.
     address = head.address if several else "127.0.0.1"
     known = {
@@ -264,7 +269,7 @@ def _idle(
         "token": idle.token,
         "last": machine.number == 0,
     }
-    return {"idle": pulumi.Output.secret(known)}
+    return pulumi.Output.secret(known)
 
 
 def _offered(

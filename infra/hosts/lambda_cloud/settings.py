@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from cluster.model import Fault, Items, Meaning, Model, Only, matching, number, setting, whole
 from infra.hosts.fleet import MAX_MACHINES, Cloud, FleetSettings, MachineSource
 from infra.hosts.holdings import Account
 from infra.hosts.lambda_cloud import API_KEY
-from infra.model import Fault, Items, Meaning, Model, Only, matching, number, setting, whole
 from infra.node_settings import GROUPS, Group
 
 SETTING = "lambdaCloud"

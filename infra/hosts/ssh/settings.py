@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from cluster.model import Fault, Items, Meaning, Model, Only, matching, setting, whole
 from infra.hosts.fleet import MAX_MACHINES, FleetSettings, MachineSource
-from infra.model import Fault, Items, Meaning, Model, Only, matching, setting, whole
 from infra.node_settings import GROUPS, Group
 
 SETTING = "hosts"

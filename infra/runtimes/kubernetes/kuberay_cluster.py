@@ -10,7 +10,7 @@ from typing import Any
 
 import pulumi
 
-from cluster import kuberay, ray_cluster, ray_head, ray_node, ray_start, ray_worker
+from cluster import kuberay, ray_cluster, ray_node, ray_start
 from cluster.descriptor import Stack
 from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
 from cluster.ray_node import NodeAddition, NodeResources
@@ -107,7 +107,7 @@ class KubeRayCluster(pulumi.ComponentResource):
             [
                 ray_cluster.described(ray_node.HEAD, stack.head),
                 *(
-                    ray_cluster.described(ray_worker.service(index), node)
+                    ray_cluster.described(ray_node.worker_name(index), node)
                     for index, node in enumerate(workers)
                 ),
             ]
@@ -132,7 +132,7 @@ def specification(
     start = ray_start.environment(runtime.file(ray_node.HEAD, ray_start.FILE))
     common = ray_node.environment(ray_node.HEAD, runtime, ports, stack.storage, stack.on_workers)
     common = {name: value for name, value in common.items() if name not in GIVEN} | start
-    head = ray_head.head_environment(ray_node.HEAD, stack)
+    head = ray_cluster.head_environment(ray_node.HEAD, stack)
     mounts = [Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source)]
     if defaults.shared:
         mounts.append(

@@ -14,7 +14,7 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster import kuberay, late
+from cluster import kuberay, lazy_import
 from cluster.provider import Provider, Resource
 from infra.provided import has_unknown, say
 from infra.runtimes.kubernetes import pods
@@ -432,4 +432,4 @@ def _elsewhere(before: Mapping[str, Any], context: str, api: Any) -> ServiceErro
 
 def api_module() -> ModuleType:
     """Return the module of the API, which is imported late."""
-    return late.module("infra.runtimes.kubernetes.api")
+    return lazy_import.module("infra.runtimes.kubernetes.api")

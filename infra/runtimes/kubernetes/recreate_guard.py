@@ -11,7 +11,7 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster import kuberay, late
+from cluster import kuberay, lazy_import
 from cluster.provider import Provider, Resource
 from infra.provided import has_unknown, say
 from infra.runtimes.kubernetes import pods
@@ -83,7 +83,7 @@ def _jobs(props: Mapping[str, Any]) -> list[str]:
         say("Ray's head does not run, so its pods are recreated")
         return []
     # Not at the top: an `up` that changes nothing does not ask.
-    dashboard, jobs = late.module("infra.dashboard"), late.module("infra.review.jobs")
+    dashboard, jobs = lazy_import.module("infra.dashboard"), lazy_import.module("infra.review.jobs")
     head = kuberay.head_service(identity(props)[-1])
     known = {outputs.DASHBOARD_URL: props["dashboard"], outputs.RAY_TOKEN: _token(props)}
     try:

@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
+from cluster.model import Model, Only, number, setting, whole
 from infra.hosts.fleet import MAX_MACHINES, Cloud, FleetSettings, MachineSource
-from infra.model import Model, Only, number, setting, whole
 
 from . import account
 

@@ -340,12 +340,12 @@ def stack_with_minio(
     """
     build_store("minio")
     replica = {
-        "replicateTo": f"s3://{stores.BUCKET}/copy",
-        "replicateEndpoint": second_store.endpoint,
-        "replicateAccessKey": second_store.root.access,
-        "replicateSecretKey": second_store.root.secret,
+        "to": f"s3://{stores.BUCKET}/copy",
+        "endpoint": second_store.endpoint,
+        "accessKey": second_store.root.access,
+        "secretKey": second_store.root.secret,
     }
-    with _up(objectStore="minio", alertWebhookUrl=alerts.url, **replica) as stack:
+    with _up(objectStore="minio", alertWebhookUrl=alerts.url, replicate=replica) as stack:
         yield stack
 
 

@@ -787,7 +787,7 @@ def test_a_node_that_hangs_is_given_up_in_time(  # F26
     raylet = _node(stack, "ray-worker-0", started_below, "raylet")
     raylet.suspend()
     try:
-        # Five questions (Ray's default), each a second after the last and 3 s long (ray_head.py):
+        # Five questions (Ray's default), a second apart and 3 s long (ray_cluster.py):
         # 20 s, and as much again for a busy machine.
         wait_for(lambda: len(_alive(outputs)) == 1, 40)
     finally:
@@ -903,7 +903,7 @@ def test_of_two_at_the_same_moment_one_makes_nothing(  # F64
 
 
 def test_bad_settings_stop_the_stack_with_one_message(declare_stack: Callable[..., Any]) -> None:
-    other = declare_stack(workers=-1, bucket="Ray")  # F2
+    other = declare_stack(workers=-1, drainSeconds=-1)  # F2
     done = other.engine("up", "--yes", check=False)
     said = done.stdout + done.stderr
     assert done.returncode != 0

@@ -6,18 +6,23 @@ from infra.hosts import local
 from infra.hosts.lambda_cloud import identity
 from infra.hosts.lambda_cloud.resources import (
     Account,
+    AccountArgs,
     Active,
+    ActiveArgs,
     Choice,
     FileSystem,
+    FileSystemArgs,
     FirewallRuleset,
+    FirewallRulesetArgs,
     Instance,
     SshKey,
+    SshKeyArgs,
 )
 
 config = pulumi.Config()
 ttl = config.require_int("ttlHours")
 own = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
-account = Account("account", {"organization": pulumi.get_organization(), **own})
+account = Account("account", AccountArgs(organization=pulumi.get_organization(), **own))
 choice = Choice(
     "choice",
     {
@@ -31,21 +36,21 @@ choice = Choice(
 )
 key = SshKey(
     "key",
-    {
-        "stackId": account.stackId,
-        "backendId": account.backendId,
-        "name": "test-ssh-010",
-        "keyFile": config.require("keyFile"),
-    },
+    SshKeyArgs(
+        stackId=account.stackId,
+        backendId=account.backendId,
+        name="test-ssh-010",
+        keyFile=config.require("keyFile"),
+    ),
 )
 rulesets = FirewallRuleset(
     "ruleset",
-    {
-        "stackId": account.stackId,
-        "backendId": account.backendId,
-        "name": "rented-dev",
-        "regions": choice.regions,
-        "rules": [
+    FirewallRulesetArgs(
+        stackId=account.stackId,
+        backendId=account.backendId,
+        name="rented-dev",
+        regions=choice.regions,
+        rules=[
             {
                 "protocol": "tcp",
                 "sourceNetwork": cidr,
@@ -55,11 +60,11 @@ rulesets = FirewallRuleset(
             }
             for cidr in config.require_object("cidrs")
         ],
-    },
+    ),
 )
 mounts = {}
 if system := config.get("fileSystem"):
-    mounted = FileSystem("data", {"name": system, "region": "us-east-1", "keep": True})
+    mounted = FileSystem("data", FileSystemArgs(name=system, region="us-east-1", keep=True))
     mounts = {"/data": mounted.id}
 instances = [
     Instance(
@@ -83,10 +88,10 @@ instances = [
 ]
 active = Active(
     "active",
-    {
-        "instanceIds": [instance.id for instance in instances],
-        "timeoutMinutes": float(config.require("timeoutMinutes")),
-    },
+    ActiveArgs(
+        instanceIds=[instance.id for instance in instances],
+        timeoutMinutes=float(config.require("timeoutMinutes")),
+    ),
 )
 pulumi.export("addresses", active.addresses)
 pulumi.export("hourlyCost", choice.hourlyCost)

@@ -8,12 +8,13 @@ from typing import Any
 import pulumi
 import pytest
 
-from cluster import ray_head
+from cluster import ray_node
 from cluster.descriptor import Stack
 from cluster.ray_node import NodeResources
 from cluster.service import Service, Volume
 from cluster.storage import Storage
 
+Deploy = Callable[[Callable[[], Any]], Any]
 PORTS = {
     "dashboardPort": 8265,
     "gcsPort": 6379,
@@ -24,6 +25,8 @@ PORTS = {
     "dashboardMetricsPort": 27227,
     "alertmanagerPort": 9093,
     "grafanaPort": 3000,
+    "objectStorePort": 9000,
+    "objectStoreConsolePort": 9001,
     "prometheusPort": 9090,
     "replicaPort": 8766,
     "trackingPort": 5000,
@@ -45,8 +48,14 @@ def stack(
         of_services: values of the settings that services have.
         **changes: other arguments of the stack.
     """
-    known = {ray_head.JOB_START: ray_head.JOB_START_SECONDS, **(of_services or {})}
-    settings: Any = SimpleNamespace(head=HEAD, ports=PORTS, of_services=known)
+    known = {ray_node.JOB_START: ray_node.JOB_START_SECONDS, **(of_services or {})}
+    settings: Any = SimpleNamespace(
+        head=HEAD,
+        ports=PORTS,
+        of_services=known,
+        allowed_cidrs=("192.0.2.0/24",),
+        publish_address="192.0.2.7",
+    )
     values: dict[str, Any] = {
         "services": [],
         "python": "3.11",

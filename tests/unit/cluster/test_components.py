@@ -1,6 +1,5 @@
 """What the components declare, under mocks."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +14,14 @@ from cluster import (
     versitygw_admin,
     versitygw_store,
 )
-from cluster.object_store import ObjectStore, ObjectStoreArgs
+from cluster.object_store import ObjectStore
 from cluster.ray_cluster import RayCluster
 from cluster.ray_node import NodeAddition, NodeResources
 from cluster.service import HealthCheck, Service
 from cluster.storage import Storage
 from cluster.store_kind import StoreKind
-from tests.unit.cluster.conftest import stack
+from tests.unit.cluster.conftest import Deploy, stack
 
-Deploy = Callable[[Callable[[], Any]], Any]
 ROOT = {"endpoint": "127.0.0.1:9", "rootUser": "root", "rootPassword": "valid"}
 WORKER = NodeResources(cpus=2, gpus=1, memory_mib=2048, object_store_mib=256)
 
@@ -139,9 +137,10 @@ def test_a_cluster_that_could_run_nothing_is_refused(runtime: Any) -> None:
         _cluster(runtime, workers=[])
 
 
-def _store(runtime: Any, kind: StoreKind) -> ObjectStore:
-    args = ObjectStoreArgs(kind=kind, runtime=runtime, bucket="ray", port=9000, console_port=9001)
-    return ObjectStore("object-store", args)
+def _store(runtime: Any, kind: StoreKind) -> Storage:
+    made = stack(runtime)
+    ObjectStore("object-store", kind, made)
+    return made.storage
 
 
 @pytest.fixture(params=sorted(object_store.STORES))
@@ -153,7 +152,7 @@ def test_who_reads_the_store_can_wait_for_it_and_end_before_it(
     runtime: Any, deploy: Deploy, kind: StoreKind
 ) -> None:
     made: list[Storage] = []
-    deploy(lambda: made.append(_store(runtime, kind).storage))
+    deploy(lambda: made.append(_store(runtime, kind)))
     needs = [type(each).__name__ for each in made[0].needs]
     assert needs == ["ComponentResource", "Bucket", "StoreUser"]  # its keys open nothing before
 
@@ -161,7 +160,7 @@ def test_who_reads_the_store_can_wait_for_it_and_end_before_it(
 def test_root_credentials_reach_the_store_as_files_only(  # F35
     runtime: Any, deploy: Deploy, recorded: Any, kind: StoreKind
 ) -> None:
-    storage = deploy(lambda: _store(runtime, kind).storage.secret_key)
+    storage = deploy(lambda: _store(runtime, kind).secret_key)
     store = runtime.placed[kind.name]
     files = [v for k, v in store.environment.items() if k.endswith("_FILE")]
     assert files == ["/run/secrets/root-user", "/run/secrets/root-password"]
@@ -177,7 +176,7 @@ def test_root_credentials_reach_the_store_as_files_only(  # F35
 def test_each_user_has_a_random_access_key_of_its_own(  # F36
     runtime: Any, deploy: Deploy, recorded: Any, kind: StoreKind
 ) -> None:
-    access = deploy(lambda: _store(runtime, kind).storage.access_key)
+    access = deploy(lambda: _store(runtime, kind).access_key)
     assert access == "value of object-store-training-key"
     users = recorded.of_type(":User").values()
     keys = {user.inputs["accessKey"] for user in users} | {
@@ -242,13 +241,6 @@ def test_the_training_user_reaches_one_bucket(kind: StoreKind) -> None:  # F36
     named = [statement["Resource"] for statement in allowed]
     resources = {each for one in named for each in ([one] if isinstance(one, str) else one)}
     assert resources == {"arn:aws:s3:::ray", "arn:aws:s3:::ray/*"}
-
-
-def test_one_port_for_two_is_refused(runtime: Any) -> None:
-    with pytest.raises(ValueError, match="both listen on port 9000"):
-        ObjectStoreArgs(
-            kind=minio_store.KIND, runtime=runtime, bucket="ray", port=9000, console_port=9000
-        )
 
 
 @pytest.mark.parametrize("name", ["", "Ray", "ray_head", "-ray", "ray-", "r" * 41, "../ray"])

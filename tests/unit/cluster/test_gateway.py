@@ -8,7 +8,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from cluster import gateway
-from cluster.gateway import Gateway, GatewayArgs, Route
+from cluster import gateway, monitoring, ray_cluster
+from cluster.gateway import Gateway, Route
 from tests.ports import free_ports
+from tests.unit.cluster.conftest import Deploy, stack
 from tests.waiting import wait_for
 
-Deploy = Callable[[Callable[[], Any]], Any]
 DASHBOARD = Route(service="ray-head", port=8265, setting="dashboardPort")
 PROMETHEUS = Route(service="prometheus", port=9090, setting="prometheusPort", password=True)
 DEADLINE_SECONDS = 10
@@ -32,10 +32,18 @@ needs_haproxy = pytest.mark.skipif(
 )
 
 
-def _args(runtime: Any, **changes: Any) -> GatewayArgs:
-    values = {"routes": [DASHBOARD, PROMETHEUS], "cidrs": ["192.0.2.0/24"], "runtime": runtime}
-    values["connections"] = 100
-    return GatewayArgs(**(values | changes))
+def _config(
+    runtime: Any,
+    password: str = "h",
+    routes: Sequence[Route] = (DASHBOARD, PROMETHEUS),
+    cidrs: Sequence[str] = ("192.0.2.0/24",),
+) -> str:
+    return gateway.configuration(runtime, routes, cidrs, password)
+
+
+def _gateway(runtime: Any) -> Gateway:
+    services = [ray_cluster.DESCRIPTOR, monitoring.DESCRIPTOR]
+    return Gateway("gateway", stack(runtime, services=services))
 
 
 def _section(config: str, name: str) -> str:
@@ -44,11 +52,12 @@ def _section(config: str, name: str) -> str:
 
 
 def test_the_same_ports_inside_and_outside(runtime: Any, deploy: Deploy) -> None:  # F33
-    deploy(lambda: Gateway("gateway", _args(runtime)).password)
+    deploy(lambda: _gateway(runtime).password)
     service = runtime.placed["gateway"]
     opened = [(port.number, port.setting, port.public, port.published) for port in service.ports]
     assert opened == [
         (8265, "dashboardPort", True, False),
+        (8000, "servePort", True, False),
         (9090, "prometheusPort", True, False),
     ]
 
@@ -57,7 +66,7 @@ def test_the_password_is_a_secret_and_only_its_hash_reaches_the_gateway(  # F35 
     runtime: Any, deploy: Deploy
 ) -> None:
     def program() -> Any:
-        password = Gateway("gateway", _args(runtime)).password
+        password = _gateway(runtime).password
         config = runtime.placed["gateway"].secrets["haproxy.cfg"]
         return {
             "password": password,
@@ -83,7 +92,7 @@ def test_the_hash_is_the_same_each_time_and_of_one_password() -> None:
 
 
 def test_every_route_takes_the_allowed_networks_only(runtime: Any) -> None:  # F33
-    config = gateway.configuration(_args(runtime, cidrs=["192.0.2.0/24", "198.51.100.7/32"]), "h")
+    config = _config(runtime, cidrs=["192.0.2.0/24", "198.51.100.7/32"])
     for name in ("ray-head-8265", "prometheus-9090"):
         route = _section(config, f"listen {name}")
         assert "acl allowed src 192.0.2.0/24" in route
@@ -94,7 +103,7 @@ def test_every_route_takes_the_allowed_networks_only(runtime: Any) -> None:  # F
 
 
 def test_only_routes_that_ask_for_it_have_a_password(runtime: Any) -> None:
-    config = gateway.configuration(_args(runtime), "h")
+    config = _config(runtime)
     assert "http_auth" in _section(config, "listen prometheus-9090")
     assert "http_auth" not in _section(config, "listen ray-head-8265")
 
@@ -105,12 +114,6 @@ def test_the_health_check_evades_a_route_of_its_port(runtime: Any) -> None:
     assert gateway.health_port([route]) == 8405
 
 
-@pytest.mark.parametrize("missing", ["cidrs", "routes"])
-def test_a_gateway_for_nobody_or_to_nowhere_is_refused(runtime: Any, missing: str) -> None:
-    with pytest.raises(ValueError, match="a gateway without"):
-        _args(runtime, **{missing: []})
-
-
 @needs_haproxy
 @pytest.mark.parametrize("cidrs", [["192.0.2.0/24"], [f"10.0.{n}.0/24" for n in range(64)]])
 @pytest.mark.parametrize("routes", [[DASHBOARD], [PROMETHEUS], [DASHBOARD, PROMETHEUS]])
@@ -118,8 +121,7 @@ def test_haproxy_accepts_the_configuration(
     runtime: Any, tmp_path: Path, routes: list[Route], cidrs: list[str]
 ) -> None:
     file = tmp_path / "haproxy.cfg"
-    args = _args(runtime, routes=routes, cidrs=cidrs)
-    file.write_text(gateway.configuration(args, gateway.password_hash("secret")))
+    file.write_text(_config(runtime, gateway.password_hash("secret"), routes, cidrs))
     done = subprocess.run(
         ["haproxy", "-c", "-f", str(file)], capture_output=True, text=True, check=False
     )
@@ -232,7 +234,10 @@ def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., 
     log = (tmp_path / "log").open("wb")
 
     def run(
-        *addresses: str, password: bool = False, hurry: bool = False, **changes: Any
+        *addresses: str,
+        password: bool = False,
+        hurry: bool = False,
+        cidrs: Sequence[str] = ("127.0.0.1/32",),
     ) -> list[int]:
         health, *ports = free_ports(len(addresses) + 1)
         behind = dict(zip(ports, addresses, strict=True))
@@ -241,7 +246,6 @@ def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., 
         routes = [
             Route(service="service", port=port, setting="a", password=password) for port in ports
         ]
-        args = _args(runtime, routes=routes, **{"cidrs": ["127.0.0.1/32"], **changes})
         edits = {
             "bind 127.0.0.1:8404": f"bind 127.0.0.1:{health}",
             "parse-resolv-conf": f"nameserver test 127.0.0.1:{names.port}",
@@ -251,7 +255,7 @@ def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., 
             edits |= {"http-request 10s": "http-request 200ms"}
             if not password:
                 edits |= {"inspect-delay 10s": "inspect-delay 200ms"}
-        config = gateway.configuration(args, gateway.password_hash("secret"))
+        config = _config(runtime, gateway.password_hash("secret"), routes, cidrs)
         for old, new in edits.items():
             assert config.count(old) == 1
             config = config.replace(old, new)
@@ -353,10 +357,11 @@ def test_who_sends_no_whole_header_gets_no_connection(
 @needs_haproxy
 @pytest.mark.parametrize("password", [False, True])
 def test_one_address_has_so_many_connections_and_no_more(
-    start: Any, web: int, password: bool
+    start: Any, web: int, password: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(gateway, "ADDRESS_CONNECTIONS", 10)
     cidrs = ["127.0.0.1/32", "127.0.0.2/32"]
-    first, second = start(*[f"127.0.0.1:{web}"] * 2, password=password, cidrs=cidrs, connections=10)
+    first, second = start(*[f"127.0.0.1:{web}"] * 2, password=password, cidrs=cidrs)
     with ExitStack() as opened:
         held = []
         for index in range(10):

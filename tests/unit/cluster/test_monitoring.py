@@ -1,7 +1,6 @@
 """Prometheus' targets, and its tokens for them."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from cluster import alerting, minio_store, monitoring, versitygw_store
 from cluster.monitoring import Monitoring
 from cluster.storage import Storage
 from tests import promtools, ran
-from tests.unit.cluster.conftest import stack
+from tests.unit.cluster.conftest import Deploy, stack
 
-Deploy = Callable[[Callable[[], Any]], Any]
 FOLDER = Storage(url="file:///srv/results")
 STORE = Storage(
     url="s3://ray",
@@ -29,9 +27,10 @@ STORE = Storage(
 
 def test_prometheus_reads_its_tokens_from_files(runtime: Any, deploy: Deploy) -> None:  # F35
     def program() -> Any:
-        declared = Monitoring("monitoring", stack(runtime, STORE))
+        made = stack(runtime, STORE)
+        url = Monitoring("monitoring", made).url
         files = runtime.placed["prometheus"].secrets
-        return {"url": declared.url, "internal": declared.internal_url, "files": files}
+        return {"url": url, "internal": made.prometheus, "files": files}
 
     result = deploy(program)
     assert result["url"] == "http://host.example:9090"

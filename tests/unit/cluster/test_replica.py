@@ -1,30 +1,28 @@
 """The replica as a service: its configuration, its end, and the settings that it needs."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pulumi
 import pytest
 
-from cluster.replica import Replica
+from cluster.replica import SETTING, Replica, Replicate
 from cluster.storage import Storage
-from tests.unit.cluster.conftest import stack
+from tests.unit.cluster.conftest import Deploy, stack
 
-Deploy = Callable[[Callable[[], Any]], Any]
-TARGET = {
-    "replicateTo": "s3://results/course",
-    "replicateEndpoint": "https://s3.example",
-    "replicateRegion": "eu-1",
-    "replicateAccessKey": "canary-a",
-    "replicateSecretKey": "canary-b",
-}
+TARGET = Replicate(
+    to="s3://results/course",
+    endpoint="https://s3.example",
+    region="eu-1",
+    access_key="canary-a",
+    secret_key="canary-b",
+)
 STORE = {"internal": "store.internal:9000", "bucket": "ray", "access_key": "c", "secret_key": "d"}
 
 
-def placed(runtime: Any, deploy: Deploy, storage: Storage, to: dict[str, str]) -> dict[str, Any]:
+def placed(runtime: Any, deploy: Deploy, storage: Storage, to: Replicate) -> dict[str, Any]:
     def program() -> Any:
-        Replica("replica", stack(runtime, storage, to))
+        Replica("replica", stack(runtime, storage, {SETTING: to}))
         return [runtime.placed["replica"].secrets["replica.json"]]
 
     (told,) = deploy(program)
@@ -54,7 +52,7 @@ def test_it_reads_the_stacks_bucket_and_writes_to_another(runtime: Any, deploy: 
 
 def test_folders_need_no_keys(runtime: Any, deploy: Deploy) -> None:
     storage = Storage(url="file:///srv/storage")
-    told = placed(runtime, deploy, storage, TARGET | {"replicateTo": "/mnt/results"})
+    told = placed(runtime, deploy, storage, Replicate(to="/mnt/results"))
     assert told["source"] == {"url": "file:///srv/storage"}
     assert told["target"] == {"url": "file:///mnt/results"}
 
@@ -72,7 +70,7 @@ def test_it_ends_before_the_store(
     def program() -> Any:
         made.append(pulumi.ComponentResource("test:store:Store", "store"))
         storage = Storage(url="s3://ray", **STORE, needs=made)
-        Replica("replica", stack(runtime, storage, TARGET))
+        Replica("replica", stack(runtime, storage, {SETTING: TARGET}))
         return []
 
     deploy(program)

@@ -9,9 +9,8 @@ import pytest
 from cluster import tracking
 from cluster.storage import Storage
 from cluster.tracking import Tracking
-from tests.unit.cluster.conftest import stack
+from tests.unit.cluster.conftest import Deploy, stack
 
-Deploy = Callable[[Callable[[], Any]], Any]
 STORE = Storage(
     url="s3://ray",
     internal="minio.internal:9000",
@@ -28,9 +27,10 @@ def place(runtime: Any, deploy: Deploy) -> Callable[[Storage], tuple[Any, Any]]:
 
     def place(storage: Storage) -> tuple[Any, Any]:
         def program() -> Any:
-            made = Tracking("tracking", stack(runtime, storage))
+            declared = stack(runtime, storage)
+            made = Tracking("tracking", declared)
             service = runtime.placed["mlflow"]
-            (of_jobs,) = made.for_nodes.secrets.values()
+            ((of_jobs,),) = (addition.secrets.values() for addition in declared.additions)
             return [dict(service.secrets), made.url, made.password, of_jobs]
 
         return runtime.placed, deploy(program)

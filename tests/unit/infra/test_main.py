@@ -18,9 +18,15 @@ RESERVED = {"start": "2026-01-01T13:00Z", "end": "2126-01-01T15:55Z"}
 Put = Callable[[Path, str, str], Path]
 
 
-def test_exports_are_the_contract(run: Any, bare: Path, put_program: Put, recorded: Any) -> None:
+@pytest.fixture
+def programs(bare: Path, put_program: Put) -> None:
+    """Prometheus, and Go, which builds the object store."""
     put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
     put_program(bare, "prometheus", "exit 0")
+
+
+@pytest.mark.usefixtures("programs")
+def test_exports_are_the_contract(run: Any, recorded: Any) -> None:
     exported = run()
     assert set(exported) == names_of_outputs()
     assert exported["dashboardUrl"] == "http://127.0.0.1:8265"
@@ -126,11 +132,10 @@ def test_a_bare_machine_gets_ray_and_a_folder(run: Any, recorded: Any) -> None:
     assert len(recorded.of_type("process:Program")) == 2
 
 
+@pytest.mark.usefixtures("programs")
 def test_no_secret_is_an_ordinary_input(  # F35
-    run: Any, bare: Path, put_program: Put, recorded: Any
+    run: Any, recorded: Any
 ) -> None:
-    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
-    put_program(bare, "prometheus", "exit 0")
     run()
     secret = ("secrets", "rootUser", "rootPassword", "accessKey", "secretKey", "value")
     for args in recorded.created:
@@ -138,11 +143,8 @@ def test_no_secret_is_an_ordinary_input(  # F35
         assert "value of " not in str(shown), args.name
 
 
-def test_every_port_of_the_stack_is_checked_before_anything_starts(
-    run: Any, bare: Path, put_program: Put, recorded: Any
-) -> None:
-    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
-    put_program(bare, "prometheus", "exit 0")
+@pytest.mark.usefixtures("programs")
+def test_every_port_of_the_stack_is_checked_before_anything_starts(run: Any, recorded: Any) -> None:
     run()
     (supervisor,) = recorded.of_type("process:Supervisor").values()
     (data,) = recorded.of_type("process:Data").values()
@@ -156,11 +158,10 @@ def test_every_port_of_the_stack_is_checked_before_anything_starts(
     assert checked == opened
 
 
+@pytest.mark.usefixtures("programs")
 def test_everything_that_is_put_somewhere_bears_the_mark_of_the_stack(  # F46
-    run: Any, bare: Path, put_program: Put, recorded: Any
+    run: Any, recorded: Any
 ) -> None:
-    put_program(bare, "prometheus", "exit 0")
-    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")  # which builds the object store
     run(dataset={"generate": True})
     (mark,) = recorded.of_type("process:Mark").values()
     assert (mark.inputs["project"], mark.inputs["stack"]) == ("trainyard", "test")
@@ -175,7 +176,7 @@ def test_everything_that_is_put_somewhere_bears_the_mark_of_the_stack(  # F46
 @pytest.mark.usefixtures("bare", "recorded")
 def test_bad_settings_end_the_program_before_any_resource(run: Any, recorded: Any) -> None:  # F2
     with pytest.raises(pulumi.RunError, match="2 faults"):
-        run(workers=-1, bucket="Ray")
+        run(workers=-1, drainSeconds=-1)
     assert recorded.created == []
 
 
@@ -531,7 +532,6 @@ def test_more_workers_than_devices_are_refused_before_anything_is_made(  # D2
     [
         ({}, ""),
         ({"objectStoreEndpoint": ""}, "stack 'prod' has no object store: bring it up"),
-        ({"bucket": "other"}, "stack 'prod' has the bucket other: set bucket to it"),
         ({"ssh": {"host": "192.0.2.4"}}, "stack 'prod' is on other machines"),
         # As the CLI gives a secret of another passphrase.
         ({"secretKey": {}}, "the keys of stack 'prod' cannot be read: it has another passphrase"),

@@ -5,9 +5,9 @@ from typing import Any, get_args
 import pulumi
 import pytest
 
+from cluster.model import Fault, Model, bare_type, json_type, parsed
 from infra import config
 from infra.hosts.local import LocalHost
-from infra.model import Fault, Model, json_type, parsed, plain
 from tests.unit.infra.conftest import is_named
 
 DECLARED = config.TREE.declared()
@@ -57,11 +57,11 @@ WRONG = {
 FIELDS = [
     (key, name, text)
     for key, declared in DECLARED.items()
-    for inner in [plain(get_args(declared.annotation)[0]) if key in _of("array") else None]
-    for kind in [inner or plain(declared.annotation)]
+    for inner in [bare_type(get_args(declared.annotation)[0]) if key in _of("array") else None]
+    for kind in [inner or bare_type(declared.annotation)]
     if isinstance(kind, type) and issubclass(kind, Model)
     for name, field in kind.declared().items()
-    for text in WRONG.get(getattr(plain(field.annotation), "__name__", ""), ())
+    for text in WRONG.get(getattr(bare_type(field.annotation), "__name__", ""), ())
 ]
 
 
@@ -92,7 +92,7 @@ def test_names_of_fields_are_read_as_strictly(host: LocalHost, fields: str, boun
     ("key", "text", "value"),
     [
         ("owner", " ", ""),
-        ("bucket", " ray\n", "ray"),
+        ("storeFrom", " prod\n", "prod"),
         ("workers", " 3 ", 3),
         ("keepData", " true\n", True),
         ("hosts", " [] ", []),
@@ -106,11 +106,11 @@ def test_blanks_around_a_text_mean_nothing(key: str, text: str, value: Any) -> N
 @pytest.mark.parametrize(
     ("key", "value", "shown"),
     [
-        *[("bucket", value, value) for value in ("Monkey", "a=b", '["PIP_TOKEN"]', "host:8080")],
-        ("bucket", "PIP_TOKEN=abc", "(not shown)"),
-        ("bucket", '{"password": "abc"}', "(not shown)"),
-        ("bucket", "https://me:abc@host", "(not shown)"),
-        ("replicateSecretKey", "abc", "(not shown)"),
+        *[("owner", value, value) for value in ("Monkey", "a=b", '["PIP_TOKEN"]', "host:8080")],
+        ("owner", "PIP_TOKEN=abc", "(not shown)"),
+        ("owner", '{"password": "abc"}', "(not shown)"),
+        ("owner", "https://me:abc@host", "(not shown)"),
+        ("lambdaApiKey", "abc", "(not shown)"),
     ],
 )
 def test_a_message_shows_values_that_are_not_secrets(key: str, value: str, shown: str) -> None:

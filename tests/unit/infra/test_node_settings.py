@@ -70,121 +70,61 @@ def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> 
     assert [node.gpus for node in config.parse(raw, HOST, "dev").workers] == [0, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"nodeGroups": ["cpu"]}, "nodeGroups[0] = 'cpu': must be an object"),
-        ({"nodeGroups": [{"cpus": 1}]}, "nodeGroups[0].name = 'null': must be 1 to 32 lowercase"),
-        ({"nodeGroups": [{"name": "a b"}]}, "nodeGroups[0].name = 'a b': must be 1 to 32"),
-        ({"nodeGroups": [{"name": "a", "count": 0}]}, "nodeGroups[0].count = '0': must be a whole"),
-        ({"nodeGroups": [{"name": "a", "min": 1}]}, "nodeGroups[0].max = '0': must be a whole"),
-        ({"nodeGroups": [{"name": "a", "max": 65}]}, "nodeGroups[0].max = '65': must be a whole"),
-        (
-            {"nodeGroups": [{"name": "a", "min": 2, "max": 2}]},
-            "nodeGroups[0].min = '2': must be a whole number from 0 to 1, below max; lower min, or",
-        ),
-        ({"nodeGroups": [{"name": "a", "min": -1, "max": 2}]}, "nodeGroups[0].min = '-1': must"),
-        (
-            {"nodeGroups": [{"name": "a", "max": 2, "count": 2}]},
-            "nodeGroups[0].count = '2': is for a group of one size, and min or max is set",
-        ),
-        (
-            {"nodeGroups": [{"name": "a", "max": 2, "idleMinutes": 0}]},
-            "nodeGroups[0].idleMinutes = '0': must be a number of minutes above 0, at most 1440",
-        ),
-        (
-            {"nodeGroups": [{"name": "a", "idleMinutes": 5}]},
-            "nodeGroups[0].max = '0': must be a whole number from 1",
-        ),
-        (
-            {"nodeGroups": [{"name": "a", "max": 40}, {"name": "b", "max": 40}]},
-            "nodeGroups = '80 workers': must have 64 workers at most",
-        ),
-        (
-            {"nodeGroups": [{"name": "a", "max": 2}], "runtime": "docker"},
-            "nodeGroups = 'a group with max': grows only where nodes are processes",
-        ),
-        ({"nodeGroups": [{"name": "a", "cpu": 1}]}, "nodeGroups[0].cpu = '1': no such setting"),
-        ({"nodeGroups": [{"name": "a"}, {"name": "a"}]}, "nodeGroups[1].name = 'a': is the name"),
-        (
-            {"nodeGroups": [{"name": "a", "count": 40}, {"name": "b", "count": 40}]},
-            "nodeGroups = '80 workers': must have 64 workers at most",
-        ),
-        ({"nodeGroups": GROUPS, "workers": 3}, "workers = '3': is for workers that are alike"),
-        ({"nodeGroups": GROUPS, "worker": {"cpus": 1}}, "worker = '{\"cpus\": 1}': is for workers"),
-        (
-            {"nodeGroups": GROUPS, "hosts": [ONE | {"group": "tpu"}]},
-            "nodeGroups[0].count = '2': must not be set: the group is of the hosts that name it",
-        ),
-        (
-            {"nodeGroups": [{"name": "a", "max": 1}], "hosts": [ONE | {"group": "a"}]},
-            "nodeGroups[0].max = '1': must not be set: the group is of the hosts that name it",
-        ),
-        (
-            {"nodeGroups": [{"name": "a", "min": 1}], "hosts": [ONE | {"group": "a"}]},
-            "nodeGroups[0].min = '1': must be a whole number from 0 to 0, below its 1 hosts; lower",
-        ),
-        (
-            {"nodeGroups": [{"name": "a", "idleMinutes": -1}], "hosts": [ONE | {"group": "a"}]},
-            "nodeGroups[0].idleMinutes = '-1': must be a number of minutes above 0",
-        ),
-        (
-            {
-                "nodeGroups": [{"name": "a", "min": 0}],
-                "hosts": [ONE | {"group": "a"}],
-                "nodeSwitchPort": 8265,
-            },
-            "nodeSwitchPort = '8265': must differ from dashboardPort",
-        ),
-        (
-            {"nodeGroups": GROUPS, "hosts": [ONE | {"group": "tpu"}]},
-            "nodeGroups = 'cpu': is not the group of any host; name it as the group of one",
-        ),
-        (
-            {"nodeGroups": [{"name": "a"}], "hosts": [ONE]},
-            "hosts[0].group = '': must be one of nodeGroups: a; name one, or remove nodeGroups",
-        ),
-        (
-            {"hosts": [ONE | {"group": "gpu"}]},
-            "hosts[0].group = 'gpu': needs nodeGroups; remove it, or set these",
-        ),
-        (
-            {"hosts": [ONE | {"group": "a b"}]},
-            "hosts[0].group = 'a b': must be the name of a group",
-        ),
-        (
-            {
-                "nodeGroups": [{"name": "a"}],
-                "hosts": [ONE | {"group": "a"}],
-                "startRay": False,
-            },
-            "startRay = 'false': gives all nodes the same, and nodeGroups is set",
-        ),
-        (
-            {"nodeGroups": [{"name": "a"}], "lambdaCloud": {"gpus": 1}},
-            "nodeGroups.a = '1': needs max: rented machines that are always there are its",
-        ),
-        (
-            {
-                "nodeGroups": [{"name": "a", "max": 1}, {"name": "b", "max": 1}],
-                "lambdaCloud": {"gpus": 1},
-            },
-            "nodeGroups = 'a, b': must be one group: all instances of a stack are alike",
-        ),
-        (
-            {"nodeGroups": [{"name": "a", "max": 63}], "lambdaCloud": {"gpus": 1, "instances": 2}},
-            "nodeGroups = '65 machines': must be 64 at most, lambdaCloud.instances and max",
-        ),
-        (
-            {
-                "nodeGroups": [{"name": "g", "gpus": 2}],
-                "runtime": "docker",
-                "accelerator": "nvidia",
-            },
-            "nodeGroups.g.gpus = '2': must be 1 with accelerator",
-        ),
-    ],
-)
+def _a(**fields: Any) -> dict[str, Any]:
+    return {"nodeGroups": [{"name": "a"} | fields]}
+
+
+def _groups(**fields: Any) -> dict[str, Any]:
+    return {"nodeGroups": [{"name": name} | fields for name in "ab"]}
+
+
+ON_A = {"hosts": [ONE | {"group": "a"}]}
+ON_TPU = {"nodeGroups": GROUPS, "hosts": [ONE | {"group": "tpu"}]}
+RENT = {"lambdaCloud": {"gpus": 1}}
+OF_HOSTS = "must not be set: the group is of the hosts that name it"
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"nodeGroups": ["cpu"]}, "nodeGroups[0] = 'cpu': must be an object"),
+    ({"nodeGroups": [{"cpus": 1}]}, "nodeGroups[0].name = 'null': must be 1 to 32 lowercase"),
+    (_a(name="a b"), "nodeGroups[0].name = 'a b': must be 1 to 32"),
+    (_a(count=0), "nodeGroups[0].count = '0': must be a whole"),
+    (_a(min=1), "nodeGroups[0].max = '0': must be a whole"),
+    (_a(max=65), "nodeGroups[0].max = '65': must be a whole"),
+    (_a(min=2, max=2), "min = '2': must be a whole number from 0 to 1, below max; lower min, or"),
+    (_a(min=-1, max=2), "nodeGroups[0].min = '-1': must"),
+    (_a(max=2, count=2), "count = '2': is for a group of one size, and min or max is set"),
+    (_a(max=2, idleMinutes=0), "idleMinutes = '0': must be a number of minutes above 0, at most"),
+    (_a(idleMinutes=5), "nodeGroups[0].max = '0': must be a whole number from 1"),
+    (_groups(max=40), "nodeGroups = '80 workers': must have 64 workers at most"),
+    (_groups(count=40), "nodeGroups = '80 workers': must have 64 workers at most"),
+    (_a(max=2) | {"runtime": "docker"}, "'a group with max': grows only where nodes are proc"),
+    (_a(cpu=1), "nodeGroups[0].cpu = '1': no such setting"),
+    ({"nodeGroups": [{"name": "a"}, {"name": "a"}]}, "nodeGroups[1].name = 'a': is the name"),
+    ({"nodeGroups": GROUPS, "workers": 3}, "workers = '3': is for workers that are alike"),
+    ({"nodeGroups": GROUPS, "worker": {"cpus": 1}}, "worker = '{\"cpus\": 1}': is for workers"),
+    (ON_TPU, f"nodeGroups[0].count = '2': {OF_HOSTS}"),
+    (_a(max=1) | ON_A, f"nodeGroups[0].max = '1': {OF_HOSTS}"),
+    (_a(min=1) | ON_A, "must be a whole number from 0 to 0, below its 1 hosts; lower"),
+    (_a(idleMinutes=-1) | ON_A, "idleMinutes = '-1': must be a number of minutes above 0"),
+    (_a(min=0) | ON_A | {"nodeSwitchPort": 8265}, "nodeSwitchPort = '8265': must differ from dash"),
+    (ON_TPU, "nodeGroups = 'cpu': is not the group of any host; name it as the group of one"),
+    (_a() | {"hosts": [ONE]}, "group = '': must be one of nodeGroups: a; name one, or remove node"),
+    (ON_A, "hosts[0].group = 'a': needs nodeGroups; remove it, or set these"),
+    ({"hosts": [ONE | {"group": "a b"}]}, "hosts[0].group = 'a b': must be the name of a group"),
+    (_a() | ON_A | {"startRay": False}, "'false': gives all nodes the same, and nodeGroups is set"),
+    (_a() | RENT, "nodeGroups.a = '1': needs max: rented machines that are always there are its"),
+    (_groups(max=1) | RENT, "nodeGroups = 'a, b': must be one group: all instances of a stack are"),
+    (
+        _a(max=64) | RENT,
+        "nodeGroups = '65 machines': must be 64 at most, lambdaCloud.instances and",
+    ),
+    (
+        _a(gpus=2) | {"runtime": "docker", "accelerator": "nvidia"},
+        "nodeGroups.a.gpus = '2': must be 1 with accelerator",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), BAD)
 def test_a_bad_group_is_named_with_value_bound_and_action(  # F2
     settings: Settings, changes: dict[str, Any], said: str
 ) -> None:

@@ -78,7 +78,7 @@ def on_hosts(
         keepData=False,
         copied=True,
         cli=pulumi_cli,
-        replicateTo=COPY,
+        replicate={"to": COPY},
         alertWebhookUrl="http://192.0.2.1/nobody",
     )
     try:

@@ -154,7 +154,7 @@ def test_values_of_the_chart_say_what_it_cannot(
     [
         ({"runtime": "process", "kubernetes": {}, "images": {}}, "lab", "has runtime 'process'"),
         ({}, "other", "Pulumi.other.yaml"),
-        ({"bucket": "A"}, "lab", "bucket"),
+        ({"drainSeconds": -1}, "lab", "drainSeconds"),
         ({"bukket": "a"}, "lab", "bukket"),
         ({"reservation": {"start": "2026-12-01T13:00Z"}}, "lab", "pipeline makes them again"),
     ],

@@ -52,5 +52,5 @@ def test_a_verdict_is_one_line(changes, said):
 
 def test_a_stack_without_such_an_end_says_so(stack):
     assert idle.watch(stack) is None
-    with pytest.raises(ClientError, match="does not end when idle: idleEndMinutes is not set"):
+    with pytest.raises(ClientError, match="does not end when idle: idleEnd is not set"):
         idle.keep(stack, 60)

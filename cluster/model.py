@@ -240,7 +240,8 @@ class Model(BaseModel):
                         yield replace(fault, key=_join(key, fault.key))
                     continue
                 case "unknown" | "extra_forbidden":
-                    yield unknown(key, str(place[-1]), context.get("names", declared))
+                    names = context.get("names", declared)
+                    yield unknown(key, str(place[-1]), names, cls._in_objects())
                     continue
             marks = declared[str(place[0])].metadata if len(place) == 1 else ()
             known = [m for m in (context.get("says"), *marks) if isinstance(m, Says | Meaning)]
@@ -260,6 +261,15 @@ class Model(BaseModel):
         """Return the fields by their names in settings."""
         return {each.alias or name: each for name, each in cls.model_fields.items()}
 
+    @classmethod
+    def _in_objects(cls) -> dict[str, str]:
+        """Return fields of objects as one word: idleEndMinutes means idleEnd.minutes."""
+        return {
+            f"{name}{inner[0].upper()}{inner[1:]}": f"{name}.{inner}"
+            for name, field in cls.declared().items()
+            for inner in fields_of(field)
+        }
+
 
 def setting(
     default: Any, text: str, *, see: str = "", alias: str | None = None, secret: bool = False
@@ -273,10 +283,17 @@ def setting(
     return Field(default=default, description=description, alias=alias, repr=not secret)
 
 
+def fields_of(declared: FieldInfo) -> dict[str, FieldInfo]:
+    """Return the fields of a setting that is an object of known fields; {} of any other."""
+    kind = bare_type(declared.annotation)
+    is_model = isinstance(kind, type) and issubclass(kind, Model)
+    return kind.declared() if is_model else {}
+
+
 def json_type(kind: Any) -> str:
     """Return the type of a setting, or of an item, as Pulumi.yaml names it."""
     names = {bool: "boolean", int: "integer", str: "string", tuple: "array"}
-    return names.get(get_origin(plain(kind)) or plain(kind), "object")
+    return names.get(get_origin(bare_type(kind)) or bare_type(kind), "object")
 
 
 def parsed(declared: FieldInfo, text: str) -> Any:
@@ -301,10 +318,21 @@ def parsed(declared: FieldInfo, text: str) -> Any:
     return found
 
 
-def unknown(key: str, name: str, known: Iterable[str]) -> Fault:
-    """Return the fault of a name that does not exist, with the one that may be meant."""
-    near = difflib.get_close_matches(name, known, n=1)
-    action = f"did you mean {near[0]}?" if near else f"remove it, or use one of {', '.join(known)}"
+def unknown(
+    key: str, name: str, known: Iterable[str], in_objects: Mapping[str, str] | None = None
+) -> Fault:
+    """Return the fault of a name that does not exist, with the one that may be meant.
+
+    Args:
+        key: where it is.
+        name: its last part.
+        known: names that exist.
+        in_objects: other names that somebody may write, with the field that each means.
+    """
+    meant = {each: each for each in known} | dict(in_objects or {})
+    near = difflib.get_close_matches(name, meant, n=1)
+    one_of = f"remove it, or use one of {', '.join(known)}"
+    action = f"did you mean {meant[near[0]]}?" if near else one_of
     hidden = near and SECRET_NAME.search(near[0])
     return Fault(key, "no such setting", action, NOT_SHOWN if hidden else GIVEN)
 
@@ -315,10 +343,10 @@ def faults_of(error: ValidationError) -> tuple[Fault, ...]:
     return tuple(each["ctx"]["error"].args)
 
 
-def plain(kind: Any) -> Any:
+def bare_type(kind: Any) -> Any:
     """Return a type without its markers, and without None."""
     wrapped = get_origin(kind) in (Annotated, Union, UnionType)
-    return plain(get_args(kind)[0]) if wrapped else kind
+    return bare_type(get_args(kind)[0]) if wrapped else kind
 
 
 def _key(place: Iterable[int | str]) -> str:

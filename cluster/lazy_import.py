@@ -1,4 +1,4 @@
-"""Modules that are imported when they are first needed, by one thread at a time.
+"""Imports a module at its first use, in one thread at a time.
 
 Providers work in threads, and modules that only a create or a refresh needs are not imported
 before: they would slow down an `up` that changes nothing. Two threads must not import at once: if
