@@ -8,6 +8,10 @@ from types import ModuleType
 from cluster import late, minio_admin
 
 
+class BucketProvider(minio_admin.BucketProvider):
+    """A bucket is made like one of MinIO."""
+
+
 class StoreUserProvider(minio_admin.StoreUserProvider):
     """A user of versitygw, who owns nothing and may do what the bucket's policy says."""
 
@@ -20,6 +24,8 @@ class StoreUserProvider(minio_admin.StoreUserProvider):
 
 class Bucket(minio_admin.Bucket, module="versitygw", name="Bucket"):
     """A bucket of a running versitygw."""
+
+    _kind = BucketProvider
 
 
 class StoreUser(minio_admin.StoreUser, module="versitygw", name="User"):

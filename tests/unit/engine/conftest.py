@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from fnmatch import fnmatchcase
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from engine import cli, crypto, kept_key
+from engine.recorded import named
 from tests.file_stack import FileStack
 from trainyard.access.state_bucket import BucketPath
 
@@ -82,12 +84,40 @@ class StackUnderTest(FileStack):
                     entry.update(fields)
 
 
+class EarlierStack(StackUnderTest):
+    """A stack that was up before states recorded the kinds of providers."""
+
+    program = "secrets"
+
+    def config(self):
+        return {}
+
+    def providers(self):
+        """What the state records of each provider."""
+        fields = [each[name] for each in self.resources()[2:] for name in ("inputs", "outputs")]
+        return [named(properties["__provider"]) for properties in fields]
+
+
 @pytest.fixture
-def stack(tmp_path, monkeypatch):
+def earlier(backend, tmp_path, monkeypatch):
+    """A state of a version that recorded classes, which have moved since."""
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "x")
+    monkeypatch.setattr(crypto, "ROUNDS", backend)
+    made = EarlierStack(tmp_path)
+    made.settings.write_text("{}")
+    made.state_file.parent.mkdir(parents=True)
+    shutil.move(made.project / "state.json", made.state_file)
+    return made
+
+
+@pytest.fixture
+def backend(tmp_path, monkeypatch):
+    """A folder for states; the number of rounds of a passphrase's true key."""
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'backend'}")
     monkeypatch.setenv("COLUMNS", "200")
     # Pulumi's million would be most of these tests' cost; test_state.py has its true number.
+    rounds = crypto.ROUNDS
     monkeypatch.setattr(crypto, "ROUNDS", 10)
     monkeypatch.setattr(kept_key, "COST", 2)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -95,6 +125,11 @@ def stack(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     # The SDK wraps it again for each provider that it pickles, and never undoes that.
     monkeypatch.setattr(pickle._Pickler, "_batch_setitems", BATCH)
+    return rounds
+
+
+@pytest.fixture
+def stack(backend, tmp_path):
     made = StackUnderTest(tmp_path)
     made.declare()
     return made
