@@ -16,7 +16,7 @@ import pytest
 from engine import cli, crypto, kept_key
 from engine.recorded import named
 from tests.file_stack import FileStack
-from trainyard.access.state_bucket import BucketPath
+from trainyard.access.state_bucket import BucketError, BucketPath
 
 BATCH = pickle._Pickler._batch_setitems
 
@@ -99,10 +99,10 @@ class EarlierStack(StackUnderTest):
 
 
 @pytest.fixture
-def earlier(backend, tmp_path, monkeypatch):
-    """A state of a version that recorded classes, which have moved since."""
+def earlier(local_states, tmp_path, monkeypatch):
+    """A stack whose state names the classes of its providers."""
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "x")
-    monkeypatch.setattr(crypto, "ROUNDS", backend)
+    monkeypatch.setattr(crypto, "ROUNDS", local_states)
     made = EarlierStack(tmp_path)
     made.settings.write_text("{}")
     made.state_file.parent.mkdir(parents=True)
@@ -111,8 +111,8 @@ def earlier(backend, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def backend(tmp_path, monkeypatch):
-    """A folder for states; the number of rounds of a passphrase's true key."""
+def local_states(tmp_path, monkeypatch):
+    """Keep states in a folder, and return the number of rounds of a true key."""
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'backend'}")
     monkeypatch.setenv("COLUMNS", "200")
@@ -129,7 +129,7 @@ def backend(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def stack(backend, tmp_path):
+def stack(local_states, tmp_path):
     made = StackUnderTest(tmp_path)
     made.declare()
     return made
@@ -141,12 +141,15 @@ class Store:
     Attributes:
         lost: answers to writes that are lost: boto3 sends the request again, and hears no.
         careless: the header of a condition that it does not know, and so does not keep.
+        may: tells whether a request and its key are allowed.
     """
 
     def __init__(self):
         self.objects, self.lost, self.careless = {}, 0, ""
+        self.may = lambda *_: True
 
     def call(self, path, name, **more):
+        self._check(name, path)
         key, tags = str(path.key), {k: _tag(v) for k, v in self.objects.items()}
         missing = FileNotFoundError(errno.ENOENT, "none", str(path))
         if name == "put_object":
@@ -167,10 +170,15 @@ class Store:
         return {"ETag": tags[key], "Body": io.BytesIO(self.objects[key])}
 
     def glob(self, path, pattern):
+        self._check("list_objects_v2", path)
         start = f"{path.key}/"
         for key in sorted(self.objects):
             if key.startswith(start) and fnmatchcase(key.removeprefix(start), pattern):
                 yield path / key.removeprefix(start)
+
+    def _check(self, name, path):
+        if not self.may(name, str(path.key)):
+            raise BucketError(errno.EIO, "the store answers AccessDenied", str(path))
 
 
 def _tag(content):

@@ -1,6 +1,8 @@
 """The lock in a bucket, with stores that answer wrongly; a real one in tests/integration."""
 
 import json
+import re
+import socket
 import tempfile
 from pathlib import PurePosixPath
 
@@ -64,6 +66,26 @@ def test_an_operation_whose_lock_is_anothers_neither_has_it_nor_removes_it(store
         store.objects[path] = b"another's"
         assert "an unknown process" in hold.lost()
     assert store.objects == {path: b"another's"}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("engine", {"hostname": "runner-3", "bootId": "x", "pidNamespace": "y"}),
+        ("3f1c", {"hostname": socket.gethostname()}),  # the CLI's
+    ],
+)
+def test_a_lock_of_another_machine_or_of_the_cli_is_respected(store, name, fields):  # F51
+    holder = {"username": "ada", "pid": 1, "timestamp": "2001"} | fields
+    (FOLDER / f"{name}.json").create(json.dumps(holder).encode())
+    who = f"ada@{fields['hostname']} (pid 1) since 2001"
+    with (
+        pytest.raises(EngineError, match=rf"{re.escape(who)}; .* cancel -s dev"),
+        bucket_lock.held(FOLDER, NOW),
+    ):
+        raise AssertionError
+    assert bucket_lock.cancel(FOLDER) == [who]
+    assert store.objects == {}
 
 
 @pytest.fixture

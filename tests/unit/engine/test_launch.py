@@ -54,18 +54,33 @@ def test_a_login_that_only_the_cli_can_read_is_left_to_it(project, tmp_path):
         launch._backend(cli=False)
 
 
-def test_both_engines_get_the_same_options(monkeypatch, project):
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(("command", "flag"), [("preview", "--save-plan"), ("up", "--plan")])
+def test_both_engines_get_the_same_options(monkeypatch, command, flag):
     called = []
-    monkeypatch.setattr(launch.os, "execvpe", lambda name, command, _: called.append(command))
+    monkeypatch.setattr(launch.os, "execvpe", lambda *call: called.append(call[1:]))
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "a")
-    monkeypatch.setattr("sys.argv", ["launch", "preview", "-s", "lab", "--diff", "--plan", "p"])
-    given = ["preview", "--stack", "lab", "--save-plan", "p", "--diff"]
-    for path in ("", "/bin/pulumi"):
-        monkeypatch.setattr(launch.shutil, "which", lambda _, path=path: path or None)
-        done = Mock(returncode=0, stdout='{"deployment": {}}')
-        monkeypatch.setattr(launch.subprocess, "run", lambda *_, done=done, **__: done)
+    monkeypatch.setattr("sys.argv", ["launch", command, "-s", "lab", "--diff", "--plan", "a plan"])
+    done = Mock(returncode=0, stdout='{"deployment": {}}')
+    monkeypatch.setattr(launch.subprocess, "run", lambda *_, **__: done)
+    for path in (None, "/bin/pulumi"):
+        monkeypatch.setattr(launch.shutil, "which", lambda _, path=path: path)
         launch.main()
-    assert called == [[sys.executable, "-m", "engine", *given], ["pulumi", *given]]
+    (ours, environment), (theirs, of_the_cli) = called
+    yes = ["--yes"] if command == "up" else []
+    given = [command, "--stack", "lab", *yes, flag, "a plan", "--diff"]
+    assert (ours, theirs) == ([sys.executable, "-m", "engine", *given], ["pulumi", *given])
+    # Without it the CLI has no plans.
+    assert "PULUMI_EXPERIMENTAL" not in environment
+    assert of_the_cli["PULUMI_EXPERIMENTAL"] == "true"
+
+
+@pytest.mark.usefixtures("project")
+def test_only_a_preview_and_an_up_take_a_plan(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["launch", "refresh", "--plan", "a plan"])
+    with pytest.raises(SystemExit):
+        launch.main()
+    assert "refresh takes no --plan" in capsys.readouterr().err
 
 
 def test_a_pack_that_the_cli_cannot_run_is_one_message(project):

@@ -290,12 +290,6 @@ def test_the_file_system_itself_is_asked(tmp_path, monkeypatch):  # F80
         assert not lock._is_local(path / "nowhere")
 
 
-def test_a_dead_lock_in_no_mount_table_is_taken_over(processes, monkeypatch):  # F80
-    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: [])
-    processes.write(**_marks(bootId="before"))
-    assert len(processes.take()) == 1
-
-
 def test_the_lock_of_a_dead_cli_is_taken_over(processes, monkeypatch):  # F13
     monkeypatch.setattr(lock, "FIRST_NAMESPACE", lock._namespace())
     processes.write(pid=_gone_pid())

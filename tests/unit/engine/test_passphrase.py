@@ -1,11 +1,8 @@
 """The passphrase file: whole, private, never empty; and what `make up` does with it."""
 
 import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -148,24 +145,3 @@ def test_a_pipe_of_the_shell_is_read_once(path, monkeypatch):
     assert launch._passphrase() == {passphrase.FILE: f"/dev/fd/{reader}"}
     assert passphrase.passphrase() == "phrase"
     os.close(reader)
-
-
-@pytest.mark.parametrize("cli", [True, False])
-def test_make_up_gives_neither_engine_an_empty_file(path, tmp_path, cli):  # F18
-    _private(path, b"")
-    fake = tmp_path / "bin" / "pulumi"
-    fake.parent.mkdir()
-    fake.write_text(f"#!/bin/sh\ntouch {tmp_path}/called\n")
-    fake.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-m", "engine.launch", "up"],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": f"{fake.parent}:/usr/bin:/bin" if cli else "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: the passphrase file {path} is empty")
-    assert done.stdout == ""
-    assert not Path(tmp_path, "called").exists()
