@@ -391,10 +391,7 @@ class Backend:
 
     def in_use_by(self, project: str, stack: str) -> str:
         """Return who may be working on the stack, "" for nobody."""
-        folder = self._locks(project, stack)
-        if isinstance(folder, BucketPath):
-            return bucket_lock.in_use_by(folder)
-        return lock.in_use_by(folder)
+        return lock.in_use_by(self._locks(project, stack))
 
     def unlock(self, project: str, stack: str) -> list[str]:
         """Remove all locks of the stack; whose they were.
@@ -402,8 +399,7 @@ class Backend:
         Raises:
             EngineError: the process of one is alive.
         """
-        folder = self._locks(project, stack)
-        return bucket_lock.cancel(folder) if isinstance(folder, BucketPath) else lock.cancel(folder)
+        return lock.cancel(self._locks(project, stack))
 
     def _locks(self, project: str, stack: str) -> StatePath:
         return self.folder / "locks" / ORGANIZATION / project / stack

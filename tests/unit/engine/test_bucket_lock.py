@@ -41,7 +41,7 @@ def test_a_lock_is_ours_also_where_its_answer_was_lost(store, lossy):
 def test_cancel_removes_the_lock_that_it_names_and_no_other(store, monkeypatch):  # F51
     other = b'{"pid": 1}'
     LOCK.create(b'{"pid": 9, "username": "ada", "hostname": "runner", "timestamp": "2001"}')
-    judge = bucket_lock._judge
+    judge = lock.judge
 
     def judged(path):
         """Another operation takes the lock right after it was read."""
@@ -49,12 +49,12 @@ def test_cancel_removes_the_lock_that_it_names_and_no_other(store, monkeypatch):
         store.objects[str(path.key)] = other
         return found
 
-    monkeypatch.setattr(bucket_lock, "_judge", judged)
+    monkeypatch.setattr(lock, "judge", judged)
     with pytest.raises(EngineError, match=r"lock of ada@runner \(pid 9\) since 2001 is gone"):
-        bucket_lock.cancel(FOLDER)
+        lock.cancel(FOLDER)
     assert store.objects == {str(LOCK.key): other}
-    monkeypatch.setattr(bucket_lock, "_judge", judge)
-    assert [who.partition(",")[0] for who in bucket_lock.cancel(FOLDER)] == ["an unknown process"]
+    monkeypatch.setattr(lock, "judge", judge)
+    assert [who.partition(",")[0] for who in lock.cancel(FOLDER)] == ["an unknown process"]
     assert store.objects == {}
 
 
@@ -84,7 +84,7 @@ def test_a_lock_of_another_machine_or_of_the_cli_is_respected(store, name, field
         bucket_lock.held(FOLDER, NOW),
     ):
         raise AssertionError
-    assert bucket_lock.cancel(FOLDER) == [who]
+    assert lock.cancel(FOLDER) == [who]
     assert store.objects == {}
 
 
@@ -106,7 +106,7 @@ def test_the_file_of_a_killed_engine_goes_with_its_lock(own_files, way):  # F52
     _left(start=1)
     before = own_files()
     if way == "cancel":
-        assert len(bucket_lock.cancel(FOLDER)) == 1
+        assert len(lock.cancel(FOLDER)) == 1
         assert own_files() == []
         return
     with bucket_lock.held(FOLDER, NOW) as hold:
