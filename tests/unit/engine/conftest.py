@@ -42,6 +42,19 @@ class StackUnderTest(FileStack):
         assert "Traceback" not in result.out + result.err
         return result
 
+    def everything(self):
+        """Contents of all files of the backend and of the resources."""
+        roots = (self.root / "backend", self.folder)
+        found = [path for root in roots for path in root.rglob("*") if path.is_file()]
+        return {str(path): path.read_bytes() for path in found}
+
+    def refuses(self, command, *arguments, **how):
+        """Run a command that has to fail before anything changes."""
+        before = self.everything()
+        result = self.fails(command, *arguments, **how)
+        assert self.everything() == before
+        return result
+
     def up(self, *arguments, **shape):
         """Declare the resources, if any, and bring them up."""
         if shape:

@@ -24,12 +24,8 @@ def planned(stack, tmp_path):
 
 def _refused(stack, path, *told, stack_name="dev"):
     """Nothing is touched, and the message says why."""
-    before = stack.journal(), stack.files(), stack.state_file.exists()
-    result = stack.fails("up", "--plan", str(path), stack=stack_name)
-    for text in told:
-        assert text in result.err
-    assert (stack.journal(), stack.files(), stack.state_file.exists()) == before
-    return result
+    said = stack.refuses("up", "--plan", str(path), stack=stack_name).err
+    assert [text for text in told if text not in said] == []
 
 
 def test_what_was_planned_is_done(stack, planned):
