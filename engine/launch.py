@@ -144,9 +144,9 @@ def _name_kinds(stack: str, environment: dict[str, str]) -> None:
         call = ["pulumi", "stack", command, "--stack", stack]
         return subprocess.run(call, env=environment, text=True, check=False, **more)
 
-    project = Project.find(Path.cwd())
     # The CLI takes seconds to tell, and tells why a state cannot be read.
     with suppress(EngineError, OSError):
+        project = Project.find(Path.cwd())
         if not changed(Backend.of(project).read_raw(project.name, stack)):
             return
     exported = pulumi("export", capture_output=True)

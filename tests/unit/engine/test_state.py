@@ -304,18 +304,6 @@ def test_all_that_is_written_is_for_this_user_only(stack):  # F35
     assert {path.stat().st_mode & 0o777 for path in found} == {0o600}
 
 
-def test_a_link_in_the_place_of_a_file_is_not_written_through(stack):  # F38
-    victim = stack.root / "victim"
-    victim.write_text("mine")
-    backend = stack.root / "backend" / ".pulumi"
-    (backend / "stacks" / "files").mkdir(parents=True)
-    for name in (".tmp-state-files~dev", ".tmp-lock-files~dev"):
-        (backend / name).symlink_to(victim)
-    stack.up(a={})
-    assert victim.read_text() == "mine"
-    assert not list(backend.glob(".tmp-*"))
-
-
 def test_two_stacks_never_share_a_temporary_file(tmp_path):
     backend = Backend(f"file://{tmp_path}", Path())
     names = [("a", "b-c"), ("a-b", "c"), ("a", "b.c"), ("a.b", "c")]
