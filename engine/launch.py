@@ -64,7 +64,8 @@ def main() -> None:
             select = ["pulumi", "stack", "select", "--create", options.stack]
             if (code := subprocess.run(select, env=environment, check=False).returncode) != 0:
                 sys.exit(code)
-        _name_kinds(options.stack, environment)
+        if options.command != "preview":  # which loads no provider of the state
+            _name_kinds(options.stack, environment)
         command = ["pulumi", *arguments]
         environment |= PLANS if options.plan else {}
     # In place of this process: signals go straight to the engine.
