@@ -80,10 +80,7 @@ def stack_outputs(resources: Iterable[Entry]) -> dict[str, Any]:
 class Backend:
     """A folder, or a bucket, with the states of stacks.
 
-    Args:
-        url: `file://…` or `s3://…` as in PULUMI_BACKEND_URL, or "" for the backend of the logged-in
-            user.
-        root: folder that a relative url is relative to.
+    Its url is `file://…`, relative to a root, or `s3://…`; "" is that of the logged-in user.
 
     Raises:
         UnsupportedError: the url is of another kind.
