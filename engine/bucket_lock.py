@@ -59,17 +59,6 @@ def held(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
             lock.remove_own(own)
 
 
-def _acquire(path: BucketPath, content: bytes) -> list[str]:
-    """Write the lock, also in place of a dead process's; the notes that say so."""
-    try:
-        path.create(content)
-    except FileExistsError:
-        # Ours where the answer was lost and the request sent again.
-        if not _holds(path, content):
-            return _take_over(path, content)
-    return []
-
-
 def _check_store(path: BucketPath, content: bytes) -> None:
     """Check that the store refuses to create an existing object, and to replace a missing one.
 
@@ -97,12 +86,17 @@ def _holds(path: BucketPath, content: bytes) -> bool:
         return False
 
 
-def _take_over(path: BucketPath, content: bytes) -> list[str]:
-    """Put a lock in place of a dead process's; the notes that say so.
+def _acquire(path: BucketPath, content: bytes) -> list[str]:
+    """Write the lock, also in place of a dead process's; the notes that say so.
 
     Raises:
         LockedError: its process is alive, or may be.
     """
+    with suppress(FileExistsError):
+        path.create(content)
+        return []
+    if _holds(path, content):  # the answer was lost, and the request sent again
+        return []
     found = lock.judge(path)
     if found.verdict not in (Verdict.DEAD, Verdict.GONE):
         raise lock.refused(found, path.parent.name)

@@ -90,16 +90,11 @@ def test_an_explicitly_empty_passphrase_is_one(path, monkeypatch):
     assert not path.exists()
 
 
-def test_an_empty_name_of_a_file_is_none_as_for_the_cli(path, monkeypatch):
-    monkeypatch.setenv(passphrase.FILE, "")
+@pytest.mark.parametrize("named", [True, False])
+def test_the_file_of_this_user_is_made_whether_it_is_named_or_not(path, monkeypatch, named):
+    monkeypatch.setenv(passphrase.FILE, str(path) if named else "")  # none, as for the CLI
     assert launch._passphrase() == {passphrase.FILE: str(path)}
     assert passphrase.passphrase() == path.read_text().strip()
-
-
-def test_the_file_of_this_user_is_made_also_where_it_is_named(path, monkeypatch):
-    monkeypatch.setenv(passphrase.FILE, str(path))
-    assert launch._passphrase() == {passphrase.FILE: str(path)}
-    assert passphrase.passphrase()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o677])
