@@ -112,10 +112,12 @@ class EarlierStack(StackUnderTest):
 
 
 @pytest.fixture
-def earlier(local_states, tmp_path, monkeypatch):
+def earlier(tmp_path, monkeypatch):
     """A stack whose state names the classes of its providers."""
+    rounds = crypto.ROUNDS
+    _begin(tmp_path, monkeypatch)
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "x")
-    monkeypatch.setattr(crypto, "ROUNDS", local_states)
+    monkeypatch.setattr(crypto, "ROUNDS", rounds)
     made = EarlierStack(tmp_path)
     made.settings.write_text("{}")
     made.state_file.parent.mkdir(parents=True)
@@ -123,14 +125,11 @@ def earlier(local_states, tmp_path, monkeypatch):
     return made
 
 
-@pytest.fixture
-def local_states(tmp_path, monkeypatch):
-    """Keep states in a folder, and return the number of rounds of a true key."""
+def _begin(tmp_path, monkeypatch):
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'backend'}")
     monkeypatch.setenv("COLUMNS", "200")
     # Pulumi's million would be most of these tests' cost; test_state.py has its true number.
-    rounds = crypto.ROUNDS
     monkeypatch.setattr(crypto, "ROUNDS", 10)
     monkeypatch.setattr(kept_key, "COST", 2)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -138,11 +137,11 @@ def local_states(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     # The SDK wraps it again for each provider that it pickles, and never undoes that.
     monkeypatch.setattr(pickle._Pickler, "_batch_setitems", BATCH)
-    return rounds
 
 
 @pytest.fixture
-def stack(local_states, tmp_path):
+def stack(tmp_path, monkeypatch):
+    _begin(tmp_path, monkeypatch)
     made = StackUnderTest(tmp_path)
     made.declare()
     return made
