@@ -13,11 +13,12 @@ import sys
 import traceback
 from collections.abc import Mapping
 from types import FunctionType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsIndex
 
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider_kinds import Recorded, kind_of
 from trainyard.access import terminal, typed
 
 # A variable of `train scale`: what is ill elsewhere must not keep a machine that is to end.
@@ -36,6 +37,11 @@ class Provider(dynamic.ResourceProvider):
     serialize_as_secret_always = False  # captures nothing
     replaces: tuple[str, ...] = ()
     health_output = ""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Let states record the kind: then modules and classes may move."""
+        kind = kind_of(type(self))
+        return (Recorded, (kind,)) if kind else super().__reduce_ex__(protocol)
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:  # noqa: ARG002
         """Called once, before all other methods; a class that overrides it calls this one too."""

@@ -11,6 +11,10 @@ import pulumi
 from cluster import lazy_import, minio_admin
 
 
+class BucketProvider(minio_admin.BucketProvider):
+    """A bucket is made like one of MinIO."""
+
+
 class StoreUserProvider(minio_admin.StoreUserProvider):
     """A user of versitygw, who owns nothing and may do what the bucket's policy says."""
 
@@ -23,6 +27,8 @@ class StoreUserProvider(minio_admin.StoreUserProvider):
 
 class Bucket(minio_admin.Bucket, module="versitygw", name="Bucket"):
     """A bucket of a running versitygw."""
+
+    _kind = BucketProvider
 
 
 @dataclass(frozen=True, kw_only=True)

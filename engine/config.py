@@ -9,7 +9,7 @@ import io
 import itertools
 import json
 import re
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import yaml as yaml_1_1
@@ -103,7 +103,7 @@ class SettingsFile:
         if crypter is not None:
             value = CommentedMap({SECURE: crypter.encrypt(text)})
             if not self.salt:
-                self._document.insert(0, "encryptionsalt", crypter.salt)
+                self._set_salt(crypter.salt)
         steps = (self._entry(full) or full, *parts)
         container: Any = self._config
         for step, following in itertools.pairwise(steps):
@@ -149,6 +149,15 @@ class SettingsFile:
             first = 0 if isinstance(container, CommentedSeq) else keys[1]
             container.ca.items.setdefault(first, [None] * 4)[1] = [_token(comment[1:])]
 
+    def encrypt_again(self, former: Crypter, crypter: Crypter) -> int:
+        """Encrypt all secrets with another key, and return their number."""
+        secrets = {id(each): each for each in _secrets(self._config)}  # each alias once
+        for each in secrets.values():
+            each[SECURE] = crypter.encrypt(former.decrypt(each[SECURE]))
+        if secrets or self.salt:
+            self._set_salt(crypter.salt)
+        return len(secrets)
+
     def write(self) -> None:
         """Write the file at once and durably; its form stays.
 
@@ -157,7 +166,19 @@ class SettingsFile:
         """
         stream = io.StringIO()
         self._yaml.dump(self._document, stream)
-        replace(self._path, stream.getvalue())
+        try:
+            users_file.replace(self._path, stream.getvalue())
+        except OSError as error:
+            raise EngineError(
+                f"{self._path} could not be written ({error.strerror}); nothing was changed: make "
+                "room for it and run the command again"
+            ) from None
+
+    def _set_salt(self, salt: str) -> None:
+        if self.salt:
+            self._document["encryptionsalt"] = salt
+        else:
+            self._document.insert(0, "encryptionsalt", salt)
 
     def _entry(self, full: str) -> str | None:
         """The setting as the file has it: with the project's name or without."""
@@ -196,21 +217,6 @@ class SettingsFile:
             comment = _below(comment)
         container[step] = value
         _give_comment(container, step, comment)
-
-
-def replace(path: Path, text: str) -> None:
-    """Put a new text into a settings file, at once and durably; its form stays.
-
-    Raises:
-        EngineError: it could not be written; the former file is untouched.
-    """
-    try:
-        users_file.replace(path, text)
-    except OSError as error:
-        raise EngineError(
-            f"{path} could not be written ({error.strerror}); nothing was changed: make room for "
-            "it and run the command again"
-        ) from None
 
 
 def get(settings: Settings, project: Project, key: str, *, path: bool) -> str:
@@ -294,6 +300,16 @@ def _has(container: Any, step: str | int) -> bool:
 
 def _child(container: Any, step: str | int) -> Any:
     return container[step] if _has(container, step) else None
+
+
+def _secrets(value: Any) -> Iterator[CommentedMap]:
+    """The secrets in a part of the settings."""
+    if isinstance(value, CommentedMap) and list(value) == [SECURE]:
+        if isinstance(value[SECURE], str):
+            yield value
+    elif isinstance(value, COLLECTIONS):
+        for step in _keys(value):
+            yield from _secrets(value[step])
 
 
 def _untag(value: Any) -> None:

@@ -113,11 +113,7 @@ class Context:
                 provider.cancel()
 
     def provider(self, type_: str, reference: str) -> Provider:
-        """The provider of a resource type.
-
-        Args:
-            type_: the resource's type.
-            reference: `urn::id` of its provider, as the state has it.
+        """The provider of a resource type; the reference is its `urn::id`, as the state has it.
 
         Raises:
             UnsupportedError: the engine has none.

@@ -68,10 +68,8 @@ def described(
 ) -> Iterator[str]:
     """Lines about what differs, by sorted paths; texts of several lines as unified differences.
 
-    Args:
-        olds: the properties before; none for a new resource, of whose texts the length is told.
-        news: the properties after.
-        clean: hides secrets that are not marked, such as one in a file.
+    Of a new resource's texts only the length is told. `clean` hides secrets that are not marked,
+    such as one in a file.
     """
     for name in sorted(olds.keys() | news.keys()):
         if not name.startswith(HIDDEN):

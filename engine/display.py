@@ -83,13 +83,9 @@ class Display:
         begun: float | None = None,
         changes: tuple[Properties, Properties] | None = None,
     ) -> None:
-        """Show the end of a step.
+        """Show the end of a step, which began at a time, or took none.
 
-        Args:
-            operation: of SYMBOLS.
-            urn: of the resource.
-            begun: when the step began; None for a step that took no time.
-            changes: the properties before and after; those that differ are shown with --diff.
+        Of the properties before and after it, those that differ are shown with --diff.
         """
         with self._lock:
             self.counts[operation] += 1

@@ -16,11 +16,8 @@ NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP)  # answers of some network fi
 def replace(path: Path, content: bytes, temporary: Path) -> None:
     """Put a file with mode 0600 in place of another, at once and durably.
 
-    Args:
-        path: the file.
-        content: what it will hold.
-        temporary: a name on the same file system that nobody else uses meanwhile; the leftover of
-            a kill is removed.
+    Nobody else may use the temporary name meanwhile, which is on the same file system; the leftover
+    of a kill is removed.
 
     Raises:
         OSError: it could not be written; the former file is untouched.
@@ -31,11 +28,7 @@ def replace(path: Path, content: bytes, temporary: Path) -> None:
 def begin(path: Path, content: bytes, temporary: Path, *, locked: bool = False) -> int:
     """Like `replace`, and return the file's descriptor, open.
 
-    Args:
-        path: the file.
-        content: what it will hold.
-        temporary: see `replace`.
-        locked: hold an exclusive flock on it, from before it can be seen until it is closed.
+    With `locked` it has an exclusive flock, from before it can be seen until it is closed.
     """
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, NEW, PRIVATE)

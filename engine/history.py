@@ -37,12 +37,8 @@ def document(
 ) -> bytes:
     """The content of the file of an operation that ends now, with the commit of a folder.
 
-    Args:
-        root: the folder.
-        kind: up, refresh or destroy.
-        started: when it began, in seconds since 1970.
-        succeeded: whether everything was done.
-        changes: number of steps by kind.
+    It began at a time in seconds since 1970, and its kind is up, refresh or destroy; `changes` are
+    numbers of steps.
     """
     head = _git(root, "rev-parse", "HEAD")
     environment = {USER: user.name(), "exec.kind": "trainyard"}

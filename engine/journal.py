@@ -43,17 +43,12 @@ class Journal:
 
     def old(self, urn: str) -> Entry | None:
         """The living old entry under the URN."""
-        with self.lock:
-            living = (e for e in self._olds if e["urn"] == urn and not e.get("delete"))
-            return next(living, None)
+        return next((e for e in self.olds if e["urn"] == urn and not e.get("delete")), None)
 
     def subject(self, entry: Entry) -> Entry | None:
         """The old entry that an operation acted on: of a replacement, the half that has its id."""
-        with self.lock:
-            same = (
-                e for e in self._olds if (e["urn"], e.get("id")) == (entry["urn"], entry.get("id"))
-            )
-            return next(same, None)
+        known = (entry["urn"], entry.get("id"))
+        return next((e for e in self.olds if (e["urn"], e.get("id")) == known), None)
 
     def given_again(self, entry: Entry) -> bool:
         """Whether a living resource has the id of an old half, which is gone in that case."""

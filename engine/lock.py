@@ -17,16 +17,18 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
 from engine import files
 from engine.errors import EngineError, LockedError
 from trainyard.access import user, users_file
+from trainyard.access.state_bucket import BucketError, BucketPath
+from trainyard.access.state_folder import StatePath
 
 BOOT = "bootId"
 NAMESPACE = "pidNamespace"
@@ -66,6 +68,22 @@ class Verdict(Enum):
     DEAD = "is dead"
     ALIVE = "is alive"
     UNKNOWN = "may be alive"
+
+
+class Judged(NamedTuple):
+    """A lock, and what is known of the process that made it.
+
+    Attributes:
+        verdict: whether that works on the stack.
+        who: its name.
+        holder: content of the lock, {} if it does not tell which process holds it.
+        tag: of the lock's object, "" for a file.
+    """
+
+    verdict: Verdict
+    who: str
+    holder: Holder
+    tag: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,30 +126,39 @@ def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[Hold]:
         yield Hold(notes=notes, lost=lambda: None if mine.exists() else in_use_by(folder))
 
 
-def cancel(folder: Path) -> list[str]:
+def cancel(folder: StatePath) -> list[str]:
     """Remove a stack's locks, and tell whose they were.
 
     Raises:
-        EngineError: the process of one is known to be alive; that lock stays.
+        EngineError: the process of one is known to be alive, and its lock stays; or another process
+            has taken the place of one meanwhile.
     """
     removed = []
-    for path in sorted(folder.glob("*.json")):
-        verdict, who = _judge(path)
-        if verdict is Verdict.ALIVE:
-            raise still_held(who, path)
-        _remove(path)  # no two locks have the same name
-        removed += [] if verdict is Verdict.GONE else [who]
+    for path in _listed(folder):
+        found = judge(path)
+        if found.verdict is Verdict.ALIVE:
+            raise EngineError(
+                f"{found.who} is alive and works on the stack: its lock {path} stays; wait for "
+                "that process to end, or end it"
+            )
+        if found.verdict is not Verdict.GONE:
+            _remove(path, found)
+            removed.append(found.who)
     return removed
 
 
-def in_use_by(folder: Path) -> str:
+def _listed(folder: StatePath) -> list[StatePath]:
+    found: list[StatePath] = [*folder.glob("*.json")]
+    return sorted(found, key=str)
+
+
+def in_use_by(folder: StatePath) -> str:
     """Return who may be working on a stack, "" for nobody; no lock is removed."""
-    return first_at_work(map(_judge, sorted(folder.glob("*.json"))))
-
-
-def first_at_work(judged: Iterable[tuple[Verdict, str]]) -> str:
-    """The first process that is alive, or may be; "" for none."""
-    return next((who for verdict, who in judged if verdict in (Verdict.ALIVE, Verdict.UNKNOWN)), "")
+    for path in _listed(folder):
+        found = judge(path)
+        if found.verdict in (Verdict.ALIVE, Verdict.UNKNOWN):
+            return found.who
+    return ""
 
 
 def myself(timestamp: str) -> Holder:
@@ -191,21 +218,13 @@ def told(holder: Holder) -> str:
     return f"{who}, in {holder[RUN]}" if holder.get(RUN) else who
 
 
-def refused(verdict: Verdict, who: str, stack: str) -> LockedError:
+def refused(found: Judged, stack: str) -> LockedError:
     """The error for a stack that another process holds, or may hold."""
-    if verdict is Verdict.ALIVE:
-        return LockedError(f"the stack is locked by {who}; wait for that process to end")
+    if found.verdict is Verdict.ALIVE:
+        return LockedError(f"the stack is locked by {found.who}; wait for that process to end")
     return LockedError(
-        f"the stack is locked by {who}; wait for it to end, or when you are sure that it is dead: "
-        f"`python -m engine cancel -s {stack}`"
-    )
-
-
-def still_held(who: str, path: object) -> EngineError:
-    """The error for a lock that `cancel` leaves, as its process is alive."""
-    return EngineError(
-        f"{who} is alive and works on the stack: its lock {path} stays; wait for that process to "
-        "end, or end it"
+        f"the stack is locked by {found.who}; wait for it to end, or when you are sure that it is "
+        f"dead: `python -m engine cancel -s {stack}`"
     )
 
 
@@ -216,16 +235,19 @@ def _clear(folder: Path, but: Path | None = None) -> list[str]:
         EngineError: the process of one is alive, or may be.
     """
     notes = []
-    for path in sorted(folder.glob("*.json")):
-        if path == but:
-            continue
-        verdict, who = _judge(path)
-        if verdict is Verdict.DEAD:
-            _remove(path)
-            notes.append(f"the lock of {who} was removed: that process is dead")
-        elif verdict is not Verdict.GONE:
-            raise refused(verdict, who, folder.name)
+    for path in sorted({*folder.glob("*.json")} - {but}):
+        found = judge(path)
+        if found.verdict is Verdict.DEAD:
+            _remove(path, found)
+            notes.append(taken_over(found.who))
+        elif found.verdict is not Verdict.GONE:
+            raise refused(found, folder.name)
     return notes
+
+
+def taken_over(who: str) -> str:
+    """The note on the lock of a dead process."""
+    return f"the lock of {who} was removed: that process is dead"
 
 
 def parsed(content: bytes) -> Holder:
@@ -239,52 +261,77 @@ def parsed(content: bytes) -> Holder:
     return holder if type(pid := holder.get("pid")) is int and 0 < pid <= LAST_PID else {}
 
 
-def _remove(path: Path) -> None:
-    holder: Holder = {}
-    with suppress(OSError), _open(path) as file:
-        holder = parsed(file.read(LOCK_BYTES + 1) or b"")
+def _remove(path: StatePath, found: Judged) -> None:
+    """Remove the lock that was found, and no other.
+
+    Raises:
+        EngineError: another one is there by now; or it cannot be removed.
+        BucketError: the store refuses, or does not answer.
+    """
     try:
-        path.unlink(missing_ok=True)
+        if isinstance(path, BucketPath):
+            # Stores may lack conditional deletes: once it is replaced, nobody else takes it.
+            path.replace(b"{}", found.tag)
+        path.unlink(missing_ok=True)  # no two lock files have the same name
+    except BucketError:
+        raise
+    except FileExistsError:
+        raise EngineError(f"the lock of {found.who} is gone: look at the stack again") from None
     except OSError as error:
         raise EngineError(
             f"the lock {path} cannot be removed ({error.strerror}): remove it by hand"
         ) from None
-    remove_own(holder)
+    remove_own(found.holder)
 
 
-def _open(path: Path) -> BinaryIO:
+def judge(path: StatePath) -> Judged:
+    """What is known of a lock and of the process that made it."""
+    try:
+        return _judge_file(path) if isinstance(path, Path) else _judge_object(path)
+    except FileNotFoundError:
+        return Judged(Verdict.GONE, "another process", {})
+
+
+def _judge_file(path: Path) -> Judged:
     # An flock over NFS needs a file that is open for writing. Reading a pipe would wait.
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    return os.fdopen(os.open(path, flags), "rb")
-
-
-def _judge(path: Path) -> tuple[Verdict, str]:
-    """Return the verdict on a lock's process, and its name."""
     try:
-        opened = _open(path)
+        opened = os.fdopen(os.open(path, flags), "rb")
     except FileNotFoundError:
-        return Verdict.GONE, ""
+        raise
     except OSError as error:
-        return Verdict.UNKNOWN, f"a process whose lock {path} cannot be read ({error.strerror})"
+        who = f"a process whose lock {path} cannot be read ({error.strerror})"
+        return Judged(Verdict.UNKNOWN, who, {})
     with opened as file:
         holder: Holder = {}
         with suppress(OSError):
             holder = parsed(file.read(LOCK_BYTES + 1) or b"")
         if not holder:
-            return Verdict.UNKNOWN, f"an unknown process, by the lock {path}"
+            return Judged(Verdict.UNKNOWN, f"an unknown process, by the lock {path}", {})
         who = told(holder)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return Verdict.ALIVE, who
+            return Judged(Verdict.ALIVE, who, holder)
         if not path.exists():  # its process removes it, and then releases it
-            return Verdict.GONE, who
+            return Judged(Verdict.GONE, who, holder)
     local = _is_local(path)
     if BOOT in holder:
         dead = local or has_ended(holder)
     else:
         dead = local and holder["hostname"] == socket.gethostname() and _no_cli_has(holder["pid"])
-    return (Verdict.DEAD if dead else Verdict.UNKNOWN), who
+    return Judged(Verdict.DEAD if dead else Verdict.UNKNOWN, who, holder)
+
+
+def _judge_object(path: BucketPath) -> Judged:
+    content, tag = path.read_tagged()
+    holder = parsed(content)
+    if not holder:
+        return Judged(Verdict.UNKNOWN, f"an unknown process, by the lock {path}", {}, tag)
+    verdict = Verdict.UNKNOWN
+    if is_here(holder):
+        verdict = Verdict.DEAD if has_ended(holder) else Verdict.ALIVE
+    return Judged(verdict, told(holder), holder, tag)
 
 
 def is_here(holder: Holder) -> bool:

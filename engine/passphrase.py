@@ -29,9 +29,7 @@ def passphrase() -> str:
     """
     if (phrase := os.environ.get(PHRASE)) is not None:
         return phrase
-    if named := os.environ.get(FILE):
-        return read(Path(named).expanduser())
-    return read(default_file())
+    return read(Path(source()).expanduser())
 
 
 def source() -> str:

@@ -129,13 +129,8 @@ def read_settings(
 ) -> Settings:
     """The stack's config over the schema's defaults.
 
-    Args:
-        project: the project.
-        stack: the stack's name.
-        state_salt: the encryption salt of the stack's state, for secrets of a settings file that
-            has none.
-        phrase: passphrase of its secrets; this user's by default.
-        hidden: text in place of each secret, which needs no passphrase then.
+    The salt of the stack's state is for secrets of a settings file that has none. The passphrase is
+    by default this user's; with a text in place of each secret none is needed.
 
     Raises:
         EngineError: the file is not YAML, a value has the wrong type, or a secret cannot be read.

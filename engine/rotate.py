@@ -6,22 +6,14 @@ passphrases that fits, and running the same command again completes the rotation
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from engine.config import replace
+from engine.config import SettingsFile
 from engine.crypto import Crypter
 from engine.errors import EngineError
 from engine.project import Project, read_settings
 from engine.state import Backend, salt_of
-from trainyard.access import settings_file, users_file
-
-# As Pulumi writes them into the settings file; a ciphertext is base64, so nothing is quoted.
-SALT = re.compile(r"^(encryptionsalt:\s*)(v1:[\w+/=:]+)\s*$", re.MULTILINE)
-SECURE = re.compile(r"(\bsecure:\s*)(v1:[\w+/=]+:[\w+/=]+)")
+from trainyard.access import users_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,28 +36,16 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
         latest = backend.read_raw(project.name, stack)
         salt = salt_of(latest)
         state = backend.load(project.name, stack, _opening(salt, old, new) if salt else new)
-        path = project.root / f"Pulumi.{stack}.yaml"
-        text = users_file.read(path) if path.is_file() else ""
-        crypter = Crypter.fresh(new)
-        found = SALT.search(text)
-        _check_form(path, text, found is not None)
-        own = found[2] if found else salt
+        settings, crypter = SettingsFile(project, stack), Crypter.fresh(new)
+        count, own = 0, settings.salt or salt
         if own:
             # Reports a value that cannot be read, before anything is written.
             phrase = _opening(own, old, new)
             read_settings(project, stack, own, phrase=phrase)
-            former = Crypter(phrase, own)
-            text, count = SECURE.subn(
-                lambda match: match[1] + crypter.encrypt(former.decrypt(match[2])), text
-            )
-            text = SALT.sub(lambda match: match[1] + crypter.salt, text)
-            if count and not found:
-                text = f"encryptionsalt: {crypter.salt}\n{text}"
-        else:
-            count = 0
+            count = settings.encrypt_again(Crypter(phrase, own), crypter)
         backend.back_up(project.name, stack)
-        if text:
-            replace(path, text)
+        if count or settings.salt:
+            settings.write()
         backend.save(project.name, stack, state, crypter)
         return Rotated(
             settings=count,
@@ -74,45 +54,15 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
         )
 
 
-def _check_form(path: Path, text: str, has_salt: bool) -> None:
-    """Refuse settings of which a part would stay as it is and become unreadable.
-
-    Raises:
-        EngineError: a secret or the salt is written in another way than Pulumi does.
-    """
-    try:
-        whole = settings_file.load(text, path.name)
-    except ValueError:
-        return  # read_settings reports it
-    if not isinstance(whole, dict):
-        return
-    if len(SECURE.findall(text)) != _secured(whole) or has_salt != ("encryptionsalt" in whole):
-        raise EngineError(
-            f"{path} has a secret or the salt in quotes or with a comment behind it, which cannot "
-            "be replaced: write each on a line of its own, as `secure: v1:…` and "
-            "`encryptionsalt: v1:…`; nothing was changed"
-        )
-
-
-def _secured(value: Any) -> int:
-    """The number of secrets in a part of the settings."""
-    if isinstance(value, Mapping):
-        own = isinstance(value.get("secure"), str) and len(value) == 1
-        return own + sum(map(_secured, value.values()))
-    return sum(map(_secured, value)) if isinstance(value, list) else 0
-
-
-def _opening(salt: str, *phrases: str) -> str:
+def _opening(salt: str, old: str, new: str) -> str:
     """The passphrase that a salt was made with.
 
     Raises:
-        EngineError: it is not one of these.
+        EngineError: it is neither.
     """
-    for phrase in phrases[:-1]:
-        try:
-            Crypter(phrase, salt)
-        except EngineError:
-            continue
-        return phrase
-    Crypter(phrases[-1], salt)
-    return phrases[-1]
+    try:
+        Crypter(old, salt)
+    except EngineError:
+        Crypter(new, salt)
+        return new
+    return old

@@ -22,7 +22,7 @@ from engine import bucket_lock, files, history, lock
 from engine.crypto import Crypter
 from engine.errors import EngineError, SupersededError, UnsupportedError
 from engine.project import Project
-from engine.recorded import is_believable
+from engine.recorded import is_believable, name_kind
 from engine.values import decrypt, encrypt, holds_secret
 from trainyard.access import state_folder, users_file
 from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
@@ -80,10 +80,7 @@ def stack_outputs(resources: Iterable[Entry]) -> dict[str, Any]:
 class Backend:
     """A folder, or a bucket, with the states of stacks.
 
-    Args:
-        url: `file://…` or `s3://…` as in PULUMI_BACKEND_URL, or "" for the backend of the logged-in
-            user.
-        root: folder that a relative url is relative to.
+    Its url is `file://…`, relative to a root, or `s3://…`; "" is that of the logged-in user.
 
     Raises:
         UnsupportedError: the url is of another kind.
@@ -182,6 +179,7 @@ class Backend:
                 if not is_believable(entry.get(name, {})):
                     what = f"has a provider in the clear that is not a name (of {entry['urn']})"
                     raise self._damaged(project, stack, what)
+            name_kind(entry)
         return state
 
     def read_raw(self, project: str, stack: str) -> dict[str, Any]:
@@ -390,10 +388,7 @@ class Backend:
 
     def in_use_by(self, project: str, stack: str) -> str:
         """Return who may be working on the stack, "" for nobody."""
-        folder = self._locks(project, stack)
-        if isinstance(folder, BucketPath):
-            return bucket_lock.in_use_by(folder)
-        return lock.in_use_by(folder)
+        return lock.in_use_by(self._locks(project, stack))
 
     def unlock(self, project: str, stack: str) -> list[str]:
         """Remove all locks of the stack; whose they were.
@@ -401,8 +396,7 @@ class Backend:
         Raises:
             EngineError: the process of one is alive.
         """
-        folder = self._locks(project, stack)
-        return bucket_lock.cancel(folder) if isinstance(folder, BucketPath) else lock.cancel(folder)
+        return lock.cancel(self._locks(project, stack))
 
     def _locks(self, project: str, stack: str) -> StatePath:
         return self.folder / "locks" / ORGANIZATION / project / stack

@@ -144,16 +144,9 @@ def _create(
     operation: str = "create",
     olds: Properties | None = None,
 ) -> tuple[Entry, Properties]:
-    """Create.
+    """Create the resource of an entry, which takes the place of an old entry in the state, if any.
 
-    Args:
-        context: of the operation.
-        provider: of the resource.
-        goal: what it is to be.
-        entry: of the resource, without what creation tells.
-        old: an entry that the new one replaces in the state.
-        operation: create or replace.
-        olds: inputs of the resource that it replaces.
+    If it replaces a resource, `olds` are the inputs of that.
     """
     with context.step(operation, goal.urn, olds, entry["inputs"]):
         if context.dry_run:

@@ -18,7 +18,7 @@ import urllib3
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from engine import bucket_lock, crypto, history, lock, policy
+from engine import crypto, history, lock, policy
 from engine.config import SettingsFile
 from engine.crypto import Crypter
 from engine.errors import EngineError
@@ -219,8 +219,8 @@ def test_a_lock(tmp_path, content, more):
         content = json.dumps(more).encode()[:-1] + b"," + content[1:]
     path = tmp_path / "one.json"
     path.write_bytes(content)
-    assert lock._judge(path)[1]
-    assert bucket_lock._judge(SimpleNamespace(read_tagged=lambda: (content, "tag")))[2]
+    assert lock.judge(path).who
+    assert lock.judge(SimpleNamespace(read_tagged=lambda: (content, "tag"))).who
     lock.in_use_by(tmp_path)
     if not told(EngineError, lambda: lock.cancel(tmp_path)):
         assert not path.exists()

@@ -100,7 +100,7 @@ class BucketPath:
     @property
     def endpoint(self) -> str:
         """URL of the store, "" for Amazon's."""
-        return _endpoint(self.url)
+        return _given(self.url)[2]
 
     def with_suffix(self, suffix: str) -> BucketPath:
         """The name with another suffix."""
@@ -214,13 +214,14 @@ def find(url: str) -> BucketPath | None:
     return BucketPath(url, PurePosixPath(parts.path.strip("/")) / ".pulumi")
 
 
-def _endpoint(url: str) -> str:
+def _given(url: str) -> tuple[dict[str, str], bool, str]:
+    """The parameters of a URL, whether they ask for plain HTTP, and the address of the store."""
     given = dict(parse_qsl(urlsplit(url).query))
-    endpoint = given.get("endpoint", "")
     plain = any(given.get(name) in TRUE for name in PLAIN_HTTP)
+    endpoint = given.get("endpoint", "")
     if endpoint and "://" not in endpoint:
-        return f"{'http' if plain else 'https'}://{endpoint}"
-    return endpoint
+        endpoint = f"{'http' if plain else 'https'}://{endpoint}"
+    return given, plain, endpoint
 
 
 @functools.cache
@@ -228,13 +229,12 @@ def _client(url: str) -> Any:
     import boto3  # noqa: PLC0415 (slow, and states in a folder need none)
     from botocore.config import Config  # noqa: PLC0415
 
-    given = dict(parse_qsl(urlsplit(url).query))
-    plain = any(given.get(name) in TRUE for name in PLAIN_HTTP)
+    given, plain, endpoint = _given(url)
     path_style = any(given.get(name) in TRUE for name in PATH_STYLE)
     session = boto3.Session(profile_name=given.get("profile"), region_name=given.get("region"))
     return session.client(
         "s3",
-        endpoint_url=_endpoint(url) or None,
+        endpoint_url=endpoint or None,
         use_ssl=not plain,
         config=Config(
             connect_timeout=CONNECT_SECONDS,

@@ -131,7 +131,8 @@ def copies(folder: StatePath, project: str, stack: str) -> list[StatePath]:
     if not beside.exists():
         return found
     # The copy next to it is made before an operation, the archived one after it.
-    newer = not found or _modified_ns(beside) > int(found[0].suffixes[-2][1:])
+    written = beside.stat().st_mtime_ns if isinstance(beside, Path) else beside.modified_ns()
+    newer = not found or written > int(found[0].suffixes[-2][1:])
     return [beside, *found] if newer else [*found[:1], beside, *found[1:]]
 
 
@@ -142,11 +143,6 @@ def is_empty(copy: StatePath) -> bool:
     except (OSError, ValueError):
         return False
     return not (deployment.get("resources") or deployment.get("pending_operations"))
-
-
-def _modified_ns(place: StatePath) -> int:
-    """Return when a file of the backend was last written."""
-    return place.stat().st_mtime_ns if isinstance(place, Path) else place.modified_ns()
 
 
 def read(path: StatePath) -> Checkpoint:

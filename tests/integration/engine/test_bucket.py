@@ -1,16 +1,12 @@
 """States in a bucket of a real object store: as in a folder, and safe between machines."""
 
 import json
-import os
-import re
-import signal
-import socket
 from dataclasses import replace
 
 import pytest
 from botocore.exceptions import ClientError
 
-from cluster import versitygw_calls, versitygw_store
+from cluster import versitygw_store
 from engine.state import Backend
 from infra import backend, states
 from tests import pages, stores
@@ -59,11 +55,6 @@ def names(s3):
 
 def _backend(url):
     return backend.Backend(url=url, place=state_bucket.find(url))
-
-
-def put(s3, name, **fields):
-    body = json.dumps({"username": "ada", "timestamp": "2001-01-01T00:00:00Z"} | fields)
-    s3.put_object(Bucket=stores.BUCKET, Key=LOCK.format(name), Body=body)
 
 
 def test_a_stack_lives_in_a_bucket(engine, bucket):
@@ -133,61 +124,6 @@ def test_of_two_at_once_one_waits_or_is_refused(engine, bucket, tmp_path):
     assert not any("locks" in name for name in names(bucket))
 
 
-def test_a_lock_of_another_machine_or_of_the_cli_is_respected(engine, bucket):
-    engine.declare(a={"text": "1"})
-    elsewhere = {"hostname": "runner-3", "pid": 1, "bootId": "x", "pidNamespace": "y"}
-    cli = {"hostname": socket.gethostname(), "pid": 1}
-    for name, fields in (("engine", elsewhere), ("3f1c", cli)):
-        put(bucket, name, **fields)
-        output = engine.fails()
-        assert f"locked by ada@{fields['hostname']} (pid 1) since 2001" in output
-        assert "python -m engine cancel -s dev" in output
-        assert engine.files() == {}
-        output = engine.done("cancel")
-        assert re.fullmatch(  # F51
-            rf"removed the lock of ada@{fields['hostname']} \(pid 1\) since 2001\S+\n", output
-        )
-    bucket.put_object(Bucket=stores.BUCKET, Key=LOCK.format("engine"), Body=b"[]")
-    assert "an unknown process" in engine.run("up", "--yes")[1]
-    engine.done("cancel")
-    engine.up()
-
-
-@pytest.mark.timeout(120)
-def test_an_operation_that_lost_its_lock_stops_and_says_what_it_made(  # F51
-    engine, bucket, tmp_path
-):
-    """A runner that was paused, whose lock somebody removed, goes on after the next one."""
-    engine.declare(a={"text": "1"})
-    (hold := tmp_path / "hold").touch()
-    first = engine.start("up", "--yes", hold=hold)
-    state = "team/.pulumi/stacks/files/dev.json"
-
-    def begun():
-        found = bucket.get_object(Bucket=stores.BUCKET, Key=state)["Body"].read()
-        return b'"creating"' in found and b"::a" in found
-
-    wait_for("its step in the state", lambda: state in names(bucket) and begun(), 20)
-    os.killpg(first.pid, signal.SIGSTOP)
-    try:
-        assert engine.files() == {}
-        # As `cancel` does on another machine; here the process is known to be alive.
-        bucket.delete_object(Bucket=stores.BUCKET, Key=LOCK.format("engine"))
-        engine.up()
-        newer = bucket.get_object(Bucket=stores.BUCKET, Key=state)["Body"].read()
-    finally:
-        hold.unlink()
-        os.killpg(first.pid, signal.SIGCONT)
-    output, _ = first.communicate(timeout=60)
-    assert first.returncode == 1, output
-    assert "dev.json was written by another operation, so this operation stops" in output
-    assert "only that one has a (a.1.json)" in output
-    assert bucket.get_object(Bucket=stores.BUCKET, Key=state)["Body"].read() == newer
-    (kept,) = (name for name in names(bucket) if "/refused/" in name)
-    assert f"is kept as s3://{stores.BUCKET}/{kept}" in output
-    assert b"a.1.json" in bucket.get_object(Bucket=stores.BUCKET, Key=kept)["Body"].read()
-
-
 def test_a_store_that_refuses_or_is_gone_is_one_message(engine, bucket, store, tmp_path):
     engine.declare(a={"text": "1"})
     url = engine.environment["PULUMI_BACKEND_URL"]
@@ -216,43 +152,6 @@ def test_a_store_that_refuses_or_is_gone_is_one_message(engine, bucket, store, t
         store.start()
     engine.up()
     assert engine.files() == {"a": "1"}
-
-
-def test_keys_that_may_not_write_only_look(engine, bucket, store, tmp_path):
-    engine.declare(a={"text": "1"})
-    root = dict(engine.environment)
-    arn = f"arn:aws:s3:::{stores.BUCKET}"
-
-    def may(*statements):
-        keys = stores.new_keys()
-        allowed = [
-            {"Effect": "Allow", "Action": [f"s3:{action}"], "Resource": resource}
-            for action, resource in statements
-        ]
-        user = {"accessKey": keys.access, "secretKey": keys.secret}
-        versitygw_calls.write_user(store.props | user | {"statements": json.dumps(allowed)})
-        pair = {"AWS_ACCESS_KEY_ID": keys.access, "AWS_SECRET_ACCESS_KEY": keys.secret}
-        engine.environment = root | pair
-
-    def refused(*command):
-        output = engine.refused(*command)
-        (error,) = (line for line in output.splitlines() if line.startswith("error: "))
-        assert re.search("AccessDenied|403", error)
-        assert engine.files() == {}
-        return error
-
-    may(("PutBucketTagging", arn))
-    keys = "nothing was changed. Look at the address and the keys of the state backend"
-    for command in (["preview"], ["up", "--yes"], ["stack", "ls"], ["cancel"]):
-        assert keys in refused(*command)
-    read = ("ListBucket", arn), ("GetObject", f"{arn}/*")
-    may(*read)
-    plan = str(tmp_path / "plan.json")
-    engine.done("preview", "--save-plan", plan)
-    assert keys in refused("up", "--yes", "--plan", plan)
-    locks = f"{arn}/team/.pulumi/locks/*"
-    may(*read, ("PutObject", locks), ("DeleteObject", locks))
-    assert "look at the store and its keys" in refused("up", "--yes")
 
 
 def test_what_a_name_in_a_bucket_answers(bucket, store, engine):

@@ -3,8 +3,6 @@
 import os
 import shlex
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import psutil
@@ -116,11 +114,9 @@ def test_an_unknown_or_other_host_key_is_refused(commands, tmp_path):  # F38
     given = commands.connection.pop("host_key")
     assert "connection: hostKey of 127.0.0.1 is missing" in commands.fails(c=command)
     commands.connection["host_key"] = Sshd.new_key(tmp_path / "other")
-    begun = time.monotonic()
     output = commands.fails(c=command)
     assert "does not show the host key SHA256:" in output
     assert "attempt 1" not in output
-    assert time.monotonic() - begun < 10
     # A key of a kind that the server does not have.
     commands.connection["host_key"] = Sshd.new_key(tmp_path / "rsa", kind="rsa")
     assert "does not show the host key SHA256:" in commands.fails(c=command)
@@ -152,51 +148,7 @@ def test_an_encrypted_key_is_refused(commands, tmp_path):
     assert "without a passphrase; or leave it out and ssh-add it" in output
 
 
-@pytest.fixture
-def ssh_agent(tmp_path):
-    socket = tmp_path / "agent"
-    process = subprocess.Popen(
-        ["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    wait_for("the agent", socket.exists, SECONDS)
-    yield socket
-    process.kill()
-    process.wait()
-
-
-def test_the_keys_of_an_agent_are_used(commands, ssh_agent):
-    del commands.connection["private_key"]
-    command = {"create": "true"}
-    assert "no SSH agent answers. Set privateKey" in commands.fails(c=command)
-    commands.environment["SSH_AUTH_SOCK"] = str(ssh_agent)
-    assert "the SSH agent has none" in commands.fails(c=command)
-    subprocess.run(
-        ["ssh-add", "-q", str(commands.server.key_file)],
-        env=commands.environment,
-        check=True,
-    )
-    commands.up(c=command)
-    commands.environment["SSH_AUTH_SOCK"] = str(ssh_agent) + "-gone"
-    assert "no SSH agent answers. Set privateKey" in commands.fails(d=command)
-
-
-def test_a_key_that_may_not_log_in_is_told_at_once(commands, tmp_path):
-    commands.connection["private_key"] = new_key(tmp_path / "stranger").read_text()
-    output = commands.fails(c={"create": "true"})
-    assert "does not let this key in" in output
-    assert "attempt" not in output
-
-
-def test_nothing_of_a_connection_reaches_a_shell(commands):  # F39
-    canary = commands.folder / "canary"
-    evil = [f"$(touch {canary})", f"x;touch {canary}", f"x\ntouch {canary}", "-oProxyCommand=x y"]
-    for text in evil:
-        for key in ("host", "user"):
-            connection = {key: text}
-            output = commands.fails(c={"create": "true", "connection": connection})
-            assert f"connection.{key}" in output
-    assert not canary.exists()
-    # A command's own variables come through untouched.
+def test_a_command_comes_through_untouched(commands):
     value = "'\"$(touch x);`id`\nü"
     commands.up(c={"create": f"printf %s {shlex.quote(value)}"})
     assert commands.resource("c")["outputs"]["stdout"] == value
@@ -204,11 +156,9 @@ def test_nothing_of_a_connection_reaches_a_shell(commands):  # F39
 
 def test_an_unreachable_host_is_given_up_after_the_limit(commands):
     commands.server.stop()
-    begun = time.monotonic()
     output = commands.fails(c={"create": "true", "connection": {"dial_error_limit": 2}})
     assert "attempt 1 of 3" in output
     assert "cannot be reached by SSH after 3 attempts" in output
-    assert time.monotonic() - begun < 20
 
 
 def test_a_host_that_comes_up_is_waited_for(commands):

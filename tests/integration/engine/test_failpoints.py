@@ -10,8 +10,9 @@ pytestmark = pytest.mark.integration
 
 FIRST = {"a": {"text": "1"}, "b": {"text_of": "a"}, "c": {"kind": "exclusive-1"}}
 # One changes in place, one is replaced, one goes, one comes.
-THEN = {"a": {"text": "2"}, "c": {"kind": "exclusive-2"}, "d": {"text": "4"}}
-AFTER = {"a": "2", "c": "", "d": "4"}
+# The one that is replaced goes first, and its file's name is given again.
+THEN = {"a": {"text": "2"}, "c": {"kind": "exclusive-2", "text": "3"}, "d": {"text": "4"}}
+AFTER = {"a": "2", "c": "3", "d": "4"}
 
 
 def _recorded(engine):

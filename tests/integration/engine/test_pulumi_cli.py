@@ -1,7 +1,9 @@
 """The pulumi CLI and the engine take over each other's stacks, whole or cut off in the middle."""
 
+import base64
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import pytest
 
 from infra import states
 from tests.cli import lacking
+from tests.file_stack import PROJECTS
 from tests.secret_hunt import finds
 from tests.waiting import wait_for
 
@@ -61,18 +64,25 @@ def test_the_engine_sees_no_change_after_the_cli(engine, pulumi):
     assert engine.run("stack", "ls") == (0, "")
 
 
-def test_make_runs_the_cli(engine, pulumi, pulumi_cli, tmp_path, monkeypatch):
-    """As a target of the Makefile does, from nothing, with a plan."""
+@pytest.fixture
+def launch(engine, pulumi_cli, monkeypatch):
+    """Runs the CLI as a target of the Makefile does."""
     for name, value in pulumi_cli.environment(engine.environment).items():
         monkeypatch.setenv(name, value)
 
-    def launch(*arguments):
+    def run(*arguments):
         command = [sys.executable, "-m", "engine.launch", *arguments, "-s", "dev"]
         done = subprocess.run(
             command, cwd=engine.project, capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout + done.stderr
 
+    return run
+
+
+@pytest.mark.usefixtures("pulumi")
+def test_make_runs_the_cli(engine, launch, tmp_path):
+    """From nothing, with a plan."""
     engine.declare(**CUT)
     plan = tmp_path / "plan.json"
     code, output = launch("preview", "--plan", str(plan))
@@ -94,6 +104,28 @@ def test_make_runs_the_cli(engine, pulumi, pulumi_cli, tmp_path, monkeypatch):
     code, output = launch("destroy")
     assert code == 0, output
     assert engine.files() == {}
+
+
+@pytest.mark.usefixtures("pulumi")
+def test_make_goes_on_with_a_state_that_names_classes_which_have_moved(engine, launch):
+    shutil.rmtree(engine.project)
+    shutil.copytree(PROJECTS / "secrets", engine.project)
+    engine.settings.write_text("{}")
+    engine.state_file.parent.mkdir(parents=True)
+
+    text = (engine.project / "state.json").read_text()
+    for provider in {*re.findall(r'"__provider": "([^"]+)"', text)}:
+        names = base64.b64decode(provider)
+        moved = names.replace(b"cluster.s", b"cluster.S").replace(b"infra.h", b"infra.H")
+        assert moved != names
+        text = text.replace(provider, base64.b64encode(moved).decode())
+    engine.state_file.write_text(text)
+    code, output = launch("up")
+    assert code == 0, output
+    assert "3 unchanged" in output
+    code, output = launch("destroy")
+    assert code == 0, output
+    assert engine.resources() == []
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from fnmatch import fnmatchcase
 from types import SimpleNamespace
@@ -13,8 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from engine import cli, crypto, kept_key
+from engine.recorded import named
 from tests.file_stack import FileStack
-from trainyard.access.state_bucket import BucketPath
+from trainyard.access.state_bucket import BucketError, BucketPath
 
 BATCH = pickle._Pickler._batch_setitems
 
@@ -38,6 +40,19 @@ class StackUnderTest(FileStack):
         result = self.run(command, *arguments, **how)
         assert result.code == 1, result.out + result.err
         assert "Traceback" not in result.out + result.err
+        return result
+
+    def everything(self):
+        """Contents of all files of the backend and of the resources."""
+        roots = (self.root / "backend", self.folder)
+        found = [path for root in roots for path in root.rglob("*") if path.is_file()]
+        return {str(path): path.read_bytes() for path in found}
+
+    def refuses(self, command, *arguments, **how):
+        """Run a command that has to fail before anything changes."""
+        before = self.everything()
+        result = self.fails(command, *arguments, **how)
+        assert self.everything() == before
         return result
 
     def up(self, *arguments, **shape):
@@ -82,8 +97,35 @@ class StackUnderTest(FileStack):
                     entry.update(fields)
 
 
+class EarlierStack(StackUnderTest):
+    """A stack that was up before states recorded the kinds of providers."""
+
+    program = "secrets"
+
+    def config(self):
+        return {}
+
+    def providers(self):
+        """What the state records of each provider."""
+        fields = [each[name] for each in self.resources()[2:] for name in ("inputs", "outputs")]
+        return [named(properties["__provider"]) for properties in fields]
+
+
 @pytest.fixture
-def stack(tmp_path, monkeypatch):
+def earlier(tmp_path, monkeypatch):
+    """A stack whose state names the classes of its providers."""
+    rounds = crypto.ROUNDS
+    _begin(tmp_path, monkeypatch)
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "x")
+    monkeypatch.setattr(crypto, "ROUNDS", rounds)
+    made = EarlierStack(tmp_path)
+    made.settings.write_text("{}")
+    made.state_file.parent.mkdir(parents=True)
+    shutil.move(made.project / "state.json", made.state_file)
+    return made
+
+
+def _begin(tmp_path, monkeypatch):
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'backend'}")
     monkeypatch.setenv("COLUMNS", "200")
@@ -95,6 +137,11 @@ def stack(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     # The SDK wraps it again for each provider that it pickles, and never undoes that.
     monkeypatch.setattr(pickle._Pickler, "_batch_setitems", BATCH)
+
+
+@pytest.fixture
+def stack(tmp_path, monkeypatch):
+    _begin(tmp_path, monkeypatch)
     made = StackUnderTest(tmp_path)
     made.declare()
     return made
@@ -106,12 +153,15 @@ class Store:
     Attributes:
         lost: answers to writes that are lost: boto3 sends the request again, and hears no.
         careless: the header of a condition that it does not know, and so does not keep.
+        may: tells whether a request and its key are allowed.
     """
 
     def __init__(self):
         self.objects, self.lost, self.careless = {}, 0, ""
+        self.may = lambda *_: True
 
     def call(self, path, name, **more):
+        self._check(name, path)
         key, tags = str(path.key), {k: _tag(v) for k, v in self.objects.items()}
         missing = FileNotFoundError(errno.ENOENT, "none", str(path))
         if name == "put_object":
@@ -132,10 +182,15 @@ class Store:
         return {"ETag": tags[key], "Body": io.BytesIO(self.objects[key])}
 
     def glob(self, path, pattern):
+        self._check("list_objects_v2", path)
         start = f"{path.key}/"
         for key in sorted(self.objects):
             if key.startswith(start) and fnmatchcase(key.removeprefix(start), pattern):
                 yield path / key.removeprefix(start)
+
+    def _check(self, name, path):
+        if not self.may(name, str(path.key)):
+            raise BucketError(errno.EIO, "the store answers AccessDenied", str(path))
 
 
 def _tag(content):

@@ -1,6 +1,8 @@
 """The lock in a bucket, with stores that answer wrongly; a real one in tests/integration."""
 
 import json
+import re
+import socket
 import tempfile
 from pathlib import PurePosixPath
 
@@ -39,7 +41,7 @@ def test_a_lock_is_ours_also_where_its_answer_was_lost(store, lossy):
 def test_cancel_removes_the_lock_that_it_names_and_no_other(store, monkeypatch):  # F51
     other = b'{"pid": 1}'
     LOCK.create(b'{"pid": 9, "username": "ada", "hostname": "runner", "timestamp": "2001"}')
-    judge = bucket_lock._judge
+    judge = lock.judge
 
     def judged(path):
         """Another operation takes the lock right after it was read."""
@@ -47,12 +49,12 @@ def test_cancel_removes_the_lock_that_it_names_and_no_other(store, monkeypatch):
         store.objects[str(path.key)] = other
         return found
 
-    monkeypatch.setattr(bucket_lock, "_judge", judged)
+    monkeypatch.setattr(lock, "judge", judged)
     with pytest.raises(EngineError, match=r"lock of ada@runner \(pid 9\) since 2001 is gone"):
-        bucket_lock.cancel(FOLDER)
+        lock.cancel(FOLDER)
     assert store.objects == {str(LOCK.key): other}
-    monkeypatch.setattr(bucket_lock, "_judge", judge)
-    assert [who.partition(",")[0] for who in bucket_lock.cancel(FOLDER)] == ["an unknown process"]
+    monkeypatch.setattr(lock, "judge", judge)
+    assert [who.partition(",")[0] for who in lock.cancel(FOLDER)] == ["an unknown process"]
     assert store.objects == {}
 
 
@@ -64,6 +66,26 @@ def test_an_operation_whose_lock_is_anothers_neither_has_it_nor_removes_it(store
         store.objects[path] = b"another's"
         assert "an unknown process" in hold.lost()
     assert store.objects == {path: b"another's"}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("engine", {"hostname": "runner-3", "bootId": "x", "pidNamespace": "y"}),
+        ("3f1c", {"hostname": socket.gethostname()}),  # the CLI's
+    ],
+)
+def test_a_lock_of_another_machine_or_of_the_cli_is_respected(store, name, fields):  # F51
+    holder = {"username": "ada", "pid": 1, "timestamp": "2001"} | fields
+    (FOLDER / f"{name}.json").create(json.dumps(holder).encode())
+    who = f"ada@{fields['hostname']} (pid 1) since 2001"
+    with (
+        pytest.raises(EngineError, match=rf"{re.escape(who)}; .* cancel -s dev"),
+        bucket_lock.held(FOLDER, NOW),
+    ):
+        raise AssertionError
+    assert lock.cancel(FOLDER) == [who]
+    assert store.objects == {}
 
 
 @pytest.fixture
@@ -84,7 +106,7 @@ def test_the_file_of_a_killed_engine_goes_with_its_lock(own_files, way):  # F52
     _left(start=1)
     before = own_files()
     if way == "cancel":
-        assert len(bucket_lock.cancel(FOLDER)) == 1
+        assert len(lock.cancel(FOLDER)) == 1
         assert own_files() == []
         return
     with bucket_lock.held(FOLDER, NOW) as hold:

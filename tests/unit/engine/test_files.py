@@ -53,10 +53,16 @@ def test_a_write_that_fails_leaves_the_former_file(tmp_path, monkeypatch, what):
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"file": b"old"}
 
 
-def test_what_a_kill_left_is_no_obstacle(tmp_path):
-    (tmp_path / "temporary").write_bytes(b"half of it")
-    files.replace(tmp_path / "file", b"new", tmp_path / "temporary")
-    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"file": b"new"}
+@pytest.mark.parametrize("link", [False, True])
+def test_what_a_kill_left_or_a_stranger_put_there_is_no_obstacle(tmp_path, link):  # F38
+    (theirs := tmp_path / "theirs").write_bytes(b"half of it")
+    temporary = tmp_path / "temporary"
+    temporary.symlink_to(theirs) if link else temporary.write_bytes(b"half of it")
+    files.replace(tmp_path / "file", b"new", temporary)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {
+        "file": b"new",
+        "theirs": b"half of it",
+    }
 
 
 @pytest.mark.parametrize("dangling", [False, True])

@@ -8,7 +8,9 @@ import pytest
 
 from engine import launch
 from engine.errors import EngineError
+from engine.recorded import of_kind
 from engine.state import REFERENCE_TYPE
+from tests.file_stack import PROJECTS
 from trainyard.access import state_folder
 
 RULES = """
@@ -52,17 +54,33 @@ def test_a_login_that_only_the_cli_can_read_is_left_to_it(project, tmp_path):
         launch._backend(cli=False)
 
 
-def test_both_engines_get_the_same_options(monkeypatch, project):
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(("command", "flag"), [("preview", "--save-plan"), ("up", "--plan")])
+def test_both_engines_get_the_same_options(monkeypatch, command, flag):
     called = []
-    monkeypatch.setattr(launch.os, "execvpe", lambda name, command, _: called.append(command))
+    monkeypatch.setattr(launch.os, "execvpe", lambda *call: called.append(call[1:]))
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "a")
-    monkeypatch.setattr("sys.argv", ["launch", "preview", "-s", "lab", "--diff", "--plan", "p"])
-    given = ["preview", "--stack", "lab", "--save-plan", "p", "--diff"]
-    for path in ("", "/bin/pulumi"):
-        monkeypatch.setattr(launch.shutil, "which", lambda _, path=path: path or None)
-        monkeypatch.setattr(launch.subprocess, "run", lambda *_, **__: Mock(returncode=0))
+    monkeypatch.setattr("sys.argv", ["launch", command, "-s", "lab", "--diff", "--plan", "a plan"])
+    done = Mock(returncode=0, stdout='{"deployment": {}}')
+    monkeypatch.setattr(launch.subprocess, "run", lambda *_, **__: done)
+    for path in (None, "/bin/pulumi"):
+        monkeypatch.setattr(launch.shutil, "which", lambda _, path=path: path)
         launch.main()
-    assert called == [[sys.executable, "-m", "engine", *given], ["pulumi", *given]]
+    (ours, environment), (theirs, of_the_cli) = called
+    yes = ["--yes"] if command == "up" else []
+    given = [command, "--stack", "lab", *yes, flag, "a plan", "--diff"]
+    assert (ours, theirs) == ([sys.executable, "-m", "engine", *given], ["pulumi", *given])
+    # Without it the CLI has no plans.
+    assert "PULUMI_EXPERIMENTAL" not in environment
+    assert of_the_cli["PULUMI_EXPERIMENTAL"] == "true"
+
+
+@pytest.mark.usefixtures("project")
+def test_only_a_preview_and_an_up_take_a_plan(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["launch", "refresh", "--plan", "a plan"])
+    with pytest.raises(SystemExit):
+        launch.main()
+    assert "refresh takes no --plan" in capsys.readouterr().err
 
 
 def test_a_pack_that_the_cli_cannot_run_is_one_message(project):
@@ -113,3 +131,24 @@ def test_the_cli_ends_no_stack_that_another_uses(project, tmp_path, monkeypatch,
         launch.main()
     assert ended.value.code == 1
     assert "error: stack prod is in use by staging: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_state_is_written_again_by_the_cli_unless_it_would_lose_interrupted_steps(
+    monkeypatch, interrupted
+):
+    former = json.loads((PROJECTS / "secrets" / "state.json").read_text())["checkpoint"]["latest"]
+    former |= {"pending_operations": [{}]} if interrupted else {}
+    calls = []
+
+    def run(command, **how):
+        calls.append(command[2])
+        if command[2] == "import":
+            written = json.loads(how["input"])["deployment"]["resources"][-1]
+            assert written["outputs"]["__provider"] == of_kind("cluster:Secret")
+        return Mock(returncode=0, stdout=json.dumps({"deployment": former}))
+
+    monkeypatch.setattr(launch.subprocess, "run", run)
+    launch._name_kinds("dev", {})
+    assert calls == ["export", *([] if interrupted else ["import"])]

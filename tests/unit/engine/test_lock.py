@@ -290,12 +290,6 @@ def test_the_file_system_itself_is_asked(tmp_path, monkeypatch):  # F80
         assert not lock._is_local(path / "nowhere")
 
 
-def test_a_dead_lock_in_no_mount_table_is_taken_over(processes, monkeypatch):  # F80
-    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: [])
-    processes.write(**_marks(bootId="before"))
-    assert len(processes.take()) == 1
-
-
 def test_the_lock_of_a_dead_cli_is_taken_over(processes, monkeypatch):  # F13
     monkeypatch.setattr(lock, "FIRST_NAMESPACE", lock._namespace())
     processes.write(pid=_gone_pid())
@@ -392,7 +386,7 @@ def test_a_lock_that_is_a_link_or_gone_is_no_file_to_read(processes, tmp_path):
     with pytest.raises(EngineError, match=r"link.json cannot be read"):
         processes.take()
     link.unlink()
-    assert lock._judge(processes.folder / "none.json") == (lock.Verdict.GONE, "")
+    assert lock.judge(processes.folder / "none.json").verdict is lock.Verdict.GONE
 
 
 def test_a_lock_that_goes_while_it_is_read_is_no_dead_one(processes, monkeypatch):
@@ -404,11 +398,10 @@ def test_a_lock_that_goes_while_it_is_read_is_no_dead_one(processes, monkeypatch
         real(file, how)
 
     monkeypatch.setattr(lock.fcntl, "flock", flock)
-    assert lock._judge(path)[0] is lock.Verdict.GONE
+    assert lock.judge(path).verdict is lock.Verdict.GONE
     monkeypatch.undo()
     assert processes.take() == []
-    processes.write(**_marks())
-    monkeypatch.setattr(lock, "_judge", lambda path: (path.unlink(), (lock.Verdict.GONE, ""))[1])
+    monkeypatch.setattr(Path, "glob", lambda *_: [path])  # it is listed, and then gone
     assert lock._clear(processes.folder) == []
 
 

@@ -1,13 +1,11 @@
 """A plan: either the announced steps are done, or none."""
 
 import json
-import os
 import shutil
 import subprocess
 
 import pytest
 
-from engine import launch
 from engine.context import Context
 
 
@@ -26,12 +24,8 @@ def planned(stack, tmp_path):
 
 def _refused(stack, path, *told, stack_name="dev"):
     """Nothing is touched, and the message says why."""
-    before = stack.journal(), stack.files(), stack.state_file.exists()
-    result = stack.fails("up", "--plan", str(path), stack=stack_name)
-    for text in told:
-        assert text in result.err
-    assert (stack.journal(), stack.files(), stack.state_file.exists()) == before
-    return result
+    said = stack.refuses("up", "--plan", str(path), stack=stack_name).err
+    assert [text for text in told if text not in said] == []
 
 
 def test_what_was_planned_is_done(stack, planned):
@@ -190,27 +184,3 @@ def test_a_plan_is_not_made_of_what_was_interrupted(stack, tmp_path):
         latest["pending_operations"] = [{"resource": latest["resources"][-1], "type": "updating"}]
     result = stack.fails("preview", "--save-plan", str(tmp_path / "plan.json"))
     assert "a plan cannot contain interrupted steps: run refresh first" in result.err
-
-
-@pytest.mark.parametrize(
-    ("command", "flag"), [("preview", "--save-plan"), ("up", "--plan"), ("refresh", "--plan")]
-)
-@pytest.mark.parametrize("cli", [None, "/usr/bin/pulumi"])
-def test_make_passes_a_plan_on_to_either_engine(monkeypatch, command, flag, cli):
-    given = {}
-    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "x")
-    monkeypatch.setattr("sys.argv", ["launch", command, "--plan", "a plan.json"])
-    monkeypatch.setattr(shutil, "which", lambda _: cli)
-    selected = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: selected)
-    monkeypatch.setattr(
-        os, "execvpe", lambda _file, words, environment: given.update(environment, words=words)
-    )
-    if command == "refresh":
-        with pytest.raises(SystemExit):
-            launch.main()
-        return
-    launch.main()
-    assert given["words"][-2:] == [flag, "a plan.json"]
-    # Without it the CLI has no plans.
-    assert given.get("PULUMI_EXPERIMENTAL") == ("true" if cli else None)

@@ -113,3 +113,52 @@ def test_a_removed_stack_has_no_resources_when_it_is_locked(stack, monkeypatch):
     monkeypatch.setattr(Backend, "lock", late)
     assert "run destroy first" in stack.fails("stack", "rm", "--yes").err
     assert stack.state_file.exists()
+
+
+@pytest.fixture
+def in_bucket(stack, store, monkeypatch):
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://states/team")
+    return stack
+
+
+def test_an_operation_that_lost_its_lock_stops_and_says_what_it_made(  # F51
+    in_bucket, store, monkeypatch
+):
+    """A runner that was paused, whose lock somebody removed, goes on after the next one."""
+    other, save = Backend("s3://states/team", Path()), Backend.save
+
+    def save_and_pause(self, project, name, state, crypter):
+        save(self, project, name, state, crypter)
+        if state.pending:
+            monkeypatch.setattr(Backend, "save", save)
+            _cancel(other)
+            with other.lock(project, name):
+                other.load(project, name, PHRASE)
+                other.save(project, name, State(), crypter)
+
+    monkeypatch.setattr(Backend, "save", save_and_pause)
+    in_bucket.declare(a={"text": "1"}, b={"after": "a"})
+    output = in_bucket.fails("up").out
+    assert "dev.json was written by another operation, so this operation stops" in output
+    assert "only that one has a (a.0.json)" in output
+    assert list(in_bucket.files()) == ["a.0.json"]
+    assert other.load("files", "dev", PHRASE).resources == []
+    (kept,) = other.folder.glob("refused/files/dev/dev.*.json")
+    assert f"is kept as {kept}" in output
+    assert b"a.0.json" in kept.read_bytes()
+
+
+def test_keys_that_may_not_write_only_look(in_bucket, store, tmp_path):
+    in_bucket.declare(a={"text": "1"})
+    store.may = lambda *_: False
+    keys = "nothing was changed. Look at the address and the keys of the state backend"
+    for command in (["preview"], ["up"], ["stack", "ls"], ["cancel"]):
+        assert keys in in_bucket.fails(*command).err
+    read = ("list_objects_v2", "get_object", "head_object")
+    store.may = lambda name, _: name in read
+    plan = str(tmp_path / "plan.json")
+    assert in_bucket.run("preview", "--save-plan", plan).code == 0
+    assert keys in in_bucket.fails("up", "--plan", plan).err
+    store.may = lambda name, key: name in read or "/locks/" in key
+    assert "look at the store and its keys" in in_bucket.fails("up").out
+    assert in_bucket.files() == {}
