@@ -231,6 +231,11 @@ def read(stack: str | None = None, file: Path | None = None) -> StackOutputs:
     return found
 
 
+def chosen(stack: str | None) -> str:
+    """Return the name of the stack asked for: the given one, TRAINYARD_STACK, or `dev`."""
+    return stack or os.environ.get(STACK_VARIABLE) or DEFAULT_STACK
+
+
 def attached_file(name: str) -> Path:
     """Return the file that has an attached cluster in the form of a stack's outputs."""
     settings = Path(os.environ.get("XDG_CONFIG_HOME", ""))

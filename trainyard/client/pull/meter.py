@@ -7,7 +7,7 @@ import time
 from typing import TextIO
 
 from trainyard.access.terminal import clean
-from trainyard.client.console import CLEAR_LINE, bar
+from trainyard.client.log_writer import CLEAR_LINE, bar
 from trainyard.progress import LINE_INTERVAL_S
 
 MB = 1_000_000

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from trainyard.access.terminal import clean
 from trainyard.client import feasibility, jobs, parallel, preflight, store, submission
-from trainyard.client.console import LogWriter, say, warn
+from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, JobServer
+from trainyard.client.log_writer import LogWriter
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep import collect, report, upload
 from trainyard.client.sweep.point import Outcome, Point

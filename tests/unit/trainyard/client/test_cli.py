@@ -20,7 +20,9 @@ from trainyard import runs
 from trainyard.access.terminal import COLOUR, CONTROL, clean
 from trainyard.client import cli, results, scripts, submission
 from trainyard.client import outputs as contract
-from trainyard.client.drill import command, procedure
+from trainyard.client.commands import drill, status
+from trainyard.client.commands import submit as submit_command
+from trainyard.client.drill import procedure
 from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import StackOutputs
 
@@ -160,7 +162,7 @@ def test_the_completion_is_of_train_however_it_was_started(program, monkeypatch,
 def test_a_drill_asks_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stack: StackOutputs
 ) -> None:
-    monkeypatch.setattr(command, "reach_jobs", lambda *_: (None, stack))
+    monkeypatch.setattr(drill, "reach_jobs", lambda *_: (None, stack))
     monkeypatch.setattr(procedure, "check", lambda *_: None)
     monkeypatch.setattr(procedure, "carry_out", lambda *_: pytest.fail("was not asked"))
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
@@ -198,7 +200,7 @@ def test_a_failed_jobs_status_has_its_last_words(monkeypatch, capsys, stack):
     log = 'Job failed, last available logs (x):\n  File "a.py", line 3, in f\nKeyError: \x1b[2J\n'
     job = Job(submission_id="one", status=Status.FAILED, message=log)
     server = SimpleNamespace(jobs=lambda: [job])
-    monkeypatch.setattr(cli, "reach_jobs", lambda *_: (server, stack))
+    monkeypatch.setattr(status, "reach_jobs", lambda *_: (server, stack))
     assert call(monkeypatch, "status", "one") == 0
     out = capsys.readouterr().out
     lines = ("Job failed", '  File "a.py", line 3, in f', "KeyError: \\x1b[2J")
@@ -210,7 +212,7 @@ def test_a_failed_jobs_status_has_its_last_words(monkeypatch, capsys, stack):
 def test_a_job_that_was_followed_to_its_end_tells_its_results(option, told, monkeypatch, path):
     names = []
     monkeypatch.setattr(submission, "submit", lambda *_, **__: (None, "job-1"))
-    monkeypatch.setattr(cli, "follow_job", lambda *_: None)
+    monkeypatch.setattr(submit_command, "follow_job", lambda *_: None)
     monkeypatch.setattr(results, "tell", lambda _, name: names.append(name))
     assert (
         call(monkeypatch, "submit", "alexnet", "--name", "first", *option, "--outputs", path) == 0

@@ -12,8 +12,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from trainyard.client import cli, health, jobs, rows, watch
+from trainyard.client import cli, health, jobs, rows
 from trainyard.client import outputs as contract
+from trainyard.client.commands import watch
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs

@@ -1,7 +1,5 @@
 """`train dev`."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,28 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainyard.client.command import INTERRUPTED, Outputs, Script, Stack
+from trainyard.client.command import (
+    INTERRUPTED,
+    JobArguments,
+    Outputs,
+    Script,
+    Stack,
+    WorkingDir,
+)
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 
 if TYPE_CHECKING:
     from trainyard.client.dev.session import Session
 
-app = typer.Typer()
 
-
-@app.command()
 def dev(
     job: Script,
-    arguments: Annotated[
-        list[str] | None, typer.Argument(help="Arguments of the job, after `--`.")
-    ] = None,
+    arguments: JobArguments = None,
     debug: Annotated[
         bool, typer.Option("--debug", help="Let each run wait for your editor's debugger.")
     ] = False,
-    working_dir: Annotated[
-        str | None, typer.Option(help="Folder to upload (default: the folder of the .py file).")
-    ] = None,
+    working_dir: WorkingDir = None,
     runtime_env: Annotated[
         Path | None, typer.Option(help="YAML or JSON file with Ray's runtime environment.")
     ] = None,

@@ -1,7 +1,5 @@
 """`train watch`: nodes, jobs and runs of a stack on the terminal, drawn again every few seconds."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
-
 from __future__ import annotations
 
 import signal
@@ -16,7 +14,7 @@ import typer
 
 from trainyard.access import terminal
 from trainyard.client import console, info
-from trainyard.client.command import Outputs, Stack, reach_jobs, warn_of_end
+from trainyard.client.command import TERMINATED, Outputs, Stack, reach_jobs, warn_of_end
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 
@@ -30,8 +28,6 @@ EVERY_S = 3.0
 NOT_WELL = "not well"
 MOST = 20  # jobs, and runs: the newest
 FRAME = 3  # lines of a part without its rows: an empty one, its title, those of its columns
-TERMINATED = 128 + signal.SIGTERM  # what shells report
-app = typer.Typer()
 
 
 @dataclass
@@ -53,7 +49,6 @@ class Part:
     fault: str = ""
 
 
-@app.command()
 def watch(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -> None:
     """Show nodes, jobs and runs, and draw them again every few seconds, until Ctrl-C."""
     server, stack_outputs = reach_jobs(context, stack, outputs)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.client import restore
+from trainyard.client.commands import restore
 from trainyard.client.errors import ClientError
 from trainyard.client.store import StackFolder
 

@@ -15,8 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tests import ui_stack
-from trainyard.client import attach, connection, jobs, outputs, store, submission
+from trainyard.client import connection, jobs, outputs, store, submission
 from trainyard.client.cli import app
+from trainyard.client.commands import attach
 from trainyard.client.dashboard import Dashboard, RefusedError, UnreachableError
 from trainyard.client.errors import ClientError
 

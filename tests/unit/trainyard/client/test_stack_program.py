@@ -16,7 +16,7 @@ import pytest
 
 from tests.waiting import wait_for
 from trainyard.access import repository
-from trainyard.client import cli, health, losses, stack_commands
+from trainyard.client import cli, health, losses, stack_program
 from trainyard.client import outputs as contract
 from trainyard.client.errors import ClientError
 
@@ -240,8 +240,8 @@ pathlib.Path("begun").touch()
 signal.pause()
 """
 PROGRAM = """
-from trainyard.client import cli, stack_commands
-stack_commands.LAUNCH = "stand_in"
+from trainyard.client import cli, stack_program
+stack_program.LAUNCH = "stand_in"
 cli.main()
 """
 
@@ -274,6 +274,6 @@ def test_signals_and_exit_codes_pass_through(
 
 
 def test_the_modules_exist() -> None:
-    named = [stack_commands.LAUNCH, stack_commands.SALT, "infra.rotate", "infra.scale"]
+    named = [stack_program.LAUNCH, stack_program.SALT, "infra.rotate", "infra.scale"]
     for name in (*named, "infra.drift.__main__", "infra.review.__main__", "infra.reap"):
         assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name

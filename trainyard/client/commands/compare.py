@@ -1,18 +1,53 @@
-"""Groups of runs side by side: their time, nodes and throughput."""
+"""`train compare`: groups of runs side by side, their time, nodes and throughput."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from trainyard.access import typed
+from trainyard.client import completion
+from trainyard.client.command import Json, Outputs, Stack, reach_jobs
+from trainyard.client.console import print_table
 from trainyard.client.errors import ClientError
-from trainyard.client.job_server import Job, Status
+
+if TYPE_CHECKING:
+    from trainyard.client.job_server import Job
 
 COLUMNS = ("runs", "jobs", "placement", "seconds", "epochs", "epochs/min")
 
 
-def rows(
+def compare(
+    context: typer.Context,
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            help="Prefix of the run names of each group.", autocompletion=completion.groups
+        ),
+    ],
+    as_json: Json = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Compare groups of runs: total time from first start to last end, nodes, throughput."""
+    server, stack_outputs = reach_jobs(context, stack, outputs)
+    from trainyard.client import history, jobs
+    from trainyard.client.state import ClusterState
+    from trainyard.client.store import open_store
+
+    store = open_store(stack_outputs)
+    found = rows_of(
+        groups,
+        jobs.submissions(server),
+        ClusterState(stack_outputs).placed(),
+        lambda run: len(history.read_run(store, run).metrics),
+    )
+    print_table(found, COLUMNS, as_json=as_json)
+
+
+def rows_of(
     prefixes: Sequence[str],
     jobs: Sequence[Job],
     placed: Mapping[str, Sequence[str]],
@@ -42,7 +77,7 @@ def _last(prefix: str, jobs: Sequence[Job]) -> dict[str, Job]:
             f"no job's run has a name that begins with {prefix!r}: `train list` has their names"
         )
     for run, job in last.items():
-        if job.status is not Status.SUCCEEDED:
+        if job.status != "SUCCEEDED":
             raise ClientError(
                 f"the last job of run {run!r} is {job.status}: wait until it has succeeded "
                 f"(`train logs -f {typed.argument(run)}`), or leave it out with a longer prefix"

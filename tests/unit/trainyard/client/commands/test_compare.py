@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.client import compare
+from trainyard.client.commands import compare
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
 
@@ -28,7 +28,7 @@ WHOLE = [job("whole-2", 6, 202, 380), job("whole-1", 5, 201, 290), job("whole-0"
 
 
 def test_halves_are_compared_with_wholes():  # D44
-    half, whole = compare.rows(["half-", "whole-"], [*WHOLE, *HALF], NODES, lambda _: 20)
+    half, whole = compare.rows_of(["half-", "whole-"], [*WHOLE, *HALF], NODES, lambda _: 20)
     assert half == {
         "runs": "half-*",
         "jobs": 3,
@@ -44,12 +44,12 @@ def test_halves_are_compared_with_wholes():  # D44
 
 def test_of_a_run_that_went_on_the_last_job_counts():
     again = job("half-0", 7, 300, 310)
-    [row] = compare.rows(["half-0"], [again, *HALF], NODES | {"07": ["10.0.0.5"]}, lambda _: 1)
+    [row] = compare.rows_of(["half-0"], [again, *HALF], NODES | {"07": ["10.0.0.5"]}, lambda _: 1)
     assert (row["jobs"], row["seconds"], row["placement"]) == (1, 10.0, "10.0.0.5: half-0")
 
 
 def test_a_job_that_ends_before_its_start_took_no_time():  # F78
-    [row] = compare.rows(["half-0"], [job("half-0", 1, 300, 200)], NODES, lambda _: 1)
+    [row] = compare.rows_of(["half-0"], [job("half-0", 1, 300, 200)], NODES, lambda _: 1)
     assert (row["seconds"], row["epochs/min"]) == (0, None)
 
 
@@ -63,4 +63,4 @@ def test_a_job_that_ends_before_its_start_took_no_time():  # F78
 )
 def test_what_cannot_be_compared_is_one_message(jobs, message):
     with pytest.raises(ClientError, match=message):
-        compare.rows(["half-"], jobs, NODES, lambda _: 1)
+        compare.rows_of(["half-"], jobs, NODES, lambda _: 1)

@@ -1,7 +1,5 @@
 """The commands `train serve` and `train services`."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
-
 from __future__ import annotations
 
 from typing import Annotated
@@ -13,10 +11,7 @@ from trainyard.client import outputs as contract
 from trainyard.client.command import Json, Outputs, Stack, follow_job, reach, reach_jobs
 from trainyard.client.console import print_table, say
 
-app = typer.Typer()
 
-
-@app.command()
 def serve(
     context: typer.Context,
     run: Annotated[
@@ -69,7 +64,6 @@ def serve(
     say(f"  {serving.how_to_ask(service, stack_outputs)}")
 
 
-@app.command()
 def services(
     context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
 ) -> None:

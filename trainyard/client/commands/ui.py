@@ -1,7 +1,5 @@
 """The command `train ui`."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
-
 from __future__ import annotations
 
 import signal
@@ -15,18 +13,15 @@ from typing import Annotated
 import typer
 
 from trainyard.client import parallel
-from trainyard.client.command import Outputs, Stack
+from trainyard.client.command import TERMINATED, Outputs, Stack
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
-from trainyard.client.watch import TERMINATED
 
 PORT = 8268
 # Leads a browser to the page: other users can read its arguments, and not this file.
 LEADS = '<!doctype html><title>Trainyard</title><meta http-equiv="refresh" content="0;url={}">\n'
-app = typer.Typer()
 
 
-@app.command()
 def ui(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")

@@ -4,12 +4,9 @@ Only a file is written, which `train` reads in place of a stack's outputs. The c
 one small job and is not changed.
 """
 
-# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
-
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import shlex
@@ -27,7 +24,7 @@ from trainyard.client import fields, parallel
 from trainyard.client import outputs as contract
 from trainyard.client.command import Stack
 from trainyard.client.console import say, warn
-from trainyard.client.errors import ClientError
+from trainyard.client.errors import ClientError, writing
 
 if TYPE_CHECKING:
     from trainyard.client.job_server import JobServer
@@ -63,10 +60,7 @@ found |= {"most": config.get("max_workers"), "folder": not folder or os.path.isd
 print(mark + json.dumps(found))
 """
 
-app = typer.Typer()
 
-
-@app.command()
 def attach(
     address: Annotated[
         str, typer.Argument(help="Address of Ray's dashboard, such as http://localhost:8265.")
@@ -92,7 +86,7 @@ def attach(
 
     TRAINYARD_STACK or -s then chooses it. Commands never follow RAY_ADDRESS.
     """
-    name = stack or os.environ.get(contract.STACK_VARIABLE) or contract.DEFAULT_STACK
+    name = contract.chosen(stack)
     _check_free(name)
     url, store = _address(address), _storage(storage)
     token = "" if token_file is None else _token(token_file)
@@ -138,10 +132,9 @@ def attach(
     say(f"use it: export {contract.STACK_VARIABLE}={name}, or -s {name} with each command")
 
 
-@app.command()
 def detach(stack: Stack = None) -> None:
     """Forget an attached cluster; it keeps running, with its jobs and results."""
-    name = stack or os.environ.get(contract.STACK_VARIABLE) or contract.DEFAULT_STACK
+    name = contract.chosen(stack)
     if not contract.is_attached(name):
         folder = contract.attached_file("").parent
         known = ", ".join(sorted(path.stem for path in folder.glob("*.json"))) or "none"
@@ -300,10 +293,8 @@ def _on_demand(groups: Any, most: Any) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with writing(path, "make room there"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.exists():
             path.chmod(0o600)
         users_file.replace(path, text, mode=0o600)  # it may have a token
-    except OSError as error:
-        raise ClientError(f"cannot write {path} ({error.strerror}): make room there") from None

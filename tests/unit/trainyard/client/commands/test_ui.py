@@ -14,8 +14,8 @@ import pytest
 import requests
 
 from tests import ui_stack, waiting
+from trainyard.client.commands import ui as command
 from trainyard.client.errors import ClientError
-from trainyard.client.ui import command
 
 
 def test_a_port_that_is_taken_is_one_message() -> None:

@@ -1,14 +1,22 @@
-"""The help of `train`: its commands in groups, and examples first in the help of each."""
+"""The commands of `train` in their groups: each is the function of its name, in its own module.
+
+A module is imported when its command is asked for. What is slow to import, a function imports.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from typer.core import TyperGroup
 
 Examples = Sequence[tuple[str, str]]
 """The arguments of `train`, and what they do."""
+
+# Commands that are in the module of another one.
+MODULES = {
+    **dict.fromkeys(("config", "output", "stack", "secrets", "cancel"), "engine"),
+    "detach": "attach",
+    "helm-values": "manifests",
+    "services": "serve",
+}
 
 GROUPS: Mapping[str, Mapping[str, Examples]] = {
     "Stacks": {
@@ -112,24 +120,3 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         ],
     },
 }
-
-
-class Commands(TyperGroup):
-    """The commands in the order of GROUPS; others come first."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        for group, named in GROUPS.items():
-            for name, examples in named.items():
-                command: Any = self.commands.pop(name)
-                self.commands[name] = command
-                command.rich_help_panel = group
-                text = command.help or ""  # PYTHONOPTIMIZE=2 leaves out docstrings
-                command.short_help, _, _ = text.partition("\n\n")
-                command.help = f"{_lines(examples)}\n\n{text}"
-
-
-def _lines(examples: Examples) -> str:
-    """A paragraph that keeps its lines, as its first character says."""
-    width = max(len(given) for given, _ in examples)
-    return "\b" + "\n".join(f"train {given:<{width}}   {effect}" for given, effect in examples)

@@ -1,7 +1,5 @@
 """`train drill`."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
-
 from __future__ import annotations
 
 import contextlib
@@ -18,10 +16,8 @@ from trainyard.client.console import print_table
 from trainyard.client.drill import Fault
 
 SECONDS = {Fault.STORE_LOSS: 10.0, Fault.PREEMPT: 20.0}
-app = typer.Typer()
 
 
-@app.command()
 def drill(
     context: typer.Context,
     fault: Annotated[Fault, typer.Argument(help="Fault to provoke.")],

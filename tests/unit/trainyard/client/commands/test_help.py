@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from trainyard.client import cli
-from trainyard.client.help_text import GROUPS
+from trainyard.client.commands import GROUPS
 
 WIDTH = 80  # of a terminal
 COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]

@@ -1,7 +1,5 @@
 """The command `train restore`: brings a run from a copy, or pulled before, into a stack's store."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainyard.client import outputs as contract
-from trainyard.client.command import INTERRUPTED, Outputs, Stack, reach
+from trainyard.client.command import Outputs, Stack, reach, until_interrupted
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 
@@ -18,10 +16,7 @@ if TYPE_CHECKING:
     from trainyard.client.pull.meter import Meter
     from trainyard.objects import Store
 
-app = typer.Typer()
 
-
-@app.command()
 def restore(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="Name of a run.")],
@@ -43,11 +38,8 @@ def restore(
     known = reach(context, contract.read(stack, outputs))
     target = store.open_store(known)
     store.check(target)  # has the best messages
-    try:
+    with until_interrupted("\nstopped: the same command goes on"):
         size = copy(run, _source(source), target)
-    except KeyboardInterrupt:
-        say("\nstopped: the same command goes on")
-        raise typer.Exit(INTERRUPTED) from None
     say(f"run {run}: {size / 1e6:.1f} MB restored; go on with `train submit JOB --name {run}`")
 
 

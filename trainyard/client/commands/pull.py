@@ -1,7 +1,5 @@
 """The command `train pull`."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
-
 from __future__ import annotations
 
 from contextlib import suppress
@@ -11,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainyard.client import outputs as contract
-from trainyard.client.command import INTERRUPTED, Outputs, RunName, Stack, reach
+from trainyard.client.command import Outputs, RunName, Stack, reach, until_interrupted
 from trainyard.client.console import say
 
 if TYPE_CHECKING:
     from trainyard.client.pull.transfer import Pulled, Transfer
 
 RESULTS = Path("results")
-app = typer.Typer()
 
 
-@app.command()
 def pull(
     context: typer.Context,
     run: RunName,
@@ -43,14 +39,13 @@ def pull(
     place = store.open_store(stack_outputs)
     transfer = Transfer(place, run, to / run)
     is_ours = to == RESULTS and not to.exists()
+    stopped = f"\nstopped: complete files are in {to / run}, and the same command goes on"
     try:
-        if follow:
-            _follow(run, transfer, to, stack_outputs)
-            return
-        pulled = transfer.run()
-    except KeyboardInterrupt:
-        say(f"\nstopped: complete files are in {to / run}, and the same command goes on")
-        raise typer.Exit(INTERRUPTED) from None
+        with until_interrupted(stopped):
+            if follow:
+                _follow(run, transfer, to, stack_outputs)
+                return
+            pulled = transfer.run()
     finally:
         if is_ours and to.exists():
             with suppress(OSError):  # the disk is full, which was told
