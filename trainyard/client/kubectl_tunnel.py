@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from trainyard.access.kubectl import Forward, KubectlError
 from trainyard.access.outputs import DASHBOARD_URL
 from trainyard.client import health
-from trainyard.client.connection import StackConnection
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
+from trainyard.client.stack_connection import StackConnection
 
 RETRY_MIN_S = 0.5
 RETRY_MAX_S = 15.0

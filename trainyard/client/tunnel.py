@@ -21,9 +21,9 @@ import asyncssh
 
 from trainyard.access import ssh, ssh_client
 from trainyard.client import parallel, ssh_key
-from trainyard.client.connection import LOOPBACK, StackConnection
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Service, Ssh, StackOutputs
+from trainyard.client.stack_connection import LOOPBACK, StackConnection
 
 CONNECT_TIMEOUT_S = 10  # from the first packet to the login's end
 RETRY_MIN_S = 1.0

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from trainyard.access.terminal import as_json
 from trainyard.client import connection, parallel
-from trainyard.client.connection import LOOPBACK
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Service, StackOutputs
+from trainyard.client.stack_connection import LOOPBACK
 from trainyard.dev_session import debugger
 
 PORT = 5678  # debugpy's own
