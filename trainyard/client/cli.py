@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -69,25 +69,22 @@ def main() -> None:
         app(
             prog_name="train"
         )  # or `python -m trainyard.client` would install a completion of `python`
-    except ClientError as error:
-        _fail(error)
-    except ModuleNotFoundError as error:
-        message = extras.explained(error)
-        if message is None:
-            raise
-        _fail(message)
     except Exception as error:
-        from trainyard.client import unreachable
-
-        message = unreachable.explained(error)
-        if message is None:
+        if (told := _told(error)) is None:
             raise
-        _fail(message)
+        warn(f"error: {told}")
+        sys.exit(1)
 
 
-def _fail(error: ClientError) -> NoReturn:
-    warn(f"error: {error}")
-    sys.exit(1)
+def _told(error: Exception) -> ClientError | None:
+    """Return the error that the user is told; None for a fault of this program."""
+    if isinstance(error, ClientError):
+        return error
+    if isinstance(error, ModuleNotFoundError):
+        return extras.explained(error)
+    from trainyard.client import unreachable
+
+    return unreachable.explained(error)
 
 
 def _made(name: str, group: str, examples: commands.Examples) -> Any:

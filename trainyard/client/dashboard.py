@@ -105,10 +105,7 @@ class Dashboard:
     def stream(self, path: str, timeout_s: float | None = None, **query: object) -> Iterator[bytes]:
         """Yield the pieces of a path's answer, as they come, until it ends or is cut.
 
-        Args:
-            path: with a `/`.
-            timeout_s: between two pieces; None for no bound.
-            query: names and values.
+        Between two of them `timeout_s` may pass; None is no bound.
         """
         try:
             reply = self._pool.request(

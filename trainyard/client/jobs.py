@@ -11,9 +11,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from trainyard.access import typed
+from trainyard.access import parallel, typed
 from trainyard.access.terminal import clean_lines
-from trainyard.client import health, parallel
+from trainyard.client import health
 from trainyard.client.dashboard import (
     DashboardError,
     RefusedError,

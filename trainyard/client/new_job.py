@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from trainyard.client import scripts
-from trainyard.client.errors import ClientError
+from trainyard.client.errors import ClientError, writing
 
 TEMPLATE = scripts.JOBS / "_template.py"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
@@ -17,9 +17,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
 def write(name: str, folder: Path | None = None) -> tuple[Path, str]:
     """Writes a job that learns scikit-learn's digits, to be changed.
 
-    Args:
-        name: of the job and its file.
-        folder: to write to; by default training/ in the checkout, else the current folder.
+    Without a folder it goes to training/ in the checkout, else to the current folder.
 
     Returns:
         The file, and the command that submits it.
@@ -48,10 +46,6 @@ def write(name: str, folder: Path | None = None) -> tuple[Path, str]:
     text = TEMPLATE.read_text(encoding="utf-8")
     submitted = f"train submit {wanted} --name {name.replace('_', '-')}-1"
     text = text.replace("train submit JOB", f"train submit {wanted}").replace('"JOB"', f'"{name}"')
-    try:
+    with writing(path, "give a folder that is there with --folder"):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ClientError(
-            f"cannot write {path} ({error.strerror}): give a folder that is there with --folder"
-        ) from None
     return path, submitted

@@ -187,9 +187,7 @@ def of_module(path: Path, excludes: Sequence[str]) -> Listing:
 def pack(found: Listing, top: str = "") -> bytes:
     """Return a zip file of a listing: the same bytes for the same names, modes and content.
 
-    Args:
-        found: names and files.
-        top: a folder that all names get, ending in `/`; "" for none.
+    All names get the folder `top`, which ends in `/`.
 
     Raises:
         ClientError: a file cannot be read.
@@ -385,11 +383,6 @@ def check_upload(what: str, found: Listing, secrets: Sequence[str]) -> None:
 
 def check(found: Sequence[Entry], what: str, secrets: Sequence[str]) -> None:
     """Refuses an upload that is too large or that holds a secret of the stack.
-
-    Args:
-        found: the entries of one package.
-        what: the folder, for messages.
-        secrets: values that no file may hold.
 
     Raises:
         ClientError: with the ten largest entries, or the file that holds a secret.

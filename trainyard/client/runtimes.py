@@ -46,10 +46,7 @@ CONFIG_KEYS = ("setup_timeout_seconds", "eager_install", "log_files")
 
 
 def find(wanted: str) -> Path:
-    """Finds the file of a runtime environment.
-
-    Args:
-        wanted: a name such as `tpu`, or the path of a YAML or JSON file.
+    """Finds the file of a runtime environment, by a name such as `tpu` or its path.
 
     Raises:
         ClientError: it is neither. The reader of a path tells whether it can be read.

@@ -70,13 +70,7 @@ class StackConnection:
     def _close(self) -> None: ...
 
     def _forwarded(self, service: Service, port: int, there: str) -> None:
-        """Notes that a port of this machine leads to a service.
-
-        Args:
-            service: with its address at the stack.
-            port: of this machine.
-            there: the address to show.
-        """
+        """Notes that a port of this machine leads to a service, which is shown as `there`."""
         here = urlsplit(service.url)._replace(netloc=f"{LOOPBACK}:{port}").geturl()
         self.outputs = self.outputs.at({service.output: here})
         # A notebook's token is in the query.

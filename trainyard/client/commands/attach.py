@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from trainyard.access import outputs as names
-from trainyard.access import user, users_file
+from trainyard.access import parallel, user, users_file
 from trainyard.access.terminal import agree
-from trainyard.client import fields, parallel
+from trainyard.client import fields
 from trainyard.client import outputs as contract
 from trainyard.client.command import Stack
 from trainyard.client.console import say, warn

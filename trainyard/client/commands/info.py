@@ -13,7 +13,8 @@ from trainyard.client.errors import ClientError
 
 def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -> None:
     """Show the stack's addresses and the next commands; exit with 1 if a service is not well."""
-    from trainyard.client import disks, health, parallel
+    from trainyard.access import parallel
+    from trainyard.client import disks, health
     from trainyard.client import idle as idle_end
 
     stack_outputs = contract.read(stack, outputs)

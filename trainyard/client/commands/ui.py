@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.client import parallel
+from trainyard.access import parallel
 from trainyard.client.command import TERMINATED, Outputs, Stack
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError

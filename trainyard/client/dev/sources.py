@@ -23,13 +23,7 @@ class Sources:
     """
 
     def __init__(self, script: Script, excludes: Sequence[str], secrets: Sequence[str]) -> None:
-        """Reads all files.
-
-        Args:
-            script: names the folders.
-            excludes: of the runtime environment; .gitignore holds as well.
-            secrets: values that no file may hold.
-        """
+        """Reads all files, none of which may hold a secret."""
         self.roots: dict[str, Path] = {}
         if script.working_dir is not None:
             self.roots[trees.WORKING_DIR] = Path(script.working_dir).resolve()
@@ -48,10 +42,7 @@ class Sources:
             self._sent[name] = (found.digest, found.executable)
 
     def changes(self, touched: Collection[Path] | None = None) -> dict[str, Patch | None]:
-        """Return the changes since the last call; each is returned once.
-
-        Args:
-            touched: written paths; None if anything may have changed.
+        """Return the changes of written paths since the last call, each once; None: of any path.
 
         Raises:
             ClientError: a file holds a secret of the stack, or cannot be read; nothing counts as

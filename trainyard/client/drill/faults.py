@@ -89,10 +89,7 @@ def lose_head(outputs: StackOutputs) -> InjectedFault:
 def lose_store(outputs: StackOutputs, seconds: float, look: Callable[[], None]) -> InjectedFault:
     """Stops the store for some seconds, then kills it; its restart policy brings it back.
 
-    Args:
-        outputs: of the stack.
-        seconds: how long it does not answer.
-        look: called repeatedly meanwhile.
+    Meanwhile `look` is called repeatedly.
     """
     server = store.find(outputs)
     at = time.time()

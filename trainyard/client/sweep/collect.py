@@ -25,12 +25,7 @@ def collect(
 ) -> Outcome | None:
     """Takes a point's result and files, and then removes them from the store.
 
-    Args:
-        point: the point.
-        record: the sweep's record of the point, with the job that ran it.
-        job: that job at its end; None where the cluster does not know it.
-        records: of the sweep.
-        outputs: of the stack.
+    The job is None where the cluster does not know it.
 
     Returns:
         How it ended; None if a job that the cluster has forgotten has left nothing.

@@ -71,11 +71,7 @@ class Records:
     """The records of a sweep's folder, which one process at a time has open."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Opens the folder.
-
-        Args:
-            folder: of the sweep; it is made.
-            name: name for the sweep, if it is new.
+        """Opens the folder, which is made; a new sweep gets the name.
 
         Raises:
             ClientError: it cannot be written, or another process has it.
@@ -196,10 +192,6 @@ class Records:
 
     def unpack(self, packed: Path, folder: str) -> None:
         """Puts the files of a point into its folder, each whole or not at all.
-
-        Args:
-            packed: the archive.
-            folder: of the point, below the sweep's.
 
         Raises:
             DamagedArchiveError: the archive is damaged, or leads out of the folder.

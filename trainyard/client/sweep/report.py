@@ -57,11 +57,7 @@ def with_others(ended: Sequence[Ended], records: Mapping[str, Record]) -> list[E
 def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: bool) -> None:
     """Prints the table and the failures, and writes table and picture to the sweep's folder.
 
-    Args:
-        ended: the points.
-        folder: of the sweep.
-        metric: the column to sort by; None for the first with numbers.
-        maximize: the largest is the best.
+    It is sorted by the metric, else by the first column with numbers.
 
     Raises:
         ClientError: the folder cannot be written.

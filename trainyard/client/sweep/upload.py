@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import Script
 from trainyard.client.sweep.point import Point
 
-JOB_ID_BYTES = 8
 # Ray gives a worker back after half a second, and getting it again takes a fifth of one.
 # Another job waits for a sweep's workers only so much longer.
 LEASE, LEASE_MS = "RAY_worker_lease_timeout_milliseconds", 5000
@@ -47,9 +45,6 @@ class Code:
     @cache  # noqa: B019 - there is one of these
     def environment(self, file: Path | None) -> dict[str, Any]:
         """The runtime environment of all jobs, except the names of their runs.
-
-        Args:
-            file: the user's runtime environment; None without one.
 
         Raises:
             ClientError: something cannot be read, or may not be uploaded.
@@ -212,11 +207,6 @@ def contains(script: Script, folder: Path) -> bool:
             "hydra.sweep.dir=multirun/first"
         )
     return uploaded in results.parents
-
-
-def new_job_id() -> str:
-    """Return an id like Ray's own; known before the job is sent, so that the folder can note it."""
-    return f"raysubmit_{secrets.token_hex(JOB_ID_BYTES)}"
 
 
 def check_script(script: Script) -> None:

@@ -9,7 +9,6 @@ import urllib3
 
 from trainyard.access import bounded
 from trainyard.client import disks, fields
-from trainyard.client.dashboard import Dashboard, UnreadableError
 from trainyard.client.errors import ClientError
 from trainyard.client.info import MONITORING
 from trainyard.client.outputs import StackOutputs
@@ -29,11 +28,7 @@ def nodes(outputs: StackOutputs) -> list[dict[str, Any]]:
     Raises:
         DashboardError: it cannot be asked.
     """
-    found = Dashboard(outputs).get(disks.PATH, TIMEOUT_S)
-    try:
-        rows = fields.decoded(found["data"]["summary"], _node, _unreadable)
-    except fields.FAULTS as error:
-        raise UnreadableError(f"no list of nodes: {fields.reason(error)}") from None
+    rows = disks.summary(outputs, _node, _unreadable)
     return sorted(filter(None, rows), key=lambda row: (row["node"] != "head", row["node"]))
 
 

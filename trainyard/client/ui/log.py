@@ -12,8 +12,9 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator
 
+from trainyard.access import parallel
 from trainyard.access.terminal import COLOUR
-from trainyard.client import jobs, parallel
+from trainyard.client import jobs
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer

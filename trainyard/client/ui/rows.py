@@ -62,13 +62,7 @@ def hourly_cost(outputs: StackOutputs) -> float:
 def of_runs(
     records: Iterable[RunRecord], jobs: Iterable[Job], outputs: StackOutputs
 ) -> list[dict[str, Any]]:
-    """Return the rows of runs, the newest first.
-
-    Args:
-        records: of the store.
-        jobs: of the cluster, the newest first.
-        outputs: of the stack.
-    """
+    """Return the rows of runs, the newest first, as the jobs are."""
     of_run: dict[str, list[Job]] = defaultdict(list)
     for job in jobs:
         if job.submitted:

@@ -62,13 +62,7 @@ class Stack:
     """One stack or attached cluster."""
 
     def __init__(self, name: str, file: Path | None, report: Callable[[str], None]) -> None:
-        """Asks nothing yet.
-
-        Args:
-            name: of the stack.
-            file: with its outputs; None if they are in its state.
-            report: takes a sentence when a connection is lost, or back.
-        """
+        """Asks nothing yet."""
         self.name = name
         self._file = file
         self._report = report
@@ -133,11 +127,6 @@ class Stacks:
 
     def __init__(self, asked: str | None, file: Path | None, report: Callable[[str], None]) -> None:
         """Asks nothing yet, but for the name of a file's stack.
-
-        Args:
-            asked: the stack that the page opens with.
-            file: with the outputs of the only stack to show.
-            report: see `Stack`.
 
         Raises:
             ClientError: the file cannot be read, or is another stack's.
