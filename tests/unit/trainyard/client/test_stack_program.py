@@ -14,23 +14,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests.client import Train
 from tests.waiting import wait_for
 from trainyard.access import repository
-from trainyard.client import cli, health, losses, stack_program
+from trainyard.client import health, losses, stack_program
 from trainyard.client import outputs as contract
 from trainyard.client.errors import ClientError
 
 ROOT = Path(__file__).resolve().parents[4]
-LAUNCH = ("engine.launch",)
-HERE = ("-C", str(ROOT))
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["train", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    code = caught.value.code
-    return code if isinstance(code, int) else 1 if code else 0
 
 
 @pytest.fixture
@@ -52,100 +43,68 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     monkeypatch.setattr(health, "ask", lambda *_: [])
     for name in ("agree_to_a_new_head", "agree_to_the_end"):
         monkeypatch.setattr(
-            losses, name, lambda stack, _name=name, **how: found.append((_name, stack, str(how)))
+            losses,
+            name,
+            lambda stack, _name=name, **how: found.append(
+                (_name, stack, str(how).replace(" ", ""))
+            ),
         )
     return found
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("up", [(*LAUNCH, "up", "-s", "dev")]),
-        (
-            f"up -s lab --plan {ROOT}/p --policy-pack infra/policy",
-            [(*LAUNCH, *f"up -s lab --plan={ROOT}/p --policy-pack={ROOT}/infra/policy".split())],
-        ),
-        (
-            "up --find-ports -s lab",  # F64
-            [("infra.find_ports", *HERE, "-s", "lab"), (*LAUNCH, "up", "-s", "lab")],
-        ),
-        (
-            "up --force --yes",
-            [
-                ("agree_to_a_new_head", "dev", "{'yes': True}"),
-                (*LAUNCH, "up", "-s", "dev", "forced"),
-            ],
-        ),
-        ("preview --diff", [(*LAUNCH, "preview", "-s", "dev", "--diff")]),
-        ("preview --plan p", [(*LAUNCH, "preview", "-s", "dev", f"--plan={ROOT}/p")]),
-        (
-            "down --yes",
-            [
-                ("agree_to_the_end", "dev", "{'yes': True, 'force': False}"),
-                (*LAUNCH, "destroy", "-s", "dev"),
-                ("infra.checkout", "dev"),
-            ],
-        ),
-        ("refresh", [(*LAUNCH, "refresh", "-s", "dev"), ("infra.checkout", "dev")]),
-        ("drift --json -s lab", [("infra.drift", *HERE, "-s", "lab", "--json")]),
-        ("review p", [("infra.review", *HERE, "-s", "dev", f"{ROOT}/p")]),
-        ("rotate", [("infra.rotate", *HERE, "-s", "dev")]),
-        (
-            "rotate ray-token --force",
-            [
-                ("infra.rotate", *HERE, "-s", "dev", "--secret=ray-token", "--force"),
-                (*LAUNCH, "up", "-s", "dev", "forced"),
-            ],
-        ),
-        ("scale --once", [("infra.scale", *HERE, "-s", "dev", "--once")]),
-        ("reap --owner -x", [("infra.reap", *HERE, "--owner=-x")]),  # F76
-        ("reap --end i-1 i-2 --yes", [("infra.reap", *HERE, "--yes", "--end", "i-1", "i-2")]),
-        (
-            "config set -s lab --path head.cpus 2 --secret",
-            [
-                (
-                    "engine",
-                    *HERE,
-                    *[
-                        "config",
-                        "set",
-                        "-s",
-                        "dev",
-                        "-s",
-                        "lab",
-                        "--path",
-                        "head.cpus",
-                        "2",
-                        "--secret",
-                    ],
-                )
-            ],
-        ),
-        (  # F76
-            "config set owner -- -hello",
-            [("engine", *HERE, *["config", "set", "-s", "dev", "owner", "--", "-hello"])],
-        ),
-        (
-            "config set drainSeconds -5",
-            [("engine", *HERE, "config", "set", "-s", "dev", "drainSeconds", "-5")],
-        ),
-        (
-            "output rayToken --json",
-            [("engine", *HERE, "output", "-s", "dev", "rayToken", "--json")],
-        ),
-        ("stack ls", [("engine", *HERE, "stack", "-s", "dev", "ls")]),
-        ("secrets rotate", [("engine", *HERE, "secrets", "-s", "dev", "rotate")]),
-        ("cancel -s lab", [("engine", *HERE, "cancel", "-s", "lab")]),
-    ],
-)
+# A command, and the modules that it starts; names in capitals stand for what all have.
+STARTS = [
+    ("up", "LAUNCH up -s dev"),
+    (
+        "up -s lab --plan ROOT/p --policy-pack infra/policy",
+        "LAUNCH up -s lab --plan=ROOT/p --policy-pack=ROOT/infra/policy",
+    ),
+    ("up --find-ports -s lab", "infra.find_ports HERE -s lab; LAUNCH up -s lab"),  # F64
+    ("up --force --yes", "agree_to_a_new_head dev {'yes':True}; LAUNCH up -s dev forced"),
+    ("preview --diff", "LAUNCH preview -s dev --diff"),
+    ("preview --plan p", "LAUNCH preview -s dev --plan=ROOT/p"),
+    (
+        "down --yes",
+        "agree_to_the_end dev {'yes':True,'force':False}; LAUNCH destroy -s dev; SALT dev",
+    ),
+    ("refresh", "LAUNCH refresh -s dev; SALT dev"),
+    ("drift --json -s lab", "infra.drift HERE -s lab --json"),
+    ("review p", "infra.review HERE -s dev ROOT/p"),
+    ("rotate", "infra.rotate HERE -s dev"),
+    (
+        "rotate ray-token --force",
+        "infra.rotate HERE -s dev --secret=ray-token --force; LAUNCH up -s dev forced",
+    ),
+    ("scale --once", "infra.scale HERE -s dev --once"),
+    ("reap --owner -x", "infra.reap HERE --owner=-x"),  # F76
+    ("reap --end i-1 i-2 --yes", "infra.reap HERE --yes --end i-1 i-2"),
+    ("manifests --to k", "infra.manifests HERE -s dev --to=ROOT/k"),
+    ("helm-values -s lab", "infra.manifests HERE -s lab --helm-values"),
+    (
+        "config set -s lab --path head.cpus 2 --secret",
+        "engine HERE config set -s dev -s lab --path head.cpus 2 --secret",
+    ),
+    ("config set owner -- -hello", "engine HERE config set -s dev owner -- -hello"),  # F76
+    ("config set drainSeconds -5", "engine HERE config set -s dev drainSeconds -5"),
+    ("output rayToken --json", "engine HERE output -s dev rayToken --json"),
+    ("stack ls", "engine HERE stack -s dev ls"),
+    ("secrets rotate", "engine HERE secrets -s dev rotate"),
+    ("cancel -s lab", "engine HERE cancel -s lab"),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), STARTS)
 def test_a_command_runs_the_code_of_make(
-    given: str,
-    expected: list[tuple[str, ...]],
-    started: list[tuple[str, ...]],
-    monkeypatch: pytest.MonkeyPatch,
+    given: str, expected: str, started: list[tuple[str, ...]], train: Train
 ) -> None:
-    assert call(monkeypatch, *given.split()) == 0
-    assert started == expected
+    def written(words: str) -> str:
+        meant = {"LAUNCH": "engine.launch", "SALT": "infra.checkout", "HERE": f"-C {ROOT}"}
+        for name, value in (meant | {"ROOT": str(ROOT)}).items():
+            words = words.replace(name, value)
+        return words
+
+    assert train(*written(given).split()) == 0
+    assert started == [tuple(each.split()) for each in written(expected).split("; ")]
 
 
 @pytest.mark.parametrize("launched_by_ray", [False, True])
@@ -154,12 +113,12 @@ def test_up_ends_with_the_addresses_and_the_next_command(
     started,
     values: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    train: Train,
 ) -> None:
     values |= {"stack": "lab", "rayClusterFile": "a file" if launched_by_ray else ""}
     monkeypatch.setattr(contract, "_ask_engines", lambda _: json.dumps(values))
-    assert call(monkeypatch, "up", "-s", "lab") == 0
-    said = capsys.readouterr().out
+    assert train("up", "-s", "lab") == 0
+    said = train.out
     assert re.search(r"^  stack  +lab \(Ray", said, re.MULTILINE)
     assert re.search(r"^  Ray dashboard  +http://127\.0\.0\.1:1", said, re.MULTILINE)
     assert "canary" not in said
@@ -170,38 +129,40 @@ def test_up_ends_with_the_addresses_and_the_next_command(
 
 
 def test_an_up_whose_outputs_cannot_be_read_has_succeeded(
-    started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    started, monkeypatch: pytest.MonkeyPatch, train: Train
 ) -> None:
     monkeypatch.setattr(contract, "_ask_engines", Mock(side_effect=ClientError("no answer")))
-    assert call(monkeypatch, "up") == 0
-    assert capsys.readouterr().err == "warning: cannot show the addresses: no answer\n"
+    assert train("up") == 0
+    assert train.err == "warning: cannot show the addresses: no answer\n"
 
 
-def test_a_stack_of_the_environment_is_taken(started, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINYARD_STACK", "lab")
-    assert call(monkeypatch, "refresh") == 0
-    assert started[0] == (*LAUNCH, "refresh", "-s", "lab")
-
-
-def test_a_refresh_of_a_stack_that_is_not_well_says_so_and_fails(  # F63
-    started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_stack_of_the_environment_is_taken(
+    started, monkeypatch: pytest.MonkeyPatch, train: Train
 ) -> None:
+    monkeypatch.setenv("TRAINYARD_STACK", "lab")
+    assert train("refresh") == 0
+    assert started[0] == ("engine.launch", "refresh", "-s", "lab")
+
+
+def test_a_refresh_of_a_stack_that_is_not_well_says_so_and_fails(
+    started, monkeypatch: pytest.MonkeyPatch, train: Train
+) -> None:  # F63
     monkeypatch.setattr(health, "ask", lambda *_: ["web is stopped"])
-    assert call(monkeypatch, "refresh") == 2
-    assert capsys.readouterr().err == "error: web is stopped\n"
+    assert train("refresh") == 2
+    assert train.err == "error: web is stopped\n"
 
 
-def test_nothing_ends_when_the_user_declines(started, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_ends_when_the_user_declines(
+    started, monkeypatch: pytest.MonkeyPatch, train: Train
+) -> None:
     monkeypatch.setattr(losses, "agree_to_the_end", Mock(side_effect=SystemExit("no")))
-    assert call(monkeypatch, "down") == 1
+    assert train("down") == 1
     assert started == []
 
 
-def test_an_orphan_ends_only_when_that_was_asked_for(
-    started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "reap", "i-1") == 1
-    assert "add --end" in capsys.readouterr().err
+def test_an_orphan_ends_only_when_that_was_asked_for(started, train: Train) -> None:
+    assert train("reap", "i-1") == 1
+    assert "add --end" in train.err
     assert started == []
 
 
@@ -215,14 +176,14 @@ def test_a_client_without_the_program_says_what_is_needed(
     started,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    train: Train,
 ) -> None:
     monkeypatch.setattr(repository, "ROOT", tmp_path)
     monkeypatch.setattr(repository, "is_checkout", lambda: False)
     monkeypatch.chdir(ROOT / "docs" if inside else tmp_path)
-    assert call(monkeypatch, *command) == 1
+    assert train(*command) == 1
     where = f"go to the checkout {ROOT}, run" if inside else "clone the Trainyard repository, run"
-    assert where in (said := capsys.readouterr().err)
+    assert where in (said := train.err)
     assert said.count("\n") == 1
     assert started == []
 

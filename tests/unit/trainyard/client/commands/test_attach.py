@@ -96,13 +96,15 @@ def test_an_address_is_that_of_a_dashboard(text, url):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "ray://a:10001",
-        "http://a:8265/x",
-        "http://u:p@a",
-        "http://a:x",
-        "http://a?b",
-        "http://[",
+        *(
+            "",
+            "ray://a:10001",
+            "http://a:8265/x",
+            "http://u:p@a",
+            "http://a:x",
+            "http://a?b",
+            "http://[",
+        )
     ],
 )
 def test_what_is_not_an_address_is_refused(text):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import json
 import os
 import pty
 import re
@@ -11,71 +9,31 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
+from tests import ui_stack
 from tests.hostile import TITLE
 from trainyard import runs
 from trainyard.access.terminal import CONTROL, ESCAPE
 
-GIB = 2**30
 ENTERS, LEAVES = b"\x1b[?1049h", b"\x1b[?1049l"  # of a terminal's second screen
 DEADLINE_S = 60
-NODE = {
-    "raylet": {"isHeadNode": True, "nodeManagerAddress": "10.0.0.1", "state": "ALIVE"},
-    "cpu": 37.4,
-    "mem": [16 * GIB, 12 * GIB, 25.0, 4 * GIB],
-    "gpus": [{"utilizationGpu": 93, "memoryUsed": 20480, "memoryTotal": 81920}],
-    "disk": {"/": {"free": 50 * GIB, "total": 100 * GIB}},
-}
-
-
-def _job(name: str, status: str, run: str, start: int) -> dict[str, Any]:
-    texts = {"entrypoint": "python x.py", "job_id": "", "message": f"it starts {TITLE}"}
-    times = {"start_time": start, "end_time": start + 1000 if status == "SUCCEEDED" else None}
-    more = {"metadata": {"run": run, "user": "ada"}, "runtime_env": {}}
-    return {"type": "SUBMISSION", "submission_id": name, "status": status} | texts | times | more
-
-
-class Dashboard(http.server.BaseHTTPRequestHandler):
-    asked = 0  # times that its jobs were
-    jobs = (_job("one", "SUCCEEDED", "first", 1000), _job("two", "PENDING", "second", 2000))
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        Dashboard.asked += path == "/api/jobs/"
-        answers: dict[str, Any] = {
-            "/api/version": {"version": "4", "ray_version": ray.__version__, "ray_commit": "x"},
-            "/api/jobs/": self.jobs,
-            "/nodes": {"data": {"summary": [NODE]}},
-        }
-        body = json.dumps(answers.get(path, {"data": {"result": {"result": []}}})).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
 
 
 @pytest.fixture
 def outputs(outputs_file: Callable[..., Path], values: dict[str, Any]) -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dashboard)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    run = runs.Run(values["storageUrl"], "first")
+    run = runs.Run(values["storageUrl"], "run-0001")
     run.start({"epochs": 3})
     run.write_metrics([{"epoch": 0, "loss": 1.25}, {"epoch": 1, "loss": 0.5}])
-    url = f"http://127.0.0.1:{server.server_address[1]}"
-    yield str(outputs_file(values | {"dashboardUrl": url}))
-    server.shutdown()
-    server.server_close()
+    waits = {"metadata": {"run": "run-0002", "user": "ada"}, "message": f"it starts {TITLE}"}
+    head = ui_stack.Head([ui_stack.job(1), ui_stack.job(2, "PENDING", **waits)])
+    with ui_stack.serving(head) as url:
+        yield str(outputs_file(values | {"dashboardUrl": url}))
 
 
 def _command(outputs: str) -> list[str]:
@@ -88,12 +46,12 @@ def test_a_pipe_gets_one_look(outputs: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert "head\t37 %\t4.0/16.0 GiB\t93 %\t20.0/80.0 GiB\t50.0 GiB" in lines
-    assert [line.split("\t")[:3] for line in lines if "\tada\t" in line] == [
-        ["two", "PENDING", "second"],
-        ["one", "SUCCEEDED", "first"],
+    assert "10.0.0.2\t88 %\t24.0/64.0 GiB\t87 %\t58.6/79.6 GiB\t30.0 GiB" in lines
+    assert [line.split("\t")[:4] for line in lines if line.startswith("raysubmit_")] == [
+        ["raysubmit_000002", "PENDING", "run-0002", "ada"],
+        ["raysubmit_000001", "SUCCEEDED", "run-0001", "grace"],
     ]
-    assert any(line.startswith("first\t2/3\tSUCCEEDED\t0.5") for line in lines)
+    assert any(line.startswith("run-0001\t2/3\tSUCCEEDED\t0.5") for line in lines)
     assert not CONTROL.search(done.stdout.replace("\t", "").replace("\n", ""))
     assert re.match(r"this was one look: `\S*train watch` draws again on a terminal", done.stderr)
 
@@ -123,7 +81,14 @@ def test_a_terminal_is_drawn_again_and_restored_at_the_end(
     assert seen.rindex(LEAVES) > seen.rindex(b"Ctrl-C ends")
     assert b"Traceback" not in seen
     text = re.sub(ESCAPE, "", seen.decode())
-    for said in ("stack dev", "37 %", "93 %", "first", "2/3", "two waits: it starts \\x1b]0;"):
+    for said in (
+        "stack dev",
+        "88 %",
+        "87 %",
+        "run-0001",
+        "2/3",
+        "000002 waits: it starts \\x1b]0;",
+    ):
         assert said in text
     assert TITLE.encode() not in seen  # F39
 
