@@ -48,11 +48,7 @@ def parse_key(text: str, path: Path, advice: str) -> asyncssh.SSHKey | None:
 
 
 def host_key(connection: Connection) -> asyncssh.SSHKey:
-    """Return the host key that the machine has to show.
-
-    Raises:
-        SshError: the connection has none.
-    """
+    """Return the host key that the machine has to show; SshError if the connection has none."""
     try:
         return asyncssh.import_public_key(connection.host_key)
     except asyncssh.KeyImportError:

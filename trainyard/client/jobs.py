@@ -58,11 +58,7 @@ def patience(outputs: StackOutputs) -> float:
 
 
 def connect(outputs: StackOutputs) -> JobServer:
-    """The stack's job server.
-
-    Raises:
-        ClientError: the server does not answer, or refuses the token.
-    """
+    """The stack's job server; ClientError if the server does not answer, or refuses the token."""
     where = f"{outputs.dashboard_url} (stack {outputs.stack!r})"
     server = JobServer(outputs)
     try:
@@ -153,11 +149,7 @@ def resolve(server: JobServer, wanted: str) -> Job:
 
 
 def read_log(server: JobServer, job_id: str) -> str:
-    """Return a job's log so far.
-
-    Raises:
-        ClientError: the server refuses it.
-    """
+    """Return a job's log so far; ClientError if the server refuses it."""
     try:
         return server.log(job_id)
     except RefusedError as error:

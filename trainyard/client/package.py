@@ -274,11 +274,7 @@ def _wheel(path: Path) -> str:
 
 
 def read(entry: Entry) -> bytes:
-    """The content of a file.
-
-    Raises:
-        ClientError: it cannot be read.
-    """
+    """The content of a file; ClientError if it cannot be read."""
     try:
         return entry.path.read_bytes()
     except OSError as error:

@@ -47,11 +47,7 @@ class StackConnection:
         self._same_ports = same_ports
 
     def __enter__(self) -> Self:
-        """Connects.
-
-        Raises:
-            ClientError: the stack is not reached, or refuses the login.
-        """
+        """Connects; ClientError if the stack is not reached, or refuses the login."""
         try:
             self._open()
         except BaseException:

@@ -1,7 +1,9 @@
-"""The command `train pull`."""
+"""`train pull`: a run's results come here, once or as long as its job runs."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,11 +13,14 @@ import typer
 from trainyard.client import outputs as contract
 from trainyard.client.command import Outputs, RunName, Stack, reach, until_interrupted
 from trainyard.client.console import say
+from trainyard.client.errors import ClientError
 
 if TYPE_CHECKING:
+    from trainyard.client.job_server import JobServer
     from trainyard.client.pull.transfer import Pulled, Transfer
 
 RESULTS = Path("results")
+POLL_S = 5.0  # between two passes while a job runs
 
 
 def pull(
@@ -43,7 +48,13 @@ def pull(
     try:
         with until_interrupted(stopped):
             if follow:
-                _follow(run, transfer, to, stack_outputs)
+                from trainyard.client import jobs
+
+                server = jobs.connect(stack_outputs)
+                say(f"pulling run {run} while its job runs; Ctrl-C stops the pull only")
+                patience = jobs.patience(stack_outputs)
+                ended = _follow(server, run, transfer, lambda new: _tell(run, new, to), patience)
+                say(f"its job has ended: {ended}" if ended else "it has no running job")
                 return
             pulled = transfer.run()
     finally:
@@ -55,16 +66,49 @@ def pull(
     _tell(run, pulled, to)
 
 
-def _follow(run: str, transfer: Transfer, to: Path, outputs: contract.StackOutputs) -> None:
-    from trainyard.client import jobs
-    from trainyard.client.pull import follow
+def _follow(
+    server: JobServer,
+    run: str,
+    transfer: Transfer,
+    tell: Callable[[Pulled], None],
+    lost_after_s: float,
+) -> str:
+    """Pulls changes until no job of the run is active, and then once more.
 
-    server = jobs.connect(outputs)
-    say(f"pulling run {run} while its job runs; Ctrl-C stops the pull only")
-    ended = follow.follow(
-        server, run, transfer, lambda new: _tell(run, new, to), jobs.patience(outputs)
-    )
-    say(f"its job has ended: {ended}" if ended else "it has no running job")
+    `tell` is called with each pass that brought something, and the last.
+
+    Returns:
+        How the last job ended, as "SUCCEEDED"; "" if the server knows no job of the run.
+
+    Raises:
+        ClientError: a pass failed, no such run exists, or the server was lost.
+    """
+    from trainyard.client import jobs
+    from trainyard.client.dashboard import DashboardError
+
+    answered = time.monotonic()
+    while True:
+        active, ended = True, ""
+        try:
+            found = [job for job in jobs.submissions(server) if job.run == run]
+            active = any(not job.status.ended for job in found)
+            ended = str(found[0].status) if found else ""
+            answered = time.monotonic()
+        except DashboardError as error:
+            if time.monotonic() - answered > lost_after_s:
+                raise ClientError(
+                    f"lost the job server for {lost_after_s:g} s ({error}): cannot tell whether "
+                    f"run {run} goes on; pull again without --follow to get the store's files"
+                ) from None
+        # Asked before this pass, which so sees all that a job stored before its end.
+        pulled = transfer.run()
+        if pulled is None and not active:
+            raise ClientError(f"no run is called {run!r}, and no job of it waits: see `train runs`")
+        if pulled is not None and (pulled.brought or not active):
+            tell(pulled)
+        if not active:
+            return ended
+        time.sleep(POLL_S)
 
 
 def _tell(run: str, pulled: Pulled, to: Path) -> None:

@@ -120,11 +120,7 @@ def _is_ours(address: tuple[str, int]) -> bool:
 
 
 def _authorize(run: socket.socket, key: str) -> None:
-    """Shows debugpy the key, as its own adapter does.
-
-    Raises:
-        ClientError: the run has another key.
-    """
+    """Shows debugpy the key, as its own adapter does; ClientError if the run has another key."""
     arguments = {"debugServerAccessToken": key}
     request = {"seq": 0, "type": "request", "command": "pydevdAuthorize", "arguments": arguments}
     body = json.dumps(request).encode()

@@ -37,11 +37,7 @@ class InjectedFault:
 
 
 def check(fault: Fault, outputs: StackOutputs) -> None:
-    """Refuses a fault that a stack cannot have, or would not recover from.
-
-    Raises:
-        ClientError: saying why.
-    """
+    """Refuses a fault that a stack cannot have, or would not recover from; ClientError says why."""
     if fault is Fault.STORE_LOSS:
         store.find(outputs)
     if fault is Fault.HEAD_LOSS and outputs.ray_cluster_file:

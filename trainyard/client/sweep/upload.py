@@ -130,22 +130,14 @@ class Upload:
         }
 
     def send_point(self, point: Point, job_id: str) -> None:
-        """Sends a point as a job of its own.
-
-        Raises:
-            ClientError: the server refused it.
-        """
+        """Sends a point as a job of its own; ClientError if the server refused it."""
         command = f"python -m trainyard.sweep.point {point.number} {job_id}"
         env = self.environment(f"{self.sweep}-{point.number}", point.runtime_env)
         options = submission.entrypoint_options(point.bundle)
         self._send(env, job_id, command, [point.bundle], **options)
 
     def send_tasks(self, points: Sequence[Point], job_id: str) -> None:
-        """Sends points as the tasks of one job.
-
-        Raises:
-            ClientError: the server refused it.
-        """
+        """Sends points as the tasks of one job; ClientError if the server refused it."""
         files = {each.runtime_env for each in points}
         if len(files) > 1:
             raise ClientError(

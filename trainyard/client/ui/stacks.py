@@ -94,11 +94,7 @@ class Stack:
         return self._jobs.get()
 
     def runs(self) -> RunCache:
-        """The runs in the store.
-
-        Raises:
-            ClientError: the stack is not reached, or has no store.
-        """
+        """The runs in the store; ClientError if the stack is not reached, or has no store."""
         outputs = self.outputs()
         if self._runs is None or self._runs.outputs != outputs:
             self._runs = RunCache(open_store(outputs), outputs)
@@ -149,11 +145,7 @@ class Stacks:
         return sorted(found, key=lambda name: (name != self.first, name))
 
     def get(self, name: str) -> Stack:
-        """Return a stack.
-
-        Raises:
-            ClientError: no stack has this name.
-        """
+        """Return a stack; ClientError if no stack has this name."""
         with self._lock:
             if name not in self._known:
                 if name not in self.names():

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.client import Train
 from trainyard import options
-from trainyard.client import cli, new_job, scripts
+from trainyard.client import scripts
+from trainyard.client.commands import new
 from trainyard.client.errors import ClientError
 
 
 def test_a_job_is_written_and_the_next_command_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Train
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["train", "new", "my_job"])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    assert caught.value.code == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert train("new", "my_job") == 0
+    assert train.out.splitlines() == [
         "wrote my_job.py",
         "submit it: train submit my_job.py --name my-job-1",
     ]
@@ -41,19 +39,19 @@ def test_in_a_checkout_it_is_a_job_by_name(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "trainyard").mkdir()
     (tmp_path / "trainyard" / "jobs").symlink_to(jobs)
     monkeypatch.chdir(tmp_path)
-    path, command = new_job.write("my_job")
+    path, command = new.write("my_job")
     assert path == Path("training/my_job.py")
     # Of another checkout than the client's: by its path.
     assert command == "train submit training/my_job.py --name my-job-1"
     monkeypatch.setattr(scripts, "JOBS", jobs)
-    assert new_job.write("other")[1] == "train submit other --name other-1"
+    assert new.write("other")[1] == "train submit other --name other-1"
     assert scripts.find("other").command == ("python", "-m", "trainyard.jobs.other")
 
 
 def test_a_folder_can_be_given(tmp_path: Path) -> None:
     folder = tmp_path / "my jobs"
     folder.mkdir()
-    path, command = new_job.write("my_job", folder)
+    path, command = new.write("my_job", folder)
     assert path == folder / "my_job.py"
     assert command == f"train submit '{path}' --name my-job-1"
 
@@ -61,7 +59,7 @@ def test_a_folder_can_be_given(tmp_path: Path) -> None:
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "my_job.py").write_text("mine")
     with pytest.raises(ClientError, match=r"my_job\.py is there already and is not overwritten"):
-        new_job.write("my_job", tmp_path)
+        new.write("my_job", tmp_path)
     assert (tmp_path / "my_job.py").read_text() == "mine"
 
 
@@ -78,7 +76,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_written_is_one_message(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ClientError, match=message):
-        new_job.write(name, tmp_path / "nowhere")
+        new.write(name, tmp_path / "nowhere")
 
 
 def test_the_template_is_no_job_itself() -> None:
