@@ -1,12 +1,14 @@
-"""`train` in the process of a test."""
+"""`train` in the process of a test, and jobs as it knows them."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
 from trainyard.client import cli
+from trainyard.client.job_server import Job, Status
 
 
 class Train:
@@ -29,3 +31,9 @@ class Train:
         self.out, self.err = self._capsys.readouterr()
         code = ended.value.code
         return code if isinstance(code, int) else 1 if code else 0
+
+
+def job(name: str = "job", status: str = "RUNNING", run: str = "", **changes: Any) -> Job:
+    """A job with the id NAME, of a run."""
+    metadata = ({"run": run} if run else {}) | changes.pop("metadata", {})
+    return Job(submission_id=name, status=Status(status), metadata=metadata, **changes)

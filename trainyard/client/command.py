@@ -92,7 +92,7 @@ def warn_of_end(outputs: contract.StackOutputs) -> None:
 
 def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -> None:
     """Writes a job's log until its end; a job that fails, or Ctrl-C, ends the command too."""
-    from trainyard.client import jobs
+    from trainyard.client import failure, jobs
     from trainyard.client.log_writer import LogWriter
 
     def notice(job: Job) -> None:
@@ -125,7 +125,7 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
     ending = {"FAILED": "failed", "STOPPED": "was stopped"}[job.status]
     say(f"Job '{job_id}' {ending}", rule=True)
     if job.status == "FAILED":
-        warn(f"error: {jobs.failure(job)}")
+        warn(f"error: {failure.of(job)}")
     raise typer.Exit(1)
 
 

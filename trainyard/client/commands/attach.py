@@ -236,7 +236,7 @@ def _ask(outputs: contract.StackOutputs) -> dict[str, Any]:
 def _answer(
     server: JobServer, job_id: str, mark: str, outputs: contract.StackOutputs
 ) -> dict[str, Any]:
-    from trainyard.client import jobs
+    from trainyard.client import failure, jobs
     from trainyard.client.dashboard import DashboardError, TooLongError
 
     try:
@@ -245,7 +245,7 @@ def _answer(
         with suppress(DashboardError):
             server.stop(job_id)
         raise
-    why = jobs.failure(job) if job.message else "it printed no answer"
+    why = failure.of(job) if job.message else "it printed no answer"
     try:
         lines = server.log(job_id, ANSWER_MIB).splitlines()
         said = next((line.removeprefix(mark) for line in lines if line.startswith(mark)), "")

@@ -18,14 +18,14 @@ def status(
 ) -> None:
     """Show a job's state, and why it waits."""
     server, stack_outputs = reach_jobs(context, stack, outputs)
-    from trainyard.client import jobs, rows
+    from trainyard.client import failure, jobs, rows
 
     found = jobs.resolve(server, job)
     wait = why_it_waits(server, found, stack_outputs)
     facts = rows.of_job(found) | {
         "entrypoint": found.entrypoint,
         "commit": found.metadata.get("commit", ""),
-        "message": jobs.failure(found) if found.message else "",
+        "message": failure.of(found) if found.message else "",
         "demand": wait.demand if wait else "",
         "waits": wait.reason if wait else "",
         "ends": wait.ends if wait else "",

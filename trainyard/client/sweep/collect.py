@@ -6,10 +6,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from trainyard.client import store
+from trainyard.client import failure, store
 from trainyard.client.console import warn
 from trainyard.client.job_server import Job, Status
-from trainyard.client.jobs import failure
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep.point import Outcome, Point
 from trainyard.client.sweep.records import DamagedArchiveError, Record, Records
@@ -79,5 +78,5 @@ def _why(job: Job) -> str:
     if job.status is Status.STOPPED:
         return "was stopped"
     if job.status is Status.FAILED:
-        return failure(job)
+        return failure.of(job)
     return "its job left no result in the store"

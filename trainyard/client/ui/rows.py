@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainyard.access import typed
-from trainyard.client import jobs as job_functions
-from trainyard.client import waiting
+from trainyard.client import failure, waiting
 from trainyard.client.history import RunRecord
 from trainyard.client.job_server import ACTIVE, Job
 from trainyard.client.outputs import StackOutputs
@@ -49,7 +48,7 @@ def in_full(
     return of_job(job) | {
         "entrypoint": job.entrypoint,
         "commit": job.metadata.get("commit", ""),
-        "message": job_functions.failure(job) if job.message and job.status not in ACTIVE else "",
+        "message": failure.of(job) if job.message and job.status not in ACTIVE else "",
         "waits": waits(job, others, outputs, state),
     }
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.client import Train
-from tests.outputs import of_services
+from tests.outputs import of_stack
 from trainyard.client import outputs
 
 
@@ -18,33 +18,14 @@ from trainyard.client import outputs
 def values(tmp_path):
     """The JSON object of a stack with a head without CPUs and two workers, one with a GPU."""
     node = {"gpus": 0, "memoryMib": 1024, "objectStoreMib": 256, "resources": {}}
-    return {
-        **of_services(),
-        "project": "trainyard",
-        "stack": "dev",
-        "dashboardUrl": "http://127.0.0.1:1/",
-        "rayToken": "canary-token-0123456789",
-        "storageUrl": (tmp_path / "storage").as_uri(),
-        "objectStoreEndpoint": "",
-        "bucket": "",
+    return of_stack("http://127.0.0.1:1/", tmp_path / "storage") | {
         "accessKey": "canary-access-0123456789",
         "secretKey": "canary-secret-0123456789",
-        "serveUrl": "",
-        "serveToken": "canary-serve-token",
-        "rayVersion": "2.60.0",
-        "pythonVersion": "3.11",
         "nodes": [
             {"name": "head", "cpus": 0} | node,
             {"name": "worker-0", "cpus": 2} | node,
             {"name": "worker-1", "cpus": 4} | node | {"gpus": 1, "resources": {"TPU": 4}},
         ],
-        "ssh": {},
-        "kubernetes": {},
-        "owner": "ada",
-        "reservedFrom": "",
-        "expiresAt": "",
-        "jobStartTimeoutSeconds": 900,
-        "rayClusterFile": "",
     }
 
 

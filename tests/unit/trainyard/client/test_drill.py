@@ -17,6 +17,7 @@ from unittest.mock import Mock, call
 import psutil
 import pytest
 
+from tests import client
 from trainyard import progress, runs
 from trainyard.client import history, repeat, submission
 from trainyard.client.dashboard import UnreachableError
@@ -25,7 +26,6 @@ from trainyard.client.drill import report as drill_report
 from trainyard.client.drill import store as drill_store
 from trainyard.client.drill.watch import Watch
 from trainyard.client.errors import ClientError
-from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import Ssh
 from trainyard.client.state import Actor
 from trainyard.client.store import open_store
@@ -37,14 +37,9 @@ EPOCHS = [
 
 
 def job(status="RUNNING", **changes):
-    values = {
-        "submission_id": "s1",
-        "job_id": "01",
-        "status": Status(status),
-        "entrypoint": "python -m trainyard.jobs.alexnet --epochs 2",
-        "metadata": {"run": "first", "script": "training/alexnet.py"},
-    }
-    return Job(**(values | changes))
+    values = {"job_id": "01", "entrypoint": "python -m trainyard.jobs.alexnet --epochs 2"}
+    values["metadata"] = {"run": "first", "script": "training/alexnet.py"}
+    return client.job("s1", status, **values | changes)
 
 
 class Server:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tests import client
 from trainyard.client.commands import compare
 from trainyard.client.errors import ClientError
-from trainyard.client.job_server import Job, Status
 
 NODES = {"01": ["10.0.0.4"], "02": ["10.0.0.5"], "03": ["10.0.0.4"]}
 
 
-def job(run, number, start_s, end_s, **changes):
-    fields = {
-        "status": Status.SUCCEEDED,
-        "job_id": f"{number:02d}",
-        "start_time": int(start_s * 1000),
-        "end_time": int(end_s * 1000),
-        "metadata": {"run": run},
-    }
-    return Job(**(fields | changes))
+def job(run, number, start_s, end_s, status="SUCCEEDED"):
+    times = {"start_time": int(start_s * 1000), "end_time": int(end_s * 1000)}
+    return client.job(run, status, run, job_id=f"{number:02d}", **times)
 
 
 # Newest first, as the job server lists them.
@@ -57,8 +51,8 @@ def test_a_job_that_ends_before_its_start_took_no_time():  # F78
     ("jobs", "message"),
     [
         (WHOLE, "no job's run has a name that begins with 'half-'"),
-        ([job("half-0", 1, 0, 0, status=Status.RUNNING)], "is RUNNING: wait until"),
-        ([job("half-0", 1, 0, 9, status=Status.FAILED), *HALF], "is FAILED"),
+        ([job("half-0", 1, 0, 0, "RUNNING")], "is RUNNING: wait until"),
+        ([job("half-0", 1, 0, 9, "FAILED"), *HALF], "is FAILED"),
     ],
 )
 def test_what_cannot_be_compared_is_one_message(jobs, message):
