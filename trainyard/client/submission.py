@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard import options, run_folder
 from trainyard.access import parallel, repository, user
-from trainyard.client import feasibility, package, preflight, runtimes, scripts
+from trainyard.client import feasibility, listing, package, preflight, runtimes, scripts
 from trainyard.client.console import say
 from trainyard.client.dashboard import (
     Dashboard,
@@ -29,8 +29,9 @@ from trainyard.client.dashboard import (
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import Status
+from trainyard.client.listing import NEVER_UPLOADED
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.package import NEVER_UPLOADED, Packed
+from trainyard.client.package import Packed
 from trainyard.client.pull.meter import Meter
 from trainyard.client.state import ClusterState
 
@@ -137,7 +138,7 @@ def _check_script_goes(script: scripts.Script, excludes: Sequence[str]) -> None:
     if script.module is not None and script.module in script.path.parents:
         return  # one of this package
     folder = Path(script.working_dir or script.path.parent)
-    found = package.listing(folder, excludes).files
+    found = listing.of_folder(folder, excludes).files
     if not any(folder.absolute() / entry.name == script.path for entry in found):
         raise ClientError(
             f"{script.path} is left out of the upload of {folder} by .gitignore, .rayignore or "

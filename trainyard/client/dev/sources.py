@@ -6,9 +6,9 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from trainyard.client import package
+from trainyard.client import listing
 from trainyard.client.errors import ClientError
-from trainyard.client.package import Entry
+from trainyard.client.listing import Entry
 from trainyard.client.scripts import Script
 from trainyard.dev_session import patches, trees
 from trainyard.dev_session.patches import Blocks, Patch
@@ -36,7 +36,7 @@ class Sources:
         self._base: dict[str, Blocks] = {}
         self._sent: dict[str, tuple[str, bool] | None] = {}
         for name, entry in self._files.items():
-            content = package.read(entry)
+            content = listing.read(entry)
             self._base[name] = patches.blocks(content)
             found = patches.patch(content, None, executable=_executable(entry.path))
             self._sent[name] = (found.digest, found.executable)
@@ -74,7 +74,7 @@ class Sources:
         files: dict[str, Entry] = {}
         folders: set[Path] = set()
         for root, folder in self.roots.items():
-            found = package.listing(folder, self._excludes)
+            found = listing.of_folder(folder, self._excludes)
             files |= {f"{root}/{entry.name}": entry for entry in found.files}
             folders |= set(found.folders)
         self.folders = folders

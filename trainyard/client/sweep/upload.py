@@ -14,7 +14,7 @@ from shlex import join
 from typing import Any
 
 from trainyard import run_folder
-from trainyard.client import package, scripts, submission
+from trainyard.client import listing, package, scripts, submission
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import Script
@@ -89,7 +89,7 @@ class Code:
             return location  # a later check reports a missing one
         target = Path(tempfile.mkdtemp(dir=self.copies), source.name)
         try:
-            found = package.of_module(source, excludes)
+            found = listing.of_module(source, excludes)
             package.check_upload(location, found, self.secrets)
             if source.is_file():
                 return str(shutil.copy(source, target))
