@@ -1,5 +1,6 @@
-"""The names of everything that a stack exports."""
+"""The names of everything that a stack exports, and the outputs of one without services."""
 
+from pathlib import Path
 from typing import Any
 
 from cluster import services
@@ -19,4 +20,22 @@ def of_services() -> dict[str, Any]:
     return {
         **dict.fromkeys(names, ""),
         outputs.SERVICES: [endpoint.described for endpoint in services.ENDPOINTS],
+    }
+
+
+def of_stack(address: str, store: Path) -> dict[str, Any]:
+    """The outputs of a stack of this machine that has a dashboard and a folder, but no nodes."""
+    return {
+        **outputs.NOTHING,
+        **of_services(),
+        outputs.PROJECT: "trainyard",
+        outputs.STACK: "dev",
+        outputs.DASHBOARD_URL: address,
+        outputs.RAY_TOKEN: "canary-token-0123456789",
+        outputs.STORAGE_URL: store.as_uri(),
+        outputs.SERVE_TOKEN: "canary-serve-token",
+        outputs.RAY_VERSION: "2.60.0",
+        outputs.PYTHON_VERSION: "3.11",
+        outputs.OWNER: "ada",
+        outputs.JOB_START_TIMEOUT_SECONDS: 900,
     }

@@ -20,7 +20,7 @@ import ray
 import requests
 
 from tests import waiting
-from tests.outputs import of_services
+from tests.outputs import of_stack
 
 TOKEN = "canary-token-0123456789"
 HOSTILE = "<img src=x onerror=document.title='had'>"
@@ -250,33 +250,15 @@ def service(name: str) -> dict[str, Any]:
 def outputs_of(address: str, store: Path) -> dict[str, Any]:
     """The outputs of the stack."""
     size = {"gpus": 0, "memoryMib": 65536, "objectStoreMib": 1024, "resources": {}}
-    return {
-        **of_services(),
-        "project": "trainyard",
-        "stack": "dev",
-        "dashboardUrl": address,
+    return of_stack(address, store) | {
         "prometheusUrl": address,
-        "rayToken": TOKEN,
-        "storageUrl": store.as_uri(),
-        "objectStoreEndpoint": "",
-        "bucket": "",
-        "accessKey": "",
-        "secretKey": "",
         "serveUrl": f"{address}/serve",
-        "serveToken": "canary-serve-token",
         "rayVersion": ray.__version__,
-        "pythonVersion": "3.11",
         "nodes": [
             {"name": "head", "cpus": 0} | size,
             {"name": "gpu-1", "cpus": 16, "hourlyCost": 2.5} | size | {"gpus": 1},
         ],
-        "ssh": {},
-        "kubernetes": {},
-        "owner": "ada",
-        "reservedFrom": "",
         "expiresAt": "2026-12-31T18:00:00+00:00",
-        "jobStartTimeoutSeconds": 900,
-        "rayClusterFile": "",
     }
 
 

@@ -10,7 +10,7 @@ A record is one line, after any prefix that Ray puts before a worker's line:
     Restored on 10.0.0.5 from checkpoint: s3://ray/first/checkpoint_000002-5d1c
 
 The client draws bars from records, and omits those of trained epochs, which a job reports in its
-own words; drills follow records (trainyard/client/console.py, trainyard/client/drill/watch.py).
+own words; drills follow records (trainyard/client/log_writer.py, trainyard/client/drill/watch.py).
 """
 
 from __future__ import annotations

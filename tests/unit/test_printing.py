@@ -32,10 +32,10 @@ ASKED = {"isatty", "flush", "encoding"}  # of a stream, which writes nothing
 # The helper, and modules that only write text that it has cleaned.
 CLEANS = {
     "trainyard/access/terminal.py",
-    "trainyard/client/console.py",  # LogWriter
+    "trainyard/client/log_writer.py",
     "trainyard/client/pull/meter.py",  # a bar in place, of a cleaned name
     "trainyard/client/dev/log.py",  # through a LogWriter
-    "trainyard/client/drill/command.py",  # what the client says, to standard error
+    "trainyard/client/commands/drill.py",  # what the client says, to standard error
     "trainyard/client/sweep/run.py",  # LogWriter writes to it
     "engine/display.py",
     "infra/build_images.py",  # what Docker says

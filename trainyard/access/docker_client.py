@@ -137,11 +137,7 @@ def place() -> str:
 
 
 def pull(api: docker.APIClient, reference: str) -> str:
-    """Have the Engine fetch an image from its registry.
-
-    Args:
-        api: client of the Engine.
-        reference: name:tag or name@digest.
+    """Have the Engine fetch an image, name:tag or name@digest, from its registry.
 
     Returns:
         The error; "" when the image is there.

@@ -21,11 +21,7 @@ class MissingKeyFileError(KeyFileError):
 
 
 def read(path: Path, advice: str) -> str:
-    """Return the text of a private key's file.
-
-    Args:
-        path: the file.
-        advice: what to do if it cannot be read.
+    """Return the text of a private key's file; advice is what to do if it cannot be read.
 
     Raises:
         MissingKeyFileError: the file is missing.

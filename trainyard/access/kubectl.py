@@ -89,13 +89,7 @@ class Forward:
     port: int
 
     def __init__(self, cluster: Cluster, service: str, port: int, *, local: int = 0) -> None:
-        """Start kubectl, and return once the port answers.
-
-        Args:
-            cluster: cluster of the service.
-            service: its name.
-            port: its TCP port.
-            local: port of this machine; 0 for a free one.
+        """Start kubectl, and return once the port answers; without `local` it is a free one.
 
         Raises:
             KubectlError: kubectl is missing or ends.
@@ -156,19 +150,11 @@ class Forward:
 def forwarded(cluster: Cluster, service: str, port: int) -> Iterator[str]:
     """Open a port of this machine that leads to a service of a cluster.
 
-    Args:
-        cluster: cluster of the service.
-        service: its name.
-        port: its TCP port.
-
     Yields:
         host:port of this machine.
 
     Raises:
         KubectlError: it cannot be reached.
     """
-    forward = Forward(cluster, service, port)
-    try:
+    with contextlib.closing(Forward(cluster, service, port)) as forward:
         yield f"{LOOPBACK}:{forward.port}"
-    finally:
-        forward.close()

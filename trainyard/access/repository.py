@@ -42,11 +42,7 @@ def another(here: Path | None = None, root: Path = ROOT) -> Path | None:
 
 
 def around(here: Path | None = None) -> Path | None:
-    """Return the checkout that a folder is in.
-
-    Args:
-        here: the folder; by default the working folder, which may be gone.
-    """
+    """Return the checkout that a folder is in, by default the working folder, which may be gone."""
     try:
         here = here or Path.cwd()
     except OSError:

@@ -32,12 +32,7 @@ Key = asyncssh.SSHKey | asyncssh.SSHKeyPair
 
 
 def parse_key(text: str, path: Path, advice: str) -> asyncssh.SSHKey | None:
-    """Return the private key of a file; None for one with a passphrase.
-
-    Args:
-        text: content of the file.
-        path: the file, for messages.
-        advice: what to do if it is not a key.
+    """Return the private key in a file's text; None for one with a passphrase.
 
     Raises:
         NoKeyError: it is not a key.
@@ -53,11 +48,7 @@ def parse_key(text: str, path: Path, advice: str) -> asyncssh.SSHKey | None:
 
 
 def host_key(connection: Connection) -> asyncssh.SSHKey:
-    """Return the host key that the machine has to show.
-
-    Raises:
-        SshError: the connection has none.
-    """
+    """Return the host key that the machine has to show; SshError if the connection has none."""
     try:
         return asyncssh.import_public_key(connection.host_key)
     except asyncssh.KeyImportError:
@@ -110,11 +101,7 @@ async def login_keys(connection: Connection, setting: str) -> AsyncIterator[Sequ
 
 
 async def agent_holds(public_key: str) -> bool:
-    """Return whether the user's SSH agent holds a key; without an agent it does not.
-
-    Args:
-        public_key: one line, as in authorized_keys.
-    """
+    """Return whether the user's SSH agent holds a key, a line as in authorized_keys."""
     held: Sequence[Key] = []
     with suppress(OSError, ValueError):  # it ends, or speaks another protocol; or not a key
         wanted = asyncssh.import_public_key(public_key).public_data
@@ -187,13 +174,7 @@ async def connect(
 
 
 def unreachable(connection: Connection, tried: str, reason: str) -> str:
-    """Return the message about a machine that does not answer.
-
-    Args:
-        connection: the machine.
-        tried: how long or how often.
-        reason: in a few words.
-    """
+    """Return the message about a machine that does not answer; `tried`: how long or often."""
     return (
         f"{connection.name} cannot be reached by SSH {tried} ({reason}): is it on, is the address "
         "right, and does its firewall let this machine in?"

@@ -11,10 +11,11 @@ import os
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainyard.access import key_file
+from trainyard.access import key_file, parallel
 from trainyard.access.ssh import Connection, NoKeyError, SshError, UnreachableError
 
 CONNECT_SECONDS = 15.0
@@ -60,11 +61,7 @@ def read_key(path: Path) -> str:
 
 
 def agent_holds(public_key: str) -> bool:
-    """Return whether the user's SSH agent holds a key; without an agent it does not.
-
-    Args:
-        public_key: one line, as in authorized_keys.
-    """
+    """Return whether the user's SSH agent holds a key, a line as in authorized_keys."""
     from trainyard.access import ssh_client  # noqa: PLC0415
 
     return _wait(ssh_client.agent_holds(public_key))
@@ -181,11 +178,7 @@ def copy(connection: Connection, source: Path, destination: str, *, mode: int) -
 
 
 def with_files(connection: Connection, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-    """Work with the machine's files.
-
-    Args:
-        connection: the machine.
-        work: gets asyncssh's SFTP client.
+    """Work with the machine's files, by asyncssh's SFTP client.
 
     Raises:
         SshError: the machine cannot be reached, or refuses a request.
@@ -205,12 +198,7 @@ def with_files(connection: Connection, work: Callable[[Any], Coroutine[Any, Any,
 
 @contextlib.contextmanager
 def forwarded(connection: Connection, host: str, port: int) -> Iterator[str]:
-    """Open a port of this machine that leads to one that the other machine reaches.
-
-    Args:
-        connection: the machine.
-        host: as the machine knows it.
-        port: TCP port of that host.
+    """Open a port of this machine that leads to a host and TCP port as the machine knows them.
 
     Yields:
         host:port of this machine.
@@ -237,13 +225,9 @@ def forwarded(connection: Connection, host: str, port: int) -> Iterator[str]:
 
 
 def socket(connection: Connection, path: str) -> str:
-    """Return the path of a socket of this user that leads to one of the other machine.
+    """Return the path of a socket here that leads to one of the other machine, by absolute path.
 
     It lasts as long as this process. If its connection has ended, another one is made.
-
-    Args:
-        connection: the machine.
-        path: absolute path of the socket there.
 
     Raises:
         SshError: the machine cannot be reached.
@@ -295,21 +279,5 @@ def _turn(connection: Connection) -> threading.BoundedSemaphore:
 
 def _wait(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end, in a separate thread: the caller's may have an event loop."""
-    result: list[Callable[[], T]] = []
-
-    def target() -> None:
-        try:
-            value = asyncio.run(work)
-            result.append(lambda: value)
-        except BaseException as error:  # raised again by the caller
-            kept = error
-            result.append(lambda: _raise(kept))
-
-    thread = threading.Thread(target=target, name="ssh", daemon=True)
-    thread.start()
-    thread.join()
-    return result[0]()
-
-
-def _raise(error: BaseException) -> Any:
-    raise error
+    done: Future[T] = parallel.start(asyncio.run, work)
+    return done.result()

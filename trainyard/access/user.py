@@ -1,7 +1,8 @@
-"""The user's name, for records and messages."""
+"""The user's name, for records and messages, and the user's folders."""
 
 import getpass
 import os
+from pathlib import Path
 
 
 def name() -> str:
@@ -10,3 +11,9 @@ def name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # the second from Python 3.13 on
         return f"uid-{os.getuid()}"
+
+
+def folder(variable: str, default: str) -> Path:
+    """Return the folder that a variable of XDG names, or the default one below the home."""
+    given = Path(os.environ.get(variable, ""))
+    return given if given.is_absolute() else Path.home() / default

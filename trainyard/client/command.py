@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +14,14 @@ import typer
 from trainyard.access import typed
 from trainyard.client import completion, info
 from trainyard.client import outputs as contract
-from trainyard.client.console import LogWriter, say, warn
+from trainyard.client.console import say, warn
 
 if TYPE_CHECKING:
     from trainyard.client import waiting
     from trainyard.client.job_server import Job, JobServer
 
-INTERRUPTED = 130  # what shells report after Ctrl-C
+# What shells report after Ctrl-C, and after SIGTERM.
+INTERRUPTED, TERMINATED = 130, 143
 
 Stack = Annotated[
     str | None,
@@ -48,6 +51,21 @@ Script = Annotated[
     typer.Argument(help="Name of a job, or path of a .py file.", autocompletion=completion.scripts),
 ]
 
+JobArguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the job, after `--`.")]
+WorkingDir = Annotated[
+    str | None, typer.Option(help="Folder to upload (default: the folder of the .py file).")
+]
+
+
+@contextmanager
+def until_interrupted(said: str) -> Iterator[None]:
+    """At Ctrl-C say a sentence, and end the command."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(said)
+        raise typer.Exit(INTERRUPTED) from None
+
 
 def reach(context: typer.Context, outputs: contract.StackOutputs) -> contract.StackOutputs:
     """The outputs with addresses that answer here until the command's end."""
@@ -74,7 +92,8 @@ def warn_of_end(outputs: contract.StackOutputs) -> None:
 
 def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -> None:
     """Writes a job's log until its end; a job that fails, or Ctrl-C, ends the command too."""
-    from trainyard.client import jobs
+    from trainyard.client import failure, jobs
+    from trainyard.client.log_writer import LogWriter
 
     def notice(job: Job) -> None:
         wait = why_it_waits(server, job, outputs)
@@ -106,7 +125,7 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
     ending = {"FAILED": "failed", "STOPPED": "was stopped"}[job.status]
     say(f"Job '{job_id}' {ending}", rule=True)
     if job.status == "FAILED":
-        warn(f"error: {jobs.failure(job)}")
+        warn(f"error: {failure.of(job)}")
     raise typer.Exit(1)
 
 

@@ -58,7 +58,8 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 def _in_time(
     context: typer.Context, names: Callable[[contract.StackOutputs], list[str]]
 ) -> list[str]:
-    from trainyard.client import connection, parallel
+    from trainyard.access import parallel
+    from trainyard.client import connection
 
     def ask() -> list[str]:
         outputs = contract.read(context.params.get("stack"), context.params.get("outputs"))

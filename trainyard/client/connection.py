@@ -4,11 +4,13 @@ A command asks for it once, by `to`, and knows only the outputs that come with i
 is on another machine or in a cluster, a subclass brings its services here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from trainyard.client.console import warn
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.stack_connection import StackConnection
+from trainyard.client.stack_connection import Attached, StackConnection
 
 
 def to(
@@ -24,7 +26,5 @@ def to(
 
         return KubectlTunnel(outputs, report, same_ports=same_ports)
     if outputs.attached:
-        from trainyard.client.attached import Attached  # noqa: PLC0415 - slow
-
         return Attached(outputs, report)
     return StackConnection(outputs, report)

@@ -1,4 +1,4 @@
-"""The dashboard of a stack's head over HTTP: JSON in, JSON out.
+"""The dashboard of a stack's head over HTTP, and other servers: JSON in, JSON out.
 
 Ray's own client of the same addresses needs all of Ray: 200 MB, and a second of processor time. No
 proxy is used: the addresses are this machine's or the stack's own.
@@ -7,7 +7,7 @@ proxy is used: the addresses are this machine's or the stack's own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -55,12 +55,12 @@ class RefusedError(DashboardError):
         self.text = text
 
 
-class Dashboard:
-    """Asks a stack's head; every method may raise a DashboardError."""
+class JsonServer:
+    """Asks a server once each time; every method may raise a DashboardError."""
 
-    def __init__(self, outputs: StackOutputs) -> None:
-        self.url = outputs.dashboard_url
-        self.headers = outputs.bearer
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self.url = url.rstrip("/")
+        self.headers = dict(headers)
         self._pool = urllib3.PoolManager(maxsize=CONNECTIONS, headers=self.headers, retries=False)
 
     def get(
@@ -71,10 +71,10 @@ class Dashboard:
             "GET", f"{path}?{urlencode(query)}" if query else path, timeout_s, most_mib
         )
 
-    def post(self, path: str, content: object = None) -> Any:
+    def post(self, path: str, content: object = None, timeout_s: float = TIMEOUT_S) -> Any:
         """Posts JSON to a path; None for no content."""
         sent: dict[str, Any] = {} if content is None else {"json": content}
-        return self._json("POST", path, **sent)
+        return self._json("POST", path, timeout_s, **sent)
 
     def has(self, path: str) -> bool:
         """Whether a path is known."""
@@ -105,10 +105,7 @@ class Dashboard:
     def stream(self, path: str, timeout_s: float | None = None, **query: object) -> Iterator[bytes]:
         """Yield the pieces of a path's answer, as they come, until it ends or is cut.
 
-        Args:
-            path: with a `/`.
-            timeout_s: between two pieces; None for no bound.
-            query: names and values.
+        Between two of them `timeout_s` may pass; None is no bound.
         """
         try:
             reply = self._pool.request(
@@ -156,8 +153,15 @@ class Dashboard:
         return text
 
 
+class Dashboard(JsonServer):
+    """Asks a stack's head."""
+
+    def __init__(self, outputs: StackOutputs) -> None:
+        super().__init__(outputs.dashboard_url, outputs.bearer)
+
+
 def _text(reply: urllib3.BaseHTTPResponse, path: str, most_mib: int = MOST_MIB) -> str:
     try:
         return bounded.content(reply, most_mib).decode(errors="replace")
     except bounded.TooLongError as error:
-        raise TooLongError(f"the dashboard answers {path.partition('?')[0]} with {error}") from None
+        raise TooLongError(f"the server answers {path.partition('?')[0]} with {error}") from None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from trainyard.client import fields
 from trainyard.client.console import say
@@ -14,7 +15,8 @@ from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import MIB, Packed
 
-PATH = "/nodes?view=summary"
+T = TypeVar("T")
+
 TIMEOUT_S = 5
 GIB = 2**30
 # On a fuller disk Ray stores no objects that exceed memory (RAY_local_fs_capacity_threshold).
@@ -46,12 +48,25 @@ def of_nodes(outputs: StackOutputs) -> list[Disk]:
     Raises:
         DashboardError: it cannot be asked.
     """
-    found = Dashboard(outputs).get(PATH, TIMEOUT_S)
+    disks = summary(outputs, of_node)
+    return sorted(filter(None, disks), key=lambda disk: (disk.node != "head", disk.node))
+
+
+def summary(
+    outputs: StackOutputs,
+    decode: Callable[[Any], T],
+    otherwise: Callable[[Any, str], T] | None = None,
+) -> list[T]:
+    """Return the dashboard's list of nodes, decoded as `fields.decoded` does.
+
+    Raises:
+        DashboardError: it cannot be asked.
+    """
+    found = Dashboard(outputs).get("/nodes?view=summary", TIMEOUT_S)
     try:
-        disks = fields.decoded(found["data"]["summary"], of_node)
+        return fields.decoded(found["data"]["summary"], decode, otherwise)
     except fields.FAULTS as error:
         raise UnreadableError(f"no list of nodes: {fields.reason(error)}") from None
-    return sorted(filter(None, disks), key=lambda disk: (disk.node != "head", disk.node))
 
 
 def row(outputs: StackOutputs) -> str:

@@ -82,11 +82,7 @@ def plain(nodes: Sequence[Node], given: Bundle) -> Bundle:
 
 
 def shortfall(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str | None:
-    """Says why a set of bundles can never be placed at the same time.
-
-    Args:
-        bundles: the entrypoint's request (may be empty) and one bundle per worker.
-        nodes: the declared nodes, taken as idle.
+    """Says why a set of bundles can never be placed at the same time, on idle nodes.
 
     Returns:
         None when everything fits, else a sentence with the request and what the nodes have.
@@ -109,12 +105,7 @@ def shortfall(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str | None:
 
 
 def started(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> list[str]:
-    """Names the groups whose nodes must be started for a request that fits.
-
-    Args:
-        bundles: see `shortfall`.
-        nodes: the declared nodes.
-    """
+    """Names the groups whose nodes must be started for a request that fits."""
     if shortfall(bundles, [node for node in nodes if not node.on_demand]) is None:
         return []
     fitting = [
@@ -128,10 +119,7 @@ def started(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> list[str]:
 def price(bundles: Sequence[Bundle], nodes: Sequence[Node], group: str) -> tuple[int, float]:
     """Return the least number of a group's nodes that a request needs, and their cost in $/h.
 
-    Args:
-        bundles: see `shortfall`; they fit, with nodes of that group.
-        nodes: the declared nodes.
-        group: one that `started` named.
+    The request fits with nodes of that group, which `started` has named.
     """
     always = [node for node in nodes if not node.on_demand]
     more = [node for node in nodes if node.on_demand and node.group == group]

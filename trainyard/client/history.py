@@ -60,11 +60,7 @@ def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunRecor
 
 
 def read_run(store: Store, name: str) -> RunRecord:
-    """Return one run.
-
-    Raises:
-        ClientError: no run has that name.
-    """
+    """Return one run; ClientError if no run has that name."""
     run = find_run(store, name)
     if run is None:
         raise no_run(store, name)
@@ -97,11 +93,7 @@ def rounded(value: Any) -> Any:
 
 
 def valid_name(name: str) -> str:
-    """Return a name that a run can have.
-
-    Raises:
-        ClientError: no run can have it.
-    """
+    """Return a name that a run can have; ClientError if no run can have it."""
     try:
         return run_folder.check_name(name)
     except ValueError as error:

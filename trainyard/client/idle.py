@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
 from typing import Any
 
-from trainyard.access import bounded
+from trainyard import plain
 from trainyard.access.outputs import IDLE_END_URL
+from trainyard.client.dashboard import DashboardError, JsonServer, RefusedError
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Service, StackOutputs
 
@@ -39,7 +39,7 @@ def watch(outputs: StackOutputs) -> Service | None:
 def summary(outputs: StackOutputs) -> str:
     """Return when the machines end, or why not; outputs have addresses that answer here."""
     try:
-        return described(_ask(outputs, "GET", "/verdict"))
+        return described(_ask(outputs, "/verdict"))
     except ClientError as error:
         return f"not known: {error}"
 
@@ -50,7 +50,7 @@ def keep(outputs: StackOutputs, seconds: int) -> str:
     Raises:
         ClientError: the stack has no such end, its watch refuses, or does not answer.
     """
-    return described(_ask(outputs, "POST", "/keep", {"seconds": seconds}))
+    return described(_ask(outputs, "/keep", {"seconds": seconds}))
 
 
 def described(verdict: dict[str, Any]) -> str:
@@ -73,32 +73,26 @@ def _time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _ask(
-    outputs: StackOutputs, method: str, path: str, content: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    import urllib3  # noqa: PLC0415 - slow
-
+def _ask(outputs: StackOutputs, path: str, content: dict[str, Any] | None = None) -> dict[str, Any]:
     service = watch(outputs)
     if service is None:
         raise ClientError(
             f"stack {outputs.stack!r} does not end when idle: idleEnd is not set; "
             "its machines end at their deadline, which lambdaCloud.ttlHours or reservation sets"
         )
+    server = JsonServer(service.url, {"Authorization": f"Bearer {service.password}"})
     try:
-        reply = urllib3.PoolManager(retries=False).request(
-            method,
-            service.url.rstrip("/") + path,
-            body=None if content is None else json.dumps(content).encode(),
-            headers={"Authorization": f"Bearer {service.password}"},
-            timeout=TIMEOUT_S,
-            preload_content=False,
+        found: dict[str, Any] = (
+            server.get(path, TIMEOUT_S)
+            if content is None
+            else server.post(path, content, TIMEOUT_S)
         )
-        found: dict[str, Any] = json.loads(bounded.content(reply))
-    except (urllib3.exceptions.HTTPError, ValueError) as error:
+    except RefusedError as error:
+        said = plain.json_object(error.text.encode()) or {}
+        raise ClientError(str(said.get("error") or f"the watch answers {error.status}")) from None
+    except DashboardError as error:
         raise ClientError(
-            f"the idle watch of stack {outputs.stack!r} does not answer ({type(error).__name__}): "
+            f"the idle watch of stack {outputs.stack!r} does not answer ({error}): "
             "its machines end at their deadline at the latest"
         ) from None
-    if reply.status != 200:
-        raise ClientError(str(found.get("error") or f"the watch answers {reply.status}"))
     return found

@@ -19,10 +19,7 @@ PAGES = {TRACKING_URL: "/#/experiments"}  # MLflow's first page is about MLflow
 def addresses(outputs: StackOutputs, disk: str = "", idle: str = "") -> list[tuple[str, str]]:
     """Return the parts of the stack with their addresses, without the missing parts.
 
-    Args:
-        outputs: of the stack.
-        disk: free room of its nodes, "" to leave it out.
-        idle: when its idle machines end, "" for never.
+    `disk` is the free room of its nodes, and `idle` when idle machines end.
     """
     nodes = "; ".join(
         f"{node.name}{f' ({node.group})' if node.group else ''} {node.cpus:g} CPU "

@@ -9,6 +9,7 @@ import codecs
 import io
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
@@ -164,38 +165,34 @@ class JobServer:
 
         Ray ends it at a byte that is not UTF-8, and at a line of 4 MiB.
         """
-        import aiohttp  # noqa: PLC0415 - slow
-
         url = f"{self._dashboard.url}{_path(job_id)}/logs/tail"
-        try:
-            async with (
-                aiohttp.ClientSession(headers=self._dashboard.headers) as session,
-                session.ws_connect(url) as stream,
-            ):
-                async for message in stream:
-                    if message.type == aiohttp.WSMsgType.TEXT:
-                        yield message.data
-        except aiohttp.ClientError as error:
-            raise UnreachableError(type(error).__name__) from None
+        async with self._session() as session, session.ws_connect(url) as stream:
+            async for message in stream:
+                if message.type == message.type.TEXT:
+                    yield message.data
 
     async def raw_tail(self, job: Job) -> AsyncIterator[str]:
         """Yield a log of any bytes; the dashboard serves some hundred of these at a time."""
-        import aiohttp  # noqa: PLC0415 - slow
-
         decoder = _text_decoder()
         url = f"{self._dashboard.url}{RAW_TAIL}"
         query = _log_query(job) | {"interval": str(RAW_INTERVAL_S)}
+        async with (
+            self._session() as session,
+            session.get(url, params=query, allow_redirects=False, timeout=None) as reply,
+        ):
+            if reply.status != HTTPStatus.OK:
+                raise RefusedError(reply.status, await reply.text(errors="replace"))
+            async for piece in reply.content.iter_any():
+                yield decoder.decode(piece)
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Any]:
+        """Open a session for a log that grows: urllib3 has no WebSockets."""
+        import aiohttp  # noqa: PLC0415 - slow
+
         try:
-            async with (
-                aiohttp.ClientSession(
-                    headers=self._dashboard.headers, timeout=aiohttp.ClientTimeout(total=None)
-                ) as session,
-                session.get(url, params=query, allow_redirects=False) as reply,
-            ):
-                if reply.status != HTTPStatus.OK:
-                    raise RefusedError(reply.status, await reply.text(errors="replace"))
-                async for piece in reply.content.iter_any():
-                    yield decoder.decode(piece)
+            async with aiohttp.ClientSession(headers=self._dashboard.headers) as session:
+                yield session
         except aiohttp.ClientError as error:
             raise UnreachableError(type(error).__name__) from None
 

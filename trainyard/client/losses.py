@@ -15,9 +15,10 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 
 from trainyard import checkpoint_files
+from trainyard.access import parallel
 from trainyard.access.terminal import agree
 from trainyard.checkpoint_files import MANIFEST
-from trainyard.client import connection, history, parallel
+from trainyard.client import connection, history
 from trainyard.client import outputs as contract
 from trainyard.client.console import warn
 from trainyard.client.errors import DownError
@@ -63,9 +64,7 @@ def main() -> None:
 def find(stack: str, *, runs: bool) -> Losses:
     """Return what a stack would lose, as far as it is known within DEADLINE_S.
 
-    Args:
-        stack: its name.
-        runs: whether machines end, with the runs on them.
+    With `runs` its machines end, and with them the runs there.
     """
     losses = Losses()
     try:
@@ -106,12 +105,7 @@ def _bills(outputs: contract.StackOutputs) -> str:
 
 
 def agree_to_a_new_head(stack: str, *, yes: bool, refuse: bool = False) -> None:
-    """Name the jobs that a new head ends, and ask.
-
-    Args:
-        stack: its name.
-        yes: do not ask.
-        refuse: refuse if there are any.
+    """Name the jobs that a new head ends, and ask; `refuse` refuses if there are any.
 
     Raises:
         SystemExit: the user declines or cannot be asked.
@@ -132,10 +126,7 @@ def agree_to_a_new_head(stack: str, *, yes: bool, refuse: bool = False) -> None:
 def agree_to_the_end(stack: str, *, yes: bool, force: bool) -> None:
     """Show what ends with a stack: jobs, users, runs, costs; ask if something is lost.
 
-    Args:
-        stack: its name.
-        yes: let runs end that were not pulled.
-        force: let jobs end too.
+    `yes` lets runs end that were not pulled, and `force` jobs too.
 
     Raises:
         SystemExit: the user declines or cannot be asked.

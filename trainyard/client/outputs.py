@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainyard.access import outputs as names
-from trainyard.access import repository, typed, users_file
+from trainyard.access import repository, typed, user, users_file
 from trainyard.access.kubectl import Cluster
 from trainyard.access.ssh import Connection
 from trainyard.client import fields
@@ -231,11 +231,14 @@ def read(stack: str | None = None, file: Path | None = None) -> StackOutputs:
     return found
 
 
+def chosen(stack: str | None) -> str:
+    """Return the name of the stack asked for: the given one, TRAINYARD_STACK, or `dev`."""
+    return stack or os.environ.get(STACK_VARIABLE) or DEFAULT_STACK
+
+
 def attached_file(name: str) -> Path:
     """Return the file that has an attached cluster in the form of a stack's outputs."""
-    settings = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    if not settings.is_absolute():  # as the specification has it
-        settings = Path.home() / ".config"
+    settings = user.folder("XDG_CONFIG_HOME", ".config")
     return settings / "trainyard" / "attached" / f"{name}.json"
 
 
@@ -444,12 +447,7 @@ def _how(stack: str | None) -> str:
 
 
 def read_private(path: Path, what: str, advice: str) -> str:
-    """Reads a file with secrets.
-
-    Args:
-        path: the file.
-        what: its name in messages.
-        advice: what to do if it cannot be read.
+    """Reads a file with secrets; `what` names it in messages.
 
     Raises:
         ClientError: others may read it, it is too large, or it cannot be read.

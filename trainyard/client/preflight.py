@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import sys
-from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
-from trainyard.access import typed
-from trainyard.client import disks, health, package, parallel, runtimes
+from trainyard.access import parallel, typed
+from trainyard.client import disks, health, package, runtimes
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import Packed
@@ -132,8 +131,11 @@ def run(
         ClientError: listing every fault.
     """
     checks: list[Future[Any]] = [
-        parallel.start(check, *arguments)
-        for check, arguments in _checks(runtime_env, run_name, outputs, owner)
+        parallel.start(_connect_for, run_name, outputs, owner),
+        parallel.start(check_versions, outputs),
+        parallel.start(check_bucket, outputs),
+        parallel.start(disks.known, outputs),
+        parallel.start(check_runtime_env, runtime_env, outputs),
     ]
     faults = []
     for check in checks:
@@ -146,18 +148,6 @@ def run(
     packed = checks[-1].result()
     disks.check_room(checks[-2].result(), packed)
     return checks[0].result(), packed
-
-
-def _checks(
-    runtime_env: dict[str, Any], run_name: str, outputs: StackOutputs, owner: str
-) -> list[tuple[Callable[..., Any], tuple[object, ...]]]:
-    return [
-        (_connect_for, (run_name, outputs, owner)),
-        (check_versions, (outputs,)),
-        (check_bucket, (outputs,)),
-        (disks.known, (outputs,)),
-        (check_runtime_env, (runtime_env, outputs)),
-    ]
 
 
 def _connect_for(run_name: str, outputs: StackOutputs, owner: str) -> JobServer:

@@ -67,11 +67,7 @@ def request(
 
 
 def script_of(job: Job, own: scripts.Script | None) -> tuple[scripts.Script, list[str]]:
-    """Return a job's script and arguments.
-
-    Raises:
-        ClientError: the job did not come from that script.
-    """
+    """Return a job's script and arguments; ClientError if the job did not come from that script."""
     try:
         words = shlex.split(job.entrypoint)
     except ValueError:

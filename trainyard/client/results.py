@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from trainyard import curves, run_folder
+from trainyard.access import user
 from trainyard.access.outputs import TRACKING_URL
 from trainyard.client import history
 from trainyard.client.console import print_table, say, warn
-from trainyard.client.errors import ClientError
+from trainyard.client.errors import ClientError, writing
 from trainyard.client.history import RunRecord
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.store import open_store
@@ -67,10 +67,8 @@ def save_curves(store: Store, run: RunRecord, target: Path) -> None:
     if picture is None and not run.metrics:
         raise ClientError(f"run {run.name!r} has no epoch to draw yet: `train logs {run.name} -f`")
     picture = picture or curves.of_run(run.name, run.config, run.metrics)
-    try:
+    with writing(target, "name another file"):
         target.write_bytes(picture)
-    except OSError as error:
-        raise ClientError(f"cannot write {target} ({error.strerror}): name another file") from None
 
 
 def tracked_at(outputs: StackOutputs, store: Store, name: str) -> str:
@@ -86,9 +84,6 @@ def tracked_at(outputs: StackOutputs, store: Store, name: str) -> str:
 
 def _cache(name: str) -> Path:
     """Return the file of this machine for a run's picture, in a folder that exists."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():  # as the specification has it
-        cache = Path.home() / ".cache"
-    path = cache / "trainyard" / "curves" / f"{name}.png"
+    path = user.folder("XDG_CACHE_HOME", ".cache") / "trainyard" / "curves" / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     return path

@@ -60,11 +60,7 @@ def of_job(job: Job) -> dict[str, Any]:
 
 
 def of_runs(outputs: StackOutputs, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return a row for each run of the store, by RUNS, and `fault` for a damaged one.
-
-    Args:
-        outputs: of the stack.
-        names: of the runs; None for all.
+    """Return a row for each run of the store, or those with names, by RUNS; damaged: `fault`.
 
     Raises:
         ClientError: the store cannot be read.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from trainyard.access import users_file
 from trainyard.client import scripts
-from trainyard.client.errors import ClientError
+from trainyard.client.errors import ClientError, guess
 
 FOLDER = scripts.JOBS / "config" / "runtime"
 
@@ -18,38 +17,35 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
+Kind = tuple[str, Callable[[object], bool]]
+TEXT: Kind = ("a text", _is_text)
+TEXTS: Kind = ("a list of texts", lambda v: isinstance(v, list) and all(map(_is_text, v)))
+MAPPING: Kind = ("a mapping", lambda v: isinstance(v, dict))
+MAPPING_OR_TEXT: Kind = ("a mapping or a text", lambda v: isinstance(v, str | dict))
+PACKAGES: Kind = ("a list, a mapping or a file's name", lambda v: isinstance(v, str | list | dict))
 # Ray ignores a key that it does not know, and takes a text for a list of letters. Its own checks
 # cover the other values (trainyard/client/preflight.py).
-KEYS: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "working_dir": ("a text", _is_text),
-    "py_modules": ("a list of texts", _are_texts),
-    "excludes": ("a list of texts", _are_texts),
-    "env_vars": ("a mapping of names to texts", lambda value: isinstance(value, dict)),
-    "config": ("a mapping", lambda value: isinstance(value, dict)),
-    "pip": ("a list, a mapping or a file's name", lambda v: isinstance(v, str | list | dict)),
-    "uv": ("a list, a mapping or a file's name", lambda v: isinstance(v, str | list | dict)),
-    "conda": ("a mapping or a text", lambda value: isinstance(value, str | dict)),
-    "container": ("a mapping", lambda value: isinstance(value, dict)),
-    "image_uri": ("a text", _is_text),
-    "py_executable": ("a text", _is_text),
-    "java_jars": ("a list of texts", _are_texts),
-    "worker_process_setup_hook": ("a text", _is_text),
-    "_nsight": ("a mapping or a text", lambda value: isinstance(value, str | dict)),
-    "_rocprof_sys": ("a mapping or a text", lambda value: isinstance(value, str | dict)),
+KEYS: dict[str, Kind] = {
+    "working_dir": TEXT,
+    "py_modules": TEXTS,
+    "excludes": TEXTS,
+    "env_vars": ("a mapping of names to texts", MAPPING[1]),
+    "config": MAPPING,
+    "pip": PACKAGES,
+    "uv": PACKAGES,
+    "conda": MAPPING_OR_TEXT,
+    "container": MAPPING,
+    **dict.fromkeys(("image_uri", "py_executable"), TEXT),
+    "java_jars": TEXTS,
+    "worker_process_setup_hook": TEXT,
+    **dict.fromkeys(("_nsight", "_rocprof_sys"), MAPPING_OR_TEXT),
 }
 LISTS = ("pip", "uv")  # or the name of a requirements file
 CONFIG_KEYS = ("setup_timeout_seconds", "eager_install", "log_files")
 
 
 def find(wanted: str) -> Path:
-    """Finds the file of a runtime environment.
-
-    Args:
-        wanted: a name such as `tpu`, or the path of a YAML or JSON file.
+    """Finds the file of a runtime environment, by a name such as `tpu` or its path.
 
     Raises:
         ClientError: it is neither. The reader of a path tells whether it can be read.
@@ -135,9 +131,7 @@ def _yaml(path: Path, what: str) -> Any:
 def _check_keys(found: Collection[object], known: Collection[str], where: str) -> None:
     for key in found:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
             raise ClientError(
-                f"{where} has the key {str(key)[:80]!r}, which Ray does not know: {hint}"
-                f"keys are {', '.join(known)}"
+                f"{where} has the key {str(key)[:80]!r}, which Ray does not know: "
+                f"{guess(str(key), known)}keys are {', '.join(known)}"
             )

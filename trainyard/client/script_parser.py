@@ -24,11 +24,7 @@ BOUNDS = ("at_least", "between", "matching")
 
 
 def read(source: bytes, prog: str) -> argparse.ArgumentParser | None:
-    """Return the parser of a script.
-
-    Args:
-        source: the script.
-        prog: the words before the arguments.
+    """Return the parser of a script; `prog` is what stands before the arguments.
 
     Returns:
         None for a script without a parser, with several, or whose arguments may differ: it uses

@@ -20,6 +20,7 @@ HELP = "--help"
 PACKAGE = Path(trainyard.__file__).resolve().parent
 JOBS_PACKAGE = "jobs"
 JOBS = (PACKAGE / JOBS_PACKAGE).resolve()  # in a checkout a link to training/
+TEMPLATE = JOBS / "_template.py"  # of a user's first job
 # Modules of this package that connect to Ray; the others compute in their own process.
 DRIVERS = {f"{PACKAGE.name}.{each}" for each in ("job", "search", "ray_train")}
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
-import urllib3
-
-from trainyard.access import bounded, typed
+from trainyard.access import typed
 from trainyard.client import feasibility, fields, health, history, submission
-from trainyard.client.dashboard import Dashboard, DashboardError
+from trainyard.client.dashboard import Dashboard, DashboardError, JsonServer
 from trainyard.client.errors import ClientError
 from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import JobServer
@@ -127,22 +124,16 @@ def wait_for_answer(service: str, outputs: StackOutputs) -> dict[str, Any]:
     Raises:
         ClientError: it does not answer, though the cluster says that it runs.
     """
-    url = address(service, outputs) + "/-/healthy"
+    path, server = f"/{service}/-/healthy", JsonServer(outputs.serve_url, {})
     deadline = time.monotonic() + ANSWER_DEADLINE_S
     while True:
         try:
-            reply = urllib3.request(
-                "GET", url, timeout=REQUEST_TIMEOUT_S, retries=False, preload_content=False
-            )
-            content = bounded.content(reply)
-            if reply.status != 200:
-                raise ValueError(f"status {reply.status}")
-            model: dict[str, Any] = json.loads(content)["model"]
-        except (urllib3.exceptions.HTTPError, ValueError, KeyError, TypeError) as error:
+            model: dict[str, Any] = server.get(path, REQUEST_TIMEOUT_S)["model"]
+        except (DashboardError, KeyError, TypeError) as error:
             if time.monotonic() > deadline:
                 raise ClientError(
-                    f"service {service} runs, and {url} does not answer from here ({error}): is "
-                    "the output serveUrl right, and the way to the head's port open?"
+                    f"service {service} runs, and {server.url}{path} does not answer from here "
+                    f"({error}): is the output serveUrl right, and the way to the head's port open?"
                 ) from None
             time.sleep(POLL_S)
         else:

@@ -77,11 +77,7 @@ def environments_bucket(url: str) -> Store:
 
 
 def check(store: Store) -> None:
-    """Writes, reads and deletes a marker.
-
-    Raises:
-        ClientError: one of the three failed.
-    """
+    """Writes, reads and deletes a marker; ClientError if one of the three failed."""
     key = f".trainyard/preflight-{uuid.uuid4().hex}"
     store.write(key, MARKER)
     try:

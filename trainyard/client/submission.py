@@ -16,8 +16,8 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from trainyard import options, run_folder
-from trainyard.access import repository, user
-from trainyard.client import feasibility, package, parallel, preflight, runtimes, scripts
+from trainyard.access import parallel, repository, user
+from trainyard.client import feasibility, listing, package, preflight, runtimes, scripts
 from trainyard.client.console import say
 from trainyard.client.dashboard import (
     Dashboard,
@@ -29,8 +29,9 @@ from trainyard.client.dashboard import (
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import Status
+from trainyard.client.listing import NEVER_UPLOADED
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.package import NEVER_UPLOADED, Packed
+from trainyard.client.package import Packed
 from trainyard.client.pull.meter import Meter
 from trainyard.client.state import ClusterState
 
@@ -137,7 +138,7 @@ def _check_script_goes(script: scripts.Script, excludes: Sequence[str]) -> None:
     if script.module is not None and script.module in script.path.parents:
         return  # one of this package
     folder = Path(script.working_dir or script.path.parent)
-    found = package.listing(folder, excludes).files
+    found = listing.of_folder(folder, excludes).files
     if not any(folder.absolute() / entry.name == script.path for entry in found):
         raise ClientError(
             f"{script.path} is left out of the upload of {folder} by .gitignore, .rayignore or "
@@ -163,12 +164,7 @@ def commit(folder: Path) -> str:
 
 
 def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[JobServer, str]:
-    """Checks a request and sends it.
-
-    Args:
-        request: the job to run.
-        outputs: of the stack to run it on.
-        force: sends a job that no declared node can hold.
+    """Checks a request and sends it; `force` sends a job that no declared node can hold.
 
     Returns:
         The job server, and the job's submission id.
@@ -202,7 +198,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
             f"{request.script.job} runs {what}: change that with --entrypoint-num-cpus, "
             "--entrypoint-num-gpus or --on-head"
         )
-    job_id = request.submission_id or f"raysubmit_{secrets.token_hex(8)}"
+    job_id = request.submission_id or new_job_id()
     _upload(packed.packages, Dashboard(outputs))  # now: a claim waits for no upload
     with claims.held(name, job_id, outputs, server, force=force):
         submission_id = send(
@@ -217,6 +213,11 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
             **off_head,
         )
     return server, submission_id
+
+
+def new_job_id() -> str:
+    """Return an id like Ray's own; known before the job is sent, so that it can be noted."""
+    return f"raysubmit_{secrets.token_hex(8)}"
 
 
 def _off_head(bundle: Bundle, outputs: StackOutputs) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import asyncssh
 
-from trainyard.access import ssh, ssh_client
-from trainyard.client import parallel, ssh_key
+from trainyard.access import parallel, ssh, ssh_client
+from trainyard.client import ssh_key
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Service, Ssh, StackOutputs
 from trainyard.client.stack_connection import LOOPBACK, StackConnection

@@ -11,11 +11,7 @@ NO_JOB = re.compile(r"Job (\S+) does not exist")
 
 
 def explained(error: Exception) -> ClientError | None:
-    """Return the error as told to the user; None for another kind of error.
-
-    Args:
-        error: of the dashboard or of a socket.
-    """
+    """Return the error as told to the user; None for another kind of error."""
     if isinstance(error, RefusedError) and (missing := NO_JOB.search(error.text)):
         return ClientError(
             f"the cluster has no job {missing[1][:80]} any more: its head was restarted and "

@@ -40,11 +40,8 @@ def explain(
 ) -> Wait | None:
     """Says what a job waits for, None when it does not wait or the reason is unknown.
 
-    Args:
-        job: the job.
-        others: all jobs of the cluster, to name the holders of its demand.
-        outputs: of its stack.
-        state: of its cluster; not required to answer.
+    The others are all jobs of the cluster, to name the holders of its demand. The cluster need not
+    answer.
     """
     if job.status not in ACTIVE:
         return None

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from trainyard.client.errors import ClientError
-from trainyard.client.new_job import TEMPLATE
+from trainyard.client.scripts import TEMPLATE
 
 FILES = Path(__file__).resolve().parent / "project"
 JOB = "digits"

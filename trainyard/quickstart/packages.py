@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainyard.access import users_file
-from trainyard.client import package
+from trainyard.client import listing, package
 from trainyard.client.errors import ClientError
-from trainyard.client.package import Entry
+from trainyard.client.listing import Entry
 
 PIPFILE, REQUIREMENTS = "Pipfile", "requirements.txt"
 FILES = (PIPFILE, "Pipfile.lock", REQUIREMENTS)
@@ -108,9 +108,9 @@ def _local(place: str, path: Path, uploads: list[Entry]) -> str:
         raise ClientError(
             f"{path} names {place}, where no pyproject.toml, setup.py or wheel is: correct the path"
         )
-    files = package.of_module(found, package.NEVER_UPLOADED).files
+    files = listing.of_module(found, listing.NEVER_UPLOADED).files
     # Ray keeps what it installed by the text of the lines: changed files need another line.
-    digest = hashlib.sha256(package.pack(package.Listing(files))).hexdigest()[:16]
+    digest = hashlib.sha256(package.pack(listing.Listing(files))).hexdigest()[:16]
     top = f"{FOLDER}/{digest}/{found.name if found.is_dir() else ''}".rstrip("/")
     uploads += [replace(each, name=f"{top}/{each.name}") for each in files]
     return f"{UPLOAD}{top}{'' if found.is_dir() else f'/{found.name}'}"

@@ -26,7 +26,7 @@ from trainyard.access import ssh_run as ssh
 from trainyard.access import user
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.terminal import clean_lines
-from trainyard.client import package
+from trainyard.client import listing, package
 from trainyard.client.command import INTERRUPTED
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
@@ -304,7 +304,7 @@ def _packed(source: Path, wanted: Packages, key: str) -> bytes:
 
     Ray's own upload follows links without an end, and waits for FIFOs.
     """
-    found = package.listing(source, package.NEVER_UPLOADED)
+    found = listing.of_folder(source, listing.NEVER_UPLOADED)
     found.files += wanted.uploads
     package.check_upload(str(source), found, [key.strip()] if key else [])
     return package.pack(found)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from trainyard import progress
-from trainyard.client.console import LogWriter
+from trainyard.client.log_writer import LogWriter
 from trainyard.run_folder import PROGRESS_VARIABLE
 
 

@@ -13,8 +13,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from trainyard.access import parallel
 from trainyard.access.terminal import as_json
-from trainyard.client import connection, parallel
+from trainyard.client import connection
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Service, StackOutputs
@@ -41,10 +42,7 @@ class Debugger:
     def point(self, host: str, port: int, folders: dict[str, str]) -> None:
         """Forwards to a run that waits at an address of the cluster, and says how to attach.
 
-        Args:
-            host: of the cluster.
-            port: there.
-            folders: the run's path of each folder, by the path here.
+        Folders are the run's, by their paths here.
         """
         self._there = self._address(host, port)
         if self._listener is None:
@@ -122,11 +120,7 @@ def _is_ours(address: tuple[str, int]) -> bool:
 
 
 def _authorize(run: socket.socket, key: str) -> None:
-    """Shows debugpy the key, as its own adapter does.
-
-    Raises:
-        ClientError: the run has another key.
-    """
+    """Shows debugpy the key, as its own adapter does; ClientError if the run has another key."""
     arguments = {"debugServerAccessToken": key}
     request = {"seq": 0, "type": "request", "command": "pydevdAuthorize", "arguments": arguments}
     body = json.dumps(request).encode()

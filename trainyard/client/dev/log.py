@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainyard.client.console import Lines, LogWriter
+from trainyard.client.log_writer import Lines, LogWriter
 from trainyard.dev_session import records, trees
 
 BEFORE_PATH = re.compile(r"[\s\"'(]")

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import dev_session
-from trainyard.client import connection, jobs, parallel, scripts, submission
+from trainyard.access import parallel
+from trainyard.client import connection, jobs, scripts, submission
 from trainyard.client import outputs as contract
 from trainyard.client.console import say, warn
 from trainyard.client.dashboard import Dashboard, DashboardError
@@ -100,10 +101,7 @@ class Session:
         parallel.start(self._keep)
 
     def save(self, touched: set[Path] | None = None) -> bool:
-        """Sends the changes and begins a run with them; False if nothing changed.
-
-        Args:
-            touched: paths that were written; None to look at all.
+        """Sends changes of written paths (None: of all) and begins a run; False if nothing changed.
 
         Raises:
             ClientError: a file may not be sent, or the cluster is out of reach.

@@ -6,9 +6,9 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from trainyard.client import package
+from trainyard.client import listing
 from trainyard.client.errors import ClientError
-from trainyard.client.package import Entry
+from trainyard.client.listing import Entry
 from trainyard.client.scripts import Script
 from trainyard.dev_session import patches, trees
 from trainyard.dev_session.patches import Blocks, Patch
@@ -23,13 +23,7 @@ class Sources:
     """
 
     def __init__(self, script: Script, excludes: Sequence[str], secrets: Sequence[str]) -> None:
-        """Reads all files.
-
-        Args:
-            script: names the folders.
-            excludes: of the runtime environment; .gitignore holds as well.
-            secrets: values that no file may hold.
-        """
+        """Reads all files, none of which may hold a secret."""
         self.roots: dict[str, Path] = {}
         if script.working_dir is not None:
             self.roots[trees.WORKING_DIR] = Path(script.working_dir).resolve()
@@ -42,16 +36,13 @@ class Sources:
         self._base: dict[str, Blocks] = {}
         self._sent: dict[str, tuple[str, bool] | None] = {}
         for name, entry in self._files.items():
-            content = package.read(entry)
+            content = listing.read(entry)
             self._base[name] = patches.blocks(content)
             found = patches.patch(content, None, executable=_executable(entry.path))
             self._sent[name] = (found.digest, found.executable)
 
     def changes(self, touched: Collection[Path] | None = None) -> dict[str, Patch | None]:
-        """Return the changes since the last call; each is returned once.
-
-        Args:
-            touched: written paths; None if anything may have changed.
+        """Return the changes of written paths since the last call, each once; None: of any path.
 
         Raises:
             ClientError: a file holds a secret of the stack, or cannot be read; nothing counts as
@@ -83,7 +74,7 @@ class Sources:
         files: dict[str, Entry] = {}
         folders: set[Path] = set()
         for root, folder in self.roots.items():
-            found = package.listing(folder, self._excludes)
+            found = listing.of_folder(folder, self._excludes)
             files |= {f"{root}/{entry.name}": entry for entry in found.files}
             folders |= set(found.folders)
         self.folders = folders

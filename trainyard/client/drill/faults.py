@@ -37,11 +37,7 @@ class InjectedFault:
 
 
 def check(fault: Fault, outputs: StackOutputs) -> None:
-    """Refuses a fault that a stack cannot have, or would not recover from.
-
-    Raises:
-        ClientError: saying why.
-    """
+    """Refuses a fault that a stack cannot have, or would not recover from; ClientError says why."""
     if fault is Fault.STORE_LOSS:
         store.find(outputs)
     if fault is Fault.HEAD_LOSS and outputs.ray_cluster_file:
@@ -89,10 +85,7 @@ def lose_head(outputs: StackOutputs) -> InjectedFault:
 def lose_store(outputs: StackOutputs, seconds: float, look: Callable[[], None]) -> InjectedFault:
     """Stops the store for some seconds, then kills it; its restart policy brings it back.
 
-    Args:
-        outputs: of the stack.
-        seconds: how long it does not answer.
-        look: called repeatedly meanwhile.
+    Meanwhile `look` is called repeatedly.
     """
     server = store.find(outputs)
     at = time.time()

@@ -8,15 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import docker
 import psutil
 import urllib3
 from docker.errors import DockerException
-from docker.models.containers import Container as DockerContainer
+from docker.models.containers import Container
 
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
@@ -34,50 +36,19 @@ ENDING = (
 SUSPENDING = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)  # and these suspend it
 
 
-class Server(Protocol):
-    """The store's server, found on this machine."""
+@dataclass(frozen=True)
+class Server:
+    """The store's server on this machine.
+
+    Attributes:
+        what: its name in messages.
+        pause: freezes it: its connections stay open and nothing answers.
+        restart: kills it; its runtime brings it back.
+    """
 
     what: str
-
-    def pause(self) -> None:
-        """Freezes it: its connections stay open and nothing answers."""
-
-    def restart(self) -> None:
-        """Kills it; its runtime's policy brings it back."""
-
-
-class Process:
-    """A supervised process; a kill ends a stopped one too, and supervisord starts it again."""
-
-    def __init__(self, process: psutil.Process) -> None:
-        self._process = process
-        self.what = f"process {process.pid}"
-
-    def pause(self) -> None:
-        """Stops it, so that its connections stay open."""
-        self._process.suspend()
-
-    def restart(self) -> None:
-        """Kills it."""
-        self._process.kill()
-
-
-class Container:
-    """A container; one that was killed by hand would stay down, so it is restarted."""
-
-    def __init__(self, container: DockerContainer) -> None:
-        self._container = container
-        self.what = f"container {container.name}"
-
-    def pause(self) -> None:
-        """Freezes it."""
-        self._container.pause()
-
-    def restart(self) -> None:
-        """Kills it and starts it again."""
-        with suppress(DockerException):  # it was not frozen yet
-            self._container.unpause()
-        self._container.restart(timeout=0)
+    pause: Callable[[], object]
+    restart: Callable[[], object]
 
 
 def find(outputs: StackOutputs) -> Server:
@@ -106,7 +77,8 @@ def find(outputs: StackOutputs) -> Server:
             process = psutil.Process(found.pid)
             with suppress(psutil.Error):
                 if SUPERVISED in process.environ():
-                    return Process(process)
+                    # A kill ends a stopped one too, and supervisord starts it again.
+                    return Server(f"process {process.pid}", process.suspend, process.kill)
     raise ClientError(
         f"nothing that supervisord or a Docker Engine of this machine runs for you listens on "
         f"{outputs.object_store_endpoint}: run the drill as the user, and on the machine, that "
@@ -184,7 +156,7 @@ def _end(number: int) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _container(stack: str, port: int) -> Container | None:
+def _container(stack: str, port: int) -> Server | None:
     try:
         client = docker.from_env()
         found = client.containers.list(
@@ -192,7 +164,17 @@ def _container(stack: str, port: int) -> Container | None:
         )
     except DockerException:
         return None
-    return Container(found[0]) if found else None
+    for container in found:
+        restart = partial(_restart, container)
+        return Server(f"container {container.name}", container.pause, restart)
+    return None
+
+
+def _restart(container: Container) -> None:
+    """Restart a container: one that was killed by hand would stay down."""
+    with suppress(DockerException):  # it was not frozen yet
+        container.unpause()
+    container.restart(timeout=0)
 
 
 def _wait(endpoint: str) -> None:

@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from trainyard import progress, run_folder
-from trainyard.access import typed
-from trainyard.client import parallel
+from trainyard.access import parallel, typed
 from trainyard.client.console import warn
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
@@ -87,10 +86,7 @@ class Watch:
     def until(self, what: str, check: Callable[[], Any], deadline_s: float | None = None) -> float:
         """Looks until a check holds; returns that time in seconds since 1970.
 
-        Args:
-            what: the awaited event, for the message.
-            check: called after each look.
-            deadline_s: the longest wait; without one until the job has ended.
+        Without a deadline it waits until the job has ended; `what` is awaited.
 
         Raises:
             ClientError: the time is up, or the job has ended or is out of reach.

@@ -46,11 +46,6 @@ def inner(names: Iterable[str]) -> int:
 def read(store: Store, run: str, name: str = MARK) -> PullMark | None:
     """Return a mark of a run; None if it has no readable one.
 
-    Args:
-        store: of the stack.
-        run: its name.
-        name: of the mark.
-
     Raises:
         ClientError: the store cannot be read.
     """

@@ -7,7 +7,7 @@ import time
 from typing import TextIO
 
 from trainyard.access.terminal import clean
-from trainyard.client.console import CLEAR_LINE, bar
+from trainyard.client.log_writer import CLEAR_LINE, bar
 from trainyard.progress import LINE_INTERVAL_S
 
 MB = 1_000_000
@@ -22,13 +22,6 @@ class Meter:
     """
 
     def __init__(self, what: str, total: int, out: TextIO | None = None) -> None:
-        """Begins.
-
-        Args:
-            what: name of the transfer, for the line.
-            total: bytes.
-            out: stream to write to; by default the standard output.
-        """
         self.done = 0
         self._what = clean(what)
         self._total = total
@@ -50,11 +43,7 @@ class Meter:
             self.show()
 
     def show(self, note: str = "") -> None:
-        """Shows the progress.
-
-        Args:
-            note: in place of the speed, as "the store is away".
-        """
+        """Shows the progress, with a note in place of the speed."""
         self._shown = time.monotonic()
         text = (
             f"{self._what}: {self.done / MB:.0f} of {self._total / MB:.0f} MB, {note or self.speed}"

@@ -21,12 +21,7 @@ class Newest:
     """Brings checkpoints of one run; a damaged one gives one warning and is skipped."""
 
     def __init__(self, source: RunSource, folder: Path) -> None:
-        """Asks nothing yet.
-
-        Args:
-            source: the run in the store.
-            folder: of the run on this machine.
-        """
+        """Asks nothing yet."""
         self._source = source
         self._folder = folder
         self._broken: set[str] = set()

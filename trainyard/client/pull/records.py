@@ -19,11 +19,7 @@ KNOWN = ".records.json"
 
 
 def pull(source: RunSource, folder: Path) -> int:
-    """Brings changed files, each whole or not at all.
-
-    Args:
-        source: the run, listed.
-        folder: of the run on this machine.
+    """Brings changed files of a run that was listed, each whole or not at all.
 
     Returns:
         The number of changed files.

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from trainyard.client import parallel
+from trainyard.access import parallel
 from trainyard.client.errors import ClientError
 from trainyard.client.pull.meter import Meter
 from trainyard.objects import BLOCK_BYTES, Digest, Listed, Store, patience_s, patiently
@@ -116,11 +116,7 @@ class RunSource:
         return self._store.part(f"{self.run}/{name}", start, count)
 
     def _patiently(self, action: Callable[[], T], again: Callable[[], T] | None = None) -> T:
-        """Tries an action until the store has answered.
-
-        Args:
-            action: the first try.
-            again: each further try; None: the action.
+        """Tries an action until the store has answered; then `again`, if it is given.
 
         Raises:
             AwayError: it never answered, or not within the patience.

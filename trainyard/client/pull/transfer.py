@@ -51,13 +51,7 @@ class Transfer:
     """Brings one run to a folder of this machine, pass by pass."""
 
     def __init__(self, store: Store, run: str, folder: Path) -> None:
-        """Asks nothing yet.
-
-        Args:
-            store: has the run.
-            run: its name.
-            folder: of this run, made by the first pass.
-        """
+        """Asks nothing yet; the first pass makes the folder of this run."""
         self._store = store
         self._run = run
         self._folder = folder

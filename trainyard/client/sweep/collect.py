@@ -6,10 +6,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from trainyard.client import store
+from trainyard.client import failure, store
 from trainyard.client.console import warn
 from trainyard.client.job_server import Job, Status
-from trainyard.client.jobs import failure
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep.point import Outcome, Point
 from trainyard.client.sweep.records import DamagedArchiveError, Record, Records
@@ -25,12 +24,7 @@ def collect(
 ) -> Outcome | None:
     """Takes a point's result and files, and then removes them from the store.
 
-    Args:
-        point: the point.
-        record: the sweep's record of the point, with the job that ran it.
-        job: that job at its end; None where the cluster does not know it.
-        records: of the sweep.
-        outputs: of the stack.
+    The job is None where the cluster does not know it.
 
     Returns:
         How it ended; None if a job that the cluster has forgotten has left nothing.
@@ -84,5 +78,5 @@ def _why(job: Job) -> str:
     if job.status is Status.STOPPED:
         return "was stopped"
     if job.status is Status.FAILED:
-        return failure(job)
+        return failure.of(job)
     return "its job left no result in the store"

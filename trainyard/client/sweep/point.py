@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,13 @@ def settings(overrides: Sequence[str]) -> dict[str, str]:
     """Return the values of overrides by their names, as their user wrote them."""
     pairs = (each.lstrip("+").partition("=")[::2] for each in overrides)
     return {name: ESCAPED.sub(r"\1", value) for name, value in pairs}
+
+
+def values(result: Any) -> dict[str, Any]:
+    """Return the result of a point by names; that of a function with one result is `value`."""
+    if isinstance(result, Mapping):
+        return dict(result)
+    return {} if result is None else {"value": result}
 
 
 @dataclass(frozen=True, kw_only=True)

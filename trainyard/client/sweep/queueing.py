@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
-from trainyard.client import feasibility, parallel
+from trainyard.access import parallel
+from trainyard.client import feasibility
 from trainyard.client.console import say
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, Status
@@ -59,11 +60,7 @@ class Queue:
         self._said = ""
 
     def run(self, points: Sequence[Point], sent: Sequence[tuple[Point, str]]) -> None:
-        """Runs points to their end.
-
-        Args:
-            points: to be sent.
-            sent: points that an earlier start has sent, with their jobs.
+        """Runs points to their end, and those that an earlier start has sent as jobs.
 
         Raises:
             LetGoError: the user pressed Ctrl-C.

@@ -31,7 +31,6 @@ FOLDER, TABLE, PICTURE, EARLIER = ".points", "results.csv", "results.png", "earl
 IGNORED = ".rayignore"
 SWEEP = "sweep"
 OWN = (FOLDER, TABLE, PICTURE, EARLIER, IGNORED)  # in a sweep's folder, and of no point
-UNKNOWN = "the folder of points is damaged: remove {path}, and this point runs again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +70,7 @@ class Records:
     """The records of a sweep's folder, which one process at a time has open."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Opens the folder.
-
-        Args:
-            folder: of the sweep; it is made.
-            name: name for the sweep, if it is new.
+        """Opens the folder, which is made; a new sweep gets the name.
 
         Raises:
             ClientError: it cannot be written, or another process has it.
@@ -180,14 +175,11 @@ class Records:
 
     def all(self) -> dict[str, Record]:
         """The records of all points, by their identities."""
-        return read_all(self.folder)
+        found = {path.stem: read(path) for path in paths(self.folder)}
+        return {name: record for name, record in found.items() if record is not None}
 
     def put(self, identity: str, record: Record) -> None:
-        """Writes a point's record, whole or not at all.
-
-        Raises:
-            ClientError: it cannot be written.
-        """
+        """Writes a point's record, whole or not at all; ClientError if it cannot be written."""
         self._write(identity, asdict(record))
 
     def forget(self, identity: str) -> None:
@@ -196,10 +188,6 @@ class Records:
 
     def unpack(self, packed: Path, folder: str) -> None:
         """Puts the files of a point into its folder, each whole or not at all.
-
-        Args:
-            packed: the archive.
-            folder: of the point, below the sweep's.
 
         Raises:
             DamagedArchiveError: the archive is damaged, or leads out of the folder.
@@ -238,25 +226,13 @@ class Records:
         )
 
 
-def read_all(folder: Path) -> dict[str, Record]:
-    """Return the records of all points in a sweep's folder, by their identities.
-
-    Another process may have the folder open: each record is written whole.
-
-    Raises:
-        ClientError: a record cannot be read.
-    """
-    found = {path.stem: read(path) for path in paths(folder)}
-    return {name: record for name, record in found.items() if record is not None}
-
-
 def paths(folder: Path) -> list[Path]:
     """Return the files with the records of the points in a sweep's folder."""
     return sorted(path for path in (folder / FOLDER).glob("*.json") if path.stem != SWEEP)
 
 
 def read(path: Path) -> Record | None:
-    """Return the record in a file; None if it does not exist.
+    """Return the record in a file, which is written whole; None if it does not exist.
 
     Raises:
         DamagedRecordError: it cannot be read.
@@ -282,4 +258,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _unreadable(path: Path) -> DamagedRecordError:
-    return DamagedRecordError(f"{path} cannot be read: {UNKNOWN.format(path=path)}")
+    return DamagedRecordError(
+        f"{path} cannot be read: the folder of points is damaged: remove {path}, and this point "
+        "runs again"
+    )

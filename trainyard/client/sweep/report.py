@@ -14,7 +14,7 @@ from trainyard import curves
 from trainyard.access import users_file
 from trainyard.client.console import print_table, say
 from trainyard.client.errors import ClientError
-from trainyard.client.sweep.point import Outcome, Point, settings
+from trainyard.client.sweep.point import Outcome, Point, settings, values
 from trainyard.client.sweep.records import PICTURE, TABLE, Record
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 POINT, ERROR = "point", "error"
 OURS = {POINT, ERROR}
 NOT_ENDED = "not ended yet: run the same command again"
-VALUE = "value"  # the column of a function that returns one number
 WIDTH_INCHES, ROW_INCHES = 9, 0.3
 LEAST_ROWS, MOST_ROWS = 4, 40
 LONGEST_VALUE = 30  # characters in the picture
@@ -57,11 +56,7 @@ def with_others(ended: Sequence[Ended], records: Mapping[str, Record]) -> list[E
 def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: bool) -> None:
     """Prints the table and the failures, and writes table and picture to the sweep's folder.
 
-    Args:
-        ended: the points.
-        folder: of the sweep.
-        metric: the column to sort by; None for the first with numbers.
-        maximize: the largest is the best.
+    It is sorted by the metric, else by the first column with numbers.
 
     Raises:
         ClientError: the folder cannot be written.
@@ -98,20 +93,16 @@ def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: 
 
 def _row(point: Point, outcome: Outcome, taken: set[str]) -> dict[str, Any]:
     """Return a row; a setting or result with a name that is taken has a column of its own."""
-    given, values = settings(point.overrides), _values(outcome)
+    given, found = settings(point.overrides), _values(outcome)
     row: dict[str, Any] = {POINT: point.number}
     row |= {f"{key} (setting)" if key in OURS else key: each for key, each in given.items()}
-    row |= {f"{key} (result)" if key in taken else key: each for key, each in values.items()}
+    row |= {f"{key} (result)" if key in taken else key: each for key, each in found.items()}
     return row | {ERROR: outcome.error} if outcome.error else row
 
 
 def _values(outcome: Outcome) -> dict[str, Any]:
     """The result of a point, by the names of columns."""
-    if outcome.error or outcome.value is None:
-        return {}
-    if isinstance(outcome.value, Mapping):
-        return dict(outcome.value)
-    return {VALUE: outcome.value}
+    return {} if outcome.error else values(outcome.value)
 
 
 def _finite(value: Any) -> bool:

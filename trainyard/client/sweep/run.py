@@ -8,13 +8,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainyard.access import parallel
 from trainyard.access.terminal import clean
-from trainyard.client import feasibility, jobs, parallel, preflight, store, submission
-from trainyard.client.console import LogWriter, say, warn
+from trainyard.client import feasibility, jobs, preflight, store, submission
+from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, JobServer
+from trainyard.client.log_writer import LogWriter
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.sweep import collect, report, upload
+from trainyard.client.sweep import collect, report
 from trainyard.client.sweep.point import Outcome, Point
 from trainyard.client.sweep.queueing import LetGoError, Queue
 from trainyard.client.sweep.records import Record, Records
@@ -141,7 +143,7 @@ class Sweep:
         return False
 
     def _send(self, point: Point) -> str:
-        job_id = upload.new_job_id()
+        job_id = submission.new_job_id()
         self._note(point, job_id)
         try:
             self._send_patiently(point, job_id)
@@ -225,7 +227,7 @@ class Sweep:
         for point, job_id in flying:
             groups.setdefault(job_id, []).append(point)
         if todo:
-            job_id = upload.new_job_id()
+            job_id = submission.new_job_id()
             groups[job_id] = list(todo)
             for point in todo:
                 self._note(point, job_id)

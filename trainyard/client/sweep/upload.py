@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,13 +14,12 @@ from shlex import join
 from typing import Any
 
 from trainyard import run_folder
-from trainyard.client import package, scripts, submission
+from trainyard.client import listing, package, scripts, submission
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import Script
 from trainyard.client.sweep.point import Point
 
-JOB_ID_BYTES = 8
 # Ray gives a worker back after half a second, and getting it again takes a fifth of one.
 # Another job waits for a sweep's workers only so much longer.
 LEASE, LEASE_MS = "RAY_worker_lease_timeout_milliseconds", 5000
@@ -47,9 +45,6 @@ class Code:
     @cache  # noqa: B019 - there is one of these
     def environment(self, file: Path | None) -> dict[str, Any]:
         """The runtime environment of all jobs, except the names of their runs.
-
-        Args:
-            file: the user's runtime environment; None without one.
 
         Raises:
             ClientError: something cannot be read, or may not be uploaded.
@@ -94,7 +89,7 @@ class Code:
             return location  # a later check reports a missing one
         target = Path(tempfile.mkdtemp(dir=self.copies), source.name)
         try:
-            found = package.of_module(source, excludes)
+            found = listing.of_module(source, excludes)
             package.check_upload(location, found, self.secrets)
             if source.is_file():
                 return str(shutil.copy(source, target))
@@ -135,22 +130,14 @@ class Upload:
         }
 
     def send_point(self, point: Point, job_id: str) -> None:
-        """Sends a point as a job of its own.
-
-        Raises:
-            ClientError: the server refused it.
-        """
+        """Sends a point as a job of its own; ClientError if the server refused it."""
         command = f"python -m trainyard.sweep.point {point.number} {job_id}"
         env = self.environment(f"{self.sweep}-{point.number}", point.runtime_env)
         options = submission.entrypoint_options(point.bundle)
         self._send(env, job_id, command, [point.bundle], **options)
 
     def send_tasks(self, points: Sequence[Point], job_id: str) -> None:
-        """Sends points as the tasks of one job.
-
-        Raises:
-            ClientError: the server refused it.
-        """
+        """Sends points as the tasks of one job; ClientError if the server refused it."""
         files = {each.runtime_env for each in points}
         if len(files) > 1:
             raise ClientError(
@@ -212,11 +199,6 @@ def contains(script: Script, folder: Path) -> bool:
             "hydra.sweep.dir=multirun/first"
         )
     return uploaded in results.parents
-
-
-def new_job_id() -> str:
-    """Return an id like Ray's own; known before the job is sent, so that the folder can note it."""
-    return f"raysubmit_{secrets.token_hex(JOB_ID_BYTES)}"
 
 
 def check_script(script: Script) -> None:

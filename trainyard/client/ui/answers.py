@@ -36,13 +36,7 @@ class Answers:
     """
 
     def __init__(self, stacks: Stacks, running: Commands, *, read_only: bool = False) -> None:
-        """Asks nothing yet.
-
-        Args:
-            stacks: to show.
-            running: starts the commands of buttons.
-            read_only: whether commands are shown only, for users to type.
-        """
+        """Asks nothing yet."""
         self.stacks = stacks
         self._commands = running
         self.read_only = read_only

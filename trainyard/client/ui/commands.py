@@ -60,14 +60,7 @@ def of_job(stack: str, job: Job) -> list[Action]:
 
 
 def of_run(stack: str, run: str, jobs: Sequence[Job], *, has_checkpoint: bool) -> list[Action]:
-    """Return the buttons of a run.
-
-    Args:
-        stack: its name.
-        run: its name.
-        jobs: of this run, the newest first.
-        has_checkpoint: whether there is something to serve.
-    """
+    """Return the buttons of a run; its jobs are the newest first."""
     found = [action for job in jobs for action in of_job(stack, job)]
     found.append(_train("pull", stack, ("pull",), run))
     if has_checkpoint:
@@ -157,11 +150,7 @@ class Commands:
     """The commands that the page has started."""
 
     def __init__(self, file: Path | None) -> None:
-        """Starts nothing.
-
-        Args:
-            file: with the outputs of the stack; None if they are in its state.
-        """
+        """Starts nothing; the file has the outputs of the stack, None: its state has."""
         given = {} if file is None else {contract.FILE_VARIABLE: str(file.absolute())}
         self._environment = os.environ | given
         self._found: list[Running] = []

@@ -47,13 +47,7 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, port: int, used: Callable[[], object] = lambda: None) -> None:
-        """Draws the secrets.
-
-        Args:
-            app: answers requests that pass.
-            port: of the server.
-            used: is called when the key has been used.
-        """
+        """Draws the secrets; `used` is called when the key has been used."""
         self._app = app
         self._used = used
         self._host = f"{LOOPBACK}:{port}"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import urllib3
 
-from trainyard.access import bounded
 from trainyard.client import disks, fields
-from trainyard.client.dashboard import Dashboard, UnreadableError
+from trainyard.client.dashboard import DashboardError, JsonServer
 from trainyard.client.errors import ClientError
 from trainyard.client.info import MONITORING
 from trainyard.client.outputs import StackOutputs
@@ -29,11 +27,7 @@ def nodes(outputs: StackOutputs) -> list[dict[str, Any]]:
     Raises:
         DashboardError: it cannot be asked.
     """
-    found = Dashboard(outputs).get(disks.PATH, TIMEOUT_S)
-    try:
-        rows = fields.decoded(found["data"]["summary"], _node, _unreadable)
-    except fields.FAULTS as error:
-        raise UnreadableError(f"no list of nodes: {fields.reason(error)}") from None
+    rows = disks.summary(outputs, _node, _unreadable)
     return sorted(filter(None, rows), key=lambda row: (row["node"] != "head", row["node"]))
 
 
@@ -53,20 +47,13 @@ def alerts(outputs: StackOutputs) -> list[dict[str, str]]:
         basic_auth=f"{service.user}:{service.password}" if service.password else None
     )
     try:
-        reply = urllib3.request(
-            "GET",
-            f"{service.url.rstrip('/')}/api/v1/alerts",
-            headers=headers,
-            timeout=TIMEOUT_S,
-            retries=False,
-            preload_content=False,
-        )
-        found = json.loads(bounded.content(reply))["data"]["alerts"]
-        return fields.decoded(found, _alert, _odd_alert)
-    except (urllib3.exceptions.HTTPError, *fields.FAULTS) as error:
+        found = JsonServer(service.url, headers).get("/api/v1/alerts", TIMEOUT_S)
+        return fields.decoded(found["data"]["alerts"], _alert, _odd_alert)
+    except (DashboardError, *fields.FAULTS) as error:
+        why = error if isinstance(error, DashboardError) else type(error).__name__
         raise ClientError(
-            f"Prometheus at {service.url} does not tell its alerts ({type(error).__name__}): is it "
-            "up? `train info` has its address"
+            f"Prometheus at {service.url} does not tell its alerts ({why}): is it up? `train info` "
+            "has its address"
         ) from None
 
 

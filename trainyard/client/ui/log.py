@@ -12,12 +12,13 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator
 
+from trainyard.access import parallel
 from trainyard.access.terminal import COLOUR
-from trainyard.client import jobs, parallel
-from trainyard.client.console import LogWriter
+from trainyard.client import jobs
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer
+from trainyard.client.log_writer import LogWriter
 from trainyard.client.ui.answers import message
 from trainyard.client.ui.stacks import Stacks
 

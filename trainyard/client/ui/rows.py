@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainyard.access import typed
-from trainyard.client import jobs as job_functions
-from trainyard.client import waiting
+from trainyard.client import failure, waiting
 from trainyard.client.history import RunRecord
 from trainyard.client.job_server import ACTIVE, Job
 from trainyard.client.outputs import StackOutputs
@@ -49,7 +48,7 @@ def in_full(
     return of_job(job) | {
         "entrypoint": job.entrypoint,
         "commit": job.metadata.get("commit", ""),
-        "message": job_functions.failure(job) if job.message and job.status not in ACTIVE else "",
+        "message": failure.of(job) if job.message and job.status not in ACTIVE else "",
         "waits": waits(job, others, outputs, state),
     }
 
@@ -62,13 +61,7 @@ def hourly_cost(outputs: StackOutputs) -> float:
 def of_runs(
     records: Iterable[RunRecord], jobs: Iterable[Job], outputs: StackOutputs
 ) -> list[dict[str, Any]]:
-    """Return the rows of runs, the newest first.
-
-    Args:
-        records: of the store.
-        jobs: of the cluster, the newest first.
-        outputs: of the stack.
-    """
+    """Return the rows of runs, the newest first, as the jobs are."""
     of_run: dict[str, list[Job]] = defaultdict(list)
     for job in jobs:
         if job.submitted:

@@ -12,7 +12,8 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 from trainyard import run_folder
-from trainyard.client import history, parallel
+from trainyard.access import parallel
+from trainyard.client import history
 from trainyard.client.errors import ClientError
 from trainyard.client.history import READERS, RunRecord
 from trainyard.client.outputs import StackOutputs

@@ -23,7 +23,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trainyard import plain
-from trainyard.client import parallel
+from trainyard.access import parallel
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.ui.answers import Answers, message
@@ -42,11 +42,7 @@ Query = dict[str, str]
 
 
 def application(answers: Answers) -> Starlette:
-    """Return the application, to be put behind what decides who may ask.
-
-    Args:
-        answers: to the page's questions.
-    """
+    """Return the application, to be put behind what decides who may ask."""
     logs = Logs(answers.stacks)
     turns: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
 

@@ -37,13 +37,7 @@ class Password:
     """Middleware that answers only who knows the password."""
 
     def __init__(self, app: ASGIApp, user: str, password: str) -> None:
-        """Asks nobody yet.
-
-        Args:
-            app: answers requests that pass.
-            user: who has the password.
-            password: that of this user.
-        """
+        """Asks nobody yet."""
         self._app = app
         self._known = base64.b64encode(f"{user}:{password}".encode()).decode()
 

@@ -62,13 +62,7 @@ class Stack:
     """One stack or attached cluster."""
 
     def __init__(self, name: str, file: Path | None, report: Callable[[str], None]) -> None:
-        """Asks nothing yet.
-
-        Args:
-            name: of the stack.
-            file: with its outputs; None if they are in its state.
-            report: takes a sentence when a connection is lost, or back.
-        """
+        """Asks nothing yet."""
         self.name = name
         self._file = file
         self._report = report
@@ -100,11 +94,7 @@ class Stack:
         return self._jobs.get()
 
     def runs(self) -> RunCache:
-        """The runs in the store.
-
-        Raises:
-            ClientError: the stack is not reached, or has no store.
-        """
+        """The runs in the store; ClientError if the stack is not reached, or has no store."""
         outputs = self.outputs()
         if self._runs is None or self._runs.outputs != outputs:
             self._runs = RunCache(open_store(outputs), outputs)
@@ -134,11 +124,6 @@ class Stacks:
     def __init__(self, asked: str | None, file: Path | None, report: Callable[[str], None]) -> None:
         """Asks nothing yet, but for the name of a file's stack.
 
-        Args:
-            asked: the stack that the page opens with.
-            file: with the outputs of the only stack to show.
-            report: see `Stack`.
-
         Raises:
             ClientError: the file cannot be read, or is another stack's.
         """
@@ -160,11 +145,7 @@ class Stacks:
         return sorted(found, key=lambda name: (name != self.first, name))
 
     def get(self, name: str) -> Stack:
-        """Return a stack.
-
-        Raises:
-            ClientError: no stack has this name.
-        """
+        """Return a stack; ClientError if no stack has this name."""
         with self._lock:
             if name not in self._known:
                 if name not in self.names():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from trainyard.client import fields
 from trainyard.client.errors import ClientError
 from trainyard.client.history import READERS
 from trainyard.client.sweep import records
-from trainyard.client.sweep.point import settings
+from trainyard.client.sweep.point import settings, values
 from trainyard.client.ui.run_cache import TRIAL_RESULTS, RunCache
 from trainyard.client.ui.table import number
 
@@ -64,7 +64,7 @@ def _point(path: Path) -> dict[str, Any] | None:
     return {
         "point": str(record.number),
         "settings": settings(record.overrides),
-        "values": _values(record.value),
+        "values": values(record.value),
         "error": record.error or ("" if record.done else "not ended yet"),
     }
 
@@ -87,7 +87,7 @@ def _trial(name: str, run: str, runs: RunCache) -> dict[str, Any]:
         results, error = [], str(found)
     last = results[-1] if results else {}
     config = last.get("config")
-    values = {
+    figures = {
         key: value
         for key, value in last.items()
         if number(value) is not None and not key.startswith(NOISE)
@@ -95,15 +95,9 @@ def _trial(name: str, run: str, runs: RunCache) -> dict[str, Any]:
     return {
         "point": name,
         "settings": config if isinstance(config, dict) else {},
-        "values": values,
+        "values": figures,
         "error": "" if results else error,
     }
-
-
-def _values(value: Any) -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    return {} if value is None else {"value": value}
 
 
 def _folders(here: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.client.help_text import GROUPS
+from trainyard.client.commands import GROUPS
 
 PRINT = ("-c", "from trainyard.access import terminal; terminal.print_value('x')")
 FULL = Path("/dev/full")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.access import users_file
-from trainyard.client import attach
+from trainyard.client.commands import attach
 
 
 # F75

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.outputs import of_services
+from tests.client import Train
+from tests.outputs import of_stack
 from trainyard.client import outputs
 
 
@@ -14,33 +18,14 @@ from trainyard.client import outputs
 def values(tmp_path):
     """The JSON object of a stack with a head without CPUs and two workers, one with a GPU."""
     node = {"gpus": 0, "memoryMib": 1024, "objectStoreMib": 256, "resources": {}}
-    return {
-        **of_services(),
-        "project": "trainyard",
-        "stack": "dev",
-        "dashboardUrl": "http://127.0.0.1:1/",
-        "rayToken": "canary-token-0123456789",
-        "storageUrl": (tmp_path / "storage").as_uri(),
-        "objectStoreEndpoint": "",
-        "bucket": "",
+    return of_stack("http://127.0.0.1:1/", tmp_path / "storage") | {
         "accessKey": "canary-access-0123456789",
         "secretKey": "canary-secret-0123456789",
-        "serveUrl": "",
-        "serveToken": "canary-serve-token",
-        "rayVersion": "2.60.0",
-        "pythonVersion": "3.11",
         "nodes": [
             {"name": "head", "cpus": 0} | node,
             {"name": "worker-0", "cpus": 2} | node,
             {"name": "worker-1", "cpus": 4} | node | {"gpus": 1, "resources": {"TPU": 4}},
         ],
-        "ssh": {},
-        "kubernetes": {},
-        "owner": "ada",
-        "reservedFrom": "",
-        "expiresAt": "",
-        "jobStartTimeoutSeconds": 900,
-        "rayClusterFile": "",
     }
 
 
@@ -61,3 +46,22 @@ def outputs_file(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture
+def train(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Train:
+    return Train(monkeypatch, capsys)
+
+
+@pytest.fixture
+def serve():
+    """Serves a handler of requests on loopback until the test's end; returns the server."""
+    with ExitStack() as opened:
+
+        def start(handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+            server = opened.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            opened.callback(server.shutdown)
+            return server
+
+        yield start

@@ -7,7 +7,6 @@ import io
 import json
 import subprocess
 import sys
-import threading
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,24 +15,18 @@ import pytest
 import ray
 import shellingham
 
+from tests.client import Train
 from trainyard import runs
 from trainyard.access.terminal import COLOUR, CONTROL, clean
 from trainyard.client import cli, results, scripts, submission
 from trainyard.client import outputs as contract
-from trainyard.client.drill import command, procedure
+from trainyard.client.commands import drill, status
+from trainyard.client.commands import submit as submit_command
+from trainyard.client.drill import procedure
 from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import StackOutputs
 
 EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["train", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    code = caught.value.code
-    assert isinstance(code, int)
-    return code
 
 
 @pytest.mark.parametrize(
@@ -48,48 +41,43 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     ],
 )
 def test_a_fault_of_the_user_is_one_message(
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], message: str, train: Train
 ) -> None:
-    assert call(monkeypatch, "submit", *arguments) == 1
-    err = capsys.readouterr().err
+    assert train("submit", *arguments) == 1
+    err = train.err
     assert err.startswith(f"error: {message}") or message in err
     assert err.count("\n") == 1
 
 
-def test_unknown_options_are_usage_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call(monkeypatch, "submit", "alexnet", "--what") == 2
-    assert call(monkeypatch, "drill", "disk-loss", "first") == 2
-    assert call(monkeypatch, "drill", "store-loss", "first", "--seconds", "0") == 2
+def test_unknown_options_are_usage_errors(train: Train) -> None:
+    assert train("submit", "alexnet", "--what") == 2
+    assert train("drill", "disk-loss", "first") == 2
+    assert train("drill", "store-loss", "first", "--seconds", "0") == 2
 
 
-def test_a_jobs_help_needs_no_stack(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_jobs_help_needs_no_stack(monkeypatch: pytest.MonkeyPatch, train: Train) -> None:
     monkeypatch.setattr(contract, "read", lambda *_: pytest.fail("looked for a stack"))
-    assert call(monkeypatch, "submit", "alexnet", "--", "--help") == 0
-    assert "--epochs EPOCHS       epochs in all (default: 20)" in capsys.readouterr().out
-    assert call(monkeypatch, "submit", "alexnet", "--", "--epochs", "0") == 2
-    assert call(monkeypatch, "submit", "alexnet", "--", "--epoch", "1") == 2  # abbreviated
-    assert "unrecognized arguments: --epoch" in capsys.readouterr().err
+    assert train("submit", "alexnet", "--", "--help") == 0
+    assert "--epochs EPOCHS       epochs in all (default: 20)" in train.out
+    assert train("submit", "alexnet", "--", "--epochs", "0") == 2
+    assert train("submit", "alexnet", "--", "--epoch", "1") == 2  # abbreviated
+    assert "unrecognized arguments: --epoch" in train.err
 
 
 @pytest.mark.parametrize("job", scripts.names())
 def test_the_help_of_each_job_needs_no_stack(
-    job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: str, monkeypatch: pytest.MonkeyPatch, train: Train
 ) -> None:
     """Also of those whose arguments Hydra reads."""
     monkeypatch.setattr(contract, "read", lambda *_: pytest.fail("looked for a stack"))
-    assert call(monkeypatch, "submit", job, "--", "--help") == 0
-    said = capsys.readouterr().out
+    assert train("submit", job, "--", "--help") == 0
+    said = train.out
     itself = f"python -m trainyard.jobs.{job.replace('/', '.')} --help`"
     assert said.startswith("usage: ") or said.rstrip().endswith(itself)
 
 
 def test_versions_are_printed_of_what_is_installed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, train: Train
 ) -> None:
     installed = {"trainyard-ray": "0.1.0", "ray": "2.60.0"}
 
@@ -99,8 +87,8 @@ def test_versions_are_printed_of_what_is_installed(
         return installed[name]
 
     monkeypatch.setattr(metadata, "version", version)
-    assert call(monkeypatch, "--version") == 0
-    assert capsys.readouterr().out == "trainyard-ray 0.1.0\nray 2.60.0\n"
+    assert train("--version") == 0
+    assert train.out == "trainyard-ray 0.1.0\nray 2.60.0\n"
 
 
 def test_versions_need_no_import_of_what_they_are_of() -> None:
@@ -129,16 +117,13 @@ def test_versions_need_no_import_of_what_they_are_of() -> None:
     ],
 )
 def test_a_shell_completes_commands_options_and_choices(
-    words: str,
-    suggested: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, suggested: list[str], monkeypatch: pytest.MonkeyPatch, train: Train
 ) -> None:
     monkeypatch.setenv("_TRAIN_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
-    assert call(monkeypatch) == 0
-    assert capsys.readouterr().out.split() == suggested
+    assert train() == 0
+    assert train.out.split() == suggested
 
 
 @pytest.mark.parametrize("program", ["train", "training/__main__.py"])  # as with `python -m`
@@ -158,14 +143,14 @@ def test_the_completion_is_of_train_however_it_was_started(program, monkeypatch,
 
 
 def test_a_drill_asks_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stack: StackOutputs
+    monkeypatch: pytest.MonkeyPatch, stack: StackOutputs, train: Train
 ) -> None:
-    monkeypatch.setattr(command, "reach_jobs", lambda *_: (None, stack))
+    monkeypatch.setattr(drill, "reach_jobs", lambda *_: (None, stack))
     monkeypatch.setattr(procedure, "check", lambda *_: None)
     monkeypatch.setattr(procedure, "carry_out", lambda *_: pytest.fail("was not asked"))
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
-    assert call(monkeypatch, "drill", "head-loss", "first") == 1
-    assert "provokes a head-loss in stack 'dev', for all that runs there" in capsys.readouterr().err
+    assert train("drill", "head-loss", "first") == 1
+    assert "provokes a head-loss in stack 'dev', for all that runs there" in train.err
 
 
 @pytest.fixture
@@ -174,47 +159,47 @@ def path(outputs_file, values):
     return str(outputs_file(values))
 
 
-def test_runs_of_a_store_without_a_cluster(monkeypatch, capsys, path, values, tmp_path):
+def test_runs_of_a_store_without_a_cluster(path, values, tmp_path, train):
     run = runs.Run(values["storageUrl"], "first")
     run.start({"epochs": 2})
     run.write_metrics([EPOCH])
-    call(monkeypatch, "runs", "--outputs", path)
-    header, line = capsys.readouterr().out.splitlines()
+    train("runs", "--outputs", path)
+    header, line = train.out.splitlines()
     assert header.split("\t")[:4] == ["run", "epochs", "job", "loss"]
     assert line.split("\t")[:4] == ["first", "1/2", "", "1.25"]
 
-    call(monkeypatch, "show", "first", "--outputs", path)
-    told = capsys.readouterr().out
+    train("show", "first", "--outputs", path)
+    told = train.out
     assert 'config      {"epochs": 2}' in told
     assert "\n1/2\t" in told  # counted as `runs` does
     target = str(tmp_path / "c.png")
-    assert call(monkeypatch, "show", "first", "--curves", target, "--outputs", path) == 0
-    assert f"curves      {target}" in capsys.readouterr().out
-    assert call(monkeypatch, "show", "second", "--outputs", path) == 1
-    assert "no run is called 'second'" in capsys.readouterr().err
+    assert train("show", "first", "--curves", target, "--outputs", path) == 0
+    assert f"curves      {target}" in train.out
+    assert train("show", "second", "--outputs", path) == 1
+    assert "no run is called 'second'" in train.err
 
 
-def test_a_failed_jobs_status_has_its_last_words(monkeypatch, capsys, stack):
+def test_a_failed_jobs_status_has_its_last_words(monkeypatch, stack, train):
     log = 'Job failed, last available logs (x):\n  File "a.py", line 3, in f\nKeyError: \x1b[2J\n'
     job = Job(submission_id="one", status=Status.FAILED, message=log)
     server = SimpleNamespace(jobs=lambda: [job])
-    monkeypatch.setattr(cli, "reach_jobs", lambda *_: (server, stack))
-    assert call(monkeypatch, "status", "one") == 0
-    out = capsys.readouterr().out
+    monkeypatch.setattr(status, "reach_jobs", lambda *_: (server, stack))
+    assert train("status", "one") == 0
+    out = train.out
     lines = ("Job failed", '  File "a.py", line 3, in f', "KeyError: \\x1b[2J")
     assert "   message  " + f"\n{'':>12}".join(lines) in out
     assert not CONTROL.search(out)
 
 
 @pytest.mark.parametrize(("option", "told"), [((), ["first"]), (("--no-wait",), [])])
-def test_a_job_that_was_followed_to_its_end_tells_its_results(option, told, monkeypatch, path):
+def test_a_job_that_was_followed_to_its_end_tells_its_results(
+    option, told, monkeypatch, path, train
+):
     names = []
     monkeypatch.setattr(submission, "submit", lambda *_, **__: (None, "job-1"))
-    monkeypatch.setattr(cli, "follow_job", lambda *_: None)
+    monkeypatch.setattr(submit_command, "follow_job", lambda *_: None)
     monkeypatch.setattr(results, "tell", lambda _, name: names.append(name))
-    assert (
-        call(monkeypatch, "submit", "alexnet", "--name", "first", *option, "--outputs", path) == 0
-    )
+    assert train("submit", "alexnet", "--name", "first", *option, "--outputs", path) == 0
     assert names == told
 
 
@@ -222,36 +207,39 @@ def test_a_job_that_was_followed_to_its_end_tells_its_results(option, told, monk
     ("text", "option", "is_plain"),
     [("", (), True), ("", ("--on-head",), False), ("import ray", (), False)],
 )
-def test_a_script_without_ray_runs_on_a_worker(text, option, is_plain, monkeypatch, path, tmp_path):
+def test_a_script_without_ray_runs_on_a_worker(
+    text, option, is_plain, monkeypatch, path, tmp_path, train
+):
     sent = []
     monkeypatch.setattr(submission, "submit", lambda each, *_, **__: sent.append(each) or (0, ""))
     (tmp_path / "own").mkdir()
     script = tmp_path / "own/job.py"
     script.write_text(text)
     given = (*(option or ("--entrypoint-num-gpus", "0")), "--no-wait", "--outputs", path)
-    assert call(monkeypatch, "submit", str(script), *given) == 0
+    assert train("submit", str(script), *given) == 0
     assert [each.is_plain for each in sent] == [is_plain]
     assert [each.entrypoint for each in sent] == [{} if option else {"GPU": 0.0}]
 
 
-@pytest.mark.parametrize(("option", "opened"), [((), True), (("--print",), False)])
+@pytest.mark.parametrize(
+    ("option", "opened", "said"),
+    [
+        ((), True, ""),
+        (("--print",), False, ""),
+        ((), False, "found no browser: open the address yourself\n"),
+    ],
+)
 def test_the_dashboard_opens_with_its_token_beside_it(
-    option, opened, monkeypatch, capsys, path, values
+    option, opened, said, monkeypatch, path, values, train
 ):
     pages = []
-    monkeypatch.setattr("webbrowser.open", lambda url: not pages.append(url))
-    call(monkeypatch, "dashboard", *option, "--outputs", path)
-    out = capsys.readouterr().out
-    assert values["rayToken"] in out
-    assert values["dashboardUrl"].rstrip("/") in out
-    assert bool(pages) == opened
+    monkeypatch.setattr("webbrowser.open", lambda url: pages.append(url) or opened)
+    assert train("dashboard", *option, "--outputs", path) == 0
+    assert values["rayToken"] in train.out
+    assert values["dashboardUrl"].rstrip("/") in train.out
+    assert train.err == said
+    assert bool(pages) == (opened or bool(said))
     assert "canary" not in str(pages)  # a browser's arguments and its history show addresses
-
-
-def test_without_a_browser_the_address_is_there_to_be_opened(monkeypatch, capsys, path):
-    monkeypatch.setattr("webbrowser.open", lambda _: False)
-    assert call(monkeypatch, "dashboard", "--outputs", path) == 0
-    assert capsys.readouterr().err == "found no browser: open the address yourself\n"
 
 
 HOSTILE = "\x1b]0;pwned\x07[/red]"
@@ -273,9 +261,9 @@ DAMAGE = {  # of a run named as the key: its files and their faults
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(  # F39
-    terminal, monkeypatch, capsys, path, values
-):
+def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(
+    terminal, monkeypatch, path, values, train
+):  # F39
     run = runs.Run(values["storageUrl"], "first")
     run.start({"epochs": 2})
     run.write_metrics([EPOCH])
@@ -286,8 +274,8 @@ def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(  # F39
             (root / name / file).write_text(content)
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
-    call(monkeypatch, "runs", "--outputs", path)
-    out = COLOUR.sub("", capsys.readouterr().out)
+    train("runs", "--outputs", path)
+    out = COLOUR.sub("", train.out)
     assert not CONTROL.search(out), repr(out)
     [first] = [line for line in out.splitlines() if "first" in line]
     assert "1/2" in first
@@ -296,8 +284,8 @@ def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(  # F39
         [line] = [line for line in out.splitlines() if clean(name) in line]
         assert said in line
     for name, (_, said) in DAMAGE.items():
-        code = call(monkeypatch, "show", "--outputs", path, "--", name)
-        shown = COLOUR.sub("", "".join(capsys.readouterr()))
+        code = train("show", "--outputs", path, "--", name)
+        shown = COLOUR.sub("", train.out + train.err)
         assert code == (1 if "[" in name else 0), shown  # a name that no run can have
         assert not CONTROL.search(shown), repr(shown)
         assert said in shown
@@ -324,14 +312,10 @@ class Head(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def head(outputs_file, values, monkeypatch):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Head)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_address[1]}"
+def head(outputs_file, values, serve):
+    url = f"http://127.0.0.1:{serve(Head).server_port}"
     Path(values["storageUrl"].removeprefix("file://")).mkdir()
-    yield str(outputs_file(values | {"dashboardUrl": url}))
-    server.shutdown()
-    server.server_close()
+    return str(outputs_file(values | {"dashboardUrl": url}))
 
 
 @pytest.mark.parametrize(
@@ -347,48 +331,47 @@ def head(outputs_file, values, monkeypatch):
 @pytest.mark.parametrize(
     "command", [["list"], ["status", "s1"], ["logs", "s1"], ["logs", "-f", "s1"], ["stop", "s1"]]
 )
-def test_a_head_that_restarts_is_one_message(  # F27
-    command, status, body, said, head, monkeypatch, capsys
-):
+def test_a_head_that_restarts_is_one_message(
+    command, status, body, said, head, monkeypatch, train
+):  # F27
     monkeypatch.setattr(Head, "status", status)
     monkeypatch.setattr(Head, "body", body)
-    assert call(monkeypatch, *command, "--outputs", head) == 1
-    err = capsys.readouterr().err
+    assert train(*command, "--outputs", head) == 1
+    err = train.err
     assert err.startswith("error: the cluster")
     assert said in err
     assert err.count("\n") == 1
     assert not CONTROL.search(err)
-    assert call(monkeypatch, "runs", "--outputs", head) == 0  # which needs the store alone
-    capsys.readouterr()
+    assert train("runs", "--outputs", head) == 0  # which needs the store alone
 
 
 FILE = "cluster_name: trainyard\nauth: {ssh_user: canary}\n"
 
 
 @pytest.mark.parametrize("old_mode", [None, 0o644])
-def test_the_cluster_file_is_written_for_its_user_alone(  # A22 A23 A24 F38
-    old_mode, monkeypatch, capsys, outputs_file, values, tmp_path
-):
+def test_the_cluster_file_is_written_for_its_user_alone(
+    old_mode, monkeypatch, outputs_file, values, tmp_path, train
+):  # A22 A23 A24 F38
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "ray_cluster_config.yaml"
     if old_mode is not None:
         file.write_text("a longer file of another stack, which is replaced as a whole " * 9)
         file.chmod(old_mode)
     outputs = str(outputs_file(values | {"rayClusterFile": FILE}))
-    assert call(monkeypatch, "cluster-file", "--outputs", outputs) == 0
-    assert capsys.readouterr().out == (
+    assert train("cluster-file", "--outputs", outputs) == 0
+    assert train.out == (
         "Generating ray config file ray_cluster_config.yaml using IP from head instance\n"
     )
     assert file.read_text() == FILE
     assert file.stat().st_mode & 0o777 == 0o600
 
     other = tmp_path / "none" / "other.yaml"
-    assert call(monkeypatch, "cluster-file", "-o", str(other), "--outputs", outputs) == 1
-    assert f"cannot write {other} (No such file" in capsys.readouterr().err
+    assert train("cluster-file", "-o", str(other), "--outputs", outputs) == 1
+    assert f"cannot write {other} (No such file" in train.err
 
 
-def test_a_stack_of_this_machine_has_no_cluster_file_and_needs_no_tunnel(monkeypatch, capsys, path):
-    assert call(monkeypatch, "cluster-file", "--outputs", path) == 1
-    assert "stack 'dev' has no cluster file" in capsys.readouterr().err
-    assert call(monkeypatch, "tunnel", "--outputs", path) == 0
-    assert "stack 'dev' answers here" in capsys.readouterr().out
+def test_a_stack_of_this_machine_has_no_cluster_file_and_needs_no_tunnel(path, train):
+    assert train("cluster-file", "--outputs", path) == 1
+    assert "stack 'dev' has no cluster file" in train.err
+    assert train("tunnel", "--outputs", path) == 0
+    assert "stack 'dev' answers here" in train.out

@@ -10,7 +10,8 @@ from tests.growth import growth
 from tests.hostile import HARM, LINK, TITLE
 from trainyard import progress
 from trainyard.access.terminal import COLOUR, CONTROL, clean, print_json
-from trainyard.client.console import CLEAR_LINE, LogWriter, bar, print_table, say, warn
+from trainyard.client.console import print_table, say, warn
+from trainyard.client.log_writer import CLEAR_LINE, LogWriter, bar
 
 PREFIX = "(RayTrainWorker pid=7) "
 

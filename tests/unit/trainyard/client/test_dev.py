@@ -19,7 +19,7 @@ from trainyard.client.dev.debugger import Debugger
 from trainyard.client.dev.log import Log, unread
 from trainyard.client.dev.sources import Sources
 from trainyard.client.errors import ClientError
-from trainyard.client.package import NEVER_UPLOADED
+from trainyard.client.listing import NEVER_UPLOADED
 from trainyard.client.scripts import Script
 from trainyard.dev_session import debugger as there
 from trainyard.dev_session import records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.client import disks, package, preflight
+from trainyard.client import disks, listing, package, preflight
 from trainyard.client.dashboard import Dashboard, UnreachableError
 from trainyard.client.errors import ClientError
 from trainyard.client.package import Packed
@@ -70,7 +70,7 @@ def test_an_upload_that_fits_no_node_is_refused(stack, tmp_path, monkeypatch, an
 
 
 def test_a_node_that_an_upload_fills_is_named(capsys):  # B26
-    packed = Packed({}, {"a.zip": package.pack(package.Listing())})
+    packed = Packed({}, {"a.zip": package.pack(listing.Listing())})
     roomy = disks.Disk(node="head", free=6 * GIB, size=100 * GIB)
     disks.check_room([roomy], packed)
     assert "".join(capsys.readouterr()) == ""

@@ -12,12 +12,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import psutil
 import pytest
 
+from tests import client
 from trainyard import progress, runs
 from trainyard.client import history, repeat, submission
 from trainyard.client.dashboard import UnreachableError
@@ -26,7 +26,6 @@ from trainyard.client.drill import report as drill_report
 from trainyard.client.drill import store as drill_store
 from trainyard.client.drill.watch import Watch
 from trainyard.client.errors import ClientError
-from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import Ssh
 from trainyard.client.state import Actor
 from trainyard.client.store import open_store
@@ -38,14 +37,9 @@ EPOCHS = [
 
 
 def job(status="RUNNING", **changes):
-    values = {
-        "submission_id": "s1",
-        "job_id": "01",
-        "status": Status(status),
-        "entrypoint": "python -m trainyard.jobs.alexnet --epochs 2",
-        "metadata": {"run": "first", "script": "training/alexnet.py"},
-    }
-    return Job(**(values | changes))
+    values = {"job_id": "01", "entrypoint": "python -m trainyard.jobs.alexnet --epochs 2"}
+    values["metadata"] = {"run": "first", "script": "training/alexnet.py"}
+    return client.job("s1", status, **values | changes)
 
 
 class Server:
@@ -153,30 +147,18 @@ def test_only_a_supervised_listener_is_stopped(server, stack):
 
 
 def test_a_store_in_a_container_is_found_by_its_stack_and_port(stack, monkeypatch):
-    done = []
-
-    class Container:
-        name = "minio"
-
-        def __getattr__(self, what):
-            return lambda **options: done.append((what, options))
-
-    class Engine:
-        containers: Any = None
-
-        def list(self, filters):
-            assert filters == {"label": "trainyard.stack=dev", "publish": "9000"}
-            return [Container()]
-
-    engine = Engine()
-    engine.containers = engine
+    container, engine = Mock(), Mock()
+    container.name = "minio"
+    engine.containers.list.return_value = [container]
     monkeypatch.setattr(drill_store.docker, "from_env", lambda: engine)
     url = "http://127.0.0.1:9000"
     found = drill_store.find(dataclasses.replace(stack, object_store_endpoint=url))
     assert found.what == "container minio"
     found.pause()
     found.restart()
-    assert done == [("pause", {}), ("unpause", {}), ("restart", {"timeout": 0})]
+    filters = {"label": "trainyard.stack=dev", "publish": "9000"}
+    engine.containers.list.assert_called_once_with(filters=filters)
+    assert container.mock_calls == [call.pause(), call.unpause(), call.restart(timeout=0)]
 
 
 class Store:
@@ -342,13 +324,8 @@ def test_a_script_of_ones_own_is_sent_again_from_its_folder(folder, tmp_path):
 @pytest.mark.parametrize(
     "entrypoint",
     [
-        "python mine.py",
-        "python srv/mine.py",  # of a path below /, all of / would be sent
-        "python -m trainyard.jobs.../../mine",
-        "python -m mine",
-        "python",
-        "python 'mine.py",
-        "",
+        *("python mine.py", "python srv/mine.py"),  # of a path below /, all of / would be sent
+        *("python -m trainyard.jobs.../../mine", "python -m mine", "python", "python 'mine.py", ""),
     ],
 )
 def test_no_cluster_chooses_what_of_this_machine_is_executed_and_sent(  # F35, F39
@@ -372,20 +349,13 @@ def test_a_named_script_is_sent_only_as_it_was_submitted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [
-        {"pip": "/etc/secret"},  # Ray's client sends the lines of such a file
-        {"uv": "secret.txt"},
-        {"conda": "secret.yaml"},
-        {"env_vars": "x"},
-        {"java_jars": ["secret.jar"]},
-    ],
+    ("key", "value"),
+    # Ray's client sends the lines of such files.
+    {"pip": "/a", "uv": "a.txt", "conda": "a.yaml", "env_vars": "x", "java_jars": ["a"]}.items(),
 )
-def test_no_cluster_chooses_a_file_by_a_runtime_environment(
-    environment,
-):  # F35
+def test_no_cluster_chooses_a_file_by_a_runtime_environment(key, value):  # F35
     with pytest.raises(ClientError, match="is not taken from a cluster"):
-        repeat.request(job(runtime_env=environment), {}, "second")
+        repeat.request(job(runtime_env={key: value}), {}, "second")
 
 
 @pytest.mark.parametrize("line", ['{"at": 1e12, "pid": 1}', '{"at": ', '{"at": "x", "pid": 1}'])

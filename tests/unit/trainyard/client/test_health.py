@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from trainyard.client import cli, health, jobs, rows, watch
+from tests.client import Train
+from trainyard.client import health, jobs, rows
 from trainyard.client import outputs as contract
+from trainyard.client.commands import watch
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
@@ -47,34 +48,27 @@ def ill(
     return contract.read()
 
 
-def _call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
-    monkeypatch.setattr(sys, "argv", ["train", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
-
-
 @pytest.mark.parametrize("command", ["list", "watch", "info"])
-def test_a_command_tells_what_is_not_well_and_fails(  # F63
-    command: str, ill: StackOutputs, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    assert _call(monkeypatch, command) == 1
-    said = capsys.readouterr().err
+def test_a_command_tells_what_is_not_well_and_fails(
+    command: str, ill: StackOutputs, train: Train
+) -> None:  # F63
+    assert train(command) == 1
+    said = train.err
     for each in REPORT:
         assert each in said
     assert "up? run" not in said
 
 
-def test_a_stack_that_is_well_is_not_told_to_come_up(  # F63
-    ill: StackOutputs, report: Mock, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_a_stack_that_is_well_is_not_told_to_come_up(
+    ill: StackOutputs, report: Mock, train: Train
+) -> None:  # F63
     report.return_value = []
     with pytest.raises(ClientError, match="its services run, so it is busy") as error:
         jobs.connect(ill)
     assert "make up" not in str(error.value)
     report.return_value = None
-    assert _call(monkeypatch, "info") == 0
-    assert "error" not in capsys.readouterr().err
+    assert train("info") == 0
+    assert "error" not in train.err
     assert health.of(ill) == []  # for some seconds
     assert report.call_count == 1
 

@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import re
 import threading
-import time
-import traceback
 from dataclasses import replace
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import ray
-import virtualenv
-from ray._private.runtime_env import pip
-from ray.exceptions import RuntimeEnvSetupError
-from ray.runtime_env import RuntimeEnv
 
+from tests.client import job
 from trainyard.client import jobs
 from trainyard.client.dashboard import RefusedError, UnreachableError
 from trainyard.client.errors import ClientError
-from trainyard.client.job_server import Job, Status
 
-NO_ENVIRONMENT = "runtime_env setup failed: Failed to set up runtime environment"
 LOG = "first\nsecond\nthird\n"
-
-
-def details(job_id, status, run="", started=0):
-    return Job(
-        submission_id=job_id,
-        status=Status(status),
-        entrypoint="python x.py",
-        start_time=started,
-        metadata={"run": run},
-    )
 
 
 class Server:
@@ -48,16 +28,12 @@ class Server:
         self.written = ""
 
     def jobs(self):
-        return [
-            details("a1", "SUCCEEDED", "alpha", 1),
-            details("a2", "RUNNING", "alpha", 2),
-            details("b1", "FAILED", "beta", 3),
-            details("b2", "STOPPED", "beta", 4),
-            details("c", "SUCCEEDED", "gamma", 5),
-        ]
+        known = ("a1 SUCCEEDED alpha", "a2 RUNNING alpha", "b1 FAILED beta", "b2 STOPPED beta")
+        known += ("c SUCCEEDED gamma",)
+        return [job(*each.split(), start_time=at) for at, each in enumerate(known, 1)]
 
     def job(self, job_id):
-        return details(job_id, next(self.states))
+        return job(job_id, next(self.states))
 
     def log(self, _):
         return self.written
@@ -100,7 +76,7 @@ def test_what_is_not_a_job_says_what_is_near(wanted, said):
 
 def test_a_run_with_two_active_jobs_needs_the_id_of_one():  # F79
     server = Server([], [])
-    twins = [*server.jobs(), details("a3", "PENDING", "alpha", 9)]
+    twins = [*server.jobs(), job("a3", "PENDING", "alpha", start_time=9)]
     server.jobs = lambda: twins
     with pytest.raises(
         ClientError, match=r"'alpha' has 2 active jobs: .* id of one instead: a3, a2"
@@ -173,7 +149,7 @@ def test_the_follower_lives_on_where_rays_stream_ends(
 
     class Undecodable(Server):
         def job(self, job_id):
-            return details(job_id, "FAILED" if shown.is_set() else "RUNNING")
+            return job(job_id, "FAILED" if shown.is_set() else "RUNNING")
 
         async def tail(self, _):
             yield "first\n"
@@ -204,122 +180,6 @@ def test_a_job_that_waits_is_noticed_once(monkeypatch):
     seen = []
     assert jobs.follow(server, "a", print, seen.append).status == "STOPPED"
     assert [job.status for job in seen] == ["PENDING"]
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """A virtual environment with pip, where Ray looks for it; made without a network."""
-    folder = tmp_path_factory.mktemp("environment")
-    virtualenv.cli_run(["--no-download", "--no-setuptools", str(folder / "virtualenv")])
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("index", "said"),
-    [
-        ("empty", "ERROR: No matching distribution found for no-such-package"),
-        ("nobody", "ERROR: No matching distribution found for no-such-package"),
-    ],
-)
-def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(index, said, environment):  # F30
-    """Ray's installer against a real index without the package, and one that is not there."""
-
-    class Empty(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_error(404)
-
-        def log_message(self, *_):
-            """Says nothing."""
-
-    async def install(port):
-        asked = {"packages": ["no-such-package"], "pip_check": False}
-        installer = pip.PipProcessor(str(environment), RuntimeEnv(pip=asked))
-        index = {"PIP_INDEX_URL": f"http://127.0.0.1:{port}/simple", "PIP_RETRIES": "0"}
-        await installer._install_pip_packages(
-            *(str(environment), asked["packages"], str(environment), os.environ | index),
-            logging.getLogger(__name__),
-        )
-
-    with HTTPServer(("127.0.0.1", 0), Empty) as server:
-        port = server.server_address[1]
-        if index == "nobody":
-            server.server_close()
-        else:
-            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        begun = time.monotonic()
-        try:
-            asyncio.run(install(port))
-        except Exception:
-            # As the node's agent tells the head, and the head the client.
-            error = RuntimeEnvSetupError(traceback.format_exc())
-        else:
-            pytest.fail("it was installed")
-        finally:
-            if index != "nobody":
-                server.shutdown()
-    assert time.monotonic() - begun < 60
-    failed = Job(status=Status.FAILED, message=f"runtime_env setup failed: {error}")
-    assert jobs.failure(failed) == f"{NO_ENVIRONMENT}: {said}"
-
-
-NOT_INSTALLED = (
-    "no-such-package, humanize (pip) not installed. Check that the cluster reaches the package "
-    "index, or raise setup_timeout_seconds in config of the runtime environment"
-)
-
-
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        ("", "no reason is known"),
-        (
-            "Job entrypoint command failed with exit code 1, last available logs (x):\nERROR: a",
-            "Job entrypoint command failed with exit code 1",
-        ),
-        (
-            (
-                "Job entrypoint command failed with exit code 1, last available logs (x):\n"
-                "Traceback (most recent call last):\n"
-                '  File "/tmp/mine.py", line 5, in <module>\n    main()\n'
-                '  File "/tmp/mine.py", line 3, in main\n    print(x)\n          ^\n'
-                "NameError: name 'x' is not defined\nthe end\n"
-            ),
-            (
-                "Job entrypoint command failed with exit code 1\n"
-                '  File "/tmp/mine.py", line 3, in main\n    print(x)\n          ^\n'
-                "NameError: name 'x' is not defined"
-            ),
-        ),
-        (
-            (
-                "Job entrypoint command failed with exit code 1, last available logs (x):\n"
-                '\x1b[36m(RayTrainWorker pid=7, ip=10.0.0.4)\x1b[0m   File "a.py", line 3, in f\n'
-                "\x1b[36m(RayTrainWorker pid=7, ip=10.0.0.4)\x1b[0m KeyError: 3\n"
-                "error: give another --name\n"
-            ),
-            "Job entrypoint command failed with exit code 1\ngive another --name",
-        ),
-        (
-            f"{NO_ENVIRONMENT}.\nTraceback\n  x\nOSError: no such package\n",
-            f"{NO_ENVIRONMENT}: OSError: no such package",
-        ),
-        (  # F30
-            "Job supervisor actor failed to start within 900.0 seconds.\nThis timeout can be set",
-            f"Job supervisor actor failed to start within 900.0 seconds: {NOT_INSTALLED}",
-        ),
-    ],
-)
-def test_why_a_job_failed(message, reason):
-    asked = {"pip": {"packages": ["no-such-package", "humanize"]}, "env_vars": {}}
-    failed = Job(status=Status.FAILED, message=message, runtime_env=asked)
-    assert jobs.failure(failed) == reason
-
-
-def test_an_error_that_a_job_handled_is_not_why_it_failed():
-    log = '  File "a.py", line 3, in f\nKeyError: 3\n' + "goes on\n" * 50
-    message = f"Job entrypoint command failed with exit code 3, last available logs (x):\n{log}"
-    failed = Job(status=Status.FAILED, message=message)
-    assert jobs.failure(failed) == "Job entrypoint command failed with exit code 3"
 
 
 @pytest.mark.parametrize(

@@ -200,12 +200,13 @@ def test_an_odd_node_alert_or_service_hides_no_other(  # F69
     nodes, alerts, served = live.nodes(stack), live.alerts(stack), serving.services(stack)
     summary = head.replies["/nodes"]["data"]["summary"]
     disk = {"disk": {"/": {"total": math.inf, "free": 1}}}
-    summary[1:1] = [None, {}, {"raylet": []}, ui_stack.node("10.0.0.9") | disk]
+    odd_nodes = [None, "x", {}, {"raylet": []}, {"raylet": 1}, {"raylet": {"state": "ALIVE"}}]
+    summary[1:1] = [*odd_nodes, ui_stack.node("10.0.0.9") | disk]
     head.replies[ui_stack.ALERTS]["data"]["alerts"][:0] = [None, {"labels": 3}]
     odd: dict[str, Any] = {"b": None, "c": {"name": []}, "d": ui_stack.service("d\0")}
     head.replies["/api/serve/applications/"]["applications"] |= odd
     assert [row for row in live.nodes(stack) if row["node"] != fields.UNREADABLE] == nodes
-    assert len(live.nodes(stack)) == len(nodes) + 4
+    assert len(live.nodes(stack)) == len(nodes) + 7
     assert live.alerts(stack)[2:] == alerts
     found = serving.services(stack)
     assert [row for row in found if row["service"] not in odd] == served

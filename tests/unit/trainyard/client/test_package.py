@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from ray._private.runtime_env.packaging import unzip_package
 
-from trainyard.client import package, scripts
+from trainyard.client import listing, package, scripts
 from trainyard.client.errors import ClientError
-from trainyard.client.package import NEVER_UPLOADED
+from trainyard.client.listing import NEVER_UPLOADED
 
 SECRETS = [
     *(".git/config", ".pulumi/stacks/dev.json", "Pulumi.dev.yaml", "infra/Pulumi.lab.yaml"),
@@ -46,7 +46,7 @@ def unpacked(content, target):
 
 
 def names(folder, excludes=()):
-    return [entry.name for entry in package.listing(folder, list(excludes)).files]
+    return [entry.name for entry in listing.of_folder(folder, list(excludes)).files]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("of_the_user", [[], ["!*.pem", "!.env", "!.pulumi/"]])
 def test_no_state_and_no_key_is_packed(of_the_user, folder, tmp_path):  # F30 F35
-    content = package.pack(package.listing(folder, [*of_the_user, *NEVER_UPLOADED]))
+    content = package.pack(listing.of_folder(folder, [*of_the_user, *NEVER_UPLOADED]))
     there = unpacked(content, tmp_path / "node")
     assert set(there) == {"train.py", "lib/model.py", "Pulumi.yaml", ".gitignore", ".rayignore"}
 
@@ -79,7 +79,7 @@ def test_a_name_like_a_secrets_is_told_and_a_users_own_pattern_is_not(tmp_path, 
 
 def test_each_pattern_of_secrets_is_in_the_docs():
     page = (Path(__file__).parents[4] / "docs/train.md").read_text()
-    assert [each for each in package.SECRETS if f"`{each}`" not in page] == []
+    assert [each for each in listing.SECRETS if f"`{each}`" not in page] == []
 
 
 def test_what_is_no_file_is_left_out_and_named(tmp_path):  # F59
@@ -94,7 +94,7 @@ def test_what_is_no_file_is_left_out_and_named(tmp_path):  # F59
     (folder / "empty").mkdir()
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(os.path.relpath(folder / "sock"))
-        found = package.listing(folder, [])
+        found = listing.of_folder(folder, [])
     assert [entry.name for entry in found.files] == [
         *("lib/across/x.py", "lib/model.py", "other/back/model.py", "other/x.py", "train.py")
     ]
@@ -117,9 +117,9 @@ def test_names_beyond_counting_are_refused(tmp_path, monkeypatch):  # F59
         (tmp_path / f"f{i}").mkdir()
         for k in range(9):
             (tmp_path / f"f{i}/to{k}").symlink_to(tmp_path / f"f{k}")
-    monkeypatch.setattr(package, "MOST_FILES", 1000)
+    monkeypatch.setattr(listing, "MOST_FILES", 1000)
     with pytest.raises(ClientError, match=r"more than 1000 files .* leave some out"):
-        package.listing(tmp_path, [])
+        listing.of_folder(tmp_path, [])
 
 
 def test_what_cannot_be_read_is_one_message_unless_it_is_ignored(tmp_path, monkeypatch):  # F59
@@ -139,8 +139,8 @@ def test_what_cannot_be_read_is_one_message_unless_it_is_ignored(tmp_path, monke
     monkeypatch.setattr(os, "listdir", refused)
     monkeypatch.setattr(Path, "read_bytes", refused_file)
     with pytest.raises(ClientError, match=r"cannot read closed/ in .*Permission denied"):
-        package.listing(tmp_path, [])
-    found = package.listing(tmp_path, ["closed/"])
+        listing.of_folder(tmp_path, [])
+    found = listing.of_folder(tmp_path, ["closed/"])
     with pytest.raises(ClientError, match=r"cannot read closed\.txt in"):
         package.check(found.files, "here", ["secret"])
     assert names(tmp_path, ["closed*"]) == ["train.py"]
@@ -151,7 +151,7 @@ def test_names_that_no_node_would_have_are_refused(name, tmp_path):  # F59
     path = tmp_path / os.fsdecode(name)
     fill(tmp_path, [str(path)])
     with pytest.raises(ClientError, match="rename it, or leave it out") as caught:
-        package.listing(tmp_path, [])
+        listing.of_folder(tmp_path, [])
     str(caught.value).encode()
     assert names(tmp_path, ["*.txt", "d*"]) == []
 
@@ -269,7 +269,7 @@ def test_a_git_folder_of_two_gigabytes_is_not_sent(tmp_path):  # F30
     for folder in (tmp_path, tmp_path / "part"):
         with (folder / ".git/pack").open("wb") as file:
             file.truncate(2 * 1024 * package.MIB)  # of holes
-    found = package.listing(tmp_path, list(NEVER_UPLOADED)).files
+    found = listing.of_folder(tmp_path, list(NEVER_UPLOADED)).files
     assert {entry.name for entry in found} == {"train.py", "part/model.py"}
     package.check(found, "here", [])
 
@@ -289,7 +289,7 @@ def test_a_size_beyond_rays_limit_names_the_ten_largest(tmp_path):  # A40 F30
         with (tmp_path / f"part{i:02d}.bin").open("wb") as file:
             file.truncate((i + 1) * 2 * package.MIB)  # 156 MiB of holes
     with pytest.raises(ClientError) as caught:
-        package.check(package.listing(tmp_path, []).files, "here", [])
+        package.check(listing.of_folder(tmp_path, []).files, "here", [])
     message = str(caught.value)
     assert "156.0 MiB, at most 100 MiB" in message
     assert message.index("part11.bin") < message.index("part02.bin")
@@ -302,14 +302,14 @@ def test_the_limit_is_that_of_the_packed_file(tmp_path):
     entry = source / "x.bin"
     with entry.open("wb") as file:
         file.truncate(1000)
-    overhead = len(package.pack(package.listing(source, []))) - 1000
+    overhead = len(package.pack(listing.of_folder(source, []))) - 1000
     with entry.open("wb") as file:
         file.truncate(100 * package.MIB - overhead)
-    package.check(package.listing(source, []).files, "source", [])
+    package.check(listing.of_folder(source, []).files, "source", [])
     with entry.open("ab") as file:
         file.write(b"1")
     with pytest.raises(ClientError, match="at most 100 MiB"):
-        package.check(package.listing(source, []).files, "source", [])
+        package.check(listing.of_folder(source, []).files, "source", [])
 
 
 @pytest.mark.parametrize(

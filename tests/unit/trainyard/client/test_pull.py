@@ -19,10 +19,11 @@ from typer.testing import CliRunner
 
 from trainyard import checkpoint_files, objects
 from trainyard.client import cli, store
+from trainyard.client.commands import pull
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
-from trainyard.client.pull import follow, marks, meter, source
+from trainyard.client.pull import marks, meter, source
 from trainyard.client.pull.transfer import Pulled, Transfer
 from trainyard.runs import Run
 
@@ -405,7 +406,7 @@ class Jobs:
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(follow, "POLL_S", 0)
+    monkeypatch.setattr(pull, "POLL_S", 0)
 
 
 @pytest.mark.usefixtures("quick")
@@ -420,7 +421,7 @@ def test_a_run_is_followed_past_its_end(place, checkpoint, home):
     server = Jobs(*statuses, then=then)
     told = []
     transfer = Transfer(place, "first", home)
-    assert follow.follow(server, "first", transfer, told.append, 60) == "SUCCEEDED"
+    assert pull._follow(server, "first", transfer, told.append, 60) == "SUCCEEDED"
     came = ["", *(f"checkpoint_00000{number}-abcd" for number in (1, 2, 3))]
     assert [pulled.checkpoint for pulled in told] == came
     assert [path.name for path in home.glob("*checkpoint_*")] == [came[-1]]
@@ -434,17 +435,17 @@ def test_a_run_that_nobody_trains_is_pulled_once(place, home):
 
     server = NoJobs()
     told = []
-    assert follow.follow(server, "first", Transfer(place, "first", home), told.append, 60) == ""
+    assert pull._follow(server, "first", Transfer(place, "first", home), told.append, 60) == ""
     assert told == [Pulled(3, "", "")]
     with pytest.raises(ClientError, match="no run is called 'second', and no job of it waits"):
-        follow.follow(server, "second", Transfer(place, "second", home), told.append, 60)
+        pull._follow(server, "second", Transfer(place, "second", home), told.append, 60)
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_head_that_stays_away_ends_the_following(place, home):
     server = Jobs(*[UnreachableError("refused")] * 9, then=lambda _: None)
     with pytest.raises(ClientError, match=r"lost the job server for 0 s \(refused\)"):
-        follow.follow(server, "first", Transfer(place, "first", home), print, 0)
+        pull._follow(server, "first", Transfer(place, "first", home), print, 0)
 
 
 class Terminal(io.StringIO):

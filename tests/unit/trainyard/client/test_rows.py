@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from tests.client import job
 from trainyard import runs
 from trainyard.client import jobs, rows, state
 from trainyard.client.dashboard import UnreachableError
@@ -24,10 +24,6 @@ class Server:
         return self.found
 
 
-def job(name: str, status: Status, started: int, **more: Any) -> Job:
-    return Job(submission_id=name, status=status, start_time=started * 1000, **more)
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the cluster was asked for; it does not answer."""
@@ -42,14 +38,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_jobs_are_newest_first_and_say_why_they_wait(stack: StackOutputs, asked: list[str]) -> None:
-    never = job("never", Status.PENDING, 3, metadata={"demand": GPU_JOB, "run": "big"})
-    starts = job("starts", Status.PENDING, 4, message="Job has not started yet.\nMore.")
+    never = job(
+        "never", Status.PENDING, start_time=3000, metadata={"demand": GPU_JOB, "run": "big"}
+    )
+    starts = job(
+        "starts", Status.PENDING, start_time=4000, message="Job has not started yet.\nMore."
+    )
     found = rows.of_jobs(
         Server(  # type: ignore[arg-type]
-            job("old", Status.SUCCEEDED, 1, end_time=3500, message="done"),
+            job("old", "SUCCEEDED", start_time=1000, end_time=3500, message="done"),
             never,
             starts,
-            job("other", Status.RUNNING, 5, submitted=False),
+            job("other", "RUNNING", start_time=5000, submitted=False),
         ),
         stack,
     )
@@ -74,7 +74,9 @@ def test_runs_are_newest_first_by_their_last_start(
         text[-1] = f'{{"time": "2026-01-31T0{hour}:00:00+00:00", "commit"{begun}'
         run.write("starts.jsonl", "".join(f"{line}\n" for line in text).encode())
         run.write_metrics([{"epoch": 0, "loss": 0.123456}])
-    monkeypatch.setattr(jobs, "connect", lambda _: Server(replace(job("j", Status.FAILED, 1))))
+    monkeypatch.setattr(
+        jobs, "connect", lambda _: Server(replace(job("j", "FAILED", start_time=1000)))
+    )
     found = rows.of_runs(stack)
     assert [row["run"] for row in found] == ["resumed", "b", "a"]
     assert (found[0]["epochs"], found[0]["loss"]) == ("1/3", 0.1235)

@@ -6,10 +6,9 @@ import dataclasses
 import hashlib
 import logging
 import socket
-import threading
 import time
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qsl, quote_plus, unquote, urlsplit
 
@@ -93,7 +92,7 @@ def test_somebody_listens_and_says_nothing(stack, monkeypatch):  # F24
 
 
 @pytest.fixture
-def answering():
+def answering(serve):
     """A server that refuses each request with the S3 error code in its `code`."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -113,11 +112,7 @@ def answering():
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    return serve(Handler)
 
 
 @pytest.mark.parametrize(
@@ -230,13 +225,10 @@ class Bucket(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def s3():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
+def s3(serve):
+    server = serve(Bucket)
     server.objects, server.asked, server.busy = {}, [], 0
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    return server
 
 
 @pytest.fixture

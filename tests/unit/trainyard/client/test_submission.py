@@ -14,11 +14,11 @@ import pytest
 from engine import plan
 from trainyard import options, run_folder
 from trainyard.access import user
-from trainyard.client import claims, package, preflight, scripts, submission
+from trainyard.client import claims, listing, package, preflight, scripts, submission
 from trainyard.client.dashboard import Dashboard, RefusedError
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, Status
-from trainyard.client.package import NEVER_UPLOADED
+from trainyard.client.listing import NEVER_UPLOADED
 from trainyard.client.state import ClusterState, RayNode
 
 
@@ -89,7 +89,7 @@ def test_the_commit_of_a_checkout(tmp_path):
     other = tmp_path / "other"
     git("worktree", "add", "-q", str(other))  # F58: its .git is a file
     assert submission.commit(other) == plan._sources(other)["commit"] == git("rev-parse", "HEAD")
-    assert [entry.name for entry in package.listing(other, NEVER_UPLOADED).files] == ["a"]
+    assert [entry.name for entry in listing.of_folder(other, NEVER_UPLOADED).files] == ["a"]
 
 
 @pytest.mark.parametrize(

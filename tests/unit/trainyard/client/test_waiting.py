@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from tests import client
 from trainyard.client import waiting
 from trainyard.client.dashboard import UnreachableError
-from trainyard.client.job_server import Job, Status
 from trainyard.client.state import Actor, RayNode, Reservation
 
 
@@ -30,14 +30,8 @@ class State:
 
 
 def job(status, name="a", **metadata):
-    return Job(
-        submission_id=name,
-        job_id=f"ray-{name}",
-        status=Status(status),
-        entrypoint="python x.py",
-        start_time=1_800_000_000_000,
-        metadata=metadata,
-    )
+    times = {"job_id": f"ray-{name}", "start_time": 1_800_000_000_000}
+    return client.job(name, status, metadata=metadata, **times)
 
 
 def actor(name, state, bundle, ray_job="01"):

@@ -140,7 +140,7 @@ def test_the_wheel_leaves_a_project_its_own_modules(installed: Path, tmp_path: P
     assert "next, in" in run("train", "init", "repo")
     (project / "Pulumi.yaml").touch()
     assert "installed without a checkout" in run("train", "list", code=1)
-    assert "in the checkout only" in run("train", "manifests", code=1)
+    assert "in a checkout only" in run("train", "manifests", code=1)
     gcp = ("--provider", "gcp", "--project", "my-project-1", "--cidr", "192.0.2.0/24")
     assert "in the checkout only" in run("train", "cluster-file", *gcp, "-o", "gcp.yaml", code=1)
 

@@ -74,7 +74,7 @@ def test_a_job_server_that_is_lost_for_a_moment_loses_no_point(make, records):
 
 
 def test_a_point_whose_answer_was_lost_is_not_sent_twice(make, monkeypatch):
-    monkeypatch.setattr(run.upload, "new_job_id", lambda: "raysubmit_7")
+    monkeypatch.setattr(run.submission, "new_job_id", lambda: "raysubmit_7")
     sender = Sender(UnreachedError("lost"))
     sweep = make(sender=sender)
     sweep.known.append("raysubmit_7")
@@ -104,7 +104,7 @@ def test_points_are_added_while_the_tasks_before_them_run(make, records, monkeyp
 
 
 def test_a_point_is_not_sent_again_before_the_jobs_are_known(make, monkeypatch):
-    monkeypatch.setattr(run.upload, "new_job_id", lambda: "raysubmit_7")
+    monkeypatch.setattr(run.submission, "new_job_id", lambda: "raysubmit_7")
     sender = Sender(UnreachedError("lost"), ClientError("there is a job of that id"))
     sweep = make(sender=sender)
     sweep.known.append("raysubmit_7")

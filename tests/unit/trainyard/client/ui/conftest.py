@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from tests import ui_stack
@@ -32,18 +33,24 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def guard(
+def answering(
     head: ui_stack.Head, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Guard]:
+) -> Iterator[Callable[..., Starlette]]:
+    """Makes the page's application; with `read_only` that of the service."""
     monkeypatch.chdir(tmp_path)
     for name in ("TRAINYARD_OUTPUTS", "TRAINYARD_STACK"):
         monkeypatch.delenv(name, raising=False)
     with ui_stack.serving(head) as address:
         file = ui_stack.write_outputs(tmp_path / "outputs.json", address, store)
         stacks, commands = Stacks(None, file, lambda _: None), Commands(file)
-        yield Guard(application(Answers(stacks, commands)), PORT)
+        yield lambda **how: application(Answers(stacks, commands, **how))
         commands.close()
         stacks.close()
+
+
+@pytest.fixture
+def guard(answering: Callable[..., Starlette]) -> Guard:
+    return Guard(answering(), PORT)
 
 
 @pytest.fixture

@@ -70,14 +70,6 @@ def test_alerts_are_those_of_prometheus(head: ui_stack.Head, browser: TestClient
         assert len(found["rows"]) == 2
 
 
-@pytest.mark.parametrize("node", [{}, {"raylet": 1}, {"raylet": {"state": "ALIVE"}}, None, "x"])
-def test_a_strange_node_hides_no_other(  # F69
-    head: ui_stack.Head, browser: TestClient, node: object
-) -> None:
-    head.replies["/nodes"] = {"data": {"summary": [node, ui_stack.node("10.0.0.7")]}}
-    assert {row["node"] for row in ask(browser, "dev/nodes")["rows"]} >= {"10.0.0.7"}
-
-
 def test_an_odd_job_is_on_the_page_and_hides_no_other(  # F69
     head: ui_stack.Head, browser: TestClient
 ) -> None:

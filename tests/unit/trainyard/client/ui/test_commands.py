@@ -147,7 +147,7 @@ def test_stop_is_of_the_job_that_is_named(  # F79
 
 
 def test_a_request_that_was_given_up_ends_without_a_traceback(capfd) -> None:
-    from trainyard.client import parallel
+    from trainyard.access import parallel
 
     go = threading.Event()
     future = parallel.start(go.wait)

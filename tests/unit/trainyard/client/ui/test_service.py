@@ -5,38 +5,26 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import requests
+from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from tests import ui_stack, waiting
 from tests.ui_stack import VIEWER
-from trainyard.client.ui.answers import Answers
-from trainyard.client.ui.commands import Commands
 from trainyard.client.ui.guard import HEADERS
-from trainyard.client.ui.server import application
 from trainyard.client.ui.service import Password
-from trainyard.client.ui.stacks import Stacks
 
 PATHS = ["/", "/static/main.js", "/api/session", "/api/dev/jobs", "/api/commands", "/x"]
 
 
 @pytest.fixture
-def stranger(
-    head: ui_stack.Head, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[TestClient]:
+def stranger(answering: Callable[..., Starlette]) -> TestClient:
     """A browser without the password."""
-    monkeypatch.chdir(tmp_path)
-    with ui_stack.serving(head) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, store)
-        stacks, commands = Stacks(None, file, lambda _: None), Commands(file)
-        shown = application(Answers(stacks, commands, read_only=True))
-        yield TestClient(Password(shown, *VIEWER))
-        commands.close()
-        stacks.close()
+    return TestClient(Password(answering(read_only=True), *VIEWER))
 
 
 @pytest.fixture

@@ -1,0 +1,76 @@
+"""The help shows the commands in groups, and for each examples that can be typed."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Any
+
+import pytest
+import typer.main
+
+from trainyard.client import cli
+from trainyard.client.commands import GROUPS
+
+WIDTH = 80  # of a terminal
+COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+EXAMPLES = [
+    (name, given, effect)
+    for named in GROUPS.values()
+    for name, examples in named.items()
+    for given, effect in examples
+]
+
+
+def _help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *of: str) -> str:
+    monkeypatch.setattr(sys, "argv", ["train", *of, "--help"])
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    with pytest.raises(SystemExit):
+        cli.main()
+    return capsys.readouterr().out
+
+
+def test_each_command_is_in_a_group() -> None:
+    assert [name for named in GROUPS.values() for name in named] == [*COMMANDS]
+
+
+def test_the_groups_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = _help(monkeypatch, capsys)
+    places = [said.index(f"╭─ {group} ─") for group in GROUPS]
+    assert places == sorted(places)
+    assert said.index("─ Stacks ─") < said.index(" up ") < said.index("─ Jobs ─")
+    assert " train up " not in said  # the first sentence of each, and no examples
+
+
+@pytest.mark.parametrize("command", ["submit", "cluster-file", "reap"])
+def test_examples_come_first(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line.strip() for line in _help(monkeypatch, capsys, command).splitlines()]
+    lines = list(filter(None, lines))
+    assert lines[0].startswith(f"Usage: train {command} ")
+    for line, (name, given, effect) in zip(
+        lines[1:], [each for each in EXAMPLES if each[0] == command], strict=False
+    ):
+        assert line.startswith(f"train {given} "), name
+        assert line.endswith(effect)
+
+
+@pytest.mark.parametrize(("name", "given", "effect"), EXAMPLES)
+def test_an_example_can_be_typed(name: str, given: str, effect: str) -> None:
+    first, *words = shlex.split(given)
+    assert first == name
+    COMMANDS[name].make_context(name, words)  # raises where it does not know an option
+
+
+@pytest.mark.parametrize("words", [["list", "--js"], ["submit", "--nam", "x", "alexnet"]])
+def test_abbreviated_options_are_refused(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train", *words])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    assert "No such option" in capsys.readouterr().err

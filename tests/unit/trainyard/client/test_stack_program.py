@@ -1,0 +1,240 @@
+"""The commands of a stack's life run the checkout's modules, as `make` does, and end as these."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from tests.client import Train
+from tests.waiting import wait_for
+from trainyard.access import repository
+from trainyard.client import health, losses, stack_program
+from trainyard.client import outputs as contract
+from trainyard.client.errors import ClientError
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The modules that are started, with their arguments; all succeed, and nothing is lost."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("TRAINYARD_STACK", raising=False)
+    found = []
+
+    def stand_in(command: list[str], *, cwd: Path, env: dict[str, str]) -> Mock:
+        assert command[:3] == [sys.executable, "-P", "-m"]
+        assert cwd == ROOT
+        forced = ("forced",) if env.get("TRAINYARD_FORCE") == "1" else ()
+        found.append((*command[3:], *forced))
+        return Mock(wait=lambda: 0)
+
+    monkeypatch.setattr(subprocess, "Popen", stand_in)
+    monkeypatch.setattr(contract, "_ask_engines", lambda _: "{}")
+    monkeypatch.setattr(health, "ask", lambda *_: [])
+    for name in ("agree_to_a_new_head", "agree_to_the_end"):
+        monkeypatch.setattr(
+            losses,
+            name,
+            lambda stack, _name=name, **how: found.append(
+                (_name, stack, str(how).replace(" ", ""))
+            ),
+        )
+    return found
+
+
+# A command, and the modules that it starts; names in capitals stand for what all have.
+STARTS = [
+    ("up", "LAUNCH up -s dev"),
+    (
+        "up -s lab --plan ROOT/p --policy-pack infra/policy",
+        "LAUNCH up -s lab --plan=ROOT/p --policy-pack=ROOT/infra/policy",
+    ),
+    ("up --find-ports -s lab", "infra.find_ports HERE -s lab; LAUNCH up -s lab"),  # F64
+    ("up --force --yes", "agree_to_a_new_head dev {'yes':True}; LAUNCH up -s dev forced"),
+    ("preview --diff", "LAUNCH preview -s dev --diff"),
+    ("preview --plan p", "LAUNCH preview -s dev --plan=ROOT/p"),
+    (
+        "down --yes",
+        "agree_to_the_end dev {'yes':True,'force':False}; LAUNCH destroy -s dev; SALT dev",
+    ),
+    ("refresh", "LAUNCH refresh -s dev; SALT dev"),
+    ("drift --json -s lab", "infra.drift HERE -s lab --json"),
+    ("review p", "infra.review HERE -s dev ROOT/p"),
+    ("rotate", "infra.rotate HERE -s dev"),
+    (
+        "rotate ray-token --force",
+        "infra.rotate HERE -s dev --secret=ray-token --force; LAUNCH up -s dev forced",
+    ),
+    ("scale --once", "infra.scale HERE -s dev --once"),
+    ("reap --owner -x", "infra.reap HERE --owner=-x"),  # F76
+    ("reap --end i-1 i-2 --yes", "infra.reap HERE --yes --end i-1 i-2"),
+    ("manifests --to k", "infra.manifests HERE -s dev --to=ROOT/k"),
+    ("helm-values -s lab", "infra.manifests HERE -s lab --helm-values"),
+    (
+        "config set -s lab --path head.cpus 2 --secret",
+        "engine HERE config set -s dev -s lab --path head.cpus 2 --secret",
+    ),
+    ("config set owner -- -hello", "engine HERE config set -s dev owner -- -hello"),  # F76
+    ("config set drainSeconds -5", "engine HERE config set -s dev drainSeconds -5"),
+    ("output rayToken --json", "engine HERE output -s dev rayToken --json"),
+    ("stack ls", "engine HERE stack -s dev ls"),
+    ("secrets rotate", "engine HERE secrets -s dev rotate"),
+    ("cancel -s lab", "engine HERE cancel -s lab"),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), STARTS)
+def test_a_command_runs_the_code_of_make(
+    given: str, expected: str, started: list[tuple[str, ...]], train: Train
+) -> None:
+    def written(words: str) -> str:
+        meant = {"LAUNCH": "engine.launch", "SALT": "infra.checkout", "HERE": f"-C {ROOT}"}
+        for name, value in (meant | {"ROOT": str(ROOT)}).items():
+            words = words.replace(name, value)
+        return words
+
+    assert train(*written(given).split()) == 0
+    assert started == [tuple(each.split()) for each in written(expected).split("; ")]
+
+
+@pytest.mark.parametrize("launched_by_ray", [False, True])
+def test_up_ends_with_the_addresses_and_the_next_command(
+    launched_by_ray: bool,
+    started,
+    values: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    train: Train,
+) -> None:
+    values |= {"stack": "lab", "rayClusterFile": "a file" if launched_by_ray else ""}
+    monkeypatch.setattr(contract, "_ask_engines", lambda _: json.dumps(values))
+    assert train("up", "-s", "lab") == 0
+    said = train.out
+    assert re.search(r"^  stack  +lab \(Ray", said, re.MULTILINE)
+    assert re.search(r"^  Ray dashboard  +http://127\.0\.0\.1:1", said, re.MULTILINE)
+    assert "canary" not in said
+    _, _, after = said.partition("next:\n")
+    first = "cluster-file -s lab" if launched_by_ray else "submit alexnet -s lab -- --epochs 1"
+    assert first in after.splitlines()[0]
+    assert re.search(r"train info -s lab +these addresses again", after)
+
+
+def test_an_up_whose_outputs_cannot_be_read_has_succeeded(
+    started, monkeypatch: pytest.MonkeyPatch, train: Train
+) -> None:
+    monkeypatch.setattr(contract, "_ask_engines", Mock(side_effect=ClientError("no answer")))
+    assert train("up") == 0
+    assert train.err == "warning: cannot show the addresses: no answer\n"
+
+
+def test_a_stack_of_the_environment_is_taken(
+    started, monkeypatch: pytest.MonkeyPatch, train: Train
+) -> None:
+    monkeypatch.setenv("TRAINYARD_STACK", "lab")
+    assert train("refresh") == 0
+    assert started[0] == ("engine.launch", "refresh", "-s", "lab")
+
+
+def test_a_refresh_of_a_stack_that_is_not_well_says_so_and_fails(
+    started, monkeypatch: pytest.MonkeyPatch, train: Train
+) -> None:  # F63
+    monkeypatch.setattr(health, "ask", lambda *_: ["web is stopped"])
+    assert train("refresh") == 2
+    assert train.err == "error: web is stopped\n"
+
+
+def test_nothing_ends_when_the_user_declines(
+    started, monkeypatch: pytest.MonkeyPatch, train: Train
+) -> None:
+    monkeypatch.setattr(losses, "agree_to_the_end", Mock(side_effect=SystemExit("no")))
+    assert train("down") == 1
+    assert started == []
+
+
+def test_an_orphan_ends_only_when_that_was_asked_for(started, train: Train) -> None:
+    assert train("reap", "i-1") == 1
+    assert "add --end" in train.err
+    assert started == []
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize(
+    "command", [["up"], ["down"], ["output"], ["drift"], ["reap"], ["review", "p"]]
+)
+def test_a_client_without_the_program_says_what_is_needed(
+    command: list[str],
+    inside: bool,
+    started,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    train: Train,
+) -> None:
+    monkeypatch.setattr(repository, "ROOT", tmp_path)
+    monkeypatch.setattr(repository, "is_checkout", lambda: False)
+    monkeypatch.chdir(ROOT / "docs" if inside else tmp_path)
+    assert train(*command) == 1
+    where = f"go to the checkout {ROOT}, run" if inside else "clone the Trainyard repository, run"
+    assert where in (said := train.err)
+    assert said.count("\n") == 1
+    assert started == []
+
+
+MODULE = """
+import pathlib, signal, sys
+def end(number, _frame):
+    if number == signal.SIGINT:
+        sys.exit(7)  # as an engine that ends its steps
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, end)
+pathlib.Path("begun").touch()
+signal.pause()
+"""
+PROGRAM = """
+from trainyard.client import cli, stack_program
+stack_program.LAUNCH = "stand_in"
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "to_group", "code"), [(signal.SIGINT, True, 7), (signal.SIGTERM, False, 143)]
+)
+def test_signals_and_exit_codes_pass_through(
+    number: signal.Signals, to_group: bool, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "stand_in.py").write_text(MODULE)
+    (tmp_path / "Pulumi.yaml").touch()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "refresh"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for("the module", (tmp_path / "begun").exists, 60)
+        (os.killpg if to_group else os.kill)(process.pid, number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert (process.returncode, said) == (code, "")
+
+
+def test_the_modules_exist() -> None:
+    named = [stack_program.LAUNCH, stack_program.SALT, "infra.rotate", "infra.scale"]
+    for name in (*named, "infra.drift.__main__", "infra.review.__main__", "infra.reap"):
+        assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name

@@ -1,0 +1,40 @@
+"""`train info`."""
+
+from __future__ import annotations
+
+import typer
+
+from trainyard.client import info as info_rows
+from trainyard.client import outputs as contract
+from trainyard.client.command import Outputs, Stack, reach
+from trainyard.client.console import print_facts, warn
+from trainyard.client.errors import ClientError
+
+
+def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -> None:
+    """Show the stack's addresses and the next commands; exit with 1 if a service is not well."""
+    from trainyard.access import parallel
+    from trainyard.client import disks, health
+    from trainyard.client import idle as idle_end
+
+    stack_outputs = contract.read(stack, outputs)
+    asked = parallel.start(health.of, stack_outputs)  # next to the other questions
+    idle = ""
+    if stack_outputs.attached:
+        stack_outputs = reach(context, stack_outputs)
+    try:
+        reached = stack_outputs if stack_outputs.attached else reach(context, stack_outputs)
+        disk = disks.row(reached)
+        if idle_end.watch(stack_outputs):
+            idle = idle_end.summary(reached)
+    except ClientError as error:  # it may have ended
+        disk = idle = f"not known: {error}"
+    for title, rows in (
+        ("", info_rows.addresses(stack_outputs, disk, idle)),
+        ("next:", info_rows.next_steps(stack_outputs)),
+    ):
+        print_facts(title, rows)
+    for fault in (faults := asked.result() or []):
+        warn(f"error: {fault}")
+    if faults:
+        raise typer.Exit(1)

@@ -1,0 +1,27 @@
+"""`train keep`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainyard.client import outputs as contract
+from trainyard.client.command import Outputs, Stack, reach
+from trainyard.client.console import say
+
+
+def keep(
+    context: typer.Context,
+    time: Annotated[str, typer.Argument(help="Time from now, such as 2h or 90m.")],
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Keep rented machines for a time although they are idle, at most until their deadline."""
+    from trainyard.client import idle as idle_end
+
+    seconds = idle_end.duration(time)
+    stack_outputs = contract.read(stack, outputs)
+    if idle_end.watch(stack_outputs):
+        stack_outputs = reach(context, stack_outputs)
+    say(f"ends when idle: {idle_end.keep(stack_outputs, seconds)}")
