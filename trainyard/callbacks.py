@@ -14,7 +14,7 @@ from typing import Any
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 
-from trainyard import asked
+from trainyard import optimizer_settings as settings
 from trainyard.checkpoints import new_folder
 from trainyard.data.food11 import Food11
 from trainyard.housekeeping import housekeeping
@@ -67,7 +67,7 @@ class Finetuning(BackboneFinetuning):
             self.backbone_initial_lr,
         )
         if None not in (rate, then, now):
-            self.previous_backbone_lr = asked.scaled(rate, then, now)
+            self.previous_backbone_lr = settings.scaled(rate, then, now)
 
 
 class EpochRecords(Callback):
@@ -176,7 +176,7 @@ class ResumableCheckpoints(Checkpoint):
 
     A `Checkpoint`, because Lightning calls these after EarlyStopping: before it, the file would
     count one epoch without progress too few. What this start asks of the optimizer and of
-    EarlyStopping takes precedence over their stored state (trainyard/asked.py).
+    EarlyStopping takes precedence over their stored state (trainyard/optimizer_settings.py).
     """
 
     def __init__(self, data: Food11) -> None:
@@ -187,8 +187,8 @@ class ResumableCheckpoints(Checkpoint):
         """
         self._data = data
         self._patience: int | None = None
-        self._then: asked.Asked = {}  # of the start that stored the checkpoint
-        self._now: asked.Asked = {}
+        self._then: settings.Settings = {}  # of the start that stored the checkpoint
+        self._now: settings.Settings = {}
 
     def report(self, metrics: dict[str, Any], folder: Path | None, model: dict[str, Any]) -> None:
         """Takes an epoch; each worker calls it.
@@ -221,11 +221,11 @@ class ResumableCheckpoints(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Applies this start's settings; trains no further where the run had stopped early."""
-        self._now = asked.of({"optimizer": pl_module.configure_optimizers()})
+        self._now = settings.of({"optimizer": pl_module.configure_optimizers()})
         # Groups that were added since, for example by finetuning, are last.
         groups = trainer.optimizers[0].param_groups[: len(self._now["optimizer"])]
         optimizer = SimpleNamespace(param_groups=groups)
-        asked.apply({"optimizer": optimizer}, self._then, self._now, {})
+        settings.apply({"optimizer": optimizer}, self._then, self._now, {})
         stopping = trainer.early_stopping_callback
         if stopping and self._patience is not None:
             stopping.patience = self._patience

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from trainyard import archive, failpoints, plain
+from trainyard import archive, failpoints, json_values
 from trainyard.errors import JobError
 from trainyard.housekeeping import housekeeping
 from trainyard.objects import Digest, StorageError, Store, StoreReader
@@ -372,7 +372,7 @@ def inside(folder: Path, name: str) -> Path:
 def _manifest(files: dict[str, Digest], model: dict[str, Any]) -> bytes:
     entries = {name: digest._asdict() for name, digest in files.items()}
     manifest = {"version": VERSION, "model": model, "files": entries}
-    return plain.json_text(manifest, indent=1).encode()
+    return json_values.text(manifest, indent=1).encode()
 
 
 def _parsed(content: bytes) -> dict[str, Any]:

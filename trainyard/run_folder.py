@@ -16,8 +16,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from trainyard import json_values
 from trainyard.objects import MOST_STATE_BYTES, StorageError, open_folder
-from trainyard.plain import json_object
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -56,7 +56,7 @@ def whole_records(content: bytes | None) -> list[dict[str, Any]]:
     """Return the objects in lines of JSON, up to the first line without one."""
     records: list[dict[str, Any]] = []
     for line in (content or b"").splitlines():
-        if (record := json_object(line)) is None:
+        if (record := json_values.parse_object(line)) is None:
             break
         records.append(record)
     return records

@@ -19,7 +19,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError
 
-from trainyard.pieces import PIECE_BYTES, Pieces
+from trainyard.request_body import PIECE_BYTES, RequestBody
 
 REGION = "us-east-1"  # the default of all stores
 # versitygw answers this if the last object of the same folder is deleted at that moment.
@@ -136,7 +136,7 @@ class Requests:
                 answer = self._pool.request(
                     method,
                     url,
-                    body=Pieces(content) if is_large else content,
+                    body=RequestBody(content) if is_large else content,
                     headers=dict(request.headers),
                     timeout=urllib3.Timeout(connect=connect, read=timeout),
                     preload_content=False,
