@@ -180,11 +180,6 @@ class ResumableCheckpoints(Checkpoint):
     """
 
     def __init__(self, data: Food11) -> None:
-        """Saves nothing yet.
-
-        Args:
-            data: that the model learns from.
-        """
         self._data = data
         self._patience: int | None = None
         self._then: settings.Settings = {}  # of the start that stored the checkpoint

@@ -15,6 +15,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -124,11 +125,17 @@ def valid(run: StoreReader) -> list[tuple[str, dict[str, Any]]]:
     Raises:
         StorageError: the store cannot be read.
     """
-    return [
-        (name, manifest)
-        for name, sizes in candidates(run).items()
-        if (manifest := manifest_of(run, name, sizes)[0]) is not None
-    ]
+    return _valid(run, candidates(run))
+
+
+def _valid(
+    run: StoreReader, found: Mapping[str, dict[str, int]]
+) -> list[tuple[str, dict[str, Any]]]:
+    whole = []
+    for name, sizes in found.items():
+        with suppress(CheckpointError):
+            whole.append((name, manifest_of(run, name, sizes)))
+    return whole
 
 
 def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
@@ -195,11 +202,7 @@ def prune(run: Store, broken: frozenset[str], *, unfinished: bool = True) -> Non
     """
     with housekeeping("old checkpoints stay for now"):
         found = candidates(run)
-        whole = [
-            name
-            for name, sizes in found.items()
-            if name not in broken and manifest_of(run, name, sizes)[0] is not None
-        ]
+        whole = [name for name, _ in _valid(run, found) if name not in broken]
         for name, sizes in found.items():
             older = bool(whole) and order(name) < order(whole[0])
             superseded = older and name not in whole[:NUM_TO_KEEP]
@@ -228,20 +231,18 @@ def choose(
     found = candidates(run)
     broken: frozenset[str] = frozenset()
     for name, sizes in found.items():
-        manifest, fault = manifest_of(run, name, sizes)
-        if manifest is not None:
-            try:
-                check_loads(scratch / name, fetch(run, name, scratch / name))
-                if check is not None:
-                    check(scratch / name)
-            except CheckpointError as error:
-                fault = str(error)
-            else:
-                return ResumePoint(name, "", broken)
-            shutil.rmtree(scratch / name, ignore_errors=True)
+        try:
+            manifest_of(run, name, sizes)
+            check_loads(scratch / name, fetch(run, name, scratch / name))
+            if check is not None:
+                check(scratch / name)
+        except CheckpointError as error:
+            print(f"warning: checkpoint {name} is skipped: {error}", flush=True)  # noqa: T201 a job's
+        else:
+            return ResumePoint(name, "", broken)
+        shutil.rmtree(scratch / name, ignore_errors=True)
         had_one = had_one or MANIFEST in sizes
         broken |= {name}
-        print(f"warning: checkpoint {name} is skipped: {fault}", flush=True)  # noqa: T201 a job's
     if not had_one:
         return ResumePoint(None, "", broken)
     fault = (
@@ -329,29 +330,30 @@ def order(name: str) -> tuple[int, str]:
     return (int(found[1]) if found else -1, name)
 
 
-def manifest_of(
-    run: StoreReader, name: str, sizes: dict[str, int]
-) -> tuple[dict[str, Any] | None, str]:
-    """A checkpoint's manifest, or None and why the folder is not a checkpoint."""
+def manifest_of(run: StoreReader, name: str, sizes: dict[str, int]) -> dict[str, Any]:
+    """Return a checkpoint's manifest.
+
+    Raises:
+        CheckpointError: why the folder is not a checkpoint.
+    """
     if MANIFEST not in sizes:
-        return None, f"it has no {MANIFEST}: it was never stored to its end"
+        raise CheckpointError(f"it has no {MANIFEST}: it was never stored to its end")
     if sizes[MANIFEST] > MANIFEST_BYTES:
-        return (
-            None,
-            f"its {MANIFEST} has {sizes[MANIFEST]} bytes, at most {MANIFEST_BYTES} are read",
+        raise CheckpointError(
+            f"its {MANIFEST} has {sizes[MANIFEST]} bytes, at most {MANIFEST_BYTES} are read"
         )
     try:
         manifest = _parsed(run.read(f"{name}/{MANIFEST}"))
-    except (CheckpointError, OSError) as error:  # OSError: of a store that is a folder
-        return None, str(error)
+    except OSError as error:  # of a store that is a folder
+        raise CheckpointError(str(error)) from None
     for relative, digest in manifest["files"].items():
         if relative not in sizes:
-            return None, f"{relative} is not there"
+            raise CheckpointError(f"{relative} is not there")
         if sizes[relative] != digest["size"]:
-            return None, (
+            raise CheckpointError(
                 f"{relative} has {sizes[relative]} bytes, its manifest says {digest['size']}"
             )
-    return manifest, ""
+    return manifest
 
 
 def is_manifest(content: bytes | None) -> bool:

@@ -38,13 +38,6 @@ class MlflowLog:
     """An existing run of MLflow."""
 
     def __init__(self, run: RunFolder, client: MlflowClient, info: Any) -> None:
-        """Wraps the run that `find` or `create` got.
-
-        Args:
-            run: whose log it is.
-            client: of the tracking server.
-            info: MLflow's, of its run.
-        """
         self._run = run
         self._client = client
         self._id = str(info.run_id)

@@ -203,7 +203,7 @@ def open_folder(files: FileSystem, path: str) -> Store:
     Raises:
         ValueError: it is neither S3 nor local.
     """
-    files = getattr(files, "plain", files)  # of trainyard/controller_files.py
+    files = getattr(files, "store_files", files)  # of trainyard/controller_files.py
     if files.type_name == "s3":
         return BucketStore(path, endpoint=environments_endpoint(files.region), region=files.region)
     if files.type_name == "local":

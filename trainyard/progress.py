@@ -183,16 +183,8 @@ class Progress:
     def __init__(
         self, text: str, batches: float | None, interval_s: float, before: int = 0
     ) -> None:
-        """Begins an epoch.
-
-        Args:
-            text: the work.
-            batches: number of batches in the epoch; None or infinite if it is not known. Then no
-                bar is drawn.
-            interval_s: between two lines.
-            before: number of batches done by an earlier start.
-        """
         self._text = text
+        # None or infinite: the number is not known, and no bar is drawn.
         self._all = None if batches is None or math.isinf(batches) else int(batches)
         self._interval_s = LINE_INTERVAL_S if self._all is None else interval_s
         self._done = self._before = before

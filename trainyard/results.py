@@ -66,11 +66,8 @@ def _newest(store: Store, run: str, here: Path | None = None) -> nn.Module:
     """
     faults = []
     for name, sizes in checkpoint_files.candidates(store).items():
-        manifest, fault = checkpoint_files.manifest_of(store, name, sizes)
-        if manifest is None:
-            faults.append(f"{name}: {fault}")
-            continue
         try:
+            manifest = checkpoint_files.manifest_of(store, name, sizes)
             if here is not None and checkpoint_files.PACKED not in manifest["files"]:
                 _check(here / name, manifest["files"])
                 return _model(here / name, manifest["model"], run)

@@ -24,7 +24,6 @@ class Run(RunFolder):
     """A run's folder, written to by its job; arguments are those of RunFolder."""
 
     def __init__(self, storage: str, name: str) -> None:
-        """Opens the folder; nothing is created."""
         super().__init__(storage, name)
         self._tracking = tracking.of(self)
 

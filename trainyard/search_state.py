@@ -80,7 +80,7 @@ def prune(folder: Store, run: str) -> None:
         run: its name.
 
     Raises:
-        SearchError: a state is not ours.
+        JobError: a state is not ours.
         StorageError: the store stays unavailable.
     """
     states = [newest(each) for each in StoredSearch(folder, run, signed.cluster_key()).states()]
@@ -102,12 +102,6 @@ class Pruning(tune.Callback):
     """Prunes from time to time while the search goes on."""
 
     def __init__(self, url: str, run: str) -> None:
-        """Nothing is removed yet.
-
-        Args:
-            url: of the search's folder.
-            run: its name.
-        """
         self._url = url
         self._run = run
         self._last = 0.0

@@ -71,13 +71,7 @@ class TrialLines(tune.Callback):
     """
 
     def __init__(self, epochs: int, goal: Goal) -> None:
-        """Nothing is printed yet.
-
-        Args:
-            epochs: the most that a trial gets.
-            goal: of the search.
-        """
-        self._epochs = epochs
+        self._epochs = epochs  # the most that a trial gets
         self._goal = goal
         self._sampled: set[str] = set()
         self._printed = time.monotonic()
@@ -153,12 +147,6 @@ class TrialCurves(tune.Callback):
     """Draws the trials while the search goes on, so that a stopped one has its picture too."""
 
     def __init__(self, url: str, goal: Goal) -> None:
-        """Nothing is drawn yet.
-
-        Args:
-            url: of the search's folder.
-            goal: of the search.
-        """
         self._url = url
         self._goal = goal
         self._trials: dict[str, curves.Trial] = {}

@@ -40,7 +40,7 @@ def load(name: str, side: int, seed: int, limit: int | None = None) -> Splits:
         limit: the most images of each split.
 
     Raises:
-        DataError: the images are not there.
+        JobError: the images are not there.
         ValueError: a bad name.
     """
     check_name(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,4 +31,17 @@ def to_tensor(
             v2.ToDtype(torch.float32, scale=True),
         ]
     )
+    return transform
+
+
+def cropped(side: int, augmented: Sequence[Callable[[Any], Any]] = ()) -> Callable[[Any], Any]:
+    """Return a transform of PIL images to the middle of each, float32 (3, side, side) in 0..1.
+
+    Args:
+        side: of the result in pixels, to which the shorter side is scaled.
+        augmented: transforms of the cut image.
+    """
+    cut = [v2.RGB(), v2.Resize(side), v2.CenterCrop(side)]
+    whole = [*cut, *augmented, v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    transform: Callable[[Any], Any] = v2.Compose(whole)
     return transform

@@ -17,8 +17,8 @@ from trainyard.checkpoint_files import CheckpointError
 from trainyard.client import scripts
 from trainyard.data import characters
 from trainyard.data.node_folder import FOLDER_VARIABLE
-from trainyard.data.splits import DataError
 from trainyard.epochs import Totals
+from trainyard.errors import JobError
 from trainyard.jobs import chargpt, chargpt_tune
 from trainyard.models import char_gpt
 from trainyard.models.char_gpt import CharGpt, Size
@@ -78,7 +78,7 @@ def test_the_search_has_the_arguments_of_the_job_but_what_it_samples() -> None:
 
 
 def test_a_prompt_that_the_text_cannot_have_is_found_before_training() -> None:
-    with pytest.raises(DataError, match=r"lacks '☂' of '☂\?'"):
+    with pytest.raises(JobError, match=r"lacks '☂' of '☂\?'"):
         chargpt.load(config("--text", "python", "--prompt", "☂?"))
 
 

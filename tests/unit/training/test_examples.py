@@ -17,8 +17,8 @@ from trainyard import options
 from trainyard.client import scripts
 from trainyard.data import fashion_mnist, streaming, synthetic_images
 from trainyard.data.node_folder import FOLDER_VARIABLE
-from trainyard.data.splits import DataError
 from trainyard.data.synthetic_images import Recipe
+from trainyard.errors import JobError
 from trainyard.jobs import (
     alexnet,
     chargpt,
@@ -157,7 +157,7 @@ def test_fashion_mnist_that_cannot_be_fetched_is_one_line(
 
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr("torchvision.datasets.FashionMNIST", refuse)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(JobError) as caught:
         fashion_mnist.load()
     message = str(caught.value)
     assert "got: name not known" in message

@@ -26,7 +26,6 @@ from torch import distributed
 from torch._utils import ExceptionWrapper
 
 from trainyard import checkpoint_files, checkpoints, code_faults, job, options, progress
-from trainyard.data.splits import DataError
 from trainyard.errors import JobError
 from trainyard.jobs import _template
 from trainyard.objects import StorageError
@@ -384,7 +383,7 @@ def test_workers_fail_together(
 ) -> None:
     def work() -> int:
         if mine:
-            raise DataError(mine)
+            raise JobError(mine)
         return 3
 
     def gather(faults: list[str], fault: str) -> None:
@@ -405,7 +404,7 @@ def is_number(number: object) -> bool:
 
 
 def fail(_: job.Session) -> None:
-    raise DataError("no images")
+    raise JobError("no images")
 
 
 def test_what_a_user_can_mend_is_the_jobs_one_error(
@@ -574,8 +573,8 @@ def test_an_exit_in_a_worker_is_its_users_decision(
 
 def test_a_message_of_a_loaders_or_tasks_process_comes_without_its_traceback() -> None:
     try:
-        raise DataError("bad data: mend it")
-    except DataError as error:
+        raise JobError("bad data: mend it")
+    except JobError as error:
         of_loader = ExceptionWrapper(where="in a process")
         of_task = RayTaskError("f", "a traceback", error).as_instanceof_cause()
     with pytest.raises(JobError) as caught:

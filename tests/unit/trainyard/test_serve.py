@@ -14,6 +14,7 @@ from torchvision.transforms import v2
 from trainyard import checkpoint_files, models
 from trainyard.data import food11
 from trainyard.data.transforms import to_tensor
+from trainyard.errors import JobError
 from trainyard.jobs import alexnet
 from trainyard.models.alexnet import IMAGE_SIZE
 from trainyard.run_folder import CHECKPOINT_FILE
@@ -130,10 +131,10 @@ def test_the_newest_checkpoint_that_is_whole_is_chosen(
     assert f"warning: checkpoint {names[2]} is not served" in capsys.readouterr().out
     assert deploy._choose(storage, "run", names[0]) == names[0]
     for wanted, message in ((names[2], "no valid checkpoint"), ("nope", "'nope': it has check")):
-        with pytest.raises(deploy.DeployError, match=message):
+        with pytest.raises(JobError, match=message):
             deploy._choose(storage, "run", wanted)
     (tmp_path / "none").mkdir()
-    with pytest.raises(deploy.DeployError, match="run 'none' has no valid checkpoint"):
+    with pytest.raises(JobError, match="run 'none' has no valid checkpoint"):
         deploy._choose(storage, "none", None)
 
 
@@ -155,7 +156,7 @@ def test_a_run_that_describes_too_little_is_refused_before_anything_starts(tmp_p
     (folder / "checkpoint.pt").write_bytes(b"weights")
     checkpoint_files.write_manifest(folder, {"job": "my_job"})
     missing = "'run' cannot be served: .* does not have architecture, classes, image_side, mean"
-    with pytest.raises(deploy.DeployError, match=missing):
+    with pytest.raises(JobError, match=missing):
         deploy._choose(tmp_path.as_uri(), "run", None)
 
 
