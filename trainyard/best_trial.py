@@ -15,10 +15,8 @@ from trainyard.run_folder import RunFolder
 def keep(run: RunFolder, trial: str) -> None:
     """Copies a trial's newest valid checkpoint to the search's own, unless it is there already.
 
-    Args:
-        run: of the search.
-        trial: the name of its folder. Its checkpoints have manifests, as
-            `checkpoint_files.write_manifest` writes them.
+    `trial` is the name of its folder. Its checkpoints have manifests, as
+    `checkpoint_files.write_manifest` writes them.
 
     Raises:
         CheckpointError: the trial has no valid checkpoint with a manifest.

@@ -86,10 +86,8 @@ class EpochRecords(Callback):
     ) -> None:
         """Begins with no epoch done.
 
-        Args:
-            epochs: the last epoch's number, for the printed lines.
-            generated: says with each figure that no real data was measured.
-            write: takes the history after each epoch, and after the test.
+        Printed lines name `epochs` as the last one. With `generated` each figure says that no real
+        data was measured. `write` takes the history after each epoch, and after the test.
         """
         self.history: list[dict[str, Any]] = []
         self._epochs = epochs
@@ -186,12 +184,9 @@ class ResumableCheckpoints(Checkpoint):
         self._now: settings.Settings = {}
 
     def report(self, metrics: dict[str, Any], folder: Path | None, model: dict[str, Any]) -> None:
-        """Takes an epoch; each worker calls it.
+        """Takes an epoch; each worker calls it, and the first one gives the checkpoint's folder.
 
-        Args:
-            metrics: of the epoch.
-            folder: of the checkpoint, to be removed; None but on the first worker.
-            model: its description for the manifest.
+        The folder is to be removed; `model` is its description for the manifest.
         """
         raise NotImplementedError
 

@@ -3,7 +3,8 @@
     checkpoint_000003-5d1c/checkpoint.pt    the job's file; many small files are one packed.tar
     checkpoint_000003-5d1c/manifest.json    stored last: size and sha256 of each file, and the model
 
-A folder without a manifest is not a checkpoint. Names sort in the order of creation.
+A folder without a manifest is not a checkpoint. Names sort in the order of creation. The argument
+`run` is the run's folder in the store.
 """
 
 from __future__ import annotations
@@ -114,13 +115,9 @@ def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, 
 
 
 def valid(run: StoreReader) -> list[tuple[str, dict[str, Any]]]:
-    """Return a run's checkpoints whose names and sizes are valid; `fetch` checks contents too.
+    """Return names and manifests of the checkpoints whose names and sizes are valid, newest first.
 
-    Args:
-        run: the run's folder in the store.
-
-    Returns:
-        Names and manifests, the newest first.
+    `fetch` checks contents too.
 
     Raises:
         StorageError: the store cannot be read.
@@ -139,13 +136,7 @@ def _valid(
 
 
 def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
-    """Uploads a local folder as a checkpoint of a run; the manifest goes last.
-
-    Args:
-        run: the run's folder in the store.
-        name: of the checkpoint; a new one.
-        folder: the files.
-        model: as for `write_manifest`.
+    """Uploads a local folder as a new checkpoint of a run; the manifest goes last.
 
     Raises:
         CheckpointError: the folder has no files, or one has a name that nothing could restore.
@@ -192,13 +183,9 @@ def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
 def prune(run: Store, broken: frozenset[str], *, unfinished: bool = True) -> None:
     """Keeps the newest NUM_TO_KEEP valid checkpoints; removes older and incomplete ones.
 
-    A damaged one stays until a newer one is valid. If the store does not remove a checkpoint now,
-    it is removed with the next one.
-
-    Args:
-        run: the run's folder in the store.
-        broken: checkpoints that are known to be damaged, whatever their manifests say.
-        unfinished: whether incomplete ones that are newer than the valid ones go too.
+    A damaged one stays until a newer one is valid: those in `broken` are damaged, whatever their
+    manifests say. `unfinished` removes incomplete ones that are newer than the valid ones too. If
+    the store does not remove a checkpoint now, it is removed with the next one.
     """
     with housekeeping("old checkpoints stay for now"):
         found = candidates(run)
@@ -220,13 +207,10 @@ def choose(
     had_one: bool,
     check: Callable[[Path], None] | None = None,
 ) -> ResumePoint:
-    """Fetches the newest valid checkpoint of a run.
+    """Fetches the newest valid checkpoint of a run into a folder of its name in `scratch`.
 
-    Args:
-        run: the run's folder in the store.
-        scratch: the files go to a folder in here with the checkpoint's name.
-        had_one: the run is known to have had a checkpoint.
-        check: raises CheckpointError where a job cannot use what was fetched.
+    With `had_one` the run is known to have had a checkpoint. `check` raises CheckpointError where a
+    job cannot use what was fetched.
     """
     found = candidates(run)
     broken: frozenset[str] = frozenset()
@@ -265,15 +249,9 @@ def check_loads(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def fetch(run: StoreReader, name: str, target: Path) -> dict[str, Any]:
-    """Downloads a checkpoint and checks every byte.
+    """Downloads a checkpoint, checks every byte, and returns its manifest.
 
-    Args:
-        run: the run's folder in the store.
-        name: the checkpoint's name.
-        target: an empty folder, or one with the files of an interrupted transfer.
-
-    Returns:
-        Its manifest.
+    The target is an empty folder, or one with the files of an interrupted transfer.
 
     Raises:
         CheckpointError: it is damaged, or gone.

@@ -72,11 +72,7 @@ class RunFolder:
     """
 
     def __init__(self, storage: str, name: str) -> None:
-        """Opens the folder; nothing is created.
-
-        Args:
-            storage: s3://bucket[/prefix] or file:///folder.
-            name: the run's name.
+        """Opens the folder below s3://bucket[/prefix] or file:///folder; nothing is created.
 
         Raises:
             ValueError: a bad name.

@@ -73,11 +73,7 @@ def reported(folder: Store, trial_folder: str) -> list[dict[str, Any]]:
 
 
 def prune(folder: Store, run: str) -> None:
-    """Removes checkpoints that the stored states no longer need.
-
-    Args:
-        folder: of the search.
-        run: its name.
+    """Removes checkpoints of a search that its stored states no longer need.
 
     Raises:
         JobError: a state is not ours.

@@ -190,13 +190,7 @@ class TrialCurves(tune.Callback):
 def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
     """Prints the table and the best trial, and writes the files for `train show` and `train pull`.
 
-    Args:
-        run: of the search.
-        found: its trials.
-        goal: of the search.
-
-    Returns:
-        Why the search has no best trial; "" if it has one.
+    Returns why the search has no best trial; "" if it has one.
     """
     print("  ".join(("trial", *goal.searched, "epochs", goal.figure)))
     # A resumed search has its trials in another order.

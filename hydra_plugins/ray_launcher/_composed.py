@@ -42,15 +42,10 @@ def compose(
     first: int,
     code: Callable[[Path | None], str],
 ) -> list[Composed]:
-    """Composes the points of a batch.
+    """Composes the points of a batch, each from its overrides; `first` is the first one's number.
 
-    Args:
-        loader: composes a point, or has done so.
-        config: of the sweep.
-        batch: the overrides of each point.
-        first: number of the first one.
-        code: returns a digest of the code for a runtime environment; with another digest a
-            point is another point.
+    `code` returns a digest of the code for a runtime environment. With another digest a point is
+    another point.
     """
     found = []
     for number, overrides in enumerate(batch, first):

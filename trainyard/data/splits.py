@@ -32,13 +32,7 @@ class Splits:
 def cut(count: int, seed: int, held_out: int) -> list[list[int]]:
     """Shuffles indices and cuts a tenth off for each held-out part.
 
-    Args:
-        count: number of images.
-        seed: of the shuffle.
-        held_out: number of parts to cut off.
-
-    Returns:
-        Indices of the kept items, then of each part.
+    Returns indices of the kept items, then of each part.
 
     Raises:
         JobError: too few images for that.

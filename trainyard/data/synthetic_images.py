@@ -62,11 +62,7 @@ class Images:
 
 
 def ensure(storage: str, recipe: Recipe) -> Images:
-    """Makes the images unless they exist, in Ray tasks of one CPU each.
-
-    Args:
-        storage: s3://bucket[/prefix] or file:///folder.
-        recipe: what to make.
+    """Makes the images below the storage's URL unless they exist, in Ray tasks of one CPU each.
 
     Raises:
         StorageError: the store cannot be read or written.

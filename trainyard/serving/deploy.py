@@ -12,16 +12,15 @@ the first service, on the head alone, and ended with the last.
 from __future__ import annotations
 
 import argparse
-import http.client
 import logging
 import os
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import urllib3
 
 from trainyard.errors import JobError
 from trainyard.objects import StorageError, open_url
@@ -198,12 +197,8 @@ def _start(host: str, port: int) -> None:
 
 def _status(url: str) -> int:
     try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=PROBE_TIMEOUT_S) as reply:
-            return int(reply.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except (OSError, http.client.HTTPException):
+        return urllib3.request("GET", url, timeout=PROBE_TIMEOUT_S, retries=False).status
+    except urllib3.exceptions.HTTPError:
         return 0
 
 

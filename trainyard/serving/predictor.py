@@ -20,11 +20,7 @@ class Predictor:
     """One model with the transforms of its training."""
 
     def __init__(self, folder: Path, model: dict[str, Any]) -> None:
-        """Loads the weights.
-
-        Args:
-            folder: the checkpoint's files, verified.
-            model: its description in the checkpoint's manifest (trainyard/checkpoints.py).
+        """Loads the weights of a checkpoint whose files are verified, by its manifest's `model`.
 
         Raises:
             CheckpointError: the file holds more than tensors and plain values.
