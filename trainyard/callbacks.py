@@ -1,6 +1,6 @@
 """Lightning callbacks that jobs share; nothing here knows Ray."""
 
-# ruff: noqa: ARG002 - the signatures are Lightning's
+# ruff: noqa: ARG002, D102 - the methods are Lightning's
 
 from __future__ import annotations
 
@@ -107,7 +107,6 @@ class EpochRecords(Callback):
         self._progress = Progress(text, trainer.num_training_batches, interval())
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Counts a batch."""
         if trainer.is_global_zero:
             self._progress.step()
 
@@ -117,7 +116,6 @@ class EpochRecords(Callback):
         self._measuring = Progress("measuring", batches, LINE_INTERVAL_S)
 
     def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Counts a batch."""
         if trainer.is_global_zero:
             self._measuring.step()
 
@@ -148,11 +146,9 @@ class EpochRecords(Callback):
             self._record()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for the checkpoint."""
         return {"history": self.history}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a checkpoint's state."""
         self.history = state_dict["history"]
 
     def _record(self) -> None:
@@ -191,11 +187,9 @@ class ResumableCheckpoints(Checkpoint):
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for the checkpoint."""
         return {"asked": self._now}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a checkpoint's state."""
         self._then = state_dict.get("asked", {})
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -84,16 +84,6 @@ class Keys(NamedTuple):
     secret: str
 
 
-class Readable(Protocol):
-    """Content that is read to its end, perhaps more than once."""
-
-    def seek(self, first: int, /) -> object:
-        """Goes back to a byte."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Reads on, at most so many bytes; b"" at the end."""
-
-
 class StoreReader(Protocol):
     """A readable part of a store. Names are relative to it and may have slashes."""
 
@@ -161,7 +151,7 @@ class Store(ABC):
         """Writes a new small file, or one writer of several; FileExistsError for the others."""
 
     @abstractmethod
-    def upload(self, name: str, source: Readable) -> Digest:
+    def upload(self, name: str, source: IO[bytes]) -> Digest:
         """Stores a file, hashed as it is read: from the beginning, and again at each new try."""
 
     @abstractmethod
@@ -326,7 +316,7 @@ class BucketStore(Store):
     def create(self, name: str, content: bytes) -> None:
         self._ask("write", "PUT", name, content, headers={"If-None-Match": "*"})
 
-    def upload(self, name: str, source: Readable) -> Digest:
+    def upload(self, name: str, source: IO[bytes]) -> Digest:
         from boto3.s3.transfer import TransferConfig  # noqa: PLC0415
 
         config = TransferConfig(
@@ -540,10 +530,10 @@ class FolderStore(Store):
         except OSError as error:
             raise self._fault("write", path, error) from None
 
-    def upload(self, name: str, source: Readable) -> Digest:
+    def upload(self, name: str, source: IO[bytes]) -> Digest:
         return self._replace("store", name, source)
 
-    def _replace(self, verb: str, name: str, source: Readable) -> Digest:
+    def _replace(self, verb: str, name: str, source: IO[bytes]) -> Digest:
         path = self._path / name
         part = path.with_name(archive.part_of(path.name))
         try:
@@ -601,7 +591,7 @@ def _at_once(path: str, flags: int) -> int:
 class _Hashed:
     """A source hashed while boto3 reads it: once and in order, because it has no seek."""
 
-    def __init__(self, source: Readable) -> None:
+    def __init__(self, source: IO[bytes]) -> None:
         self._source = source
         self._hash = hashlib.sha256()
         self._size = 0
@@ -616,7 +606,7 @@ class _Hashed:
         return Digest(self._size, self._hash.hexdigest())
 
 
-def _copy(source: Readable, target: IO[bytes] | None) -> Digest:
+def _copy(source: IO[bytes], target: IO[bytes] | None) -> Digest:
     hashed = _Hashed(source)
     while block := hashed.read(BLOCK_BYTES):
         if target is not None:

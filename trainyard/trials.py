@@ -1,6 +1,6 @@
 """The output of a search with Ray Tune: running trials, the table, the best trial, the picture."""
 
-# ruff: noqa: ARG002, T201 - the signatures are Tune's, and a job prints
+# ruff: noqa: ARG002, D102, T201 - the methods are Tune's, and a job prints
 
 from __future__ import annotations
 
@@ -97,7 +97,6 @@ class TrialLines(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        """Prints an epoch."""
         with housekeeping(f"an epoch of {_title(trial.trial_id)} is not shown"):
             self._print(
                 f"{_title(trial.trial_id)} | "
@@ -107,7 +106,6 @@ class TrialLines(tune.Callback):
             )
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Says that the search goes on."""
         self._print(f"{_title(trial.trial_id)} failed; the others go on")
 
     def _print(self, line: str) -> None:
@@ -169,7 +167,6 @@ class TrialCurves(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        """Takes note of an epoch."""
         with housekeeping(f"an epoch of {_title(trial.trial_id)} is not drawn"):
             self._trials[trial.trial_id].history.append(_record(result))
             self._is_drawn = False

@@ -50,15 +50,6 @@ def test_what_workers_ask_for() -> None:  # E6 E8 E12
     assert options.request(scripts.config(e2e, line), gpus) == [{"CPU": 1.0}] * 2
 
 
-def test_the_options_are_those_of_the_originals() -> None:  # E6 E12
-    args = options.parse(pytorch_distributed_training.parser, [])
-    assert (args["epochs"], args["workers"], args["batch_size"]) == (4, 2, 64)
-    assert (args["learning_rate"], args["cpu"]) == (1e-3, False)
-    args = options.parse(pytorch_training_e2e.parser, [])
-    assert (args["data_size_gb"], args["num_epochs"], args["num_workers"]) == (1.0, 2, 1)
-    assert args["smoke_test"] is False
-
-
 @pytest.fixture
 def run(job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run of the job, which is done."""
@@ -105,16 +96,6 @@ def test_a_name_of_another_run_is_refused(run: Run, job: Any, arguments: str, me
     with pytest.raises(SystemExit, match=rf"error: run 'first' was started .*{message}.*--name"):
         job.main(arguments.split())
     assert len(run.metrics()) == 2
-
-
-def test_the_name_of_another_job_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
-    monkeypatch.setenv(RUN_VARIABLE, "first")
-    Run(tmp_path.as_uri(), "first").start({"job": "alexnet", "epochs": 2})
-    with pytest.raises(SystemExit, match="job was 'alexnet', now 'pytorch_training_e2e'"):
-        pytorch_training_e2e.main([])
 
 
 def test_a_smoke_test_is_one_image_on_cpus(  # E12
