@@ -12,7 +12,6 @@ Jobs reach the store through trainyard/objects.py, which waits for an unavailabl
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -104,13 +103,11 @@ class RunFolder:
         text = self.read(CONFIG)
         if text is None:
             return None
-        try:
-            return dict(json.loads(text))
-        except (ValueError, TypeError, RecursionError) as error:
+        if (found := json_values.parse_object(text)) is None:
             raise StorageError(
-                f"{self.url}/{CONFIG} is not a JSON object ({type(error).__name__}): restore "
-                "the file, or take another --name"
-            ) from None
+                f"{self.url}/{CONFIG} is not a JSON object: restore it, or take another --name"
+            )
+        return found
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return one record per epoch, oldest first, up to the first damaged one."""

@@ -14,10 +14,9 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
-import shutil
 import tempfile
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from torch.utils.data import Dataset
 
 from trainyard.data.node_folder import CONNECT_S, DOWNLOAD_DEADLINE_S, node_folder
 from trainyard.errors import JobError
+from trainyard.objects import FolderStore, StorageError
 
 # The text of nanoGPT's shakespeare_char, which has 65 different characters.
 SHAKESPEARE = (
@@ -163,7 +163,7 @@ def load(name: str, block: int, sha256: str = "", limit: int | None = None) -> C
             prepared = folder / f"{_sum(content)}-{limit or 'all'}"
             if not prepared.is_dir():
                 _prepare(name, content, limit, prepared)
-    except (OSError, LockTimeout) as error:
+    except (OSError, LockTimeout, StorageError) as error:
         raise JobError(
             f"the text {name} could not be prepared in {folder} ({error}): check the path and the "
             "free space of this node, or take --text python, which every node has"
@@ -224,7 +224,7 @@ def _download(address: str, sha256: str, file: Path) -> bytes:
         ) from error
     if _sum(content) != sha256:
         raise _other(address, content, sha256)
-    _at_once(file, lambda path: path.write_bytes(content))
+    FolderStore(file.parent).write(file.name, content)
     return content
 
 
@@ -250,26 +250,15 @@ def _prepare(name: str, content: bytes, limit: int | None, prepared: Path) -> No
             f"{MOST_CHARACTERS:,}"
         )
     cut = int(len(ids) * TRAINED_ON)
-
-    def write(folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".", dir=prepared.parent) as scratch:
+        folder = Path(scratch, prepared.name)  # it appears whole or not at all
         folder.mkdir()
         for file, part in ((TRAIN, ids[:cut]), (VALID, ids[cut:])):
             part.astype(np.uint16).tofile(folder / file)
         meta: dict[str, Any] = {"text": name, "vocabulary": "".join(map(chr, vocabulary))}
         meta |= {"characters": len(ids), "held_out": len(ids) - cut}
         (folder / META).write_text(json.dumps(meta))
-
-    _at_once(prepared, write)
-
-
-def _at_once(path: Path, write: Callable[[Path], Any]) -> None:
-    """Writes a file or folder that appears whole or not at all."""
-    scratch = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
-    try:
-        write(scratch / path.name)
-        (scratch / path.name).replace(path)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        folder.replace(prepared)
 
 
 def _sum(content: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from trainyard.jobs import (
     pytorch_training_e2e,
 )
 from trainyard.jobs.food11 import train_fault_tolerant
-from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.run_folder import STORAGE_VARIABLE
 from trainyard.runs import Run
 
 JOBS = [pytorch_distributed_training, pytorch_training_e2e]
@@ -51,19 +52,14 @@ def test_what_workers_ask_for() -> None:  # E6 E8 E12
 
 
 @pytest.fixture
-def run(job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(job: Any, done: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run of the job, which is done."""
-    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
-    monkeypatch.setenv(RUN_VARIABLE, "first")
-    monkeypatch.setattr("trainyard.ray_train.connect", lambda: pytest.fail("was trained"))
     monkeypatch.setattr(sys, "argv", [f"{job.__name__}.py"])
-    run = Run(tmp_path.as_uri(), "first")
     config = options.parse(job.parser, [])
     epochs = {name: 2 for name in ("epochs", "num_epochs", "total_epochs") if name in config}
     name = job.__name__.removeprefix("trainyard.jobs.").replace(".", "/")
-    run.start(config | epochs | {"job": name, "epochs": 2})
-    run.write_metrics([{"epoch": 0}, {"epoch": 1, "minutes": 0.5, "test_acc": 0.5}])
-    return run
+    records = [{"epoch": 0}, {"epoch": 1, "minutes": 0.5, "test_acc": 0.5}]
+    return done(config | epochs | {"job": name, "epochs": 2}, records)
 
 
 @pytest.mark.parametrize("job", [*JOBS, chargpt, train_fault_tolerant])
