@@ -212,9 +212,7 @@ def patience_s() -> float:
     return float(os.environ.get(PATIENCE_VARIABLE, DEFAULT_PATIENCE_S))
 
 
-def patiently(
-    action: Callable[[], T], patience: float, waiting: Callable[[], None] | None = None
-) -> T:
+def retry(action: Callable[[], T], patience: float, waiting: Callable[[], None] | None = None) -> T:
     """Return an action's result; retries for a while if the store is unavailable.
 
     Args:
@@ -246,10 +244,12 @@ class BucketStore(Store):
 
     Attributes:
         answer_s: seconds without a byte of an answer about a small file; None: READ_TIMEOUT_S.
+        waits: whether a store that is away is waited for.
         error: kind of the error that the settings of the environment cannot be used.
     """
 
     answer_s: float | None = None
+    waits = True
     error: type[Exception] = StorageError
 
     def __init__(
@@ -389,7 +389,7 @@ class BucketStore(Store):
                 raise self._fault(verb, name or "", reply.status, *reply.refusal)
             return reply.content
 
-        return self._patiently(verb, name or "", asked)
+        return self._tried(verb, name or "", asked)
 
     def _set_up(self, make: Callable[..., T], *arguments: Any) -> T:
         """Return what botocore makes with the variables and files of the environment."""
@@ -421,12 +421,14 @@ class BucketStore(Store):
             except (BotoCoreError, Boto3Error) as error:
                 raise self._fault(verb, name, 0, "", str(error)) from error
 
-        return self._patiently(verb, name, moved)
+        return self._tried(verb, name, moved)
 
-    def _patiently(self, verb: str, name: str, action: Callable[[], T]) -> T:
+    def _tried(self, verb: str, name: str, action: Callable[[], T]) -> T:
+        if not self.waits:
+            return action()
         patience = patience_s()
         try:
-            return patiently(action, patience)
+            return retry(action, patience)
         except AwayError as error:
             raise StorageError(
                 f"cannot {verb} {self._address(name)}: the store did not do it within "
