@@ -42,12 +42,10 @@ class Totals:
 
 
 def evaluate(model: nn.Module, loader: Iterable[Any], device: torch.device) -> Totals:
-    """Predicts all labels without training.
+    """Predicts all labels without training; puts the model into evaluation mode.
 
-    Args:
-        model: is put into evaluation mode; maps inputs to logits.
-        loader: yields inputs, such as images (batch, channels, height, width), and labels.
-        device: of the model.
+    The loader yields inputs, such as images (batch, channels, height, width), and labels. The model
+    maps inputs to logits.
     """
     model.eval()
     totals = Totals(device)

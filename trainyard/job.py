@@ -103,11 +103,7 @@ class Session:
     """
 
     def __init__(self, config: Config) -> None:
-        """Begins with no epoch done.
-
-        Args:
-            config: the job's arguments, with `storage` and `run`.
-        """
+        """Begins with no epoch done; `config` has the job's arguments, `storage` and `run`."""
         context = train.get_context()
         self.config = config
         self.rank: int = context.get_world_rank()
@@ -146,11 +142,8 @@ class Session:
     def restore(self, **parts: Part) -> None:
         """Loads the run's last valid checkpoint, if it has one, and the records of its epochs.
 
-        Args:
-            **parts: as `report` stores them; also stored when a node of the run must go.
-
-        What this start asks of an optimizer takes precedence over its stored state
-        (trainyard/optimizer_settings.py).
+        The parts are named as in `report`, and are also stored when a node of the run must go.
+        What this start asks of an optimizer takes precedence (trainyard/optimizer_settings.py).
 
         Raises:
             CheckpointError: checkpoints exist and none is valid.
@@ -213,13 +206,9 @@ class Session:
     ) -> Iterator[T]:
         """Passes an epoch's batches on and shows their progress, as a bar if a client watches.
 
-        When a node of the run must go, it stores a checkpoint between two batches and leaves; the
-        next workers get the remaining batches of the epoch.
-
-        Args:
-            batches: of this worker, as many as on any other.
-            epoch: its number, from 0.
-            totals: the sums that the job keeps of the epoch.
+        Each worker has the same number of batches. `totals` are the sums that the job keeps of the
+        epoch. When a node of the run must go, it stores a checkpoint between two batches and
+        leaves: the next workers get the remaining batches.
         """
         text = f"epoch {epoch + 1}/{self.config['epochs']}"
         before, done, self._position = self.batches_done, self._position, None

@@ -213,12 +213,10 @@ def patience_s() -> float:
 
 
 def retry(action: Callable[[], T], patience: float, waiting: Callable[[], None] | None = None) -> T:
-    """Return an action's result; retries for a while if the store is unavailable.
+    """Return an action's result; tries again while the store is away.
 
-    Args:
-        action: raises AwayError where another try may help.
-        patience: seconds from the first failure on.
-        waiting: is called once, before the first pause.
+    The patience, in seconds, begins with the first failure. `waiting` is called once, before the
+    first pause.
 
     Raises:
         AwayError: the store stayed unavailable.
@@ -257,11 +255,8 @@ class BucketStore(Store):
     ) -> None:
         """Asks nothing yet.
 
-        Args:
-            path: bucket[/prefix].
-            endpoint: URL of the service.
-            region: of the bucket; "" for the default of all stores.
-            keys: to it; None: those of the environment.
+        The path is bucket[/prefix]. Without a region all stores have a default, and without keys
+        those of the environment are used.
         """
         from botocore.credentials import ReadOnlyCredentials  # noqa: PLC0415 - folders need none
 

@@ -62,13 +62,7 @@ def whole_records(content: bytes | None) -> list[dict[str, Any]]:
 
 
 class RunFolder:
-    """A run's folder in the store.
-
-    Attributes:
-        name: the run's name.
-        storage: the URL above it.
-        store: its files.
-    """
+    """A run's folder in the store; `storage` is the URL above it, `store` has its files."""
 
     def __init__(self, storage: str, name: str) -> None:
         """Opens the folder below s3://bucket[/prefix] or file:///folder; nothing is created.

@@ -42,11 +42,7 @@ PICKLE = ".pkl"
 
 
 class SearchFiles(fs.PyFileSystem):  # type: ignore[misc]  # pyarrow's are not typed
-    """File system of a search, for its driver.
-
-    Attributes:
-        search: the checked and the new state.
-    """
+    """File system of a search, for its driver; `search` has the checked and the new state."""
 
     def __init__(self, run: RunFolder, key: bytes) -> None:
         self._files, path = run.place
