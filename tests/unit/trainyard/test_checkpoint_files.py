@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from trainyard import checkpoint_files, objects
 
@@ -242,34 +240,6 @@ def test_a_manifest_of_odd_types_gives_way_to_the_checkpoint_before(  # F23, F40
         checkpoint_files.fetch(run, newest.name, tmp_path / "fetched")
     checkpoint_files.prune(run, frozenset())
     assert earlier.is_dir()
-
-
-PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-VALUES = st.recursive(
-    PLAIN,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["size", "sha256", "file", "checkpoint.pt", "..", "a/b", "a"]), inner
-        )
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.sampled_from(["version", "files", "model"]), VALUES, min_size=1))
-def test_no_manifest_raises(run: Any, tmp_path: Path, change: dict[str, Any]) -> None:  # F23
-    if not (tmp_path / "run/checkpoint_000001-abcd").exists():
-        store(run, tmp_path, 1)
-        store(run, tmp_path, 2)
-        manifest = tmp_path / "run/checkpoint_000002-abcd/manifest.json"
-        (tmp_path / "manifest.json").write_bytes(manifest.read_bytes())
-    newest = tmp_path / "run/checkpoint_000002-abcd"
-    (newest / "manifest.json").write_bytes((tmp_path / "manifest.json").read_bytes())
-    write_odd(newest, change)
-    assert choose(run, tmp_path).name in ("checkpoint_000001-abcd", newest.name)
-    shutil.rmtree(tmp_path / "scratch")
 
 
 def test_a_folder_of_another_name_is_no_checkpoint(run: Any, tmp_path: Path) -> None:  # F53
