@@ -84,6 +84,16 @@ class Keys(NamedTuple):
     secret: str
 
 
+class Readable(Protocol):
+    """Content that is read to its end, perhaps more than once."""
+
+    def seek(self, first: int, /) -> object:
+        """Goes back to a byte."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Reads on, at most so many bytes; b"" at the end."""
+
+
 class StoreReader(Protocol):
     """A readable part of a store. Names are relative to it and may have slashes."""
 
@@ -151,7 +161,7 @@ class Store(ABC):
         """Writes a new small file, or one writer of several; FileExistsError for the others."""
 
     @abstractmethod
-    def upload(self, name: str, source: IO[bytes]) -> Digest:
+    def upload(self, name: str, source: Readable) -> Digest:
         """Stores a file, hashed as it is read: from the beginning, and again at each new try."""
 
     @abstractmethod
@@ -311,7 +321,7 @@ class BucketStore(Store):
     def create(self, name: str, content: bytes) -> None:
         self._ask("write", "PUT", name, content, headers={"If-None-Match": "*"})
 
-    def upload(self, name: str, source: IO[bytes]) -> Digest:
+    def upload(self, name: str, source: Readable) -> Digest:
         from boto3.s3.transfer import TransferConfig  # noqa: PLC0415
 
         config = TransferConfig(
@@ -527,10 +537,10 @@ class FolderStore(Store):
         except OSError as error:
             raise self._fault("write", path, error) from None
 
-    def upload(self, name: str, source: IO[bytes]) -> Digest:
+    def upload(self, name: str, source: Readable) -> Digest:
         return self._replace("store", name, source)
 
-    def _replace(self, verb: str, name: str, source: IO[bytes]) -> Digest:
+    def _replace(self, verb: str, name: str, source: Readable) -> Digest:
         path = self._path / name
         part = path.with_name(archive.part_of(path.name))
         try:
@@ -588,7 +598,7 @@ def _at_once(path: str, flags: int) -> int:
 class _Hashed:
     """A source hashed while boto3 reads it: once and in order, because it has no seek."""
 
-    def __init__(self, source: IO[bytes]) -> None:
+    def __init__(self, source: Readable) -> None:
         self._source = source
         self._hash = hashlib.sha256()
         self._size = 0
@@ -603,7 +613,7 @@ class _Hashed:
         return Digest(self._size, self._hash.hexdigest())
 
 
-def _copy(source: IO[bytes], target: IO[bytes] | None) -> Digest:
+def _copy(source: Readable, target: IO[bytes] | None) -> Digest:
     hashed = _Hashed(source)
     while block := hashed.read(BLOCK_BYTES):
         if target is not None:
