@@ -3,7 +3,7 @@
     train submit JOB
     train submit JOB --name first -- --epochs 10 --workers 2
 
-Submitted again under the same --name it goes on from its last checkpoint.
+Submitted again under the same --name it resumes from its last checkpoint.
 """
 
 from __future__ import annotations

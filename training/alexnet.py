@@ -14,7 +14,7 @@ and at the end the total time and the accuracies of all three splits. An epoch's
 accuracy is that of its batches during training; at the end it is measured again.
 
 Checkpoints, metrics and curves go to <storage>/<run>/ (trainyard/run_folder.py). Submitted again
-under the same --name it goes on from the last checkpoint; arguments that are not given keep their
+under the same --name it resumes from the last checkpoint; arguments that are not given keep their
 last values. Shuffling, crops and dropout depend only on seed and epoch, so that an interrupted run
 ends like an uninterrupted one.
 """

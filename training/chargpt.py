@@ -106,7 +106,7 @@ def train_worker(session: job.Session) -> None:
 
 
 def load(config: job.Config) -> Corpus:
-    """Return the text; a DataError if it cannot be trained on or lacks the prompt's characters."""
+    """Return the text; a JobError if it cannot be trained on or lacks the prompt's characters."""
     block, most = SIZES[config["size"]].block, config["max_characters"]
     corpus = characters.load(config["text"], block, config["text_sha256"], most)
     corpus.encode(config.get("prompt", ""))

@@ -4,7 +4,7 @@
     train submit digits_accelerate --runtime-env accelerate    # where nodes lack the package
 
 `Accelerator()` finds the process group that Ray Train made, and shares model and digits over it.
-Submitted again under the same --name it goes on from its last checkpoint.
+Submitted again under the same --name it resumes from its last checkpoint.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ missing. If that fails, scikit-learn's digits stand in for it, and each line wit
 
 docker/jupyter/examples/pytorch-distributed-training.ipynb has the same training as a notebook.
 Checkpoints and metrics go to <storage>/<run>/ (trainyard/run_folder.py); submitted again under
-the same --name it goes on from the last checkpoint.
+the same --name it resumes from the last checkpoint.
 """
 
 from __future__ import annotations

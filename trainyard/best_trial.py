@@ -15,10 +15,8 @@ from trainyard.run_folder import RunFolder
 def keep(run: RunFolder, trial: str) -> None:
     """Copies a trial's newest valid checkpoint to the search's own, unless it is there already.
 
-    Args:
-        run: of the search.
-        trial: the name of its folder. Its checkpoints have manifests, as
-            `checkpoint_files.write_manifest` writes them.
+    `trial` is the name of its folder. Its checkpoints have manifests, as
+    `checkpoint_files.write_manifest` writes them.
 
     Raises:
         CheckpointError: the trial has no valid checkpoint with a manifest.
@@ -33,15 +31,15 @@ def keep(run: RunFolder, trial: str) -> None:
             return
         # A search interrupted at its end may now have another best trial: this copy is newer.
         number = checkpoint_files.order(kept[0][0])[0] + 1 if kept else 1
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder)
             try:
-                copied = checkpoint_files.fetch(trained, name, Path(scratch))
-                checkpoint_files.check_loads(Path(scratch), copied)
+                checkpoint_files.check_loads(copy, checkpoint_files.fetch(trained, name, copy))
             except CheckpointError as error:
                 print(f"warning: {trial}/{name} is skipped: {error}", flush=True)  # noqa: T201 - a job's
                 continue
-            Path(scratch, MANIFEST).unlink()  # the copy gets its own
+            (copy / MANIFEST).unlink()  # it gets its own
             own = f"{PREFIX}{number:06d}-{secrets.token_hex(2)}"
-            checkpoint_files.store(run.store, own, Path(scratch), model)
+            checkpoint_files.store(run.store, own, copy, model)
             return
     raise CheckpointError(f"{trial} has no checkpoint that says what its model is")

@@ -1,6 +1,6 @@
 """Lightning callbacks that jobs share; nothing here knows Ray."""
 
-# ruff: noqa: ARG002 - the signatures are Lightning's
+# ruff: noqa: ARG002, D102 - the methods are Lightning's
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 
-from trainyard import asked
+from trainyard import optimizer_settings as settings
 from trainyard.checkpoints import new_folder
 from trainyard.data.food11 import Food11
 from trainyard.housekeeping import housekeeping
@@ -67,7 +67,7 @@ class Finetuning(BackboneFinetuning):
             self.backbone_initial_lr,
         )
         if None not in (rate, then, now):
-            self.previous_backbone_lr = asked.scaled(rate, then, now)
+            self.previous_backbone_lr = settings.scaled(rate, then, now)
 
 
 class EpochRecords(Callback):
@@ -86,10 +86,8 @@ class EpochRecords(Callback):
     ) -> None:
         """Begins with no epoch done.
 
-        Args:
-            epochs: the last epoch's number, for the printed lines.
-            generated: says with each figure that no real data was measured.
-            write: takes the history after each epoch, and after the test.
+        Printed lines name `epochs` as the last one. With `generated` each figure says that no real
+        data was measured. `write` takes the history after each epoch, and after the test.
         """
         self.history: list[dict[str, Any]] = []
         self._epochs = epochs
@@ -109,7 +107,6 @@ class EpochRecords(Callback):
         self._progress = Progress(text, trainer.num_training_batches, interval())
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Counts a batch."""
         if trainer.is_global_zero:
             self._progress.step()
 
@@ -119,7 +116,6 @@ class EpochRecords(Callback):
         self._measuring = Progress("measuring", batches, LINE_INTERVAL_S)
 
     def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Counts a batch."""
         if trainer.is_global_zero:
             self._measuring.step()
 
@@ -150,11 +146,9 @@ class EpochRecords(Callback):
             self._record()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for the checkpoint."""
         return {"history": self.history}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a checkpoint's state."""
         self.history = state_dict["history"]
 
     def _record(self) -> None:
@@ -176,36 +170,26 @@ class ResumableCheckpoints(Checkpoint):
 
     A `Checkpoint`, because Lightning calls these after EarlyStopping: before it, the file would
     count one epoch without progress too few. What this start asks of the optimizer and of
-    EarlyStopping takes precedence over their stored state (trainyard/asked.py).
+    EarlyStopping takes precedence over their stored state (trainyard/optimizer_settings.py).
     """
 
     def __init__(self, data: Food11) -> None:
-        """Saves nothing yet.
-
-        Args:
-            data: that the model learns from.
-        """
         self._data = data
         self._patience: int | None = None
-        self._then: asked.Asked = {}  # of the start that stored the checkpoint
-        self._now: asked.Asked = {}
+        self._then: settings.Settings = {}  # of the start that stored the checkpoint
+        self._now: settings.Settings = {}
 
     def report(self, metrics: dict[str, Any], folder: Path | None, model: dict[str, Any]) -> None:
-        """Takes an epoch; each worker calls it.
+        """Takes an epoch; each worker calls it, and the first one gives the checkpoint's folder.
 
-        Args:
-            metrics: of the epoch.
-            folder: of the checkpoint, to be removed; None but on the first worker.
-            model: its description for the manifest.
+        The folder is to be removed; `model` is its description for the manifest.
         """
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for the checkpoint."""
         return {"asked": self._now}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a checkpoint's state."""
         self._then = state_dict.get("asked", {})
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -221,11 +205,11 @@ class ResumableCheckpoints(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Applies this start's settings; trains no further where the run had stopped early."""
-        self._now = asked.of({"optimizer": pl_module.configure_optimizers()})
+        self._now = settings.of({"optimizer": pl_module.configure_optimizers()})
         # Groups that were added since, for example by finetuning, are last.
         groups = trainer.optimizers[0].param_groups[: len(self._now["optimizer"])]
         optimizer = SimpleNamespace(param_groups=groups)
-        asked.apply({"optimizer": optimizer}, self._then, self._now, {})
+        settings.apply({"optimizer": optimizer}, self._then, self._now, {})
         stopping = trainer.early_stopping_callback
         if stopping and self._patience is not None:
             stopping.patience = self._patience

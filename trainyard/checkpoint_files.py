@@ -3,7 +3,8 @@
     checkpoint_000003-5d1c/checkpoint.pt    the job's file; many small files are one packed.tar
     checkpoint_000003-5d1c/manifest.json    stored last: size and sha256 of each file, and the model
 
-A folder without a manifest is not a checkpoint. Names sort in the order of creation.
+A folder without a manifest is not a checkpoint. Names sort in the order of creation. The argument
+`run` is the run's folder in the store.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from trainyard import archive, failpoints, plain
+from trainyard import archive, failpoints, json_values
 from trainyard.errors import JobError
 from trainyard.housekeeping import housekeeping
 from trainyard.objects import Digest, StorageError, Store, StoreReader
@@ -113,32 +115,28 @@ def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, 
 
 
 def valid(run: StoreReader) -> list[tuple[str, dict[str, Any]]]:
-    """Return a run's checkpoints whose names and sizes are valid; `fetch` checks contents too.
+    """Return names and manifests of the checkpoints whose names and sizes are valid, newest first.
 
-    Args:
-        run: the run's folder in the store.
-
-    Returns:
-        Names and manifests, the newest first.
+    `fetch` checks contents too.
 
     Raises:
         StorageError: the store cannot be read.
     """
-    return [
-        (name, manifest)
-        for name, sizes in candidates(run).items()
-        if (manifest := manifest_of(run, name, sizes)[0]) is not None
-    ]
+    return _valid(run, candidates(run))
+
+
+def _valid(
+    run: StoreReader, found: Mapping[str, dict[str, int]]
+) -> list[tuple[str, dict[str, Any]]]:
+    whole = []
+    for name, sizes in found.items():
+        with suppress(CheckpointError):
+            whole.append((name, manifest_of(run, name, sizes)))
+    return whole
 
 
 def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
-    """Uploads a local folder as a checkpoint of a run; the manifest goes last.
-
-    Args:
-        run: the run's folder in the store.
-        name: of the checkpoint; a new one.
-        folder: the files.
-        model: as for `write_manifest`.
+    """Uploads a local folder as a new checkpoint of a run; the manifest goes last.
 
     Raises:
         CheckpointError: the folder has no files, or one has a name that nothing could restore.
@@ -185,21 +183,13 @@ def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
 def prune(run: Store, broken: frozenset[str], *, unfinished: bool = True) -> None:
     """Keeps the newest NUM_TO_KEEP valid checkpoints; removes older and incomplete ones.
 
-    A damaged one stays until a newer one is valid. If the store does not remove a checkpoint now,
-    it is removed with the next one.
-
-    Args:
-        run: the run's folder in the store.
-        broken: checkpoints that are known to be damaged, whatever their manifests say.
-        unfinished: whether incomplete ones that are newer than the valid ones go too.
+    A damaged one stays until a newer one is valid: those in `broken` are damaged, whatever their
+    manifests say. `unfinished` removes incomplete ones that are newer than the valid ones too. If
+    the store does not remove a checkpoint now, it is removed with the next one.
     """
     with housekeeping("old checkpoints stay for now"):
         found = candidates(run)
-        whole = [
-            name
-            for name, sizes in found.items()
-            if name not in broken and manifest_of(run, name, sizes)[0] is not None
-        ]
+        whole = [name for name, _ in _valid(run, found) if name not in broken]
         for name, sizes in found.items():
             older = bool(whole) and order(name) < order(whole[0])
             superseded = older and name not in whole[:NUM_TO_KEEP]
@@ -217,31 +207,26 @@ def choose(
     had_one: bool,
     check: Callable[[Path], None] | None = None,
 ) -> ResumePoint:
-    """Fetches the newest valid checkpoint of a run.
+    """Fetches the newest valid checkpoint of a run into a folder of its name in `scratch`.
 
-    Args:
-        run: the run's folder in the store.
-        scratch: the files go to a folder in here with the checkpoint's name.
-        had_one: the run is known to have had a checkpoint.
-        check: raises CheckpointError where a job cannot use what was fetched.
+    With `had_one` the run is known to have had a checkpoint. `check` raises CheckpointError where a
+    job cannot use what was fetched.
     """
     found = candidates(run)
     broken: frozenset[str] = frozenset()
     for name, sizes in found.items():
-        manifest, fault = manifest_of(run, name, sizes)
-        if manifest is not None:
-            try:
-                check_loads(scratch / name, fetch(run, name, scratch / name))
-                if check is not None:
-                    check(scratch / name)
-            except CheckpointError as error:
-                fault = str(error)
-            else:
-                return ResumePoint(name, "", broken)
-            shutil.rmtree(scratch / name, ignore_errors=True)
+        try:
+            manifest_of(run, name, sizes)
+            check_loads(scratch / name, fetch(run, name, scratch / name))
+            if check is not None:
+                check(scratch / name)
+        except CheckpointError as error:
+            print(f"warning: checkpoint {name} is skipped: {error}", flush=True)  # noqa: T201 a job's
+        else:
+            return ResumePoint(name, "", broken)
+        shutil.rmtree(scratch / name, ignore_errors=True)
         had_one = had_one or MANIFEST in sizes
         broken |= {name}
-        print(f"warning: checkpoint {name} is skipped: {fault}", flush=True)  # noqa: T201 a job's
     if not had_one:
         return ResumePoint(None, "", broken)
     fault = (
@@ -264,15 +249,9 @@ def check_loads(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def fetch(run: StoreReader, name: str, target: Path) -> dict[str, Any]:
-    """Downloads a checkpoint and checks every byte.
+    """Downloads a checkpoint, checks every byte, and returns its manifest.
 
-    Args:
-        run: the run's folder in the store.
-        name: the checkpoint's name.
-        target: an empty folder, or one with the files of an interrupted transfer.
-
-    Returns:
-        Its manifest.
+    The target is an empty folder, or one with the files of an interrupted transfer.
 
     Raises:
         CheckpointError: it is damaged, or gone.
@@ -329,29 +308,30 @@ def order(name: str) -> tuple[int, str]:
     return (int(found[1]) if found else -1, name)
 
 
-def manifest_of(
-    run: StoreReader, name: str, sizes: dict[str, int]
-) -> tuple[dict[str, Any] | None, str]:
-    """A checkpoint's manifest, or None and why the folder is not a checkpoint."""
+def manifest_of(run: StoreReader, name: str, sizes: dict[str, int]) -> dict[str, Any]:
+    """Return a checkpoint's manifest.
+
+    Raises:
+        CheckpointError: why the folder is not a checkpoint.
+    """
     if MANIFEST not in sizes:
-        return None, f"it has no {MANIFEST}: it was never stored to its end"
+        raise CheckpointError(f"it has no {MANIFEST}: it was never stored to its end")
     if sizes[MANIFEST] > MANIFEST_BYTES:
-        return (
-            None,
-            f"its {MANIFEST} has {sizes[MANIFEST]} bytes, at most {MANIFEST_BYTES} are read",
+        raise CheckpointError(
+            f"its {MANIFEST} has {sizes[MANIFEST]} bytes, at most {MANIFEST_BYTES} are read"
         )
     try:
         manifest = _parsed(run.read(f"{name}/{MANIFEST}"))
-    except (CheckpointError, OSError) as error:  # OSError: of a store that is a folder
-        return None, str(error)
+    except OSError as error:  # of a store that is a folder
+        raise CheckpointError(str(error)) from None
     for relative, digest in manifest["files"].items():
         if relative not in sizes:
-            return None, f"{relative} is not there"
+            raise CheckpointError(f"{relative} is not there")
         if sizes[relative] != digest["size"]:
-            return None, (
+            raise CheckpointError(
                 f"{relative} has {sizes[relative]} bytes, its manifest says {digest['size']}"
             )
-    return manifest, ""
+    return manifest
 
 
 def is_manifest(content: bytes | None) -> bool:
@@ -372,7 +352,7 @@ def inside(folder: Path, name: str) -> Path:
 def _manifest(files: dict[str, Digest], model: dict[str, Any]) -> bytes:
     entries = {name: digest._asdict() for name, digest in files.items()}
     manifest = {"version": VERSION, "model": model, "files": entries}
-    return plain.json_text(manifest, indent=1).encode()
+    return json_values.text(manifest, indent=1).encode()
 
 
 def _parsed(content: bytes) -> dict[str, Any]:

@@ -20,31 +20,22 @@ LIST = "checkpoint_manager_snapshot.json"  # of checkpoints, by Ray
 
 
 class ControllerFiles(fs.PyFileSystem):  # type: ignore[misc]  # pyarrow's are not typed
-    """File system for Ray's RunConfig.
+    """File system for Ray's RunConfig; `store_files` is the store's own."""
 
-    Attributes:
-        plain: of the store.
-    """
-
-    def __init__(self, plain: fs.FileSystem) -> None:
-        """Holds nothing yet.
-
-        Args:
-            plain: of the store.
-        """
-        self.plain = plain
-        super().__init__(_Handler(plain))
+    def __init__(self, store_files: fs.FileSystem) -> None:
+        self.store_files = store_files
+        super().__init__(_Handler(store_files))
 
     def __reduce__(self) -> Any:
         """Each process has its own memory."""
-        return ControllerFiles, (self.plain,)
+        return ControllerFiles, (self.store_files,)
 
 
 class _Handler(StoreHandler):
     """Files that this process wrote are in memory, others in the store, but for an older list."""
 
-    def __init__(self, plain: fs.FileSystem) -> None:
-        super().__init__(plain)
+    def __init__(self, files: fs.FileSystem) -> None:
+        super().__init__(files)
         self._held: dict[str, bytes] = {}
 
     def create_dir(self, path: str, recursive: bool) -> None:
@@ -57,10 +48,10 @@ class _Handler(StoreHandler):
             return fs.FileInfo(path, fs.FileType.NotFound)
         return super()._info(path)
 
-    def _reader(self, path: str, plain: Callable[[str], Any]) -> Any:
+    def _reader(self, path: str, opened: Callable[[str], Any]) -> Any:
         if path in self._held:
             return pyarrow.BufferReader(self._held[path])
-        return super()._reader(path, plain)
+        return super()._reader(path, opened)
 
     def _write(self, path: str, content: bytes) -> None:
         self._held[path] = content

@@ -34,13 +34,7 @@ DPI = 110
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial of a search.
-
-    Attributes:
-        name: its number.
-        values: its sampled arguments.
-        history: one record per epoch.
-    """
+    """One trial of a search: its number, its sampled arguments, and a record per epoch."""
 
     name: str
     values: Mapping[str, Any]
@@ -64,13 +58,7 @@ def best_epoch(history: Sequence[Record]) -> int | None:
 
 
 def of_run(name: str, config: Record, history: Sequence[Record]) -> bytes:
-    """Return the figures of a run over its epochs, as a PNG.
-
-    Args:
-        name: of the run.
-        config: the job's arguments.
-        history: one record per epoch, at least one.
-    """
+    """Return the figures of a run over its epochs, at least one, as a PNG."""
     panels = _panels(history)
     figure = _figure(max(1, min(len(panels), MOST_PANELS)))
     best = best_epoch(history)
@@ -97,12 +85,9 @@ def of_run(name: str, config: Record, history: Sequence[Record]) -> bytes:
 
 
 def of_search(name: str, key: str, trials: Sequence[Trial]) -> bytes:
-    """Return one figure of all trials over their epochs, as a PNG.
+    """Return the figure `valid_acc` or `valid_loss` of all trials over their epochs, as a PNG.
 
-    Args:
-        name: of the run.
-        key: the figure's, in the records: `valid_acc` or `valid_loss`.
-        trials: at least one with an epoch.
+    At least one trial has an epoch.
     """
     figure = _figure(1, width=10)
     (axes,) = figure.axes

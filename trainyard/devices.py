@@ -10,10 +10,7 @@ from trainyard.errors import JobError
 
 
 def find(name: str) -> torch.device:
-    """Return the first device of a kind that this process may use.
-
-    Args:
-        name: cpu, gpu or tpu.
+    """Return the first device of a kind (cpu, gpu or tpu) that this process may use.
 
     Raises:
         JobError: the kind does not exist.

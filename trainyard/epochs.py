@@ -22,7 +22,6 @@ class Totals:
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Begins with zero; `device` is the model's."""
         self.sums = torch.zeros(3, dtype=torch.float64, device=device)
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor, loss: torch.Tensor) -> None:
@@ -43,12 +42,10 @@ class Totals:
 
 
 def evaluate(model: nn.Module, loader: Iterable[Any], device: torch.device) -> Totals:
-    """Predicts all labels without training.
+    """Predicts all labels without training; puts the model into evaluation mode.
 
-    Args:
-        model: is put into evaluation mode; maps inputs to logits.
-        loader: yields inputs, such as images (batch, channels, height, width), and labels.
-        device: of the model.
+    The loader yields inputs, such as images (batch, channels, height, width), and labels. The model
+    maps inputs to logits.
     """
     model.eval()
     totals = Totals(device)
@@ -60,10 +57,12 @@ def evaluate(model: nn.Module, loader: Iterable[Any], device: torch.device) -> T
     return totals
 
 
-def seed_epoch(seed: int, epoch: int, rank: int) -> None:
-    """Makes an epoch's random numbers independent of the epochs before it."""
+def seed_epoch(seed: int, epoch: int, rank: int) -> int:
+    """Makes an epoch's random numbers independent of the epochs before it; returns their seed."""
     # Mixed: otherwise one epoch's numbers would be those of the next seed's previous epoch.
-    torch.manual_seed(random.Random(f"{seed} {epoch} {rank}").getrandbits(63))  # noqa: S311
+    mixed = random.Random(f"{seed} {epoch} {rank}").getrandbits(63)  # noqa: S311
+    torch.manual_seed(mixed)
+    return mixed
 
 
 def share(data: Dataset[Any], rank: int, world: int) -> Subset[Any]:

@@ -11,10 +11,7 @@ def housekeeping(what: str) -> Iterator[None]:
     """Turns an error of the body into one line of the job's log; the run goes on.
 
     Callbacks of Tune, Ray Train and Lightning run inside their loops: an error in one of them would
-    end a search of hours.
-
-    Args:
-        what: the consequence, for the line: "old checkpoints stay for now".
+    end a search of hours. `what` is the consequence: "old checkpoints stay for now".
     """
     try:
         yield

@@ -40,14 +40,23 @@ from ray.train.torch import TorchTrainer, get_device
 from ray.util import get_node_ip_address
 from torch import distributed
 
-from trainyard import asked, checkpoints, code_faults, options, plain, position, progress, ray_train
 from trainyard import checkpoint_files as files
+from trainyard import (
+    checkpoints,
+    code_faults,
+    epoch_position,
+    options,
+    progress,
+    ray_train,
+)
+from trainyard import optimizer_settings as settings
 from trainyard.counted_gpus import torch_config
+from trainyard.epoch_position import Position
 from trainyard.epochs import Totals
 from trainyard.errors import JobError
+from trainyard.json_values import plain
 from trainyard.notices import Notices
 from trainyard.objects import StorageError
-from trainyard.position import Position
 from trainyard.run_folder import CHECKPOINT_FILE, RUN_VARIABLE, STORAGE_VARIABLE
 from trainyard.runs import Run
 from trainyard.user_code import load_script, name_of_main
@@ -94,11 +103,7 @@ class Session:
     """
 
     def __init__(self, config: Config) -> None:
-        """Begins with no epoch done.
-
-        Args:
-            config: the job's arguments, with `storage` and `run`.
-        """
+        """Begins with no epoch done; `config` has the job's arguments, `storage` and `run`."""
         context = train.get_context()
         self.config = config
         self.rank: int = context.get_world_rank()
@@ -108,7 +113,7 @@ class Session:
         self.run = Run(config["storage"], config["run"])
         self._started = 0.0  # of the run's epochs, by the monotonic clock
         self._parts: dict[str, Part] = {}
-        self._asked: asked.Asked = {}  # of the parts that this start made
+        self._asked: settings.Settings = {}  # of the parts that this start made
         self._loads = False  # whether saved state is known to load
         self._description: dict[str, Any] = {"job": config.get("job", "")}
         self._position: Position | None = None  # where an earlier start left an epoch
@@ -137,11 +142,8 @@ class Session:
     def restore(self, **parts: Part) -> None:
         """Loads the run's last valid checkpoint, if it has one, and the records of its epochs.
 
-        Args:
-            **parts: as `report` stores them; also stored when a node of the run must go.
-
-        What this start asks of an optimizer takes precedence over its stored state
-        (trainyard/asked.py).
+        The parts are named as in `report`, and are also stored when a node of the run must go.
+        What this start asks of an optimizer takes precedence (trainyard/optimizer_settings.py).
 
         Raises:
             CheckpointError: checkpoints exist and none is valid.
@@ -149,8 +151,8 @@ class Session:
         """
         start = {"epochs": self.config.get("epochs", 0), "workers": self.world}
         start["batch_size"] = batch_size = self.config.get("batch_size")
-        self._parts, self._asked = parts, asked.of(parts) | {asked.START: [start]}
-        made = asked.schedulers(parts)
+        self._parts, self._asked = parts, settings.of(parts) | {settings.START: [start]}
+        made = settings.schedulers(parts)
         with checkpoints.restored(_check_state) as folder:
             if folder is None:
                 return
@@ -164,12 +166,12 @@ class Session:
         for name, part in parts.items():
             part.load_state_dict(state[name])
         then = state.get(_ASKED, {})
-        asked.apply(parts, then, self._asked, made)
+        settings.apply(parts, then, self._asked, made)
         self.history = state["history"]
-        done, earlier = len(self.history), then.get(asked.START, [start])[0]
+        done, earlier = len(self.history), then.get(settings.START, [start])[0]
         if start["epochs"] > earlier["epochs"]:  # a schedule may be too short
             is_like_it = earlier | {"epochs": start["epochs"]} == start and "position" not in state
-            asked.check_length(parts, start["epochs"] / done - 1 if done and is_like_it else 0.0)
+            settings.check_length(parts, start["epochs"] / done - 1 if done and is_like_it else 0.0)
         left = Position(**state["position"]) if "position" in state else None
         if left is not None and (len(left.workers), left.batch_size) == (self.world, batch_size):
             self._position = left
@@ -204,13 +206,9 @@ class Session:
     ) -> Iterator[T]:
         """Passes an epoch's batches on and shows their progress, as a bar if a client watches.
 
-        When a node of the run must go, it stores a checkpoint between two batches and leaves; the
-        next workers get the remaining batches of the epoch.
-
-        Args:
-            batches: of this worker, as many as on any other.
-            epoch: its number, from 0.
-            totals: the sums that the job keeps of the epoch.
+        Each worker has the same number of batches. `totals` are the sums that the job keeps of the
+        epoch. When a node of the run must go, it stores a checkpoint between two batches and
+        leaves: the next workers get the remaining batches.
         """
         text = f"epoch {epoch + 1}/{self.config['epochs']}"
         before, done, self._position = self.batches_done, self._position, None
@@ -228,7 +226,7 @@ class Session:
             for _ in islice(drawn, done.batches):
                 pass
             number = done.batches
-            position.take_back(done.workers[self.rank], self.device, totals)
+            epoch_position.take_back(done.workers[self.rank], self.device, totals)
         while True:
             if notice := self._notices.due():
                 self._store_place(epoch, number, totals)
@@ -241,7 +239,7 @@ class Session:
             number += 1
 
     def _store_place(self, epoch: int, number: int, totals: Totals | None) -> None:
-        own = position.state(self.device, totals)
+        own = epoch_position.state(self.device, totals)
         workers = [own] * self.world
         distributed.all_gather_object(workers, own)
         here = Position(epoch, number, self.config.get("batch_size"), workers)
@@ -261,10 +259,9 @@ class Session:
         """Ends an epoch: reports its record and stores a checkpoint. Each worker calls it.
 
         Args:
-            record: `epoch` (default: the next), `loss` and other figures, to which `minutes` since
-                the start is added.
-                They are converted to plain values (trainyard/plain.py), in a start's first record
-                with a warning.
+            record: `epoch` (default: the next), `loss` and other figures. `minutes` since the start
+                is added. Values that JSON lacks are converted, at first with a warning
+                (trainyard/json_values.py).
             description: what is needed to use the weights without the job: `model` of
                 trainyard/files.py.
             **parts: the state to resume from; the first worker's is stored.
@@ -276,7 +273,7 @@ class Session:
         minutes = (time.monotonic() - self._started) / 60
 
         def ready() -> Path | None:
-            values = {str(key): plain.value(each, str(key)) for key, each in record.items()}
+            values = {str(key): plain(each, str(key)) for key, each in record.items()}
             first = self.rank == 0 and not self._loads  # the next ones hold the same types
             if type(values.get("epoch")) is not int:
                 if first:
@@ -290,7 +287,7 @@ class Session:
                     name = f"{kind.__module__}.{kind.__qualname__}"
                     print(f"warning: {key} of the record is a {name}: {stored!r} is stored")
             self.history.append(values | {"minutes": minutes})
-            self._description = {key: plain.value(each, key) for key, each in description.items()}
+            self._description = {key: plain(each, key) for key, each in description.items()}
             return self._saved(parts)
 
         folder = self.together(ready)
@@ -355,8 +352,7 @@ def _check_state(folder: Path) -> None:
     state: Any = files.load(folder / CHECKPOINT_FILE, mapped=True)
     try:
         history = [
-            {key: plain.value(each, key) for key, each in record.items()}
-            for record in state["history"]
+            {key: plain(each, key) for key, each in record.items()} for record in state["history"]
         ]
         good = history == state["history"] and all(
             isinstance(record["minutes"], int | float) for record in history

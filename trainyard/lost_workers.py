@@ -28,11 +28,6 @@ class LostWorkers(UserCallback):
     """Logs each failure in the job's log; Ray Train calls it in the controller's process."""
 
     def __init__(self, max_failures: int) -> None:
-        """Begins to count.
-
-        Args:
-            max_failures: how often workers are restarted.
-        """
         self._allowed = max_failures
         self._failures = 0
         self._last = ""

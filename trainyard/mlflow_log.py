@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from trainyard import checkpoint_files, curves, plain
+from trainyard import checkpoint_files, curves, json_values
 from trainyard.run_folder import COMMIT_VARIABLE, CURVES, TRACKED
 
 if TYPE_CHECKING:
@@ -38,13 +38,6 @@ class MlflowLog:
     """An existing run of MLflow."""
 
     def __init__(self, run: RunFolder, client: MlflowClient, info: Any) -> None:
-        """Wraps the run that `find` or `create` got.
-
-        Args:
-            run: whose log it is.
-            client: of the tracking server.
-            info: MLflow's, of its run.
-        """
         self._run = run
         self._client = client
         self._id = str(info.run_id)
@@ -77,7 +70,7 @@ class MlflowLog:
         """Logs a start: its parameters and where they came from."""
         self._client.update_run(self._id, status="RUNNING")
         known = self._client.get_run(self._id).data.params
-        values = {k: v if isinstance(v, str) else plain.json_text(v) for k, v in config.items()}
+        values = {k: v if isinstance(v, str) else json_values.text(v) for k, v in config.items()}
         params = [Param(name, value) for name, value in values.items() if name not in known]
         # MLflow's parameters keep their first values; a resumed run's other values are tags.
         changed = {f"resumed.{k}": v for k, v in values.items() if known.get(k, v) != v}

@@ -29,12 +29,6 @@ class Notices:
     """Whether a node of the run's workers is being drained."""
 
     def __init__(self, rank: int, world: int) -> None:
-        """Begins to watch with the first question.
-
-        Args:
-            rank: of this worker.
-            world: number of workers.
-        """
         self._rank, self._world = rank, world
         self._watch: preemption.PreemptionWatcher | None = None
         self._started = False

@@ -203,7 +203,7 @@ def open_folder(files: FileSystem, path: str) -> Store:
     Raises:
         ValueError: it is neither S3 nor local.
     """
-    files = getattr(files, "plain", files)  # of trainyard/controller_files.py
+    files = getattr(files, "store_files", files)  # of trainyard/controller_files.py
     if files.type_name == "s3":
         return BucketStore(path, endpoint=environments_endpoint(files.region), region=files.region)
     if files.type_name == "local":
@@ -222,15 +222,11 @@ def patience_s() -> float:
     return float(os.environ.get(PATIENCE_VARIABLE, DEFAULT_PATIENCE_S))
 
 
-def patiently(
-    action: Callable[[], T], patience: float, waiting: Callable[[], None] | None = None
-) -> T:
-    """Return an action's result; retries for a while if the store is unavailable.
+def retry(action: Callable[[], T], patience: float, waiting: Callable[[], None] | None = None) -> T:
+    """Return an action's result; tries again while the store is away.
 
-    Args:
-        action: raises AwayError where another try may help.
-        patience: seconds from the first failure on.
-        waiting: is called once, before the first pause.
+    The patience, in seconds, begins with the first failure. `waiting` is called once, before the
+    first pause.
 
     Raises:
         AwayError: the store stayed unavailable.
@@ -256,10 +252,12 @@ class BucketStore(Store):
 
     Attributes:
         answer_s: seconds without a byte of an answer about a small file; None: READ_TIMEOUT_S.
+        waits: whether a store that is away is waited for.
         error: kind of the error that the settings of the environment cannot be used.
     """
 
     answer_s: float | None = None
+    waits = True
     error: type[Exception] = StorageError
 
     def __init__(
@@ -267,11 +265,8 @@ class BucketStore(Store):
     ) -> None:
         """Asks nothing yet.
 
-        Args:
-            path: bucket[/prefix].
-            endpoint: URL of the service.
-            region: of the bucket; "" for the default of all stores.
-            keys: to it; None: those of the environment.
+        The path is bucket[/prefix]. Without a region all stores have a default, and without keys
+        those of the environment are used.
         """
         from botocore.credentials import ReadOnlyCredentials  # noqa: PLC0415 - folders need none
 
@@ -399,7 +394,7 @@ class BucketStore(Store):
                 raise self._fault(verb, name or "", reply.status, *reply.refusal)
             return reply.content
 
-        return self._patiently(verb, name or "", asked)
+        return self._tried(verb, name or "", asked)
 
     def _set_up(self, make: Callable[..., T], *arguments: Any) -> T:
         """Return what botocore makes with the variables and files of the environment."""
@@ -431,12 +426,14 @@ class BucketStore(Store):
             except (BotoCoreError, Boto3Error) as error:
                 raise self._fault(verb, name, 0, "", str(error)) from error
 
-        return self._patiently(verb, name, moved)
+        return self._tried(verb, name, moved)
 
-    def _patiently(self, verb: str, name: str, action: Callable[[], T]) -> T:
+    def _tried(self, verb: str, name: str, action: Callable[[], T]) -> T:
+        if not self.waits:
+            return action()
         patience = patience_s()
         try:
-            return patiently(action, patience)
+            return retry(action, patience)
         except AwayError as error:
             raise StorageError(
                 f"cannot {verb} {self._address(name)}: the store did not do it within "

@@ -66,10 +66,8 @@ def parse(
 ) -> dict[str, Any]:
     """Return the arguments' values; those not given keep the values of the run's last start.
 
-    Args:
-        parser: the job's; abbreviated options are refused, since a new option could change them.
-        given: None for those of the command line.
-        earlier: the configuration of the run's last start, None before the first.
+    Abbreviated options are refused, since a new option could change their meaning. Without `given`
+    the arguments are those of the command line.
     """
     parser.allow_abbrev = False
     words: list[str] = []

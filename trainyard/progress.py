@@ -13,6 +13,8 @@ The client draws bars from records, and omits those of trained epochs, which a j
 own words; drills follow records (trainyard/client/log_writer.py, trainyard/client/drill/watch.py).
 """
 
+# ruff: noqa: D102 - `told` is a record's line, and `of` reads one from the groups of `FORM`
+
 from __future__ import annotations
 
 import math
@@ -54,12 +56,10 @@ class Batches:
 
     @property
     def told(self) -> str:
-        """The record's line."""
         return MARK + self.line
 
     @classmethod
     def of(cls, text: str, done: str, total: str | None, rate: str) -> Self:
-        """Makes one from the groups of `FORM`."""
         return cls(text, int(done), None if total is None else int(total), float(rate))
 
     @property
@@ -78,12 +78,10 @@ class Epoch:
 
     @property
     def told(self) -> str:
-        """The record's line."""
         return f"{MARK}epoch {self.number + 1} is trained"
 
     @classmethod
     def of(cls, number: str) -> Self:
-        """Makes one from the groups of `FORM`."""
         return cls(int(number) - 1)
 
 
@@ -100,13 +98,11 @@ class Noticed:
 
     @property
     def told(self) -> str:
-        """The record's line."""
         stored = f"epoch {self.epoch + 1} is stored up to batch {self.batches}"
         return f"Notice: a node of this run is to go; {stored}"
 
     @classmethod
     def of(cls, epoch: str, batches: str) -> Self:
-        """Makes one from the groups of `FORM`."""
         return cls(int(epoch) - 1, int(batches))
 
 
@@ -126,7 +122,6 @@ class Restored:
 
     @property
     def told(self) -> str:
-        """The record's line."""
         if self.epochs is None:
             return f"Restored on {self.node} from checkpoint: {self.checkpoint}"
         more = f" and {self.batches} batches" if self.batches else ""
@@ -135,7 +130,6 @@ class Restored:
 
     @classmethod
     def of(cls, *groups: str | None) -> Self:
-        """Makes one from the groups of `FORM`."""
         checkpoint, epochs, batches, node, other_node, other = groups
         if epochs is None:
             return cls(str(other), None, str(other_node))
@@ -183,16 +177,8 @@ class Progress:
     def __init__(
         self, text: str, batches: float | None, interval_s: float, before: int = 0
     ) -> None:
-        """Begins an epoch.
-
-        Args:
-            text: the work.
-            batches: number of batches in the epoch; None or infinite if it is not known. Then no
-                bar is drawn.
-            interval_s: between two lines.
-            before: number of batches done by an earlier start.
-        """
         self._text = text
+        # None or infinite: the number is not known, and no bar is drawn.
         self._all = None if batches is None or math.isinf(batches) else int(batches)
         self._interval_s = LINE_INTERVAL_S if self._all is None else interval_s
         self._done = self._before = before

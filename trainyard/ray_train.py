@@ -104,12 +104,7 @@ def nodes() -> list[dict[str, float]]:
 
 
 def run_config(run: Run, max_failures: int) -> RunConfig:
-    """Return Ray's configuration of a run with the checkpoints of trainyard/checkpoints.py.
-
-    Args:
-        run: to train.
-        max_failures: how often lost workers are restarted.
-    """
+    """Return Ray's configuration of a run with the checkpoints of trainyard/checkpoints.py."""
     return RunConfig(  # type: ignore[call-arg]  # typed as that of Train V1
         name=run.name,
         storage_path=run.storage_path,

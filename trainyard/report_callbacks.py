@@ -26,12 +26,6 @@ class SafeReportCallback(ResumableCheckpoints):
     """Reports to Ray Train, and writes the run's records when the checkpoint is stored."""
 
     def __init__(self, data: Food11, records: EpochRecords) -> None:
-        """Reports nothing yet.
-
-        Args:
-            data: that the model learns from.
-            records: of the run.
-        """
         super().__init__(data)
         self._records = records
 
@@ -56,7 +50,6 @@ class SafeTuneReportCallback(ResumableCheckpoints):
     """Reports to Ray Tune."""
 
     def __init__(self, data: Food11) -> None:
-        """Reports nothing yet; `data` is what the model learns from."""
         super().__init__(data)
         logging.getLogger("ray").setLevel(logging.WARNING)  # the driver prints each report
 

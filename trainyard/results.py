@@ -57,20 +57,11 @@ def load(run: str, folder: str | Path) -> nn.Module:
 
 
 def _newest(store: Store, run: str, here: Path | None = None) -> nn.Module:
-    """Return the newest model of a readable store.
-
-    Args:
-        store: of the run.
-        run: its name, for messages.
-        here: the same, if it is a local folder: nothing is copied.
-    """
+    """Return the newest model of a store; `here` is the same store, if it is a local folder."""
     faults = []
     for name, sizes in checkpoint_files.candidates(store).items():
-        manifest, fault = checkpoint_files.manifest_of(store, name, sizes)
-        if manifest is None:
-            faults.append(f"{name}: {fault}")
-            continue
         try:
+            manifest = checkpoint_files.manifest_of(store, name, sizes)
             if here is not None and checkpoint_files.PACKED not in manifest["files"]:
                 _check(here / name, manifest["files"])
                 return _model(here / name, manifest["model"], run)

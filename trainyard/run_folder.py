@@ -12,12 +12,11 @@ Jobs reach the store through trainyard/objects.py, which waits for an unavailabl
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from trainyard import json_values
 from trainyard.objects import MOST_STATE_BYTES, StorageError, open_folder
-from trainyard.plain import json_object
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -56,27 +55,17 @@ def whole_records(content: bytes | None) -> list[dict[str, Any]]:
     """Return the objects in lines of JSON, up to the first line without one."""
     records: list[dict[str, Any]] = []
     for line in (content or b"").splitlines():
-        if (record := json_object(line)) is None:
+        if (record := json_values.parse_object(line)) is None:
             break
         records.append(record)
     return records
 
 
 class RunFolder:
-    """A run's folder in the store.
-
-    Attributes:
-        name: the run's name.
-        storage: the URL above it.
-        store: its files.
-    """
+    """A run's folder in the store; `storage` is the URL above it, `store` has its files."""
 
     def __init__(self, storage: str, name: str) -> None:
-        """Opens the folder; nothing is created.
-
-        Args:
-            storage: s3://bucket[/prefix] or file:///folder.
-            name: the run's name.
+        """Opens the folder below s3://bucket[/prefix] or file:///folder; nothing is created.
 
         Raises:
             ValueError: a bad name.
@@ -108,13 +97,11 @@ class RunFolder:
         text = self.read(CONFIG)
         if text is None:
             return None
-        try:
-            return dict(json.loads(text))
-        except (ValueError, TypeError, RecursionError) as error:
+        if (found := json_values.parse_object(text)) is None:
             raise StorageError(
-                f"{self.url}/{CONFIG} is not a JSON object ({type(error).__name__}): restore "
-                "the file, or take another --name"
-            ) from None
+                f"{self.url}/{CONFIG} is not a JSON object: restore it, or take another --name"
+            )
+        return found
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return one record per epoch, oldest first, up to the first damaged one."""

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainyard import curves, plain, tracking
+from trainyard import curves, json_values, tracking
 from trainyard.controller_files import ControllerFiles
 from trainyard.housekeeping import housekeeping
 from trainyard.objects import open_folder
@@ -24,7 +24,6 @@ class Run(RunFolder):
     """A run's folder, written to by its job; arguments are those of RunFolder."""
 
     def __init__(self, storage: str, name: str) -> None:
-        """Opens the folder; nothing is created."""
         super().__init__(storage, name)
         self._tracking = tracking.of(self)
 
@@ -40,7 +39,7 @@ class Run(RunFolder):
 
     def start(self, config: dict[str, Any]) -> None:
         """Records a start and its configuration."""
-        self.write(CONFIG, plain.json_text(config, indent=2).encode())
+        self.write(CONFIG, json_values.text(config, indent=2).encode())
         record = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": os.environ.get(COMMIT_VARIABLE, ""),
@@ -48,14 +47,14 @@ class Run(RunFolder):
             "packages": {name: _version(name) for name in PACKAGES},
             "config": config,
         }
-        self.write(STARTS, (self.read(STARTS) or b"") + plain.json_text(record).encode() + b"\n")
+        self.write(STARTS, (self.read(STARTS) or b"") + json_values.text(record).encode() + b"\n")
         self.store.delete(CURVES)  # those of an earlier end; until the next, `train show` draws
         if self._tracking is not None:
             self._tracking.start(config)
 
     def write_metrics(self, history: Sequence[dict[str, Any]]) -> None:
         """Rewrites all epochs: a resumed run's history is its checkpoint's."""
-        self.write(METRICS, "".join(plain.json_text(epoch) + "\n" for epoch in history).encode())
+        self.write(METRICS, "".join(json_values.text(epoch) + "\n" for epoch in history).encode())
         if self._tracking is not None:
             self._tracking.log(history)
 

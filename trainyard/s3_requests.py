@@ -19,7 +19,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError
 
-from trainyard.pieces import PIECE_BYTES, Pieces
+from trainyard.request_body import PIECE_BYTES, RequestBody
 
 REGION = "us-east-1"  # the default of all stores
 # versitygw answers this if the last object of the same folder is deleted at that moment.
@@ -36,12 +36,7 @@ class UnansweredError(Exception):
 
 
 class Reply(NamedTuple):
-    """The service's answer.
-
-    Attributes:
-        status: of HTTP.
-        content: the body.
-    """
+    """The service's answer."""
 
     status: int
     content: bytes
@@ -62,14 +57,7 @@ class Reply(NamedTuple):
 
 
 class Requests:
-    """Requests to one bucket.
-
-    Args:
-        endpoint: URL of the service.
-        bucket: its name.
-        keys: access key and secret key.
-        region: of the bucket.
-    """
+    """Requests to one bucket."""
 
     def __init__(
         self,
@@ -104,16 +92,10 @@ class Requests:
         timeout: float,
         most: int,
     ) -> Reply:
-        """Sends a request.
+        """Sends a request for an object; the key "" is the bucket itself.
 
-        Args:
-            method: of HTTP.
-            key: of the object, "" for the bucket itself.
-            content: the body.
-            query: of the URL.
-            headers: in addition to those of the signature.
-            timeout: seconds without a byte of the answer.
-            most: bytes of the answer that are read; the rest is dropped.
+        `headers` are added to those of the signature. `timeout` is in seconds without a byte of the
+        answer, of which at most `most` bytes are read.
 
         Raises:
             UnansweredError: nothing answered in time.
@@ -136,7 +118,7 @@ class Requests:
                 answer = self._pool.request(
                     method,
                     url,
-                    body=Pieces(content) if is_large else content,
+                    body=RequestBody(content) if is_large else content,
                     headers=dict(request.headers),
                     timeout=urllib3.Timeout(connect=connect, read=timeout),
                     preload_content=False,

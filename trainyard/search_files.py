@@ -8,7 +8,7 @@ while it writes them; and it unpickles the files that it finds there. With this 
   later changes of the store;
 - it neither stores nor reads any other pickle, nor an incomplete line of results.
 
-The trials' own processes get the plain file system: their checkpoints hold no pickles.
+The trials' own processes get the store's file system: their checkpoints hold no pickles.
 """
 
 from __future__ import annotations
@@ -41,31 +41,17 @@ LINES = ("result.json", "progress.csv")  # of a trial; each result is a line
 PICKLE = ".pkl"
 
 
-class SearchError(JobError):
-    """A stored search cannot go on; the message says what to do."""
-
-
 class SearchFiles(fs.PyFileSystem):  # type: ignore[misc]  # pyarrow's are not typed
-    """File system of a search, for its driver.
-
-    Attributes:
-        search: the checked and the new state.
-    """
+    """File system of a search, for its driver; `search` has the checked and the new state."""
 
     def __init__(self, run: RunFolder, key: bytes) -> None:
-        """Reads nothing yet.
-
-        Args:
-            run: of the search.
-            key: of the cluster.
-        """
-        self._plain, path = run.place
+        self._files, path = run.place
         self.search = StoredSearch(run.store, run.name, key)
-        super().__init__(_Handler(self._plain, path, self.search))
+        super().__init__(_Handler(self._files, path, self.search))
 
     def __reduce__(self) -> Any:
-        """Becomes the plain one in another process: only the driver reads and writes states."""
-        return self._plain.__reduce__()
+        """Becomes the store's own in another process: only the driver reads and writes states."""
+        return self._files.__reduce__()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SearchFiles:
         """Tune copies its configuration."""
@@ -76,13 +62,6 @@ class StoredSearch:
     """The states of one search: those in the store, and those that were checked."""
 
     def __init__(self, folder: Store, run: str, key: bytes) -> None:
-        """Reads nothing yet.
-
-        Args:
-            folder: of the search.
-            run: its name, which is signed with each state.
-            key: of the cluster.
-        """
         self.folder = folder
         self._run = run
         self._key = key
@@ -92,7 +71,7 @@ class StoredSearch:
         """Reads the state to resume from; False where none was stored.
 
         Raises:
-            SearchError: a state is not ours, or none is whole.
+            JobError: a state is not ours, or none is whole.
             StorageError: the store stays unavailable.
         """
         names = self.folder.sizes()
@@ -104,7 +83,7 @@ class StoredSearch:
         if TUNER not in found or not sessions:
             if not any(SEARCH.fullmatch(name) for name in states):
                 return False  # interrupted before the first trial
-            raise SearchError(
+            raise JobError(
                 f"no state of search {self._run!r} in {self.folder.where} is whole: bring the "
                 "store's files back, or start again with another --name"
             )
@@ -117,7 +96,7 @@ class StoredSearch:
         """Return the stored states of the newest session: the last two.
 
         Raises:
-            SearchError: one of them is not ours.
+            JobError: one of them is not ours.
             StorageError: the store stays unavailable.
         """
         names = self.folder.sizes()
@@ -164,7 +143,7 @@ class StoredSearch:
         except FileNotFoundError:
             return None
         except signed.SignatureError as error:
-            raise SearchError(
+            raise JobError(
                 f"{version} in {self.folder.where} is refused, because Tune would execute it: "
                 f"{error}. Anyone who can write to the bucket may have put it there, or the "
                 "stack's Ray token has changed: start the search again with another --name"
@@ -174,8 +153,8 @@ class StoredSearch:
 class _Handler(StoreHandler):
     """Names of states lead to the checked ones, all others to the store."""
 
-    def __init__(self, plain: fs.FileSystem, path: str, search: StoredSearch) -> None:
-        super().__init__(plain)
+    def __init__(self, files: fs.FileSystem, path: str, search: StoredSearch) -> None:
+        super().__init__(files)
         self._path = path.rstrip("/")
         self._search = search
         self._stored: dict[str, bytes] = {}  # digests of the files in the store
@@ -204,17 +183,17 @@ class _Handler(StoreHandler):
             return fs.FileInfo(path, fs.FileType.NotFound)
         return super()._info(path)
 
-    def _reader(self, path: str, plain: Callable[[str], Any]) -> Any:
+    def _reader(self, path: str, opened: Callable[[str], Any]) -> Any:
         name = self._name(path)
         if (content := self._search.held.get(name)) is not None:
             return pyarrow.BufferReader(content)
         if self._is_hidden(path):
             raise FileNotFoundError(path)
         if name.endswith(LINES):
-            with self._plain.open_input_stream(path) as stream:
+            with self._files.open_input_stream(path) as stream:
                 whole_lines, newline, _ = stream.readall().rpartition(b"\n")
             return pyarrow.BufferReader(whole_lines + newline)
-        return super()._reader(path, plain)
+        return super()._reader(path, opened)
 
     def _write(self, path: str, content: bytes) -> None:
         name = self._name(path)

@@ -73,14 +73,10 @@ def reported(folder: Store, trial_folder: str) -> list[dict[str, Any]]:
 
 
 def prune(folder: Store, run: str) -> None:
-    """Removes checkpoints that the stored states no longer need.
-
-    Args:
-        folder: of the search.
-        run: its name.
+    """Removes checkpoints of a search that its stored states no longer need.
 
     Raises:
-        SearchError: a state is not ours.
+        JobError: a state is not ours.
         StorageError: the store stays unavailable.
     """
     states = [newest(each) for each in StoredSearch(folder, run, signed.cluster_key()).states()]
@@ -102,12 +98,6 @@ class Pruning(tune.Callback):
     """Prunes from time to time while the search goes on."""
 
     def __init__(self, url: str, run: str) -> None:
-        """Nothing is removed yet.
-
-        Args:
-            url: of the search's folder.
-            run: its name.
-        """
         self._url = url
         self._run = run
         self._last = 0.0

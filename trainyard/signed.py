@@ -51,13 +51,7 @@ def derived(token: str) -> bytes:
 
 
 def signed(content: bytes, name: str, key: bytes) -> bytes:
-    """Return the signed file.
-
-    Args:
-        content: of the file.
-        name: identifies the file; its readers give the same.
-        key: of the cluster.
-    """
+    """Return the signed file; its readers give the same name."""
     return b"%b%0*d %b\n%b" % (
         MAGIC,
         LENGTH_DIGITS,

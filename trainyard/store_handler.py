@@ -1,4 +1,9 @@
-"""A pyarrow file system in Python over that of the store: calls go to the store, as they are."""
+"""The base of our pyarrow file systems: each call is passed on to the store's own file system.
+
+Subclasses answer for some names themselves (trainyard/controller_files.py, search_files.py).
+"""
+
+# ruff: noqa: D102, ARG002 - pyarrow documents the methods, and calls them with these arguments
 
 from __future__ import annotations
 
@@ -10,85 +15,65 @@ import pyarrow
 from pyarrow import fs
 
 
+def _passed_on(name: str) -> Callable[..., Any]:
+    """Return a method that calls the method `name` of the store's file system."""
+
+    def call(self: StoreHandler, *paths: str) -> Any:
+        return getattr(self._files, name)(*paths)
+
+    return call
+
+
 class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow's are not typed
-    """Handler of a file system; subclasses answer for some names themselves."""
+    """Handles the calls of a file system in Python; `files` is the store's."""
 
-    def __init__(self, plain: fs.FileSystem) -> None:
-        """Changes nothing yet.
+    def __init__(self, files: fs.FileSystem) -> None:
+        self._files = files
 
-        Args:
-            plain: file system of the store.
-        """
-        self._plain = plain
+    normalize_path = _passed_on("normalize_path")
+    delete_dir = _passed_on("delete_dir")
+    delete_file = _passed_on("delete_file")
+    move = _passed_on("move")
+    copy_file = _passed_on("copy_file")
 
     def get_type_name(self) -> str:
-        """Return the store's kind."""
-        return str(self._plain.type_name)
-
-    def normalize_path(self, path: str) -> str:
-        """Return the store's form of a path."""
-        return str(self._plain.normalize_path(path))
+        return str(self._files.type_name)
 
     def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
-        """Return what is known of each path."""
         return [self._info(path) for path in paths]
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        """Return what is in a folder."""
-        return list(self._plain.get_file_info(selector))
+        return list(self._files.get_file_info(selector))
 
     def open_input_stream(self, path: str) -> Any:
-        """Return a reader from the beginning."""
-        return self._reader(path, self._plain.open_input_stream)
+        return self._reader(path, self._files.open_input_stream)
 
     def open_input_file(self, path: str) -> Any:
-        """Return a reader that can seek."""
-        return self._reader(path, self._plain.open_input_file)
+        return self._reader(path, self._files.open_input_file)
 
-    def open_output_stream(self, path: str, metadata: Any) -> Any:  # noqa: ARG002 - pyarrow's
-        """Return a writer; the file is written when it is closed."""
+    def open_output_stream(self, path: str, metadata: Any) -> Any:
         return pyarrow.PythonFile(_Upload(lambda content: self._write(path, content)), mode="w")
 
     def open_append_stream(self, path: str, metadata: Any) -> Any:
-        """Refuses."""
         raise NotImplementedError(f"{path}: nothing in a store is appended to")
 
     def create_dir(self, path: str, recursive: bool) -> None:
-        """Makes a folder."""
-        self._plain.create_dir(path, recursive=recursive)
-
-    def delete_dir(self, path: str) -> None:
-        """Removes a folder."""
-        self._plain.delete_dir(path)
+        self._files.create_dir(path, recursive=recursive)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
-        """Empties a folder."""
-        self._plain.delete_dir_contents(path, missing_dir_ok=missing_dir_ok)
+        self._files.delete_dir_contents(path, missing_dir_ok=missing_dir_ok)
 
     def delete_root_dir_contents(self) -> None:
-        """Refuses."""
         raise NotImplementedError("a store is not emptied")
 
-    def delete_file(self, path: str) -> None:
-        """Removes a file."""
-        self._plain.delete_file(path)
-
-    def move(self, src: str, dest: str) -> None:
-        """Moves a file."""
-        self._plain.move(src, dest)
-
-    def copy_file(self, src: str, dest: str) -> None:
-        """Copies a file."""
-        self._plain.copy_file(src, dest)
-
     def _info(self, path: str) -> fs.FileInfo:
-        return self._plain.get_file_info(path)
+        return self._files.get_file_info(path)
 
-    def _reader(self, path: str, plain: Callable[[str], Any]) -> Any:
-        return plain(path)
+    def _reader(self, path: str, opened: Callable[[str], Any]) -> Any:
+        return opened(path)
 
     def _write(self, path: str, content: bytes) -> None:
-        with self._plain.open_output_stream(path) as stream:
+        with self._files.open_output_stream(path) as stream:
             stream.write(content)
 
 

@@ -54,12 +54,6 @@ class Tracking:
     """
 
     def __init__(self, run: RunFolder, uri: str) -> None:
-        """Connects to nothing yet.
-
-        Args:
-            run: provides the parameters, metrics and checkpoints to log.
-            uri: of the tracking server.
-        """
         self._run = run
         self._uri = uri
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()

@@ -1,6 +1,6 @@
 """The output of a search with Ray Tune: running trials, the table, the best trial, the picture."""
 
-# ruff: noqa: ARG002, T201 - the signatures are Tune's, and a job prints
+# ruff: noqa: ARG002, D102, T201 - the methods are Tune's, and a job prints
 
 from __future__ import annotations
 
@@ -71,13 +71,7 @@ class TrialLines(tune.Callback):
     """
 
     def __init__(self, epochs: int, goal: Goal) -> None:
-        """Nothing is printed yet.
-
-        Args:
-            epochs: the most that a trial gets.
-            goal: of the search.
-        """
-        self._epochs = epochs
+        self._epochs = epochs  # the most that a trial gets
         self._goal = goal
         self._sampled: set[str] = set()
         self._printed = time.monotonic()
@@ -103,7 +97,6 @@ class TrialLines(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        """Prints an epoch."""
         with housekeeping(f"an epoch of {_title(trial.trial_id)} is not shown"):
             self._print(
                 f"{_title(trial.trial_id)} | "
@@ -113,7 +106,6 @@ class TrialLines(tune.Callback):
             )
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Says that the search goes on."""
         self._print(f"{_title(trial.trial_id)} failed; the others go on")
 
     def _print(self, line: str) -> None:
@@ -153,12 +145,6 @@ class TrialCurves(tune.Callback):
     """Draws the trials while the search goes on, so that a stopped one has its picture too."""
 
     def __init__(self, url: str, goal: Goal) -> None:
-        """Nothing is drawn yet.
-
-        Args:
-            url: of the search's folder.
-            goal: of the search.
-        """
         self._url = url
         self._goal = goal
         self._trials: dict[str, curves.Trial] = {}
@@ -181,7 +167,6 @@ class TrialCurves(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        """Takes note of an epoch."""
         with housekeeping(f"an epoch of {_title(trial.trial_id)} is not drawn"):
             self._trials[trial.trial_id].history.append(_record(result))
             self._is_drawn = False
@@ -202,13 +187,7 @@ class TrialCurves(tune.Callback):
 def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
     """Prints the table and the best trial, and writes the files for `train show` and `train pull`.
 
-    Args:
-        run: of the search.
-        found: its trials.
-        goal: of the search.
-
-    Returns:
-        Why the search has no best trial; "" if it has one.
+    Returns why the search has no best trial; "" if it has one.
     """
     print("  ".join(("trial", *goal.searched, "epochs", goal.figure)))
     # A resumed search has its trials in another order.

@@ -18,8 +18,7 @@ from types import ModuleType
 def load_script(script: str) -> ModuleType:
     """Runs a script's definitions, once in a process, and makes it `__main__`.
 
-    Args:
-        script: as after `python` or `python -m`: the path of a .py file, or a module.
+    The script is named as after `python` or `python -m`: by the path of a .py file, or as a module.
     """
     if script.endswith(".py"):
         # Ray puts the working folder into the path, but runs elsewhere.

@@ -79,13 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def generate(
     folder: Path, images: Mapping[str, int] = IMAGES, side: int = SIDE, seed: int = 1
 ) -> None:
-    """Draw the images, and then the manifest: without it the folder is not complete.
+    """Draw images by split into a new or empty folder, and then the manifest, which completes it.
 
-    Args:
-        folder: a new or empty one; gets <split>/class_NN/<class>_<number>.jpg.
-        images: number of images by split, spread evenly over the classes.
-        side: of an image in pixels.
-        seed: of all random numbers.
+    An image is <split>/class_NN/<class>_<number>.jpg; each class has the same number.
 
     Raises:
         ValueError: too few or too small images.

@@ -28,7 +28,7 @@ UNSENT = ("launcher", "sweeper")  # typed by plugins, which nodes do not have
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedPoint:
     """A point and its configuration."""
 
     point: Point
@@ -41,16 +41,11 @@ def compose(
     batch: Sequence[Sequence[str]],
     first: int,
     code: Callable[[Path | None], str],
-) -> list[Composed]:
-    """Composes the points of a batch.
+) -> list[ComposedPoint]:
+    """Composes the points of a batch, each from its overrides; `first` is the first one's number.
 
-    Args:
-        loader: composes a point, or has done so.
-        config: of the sweep.
-        batch: the overrides of each point.
-        first: number of the first one.
-        code: returns a digest of the code for a runtime environment; with another digest a
-            point is another point.
+    `code` returns a digest of the code for a runtime environment. With another digest a point is
+    another point.
     """
     found = []
     for number, overrides in enumerate(batch, first):
@@ -69,7 +64,7 @@ def compose(
             bundle=_bundle(each.hydra.launcher),
             runtime_env=file,
         )
-        found.append(Composed(point, each))
+        found.append(ComposedPoint(point, each))
     return found
 
 
@@ -89,7 +84,7 @@ def state() -> dict[str, object]:
     return found | {"instances": {kind: kind.instance() for kind in (JobRuntime, VersionBase)}}
 
 
-def returned(composed: Composed, outcome: Outcome) -> JobReturn:
+def returned(composed: ComposedPoint, outcome: Outcome) -> JobReturn:
     """Return a point's outcome in Hydra's form, with its folder on this machine."""
     config = composed.config
     folder = Path(config.hydra.sweep.dir, str(config.hydra.sweep.subdir)).absolute()

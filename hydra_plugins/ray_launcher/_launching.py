@@ -19,7 +19,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from hydra_plugins.ray_launcher import _composed as composed
-from hydra_plugins.ray_launcher._composed import Composed
+from hydra_plugins.ray_launcher._composed import ComposedPoint
 from hydra_plugins.ray_launcher._config import Direction, RayLauncherConf, Unit
 from hydra_plugins.ray_launcher._once import Once
 from trainyard.access.terminal import clean_lines
@@ -134,7 +134,7 @@ def _script(function: TaskFunction, working_dir: str | None) -> scripts.Script:
 
 
 def _pickled(
-    above: Path, task: Task, script: scripts.Script, points: Sequence[Composed], sweep: str
+    above: Path, task: Task, script: scripts.Script, points: Sequence[ComposedPoint], sweep: str
 ) -> Path:
     """A folder with all points, for the upload."""
     folder = above / sent_points.PACKAGE
@@ -142,7 +142,7 @@ def _pickled(
     configs = {each.point.number: composed.sendable(each.config) for each in points}
     packed = sent_points.Points(
         sweep=sweep,
-        function=_named(task.function, script) or task.function,
+        function=_by_name(task.function, script) or task.function,
         context=task.context,
         state=composed.state(),
         configs=configs,
@@ -159,13 +159,13 @@ def _pickled(
     return folder
 
 
-def _named(function: TaskFunction, script: scripts.Script) -> sent_points.Named | None:
+def _by_name(function: TaskFunction, script: scripts.Script) -> sent_points.ScriptFunction | None:
     """The function by its name; None if it is not one of the script that was started."""
     name = getattr(function, "__name__", "")
     there, layers = getattr(sys.modules["__main__"], name, None), 0
     while there is not None and there is not function:
         there, layers = getattr(there, "__wrapped__", None), layers + 1
-    return None if there is None else sent_points.Named(script.command, name, layers)
+    return None if there is None else sent_points.ScriptFunction(script.command, name, layers)
 
 
 def _tell_how_to_go_on(let_go: LetGoError, config: DictConfig) -> None:

@@ -26,6 +26,7 @@ from trainyard.client.store import StackFolder
 from trainyard.client.sweep import collect
 from trainyard.client.sweep.point import Point
 from trainyard.client.sweep.records import Record, Records
+from trainyard.errors import JobError
 from trainyard.runs import Run
 from trainyard.serving import deploy
 from trainyard.sweep import result
@@ -147,7 +148,7 @@ def restored(storage: Path, folder: Path, _: pytest.MonkeyPatch) -> str:
 
 
 def served(storage: Path, _: Path, __: pytest.MonkeyPatch) -> str:
-    with pytest.raises(deploy.DeployError) as raised:
+    with pytest.raises(JobError) as raised:
         deploy._choose(storage.as_uri(), "first", None)
     return str(raised.value)
 

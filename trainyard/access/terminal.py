@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trainyard import plain
+from trainyard import json_values
 from trainyard.access import typed
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def print_json(value: Any, indent: int | None = None) -> None:
 
 def as_json(value: Any, indent: int | None = None) -> str:
     """Return valid JSON in printable ASCII: null for NaN and infinities."""
-    return plain.json_text(value, indent).replace("\x7f", r"\u007f")
+    return json_values.text(value, indent).replace("\x7f", r"\u007f")
 
 
 def print_row(cells: Sequence[object]) -> None:

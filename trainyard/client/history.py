@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard import plain, run_folder
+from trainyard import json_values, run_folder
 from trainyard.client import fields
 from trainyard.client.errors import ClientError, guess
 from trainyard.objects import Store
@@ -113,7 +113,7 @@ def _read(store: Store, name: str) -> RunRecord | None:
     if content is None:
         return None
     faults = []
-    config = plain.json_object(content)
+    config = json_values.parse_object(content)
     if config is None:
         faults.append(f"{run_folder.CONFIG} is not a JSON object")
     lines: dict[str, list[dict[str, Any]]] = {}

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from trainyard import objects
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.objects import S3, BucketStore, FolderStore, Keys, Store
-
-T = TypeVar("T")
 
 MARKER = b"trainyard pre-flight"
 ANSWER_S = 2  # without a byte of an answer about a small object
@@ -111,13 +108,11 @@ class ClientBucket(BucketStore):
     """
 
     answer_s = ANSWER_S
+    waits = False
     error = ClientError
     refusal = TooLargeError
     remedies: Mapping[str, str] = {}
     if_silent = "nothing answers there"
-
-    def _patiently(self, verb: str, name: str, action: Callable[[], T]) -> T:  # noqa: ARG002
-        return action()
 
     def _fault(self, verb: str, name: str, status: int, code: str, text: str) -> Exception:
         error = super()._fault(verb, name, status, code, text)

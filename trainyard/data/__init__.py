@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from trainyard.data.splits import Splits
 
 
-def check_name(name: str) -> str:
-    """Returns the name of a data set.
-
-    Raises:
-        ValueError: it is not one.
-    """
-    if name in {"digits", "cifar10"} or name.startswith("folder:/"):
-        return name
-    raise ValueError(
-        f"{name!r} is not digits, cifar10 or folder:PATH with an absolute path on the nodes"
-    )
-
-
 def load(name: str, side: int, seed: int, limit: int | None = None) -> Splits:
     """Loads a data set.
 
@@ -40,10 +27,9 @@ def load(name: str, side: int, seed: int, limit: int | None = None) -> Splits:
         limit: the most images of each split.
 
     Raises:
-        DataError: the images are not there.
+        JobError: the images are not there.
         ValueError: a bad name.
     """
-    check_name(name)
     # Imported one at a time: torchvision takes a second, and digits do not need it; tasks that
     # stream (trainyard/data/streaming.py) do not need PyTorch either.
     from trainyard.data.splits import first  # noqa: PLC0415
@@ -56,8 +42,12 @@ def load(name: str, side: int, seed: int, limit: int | None = None) -> Splits:
         from trainyard.data import cifar10  # noqa: PLC0415
 
         splits = cifar10.load(side, seed)
-    else:
+    elif name.startswith("folder:/"):
         from trainyard.data import folder  # noqa: PLC0415
 
         splits = folder.load(Path(name.removeprefix("folder:")), side, seed)
+    else:
+        raise ValueError(
+            f"{name!r} is not digits, cifar10 or folder:PATH with an absolute path on the nodes"
+        )
     return splits if limit is None else first(splits, limit)

@@ -14,10 +14,9 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
-import shutil
 import tempfile
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from trainyard.data.node_folder import CONNECT_S, DOWNLOAD_DEADLINE_S, node_folder
-from trainyard.data.splits import DataError
+from trainyard.errors import JobError
+from trainyard.objects import FolderStore, StorageError
 
 # The text of nanoGPT's shakespeare_char, which has 65 different characters.
 SHAKESPEARE = (
@@ -66,10 +66,10 @@ class Corpus:
         """Return the ids of a text.
 
         Raises:
-            DataError: it has characters that the vocabulary lacks.
+            JobError: it has characters that the vocabulary lacks.
         """
         if lacking := sorted(set(text) - set(self.vocabulary)):
-            raise DataError(
+            raise JobError(
                 f"the vocabulary of {len(self.vocabulary)} characters lacks {_named(lacking)} of "
                 f"{text[:40]!r}: leave them out, or train on a text that has them"
             )
@@ -88,13 +88,13 @@ class Corpus:
         """Checks that a resumed run has its own text.
 
         Raises:
-            DataError: this is another text.
+            JobError: this is another text.
         """
         if state_dict["sha256"] == self.sha256:
             return
         lacking = sorted(set(self.vocabulary) - set(state_dict["vocabulary"]))
         new = f", with {_named(lacking)} that its vocabulary lacks" if lacking else ""
-        raise DataError(
+        raise JobError(
             f"the run began with the text {state_dict['sha256'][:12]}… (SHA-256), and this node "
             f"has {self.sha256[:12]}…{new}: put the first text back, or take another --name"
         )
@@ -152,7 +152,7 @@ def load(name: str, block: int, sha256: str = "", limit: int | None = None) -> C
         limit: the number of characters to take, from the beginning.
 
     Raises:
-        DataError: the text is unavailable, another one, not text, or too short for two blocks.
+        JobError: the text is unavailable, another one, not text, or too short for two blocks.
     """
     folder = node_folder() / "characters"
     try:
@@ -163,15 +163,15 @@ def load(name: str, block: int, sha256: str = "", limit: int | None = None) -> C
             prepared = folder / f"{_sum(content)}-{limit or 'all'}"
             if not prepared.is_dir():
                 _prepare(name, content, limit, prepared)
-    except (OSError, LockTimeout) as error:
-        raise DataError(
+    except (OSError, LockTimeout, StorageError) as error:
+        raise JobError(
             f"the text {name} could not be prepared in {folder} ({error}): check the path and the "
             "free space of this node, or take --text python, which every node has"
         ) from error
     meta = json.loads((prepared / META).read_bytes())
     length, held_out = meta["characters"], meta["held_out"]
     if held_out <= block:
-        raise DataError(
+        raise JobError(
             f"{name} has {length} characters, of which {held_out} are held out: "
             f"a block needs {block + 1}; take a longer text, or a greater --max-characters"
         )
@@ -191,12 +191,12 @@ def _read(name: str, sha256: str, folder: Path) -> bytes:
     elif sha256:
         content = _download(name, sha256, folder / f"{sha256}.txt")
     else:
-        raise DataError(
+        raise JobError(
             f"{name} needs --text-sha256, which makes all nodes train on the same text: "
             "it is what `curl -sL ADDRESS | sha256sum` prints"
         )
     if len(content) > MOST_BYTES:
-        raise DataError(f"{name} has {len(content):,} bytes: take a part of at most {MOST_BYTES:,}")
+        raise JobError(f"{name} has {len(content):,} bytes: take a part of at most {MOST_BYTES:,}")
     if sha256 and _sum(content) != sha256:
         raise _other(name, content, sha256)
     return content
@@ -218,18 +218,18 @@ def _download(address: str, sha256: str, file: Path) -> bytes:
         with urllib.request.urlopen(address, timeout=CONNECT_S) as reply:  # noqa: S310 - http(s)
             content = bytes(reply.read(MOST_BYTES + 1))
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise DataError(
+        raise JobError(
             f"{address} could not be downloaded ({error}): give this node a way to the internet, "
             f"put the text at {file}, or take --text python, which every node has"
         ) from error
     if _sum(content) != sha256:
         raise _other(address, content, sha256)
-    _at_once(file, lambda path: path.write_bytes(content))
+    FolderStore(file.parent).write(file.name, content)
     return content
 
 
-def _other(name: str, content: bytes, sha256: str) -> DataError:
-    return DataError(
+def _other(name: str, content: bytes, sha256: str) -> JobError:
+    return JobError(
         f"{name} has the SHA-256 {_sum(content)}, not {sha256}: check the file, "
         "then give its own sum, or another text"
     )
@@ -239,37 +239,26 @@ def _prepare(name: str, content: bytes, limit: int | None, prepared: Path) -> No
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")[:limit]
     except UnicodeDecodeError as error:
-        raise DataError(
+        raise JobError(
             f"{name} is not UTF-8 text (byte {error.start}): convert it, e.g. by iconv -t UTF-8"
         ) from None
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     vocabulary, ids = np.unique(points, return_inverse=True)
     if len(vocabulary) > MOST_CHARACTERS:
-        raise DataError(
+        raise JobError(
             f"{name} has {len(vocabulary):,} different characters: take a text of at most "
             f"{MOST_CHARACTERS:,}"
         )
     cut = int(len(ids) * TRAINED_ON)
-
-    def write(folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".", dir=prepared.parent) as scratch:
+        folder = Path(scratch, prepared.name)  # it appears whole or not at all
         folder.mkdir()
         for file, part in ((TRAIN, ids[:cut]), (VALID, ids[cut:])):
             part.astype(np.uint16).tofile(folder / file)
         meta: dict[str, Any] = {"text": name, "vocabulary": "".join(map(chr, vocabulary))}
         meta |= {"characters": len(ids), "held_out": len(ids) - cut}
         (folder / META).write_text(json.dumps(meta))
-
-    _at_once(prepared, write)
-
-
-def _at_once(path: Path, write: Callable[[Path], Any]) -> None:
-    """Writes a file or folder that appears whole or not at all."""
-    scratch = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
-    try:
-        write(scratch / path.name)
-        (scratch / path.name).replace(path)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        folder.replace(prepared)
 
 
 def _sum(content: bytes) -> str:

@@ -7,8 +7,9 @@ from torch.utils.data import Subset
 from torchvision.datasets import CIFAR10
 
 from trainyard.data.node_folder import DOWNLOAD_DEADLINE_S, node_folder
-from trainyard.data.splits import DataError, Splits, cut
+from trainyard.data.splits import Splits, cut
 from trainyard.data.transforms import to_tensor
+from trainyard.errors import JobError
 
 STRETCH = 70 / 64  # ratio of the resized side to the part that is cut out
 
@@ -19,7 +20,7 @@ def load(side: int, seed: int) -> Splits:
     A random part of a training image is cut out each time, and the middle of the others.
 
     Raises:
-        DataError: they cannot be downloaded.
+        JobError: they cannot be downloaded.
     """
     folder = node_folder()
     resized = round(side * STRETCH)
@@ -34,7 +35,7 @@ def load(side: int, seed: int) -> Splits:
             CIFAR10(folder, train=True, transform=transform) for transform in (any_part, middle)
         )
     except (OSError, RuntimeError) as error:
-        raise DataError(
+        raise JobError(
             f"CIFAR-10 could not be fetched into {folder} ({error}): give this node a way to the "
             f"internet, put the unpacked archive there, or take --data digits or folder:PATH"
         ) from error

@@ -12,7 +12,8 @@ from torch.utils.data import TensorDataset
 
 from trainyard.data import digits
 from trainyard.data.node_folder import CONNECT_S, DOWNLOAD_DEADLINE_S, node_folder
-from trainyard.data.splits import DataError, Splits
+from trainyard.data.splits import Splits
+from trainyard.errors import JobError
 
 SIDE = 28
 MEAN = STD = [0.5, 0.5, 0.5]  # brings 0..1 to -1..1
@@ -26,7 +27,7 @@ def load() -> Splits:
     The second part is both `valid` and `test`: no choice depends on it.
 
     Raises:
-        DataError: they cannot be downloaded.
+        JobError: they cannot be downloaded.
     """
     # The import takes two seconds, and a job's driver loads no images.
     from torchvision.datasets import FashionMNIST  # noqa: PLC0415
@@ -39,7 +40,7 @@ def load() -> Splits:
             train, test = (FashionMNIST(folder, train=t, download=True) for t in (True, False))
     except (OSError, RuntimeError) as error:
         reason = " ".join(str(error).split())  # it is several lines
-        raise DataError(
+        raise JobError(
             f"FashionMNIST could not be fetched into {folder} ({reason}): give this node a way to "
             "the internet, put its files into FashionMNIST/raw there, or take --data digits"
         ) from error

@@ -12,8 +12,9 @@ from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import is_image_file
 
 from trainyard import pictures
-from trainyard.data.splits import DataError, Splits, cut
+from trainyard.data.splits import Splits, cut
 from trainyard.data.transforms import to_tensor
+from trainyard.errors import JobError
 
 
 class Pictures(ImageFolder):  # type: ignore[misc]  # torchvision is not typed
@@ -47,7 +48,7 @@ def load(path: Path, side: int, seed: int) -> Splits:
     """Return images of path/train, and of path/valid and path/test where they exist.
 
     Raises:
-        DataError: no images, or other classes in one folder than in another.
+        JobError: no images, or other classes in one folder than in another.
     """
     transform = to_tensor(side)
     train = _images(path / "train", transform)
@@ -57,7 +58,7 @@ def load(path: Path, side: int, seed: int) -> Splits:
             continue
         part = _images(path / name, transform)
         if part.classes != train.classes:
-            raise DataError(
+            raise JobError(
                 f"{path / name} has the classes {part.classes}, {path / 'train'} has "
                 f"{train.classes}: make their folders the same"
             )
@@ -73,7 +74,7 @@ def _images(path: Path, transform: Callable[[Any], Any]) -> Pictures:
     try:
         return Pictures(path, transform)
     except (OSError, RuntimeError) as error:
-        raise DataError(
+        raise JobError(
             f"no images in {path} ({error}): --data folder:PATH needs "
             "PATH/train/<class>/<image>, on every node at the same path"
         ) from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,9 @@ from torch.utils.data import DataLoader, DistributedSampler
 from torchvision.transforms import v2
 
 from trainyard.data.folder import Pictures
-from trainyard.data.splits import DataError
+from trainyard.data.transforms import cropped
+from trainyard.epochs import seed_epoch
+from trainyard.errors import JobError
 
 FOLDER_VARIABLE = "FOOD11_DATA_DIR"
 CLASSES = (
@@ -46,10 +47,8 @@ class EpochSampler(DistributedSampler[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Begins an epoch."""
         super().set_epoch(epoch)
-        # Mixed: otherwise one epoch's numbers would be those of the next seed's previous epoch.
-        mixed = random.Random(f"{self.seed} {epoch} {self.rank}").getrandbits(63)  # noqa: S311
-        self.generator.manual_seed(mixed)
-        torch.manual_seed(mixed)  # for dropout, and for transforms if no process loads
+        # PyTorch's own are for dropout, and for transforms if no process loads.
+        self.generator.manual_seed(seed_epoch(self.seed, epoch, self.rank))
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def load(
         processes: that decode images during training.
 
     Raises:
-        DataError: the images are not there.
+        JobError: the images are not there.
     """
     folder = os.environ.get(FOLDER_VARIABLE, "")
     augmented = [
@@ -122,18 +121,8 @@ def is_generated(folder: Path) -> bool:
 
 
 def _transform(side: int, augmented: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    transform: Callable[[Any], Any] = v2.Compose(
-        [
-            v2.RGB(),
-            v2.Resize(side),
-            v2.CenterCrop(side),
-            *augmented,
-            v2.ToImage(),
-            v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(MEAN, STD),
-        ]
-    )
-    return transform
+    whole: Callable[[Any], Any] = v2.Compose([cropped(side, augmented), v2.Normalize(MEAN, STD)])
+    return whole
 
 
 def _images(folder: str, split: str, transform: Callable[[Any], Any]) -> Pictures:
@@ -141,13 +130,13 @@ def _images(folder: str, split: str, transform: Callable[[Any], Any]) -> Picture
     try:
         images = Pictures(path, transform)
     except (OSError, RuntimeError) as error:
-        raise DataError(
+        raise JobError(
             f"no Food-11 in {folder or f'${FOLDER_VARIABLE}, which is not set'} ({error}): "
             f"{FOLDER_VARIABLE} of the node or of the runtime environment names a folder that has "
             f"{split}/class_NN/<image>; docker/dataset/generated.py draws a stand-in"
         ) from error
     if len(images.classes) != len(CLASSES):
-        raise DataError(
+        raise JobError(
             f"{path} has {len(images.classes)} classes and Food-11 has {len(CLASSES)}: "
             "fill the folder again"
         )

@@ -15,10 +15,6 @@ from trainyard.errors import JobError
 HELD_OUT = 0.1  # of the images, where a data set lacks such a split
 
 
-class DataError(JobError):
-    """The data is not available; the text says what to do."""
-
-
 @dataclass(frozen=True)
 class Splits:
     """Three data sets of (image (3, side, side) in 0..1, class index), and the class names.
@@ -36,20 +32,14 @@ class Splits:
 def cut(count: int, seed: int, held_out: int) -> list[list[int]]:
     """Shuffles indices and cuts a tenth off for each held-out part.
 
-    Args:
-        count: number of images.
-        seed: of the shuffle.
-        held_out: number of parts to cut off.
-
-    Returns:
-        Indices of the kept items, then of each part.
+    Returns indices of the kept items, then of each part.
 
     Raises:
-        DataError: too few images for that.
+        JobError: too few images for that.
     """
     each = max(1, round(count * HELD_OUT))
     if count <= each * held_out:
-        raise DataError(f"{count} images are too few to hold out {held_out} parts of {each}")
+        raise JobError(f"{count} images are too few to hold out {held_out} parts of {each}")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     cuts = [*range(0, each * held_out + 1, each), count]
     *held, kept = (order[a:b] for a, b in pairwise(cuts))

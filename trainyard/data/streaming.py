@@ -44,9 +44,8 @@ _folder = functools.cache(open_url)
 def stream(url: str, shards: list[str]) -> Dataset:
     """Streams images as uint8 (rows, SIDE, SIDE, 3), with label int64 (rows,), of Parquet shards.
 
-    Args:
-        url: of their folder.
-        shards: files with the columns `image`, a JPEG or PNG, and `label`, of some MB each.
+    The shards in the folder at the URL are files of some MB with the columns `image`, a JPEG or
+    PNG, and `label`.
     """
     context = ray.data.DataContext.get_current()
     context.target_max_block_size = BLOCK_BYTES

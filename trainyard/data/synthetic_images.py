@@ -33,13 +33,7 @@ GRAIN = 128  # levels of noise, of 256
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The images to make, the same bytes each time.
-
-    Attributes:
-        images: how many.
-        side: height and width in pixels; an image of 1024 has about 0.6 MB.
-        per_shard: images of a shard.
-    """
+    """The images to make, the same bytes each time; one of 1024 pixels has about 0.6 MB."""
 
     images: int
     side: int = 1024
@@ -62,11 +56,7 @@ class Images:
 
 
 def ensure(storage: str, recipe: Recipe) -> Images:
-    """Makes the images unless they exist, in Ray tasks of one CPU each.
-
-    Args:
-        storage: s3://bucket[/prefix] or file:///folder.
-        recipe: what to make.
+    """Makes the images below the storage's URL unless they exist, in Ray tasks of one CPU each.
 
     Raises:
         StorageError: the store cannot be read or written.

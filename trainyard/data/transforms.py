@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,11 +14,8 @@ def to_tensor(
 ) -> Callable[[Any], Any]:
     """Return a transform of PIL images to float32 (3, side, side) in 0..1.
 
-    Args:
-        side: of the result, in pixels.
-        resized_side: to which the image is stretched before its middle is cut out; None: it is
-            stretched to `side`, and nothing is cut off.
-        random: cuts out a random part, by PyTorch's random numbers, instead of the middle.
+    The image is stretched to `side` pixels; or to `resized_side`, and its middle is cut out, or a
+    random part by PyTorch's random numbers.
     """
     stretched = resized_side or side
     cut = v2.RandomCrop(side) if random else v2.CenterCrop(side)
@@ -31,4 +28,15 @@ def to_tensor(
             v2.ToDtype(torch.float32, scale=True),
         ]
     )
+    return transform
+
+
+def cropped(side: int, augmented: Sequence[Callable[[Any], Any]] = ()) -> Callable[[Any], Any]:
+    """Return a transform of PIL images to the middle of each, float32 (3, side, side) in 0..1.
+
+    The shorter side is scaled to `side` pixels. The cut image is augmented.
+    """
+    cut = [v2.RGB(), v2.Resize(side), v2.CenterCrop(side)]
+    whole = [*cut, *augmented, v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    transform: Callable[[Any], Any] = v2.Compose(whole)
     return transform

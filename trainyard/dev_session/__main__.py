@@ -24,21 +24,13 @@ RESULTS = ".dev"  # below the store's address; `train runs` does not list it
 
 
 class Session:
-    """One session.
+    """One session: `debug` has each run wait for a debugger, `idle` runs nothing until told to.
 
     Attributes:
         run: number of the latest run.
     """
 
     def __init__(self, session: str, command: list[str], *, debug: bool, idle: bool) -> None:
-        """Begins the warm process.
-
-        Args:
-            session: its id.
-            command: of a run.
-            debug: each run waits for a debugger.
-            idle: no run starts before the client says so.
-        """
         self.run = 0
         self._idle = idle
         self._session = session

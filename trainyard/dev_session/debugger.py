@@ -22,12 +22,7 @@ def key(token: str, session: str) -> str:
 
 
 def wait(session: str, folder: Path) -> None:
-    """Prints where it listens, and returns when a debugger has attached.
-
-    Args:
-        session: its id.
-        folder: with the session's copy of the code.
-    """
+    """Prints where it listens, with the session's folder; returns when a debugger has attached."""
     import debugpy.server.api  # noqa: F401, PLC0415 - makes the next one importable
     import pydevd  # type: ignore[import-not-found] # noqa: PLC0415 - debugpy's own copy
     from ray import _raylet  # noqa: PLC0415 - slow

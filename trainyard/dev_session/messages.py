@@ -21,7 +21,6 @@ class Mailbox:
     """Messages of a session, seen from the cluster."""
 
     def __init__(self, session: str) -> None:
-        """Connects to the cluster's store, by the address and the token that a job has."""
         from ray import _raylet  # noqa: PLC0415 - slow
 
         self._session = session

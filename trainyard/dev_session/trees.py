@@ -28,12 +28,7 @@ UNPACKED = {WORKING_DIR: "working_dir_files", MODULES: "py_modules_files"}  # Ra
 
 
 class Tree:
-    """The copy of one session.
-
-    Attributes:
-        folder: of the session on this node.
-        roots: Ray's unpacked folders, by name.
-    """
+    """The copy of one session in its folder on this node; `roots` are Ray's unpacked folders."""
 
     def __init__(self, folder: Path, roots: dict[str, Path]) -> None:
         self.folder = folder

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from trainyard.models import char_gpt
@@ -44,21 +42,6 @@ def build(architecture: str, classes: int) -> nn.Module:
         f"architecture {architecture!r} is not one of alexnet, mobilenet_v2, resnet18, "
         f"{', '.join(sizes)}: the checkpoint is of a newer version than this code"
     )
-
-
-def read(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a job's file of weights: tensors and plain values only.
-
-    Args:
-        folder: the checkpoint's files, verified.
-        model: its description in the checkpoint's manifest (trainyard/checkpoints.py).
-    """
-    # Anyone who can write to the bucket must not run code here. Mapped, so that the optimizer's
-    # state in the same file, twice the weights, is not read.
-    saved: dict[str, Any] = torch.load(
-        folder / model["file"], map_location="cpu", weights_only=True, mmap=True
-    )
-    return saved
 
 
 def load(saved: dict[str, Any], model: dict[str, Any]) -> nn.Module:

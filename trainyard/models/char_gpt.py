@@ -84,16 +84,7 @@ class CharGpt(nn.Module):
 
     @torch.no_grad()
     def sample(self, ids: list[int], count: int, seed: int) -> list[int]:
-        """Continues a text without training.
-
-        Args:
-            ids: of the text, at least one.
-            count: of the characters to add.
-            seed: of the drawn characters.
-
-        Returns:
-            The whole text's ids.
-        """
+        """Continues a text of at least one id by `count` characters; returns all of its ids."""
         self.eval()
         generator = torch.Generator().manual_seed(seed)
         device = next(self.parameters()).device
@@ -116,10 +107,7 @@ def sample(network: CharGpt, corpus: Corpus, prompt: str, count: int, seed: int)
 def description(size: str, vocabulary: str, job: str) -> dict[str, Any]:
     """Return the description of a model in a checkpoint's manifest, for `trainyard.load`.
 
-    Args:
-        size: a name of SIZES.
-        vocabulary: all characters; an id is an index into it.
-        job: that trained it.
+    `size` is a name of SIZES; an id is an index into the vocabulary.
     """
     return {
         "job": job,
@@ -148,12 +136,9 @@ def set_rate(optimizer: torch.optim.Optimizer, step: int, highest: float, steps:
 
 
 def learning_rate(step: int, highest: float, steps: int) -> float:
-    """Return the rate of a step: a linear warm-up, then a cosine down to a tenth.
+    """Return the rate of a step, from 0: a linear warm-up, then a cosine down to a tenth.
 
-    Args:
-        step: counted from 0 over the whole run.
-        highest: rate, after the warm-up.
-        steps: until the rate is lowest, where it stays.
+    The rate is lowest after `steps`, and stays there.
     """
     if step < WARM_UP_STEPS:
         return highest * (step + 1) / (WARM_UP_STEPS + 1)

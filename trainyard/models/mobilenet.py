@@ -23,10 +23,6 @@ BASE = "features."  # of the base's parameters, torchvision's name
 IMAGENET, NONE = "imagenet", "none"
 
 
-class WeightsError(JobError):
-    """The weights are not available; the text says what to do."""
-
-
 class Classifier(lightning.LightningModule):
     """Maps images (batch, 3, side, side), side at least 32, to logits (batch, classes)."""
 
@@ -51,7 +47,7 @@ class Classifier(lightning.LightningModule):
             seed: of the parts that are not pretrained.
 
         Raises:
-            WeightsError: the weights are not available.
+            JobError: the weights are not available.
         """
         super().__init__()
         torch.manual_seed(seed)
@@ -111,7 +107,7 @@ class Classifier(lightning.LightningModule):
         try:
             self.model.features.load_state_dict(base)
         except RuntimeError as error:
-            raise WeightsError(
+            raise JobError(
                 f"{weights} is not a state dict of torchvision's MobileNetV2 "
                 f"({str(error).splitlines()[-1].strip()}): name another file, or --weights none"
             ) from error
@@ -122,7 +118,7 @@ def _download() -> dict[str, Any]:
     try:
         return dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))
     except (OSError, RuntimeError) as error:
-        raise WeightsError(
+        raise JobError(
             f"the ImageNet weights of MobileNetV2 could not be downloaded from {weights.url} "
             f"({error}): give this node a way to the internet, or bring them as a file that every "
             "node has at the same path (--weights FILE), or start without (--weights none)"
@@ -133,7 +129,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         return dict(torch.load(file, map_location="cpu", weights_only=True))
     except Exception as error:  # torch has no specific error for unreadable files
-        raise WeightsError(
+        raise JobError(
             f"weights {file} cannot be read ({str(error).splitlines()[0]}): name a file that every "
             "node has at that path, imagenet or none"
         ) from error

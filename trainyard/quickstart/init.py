@@ -19,13 +19,7 @@ NEXT = (
 
 
 def write(folder: Path) -> list[Path]:
-    """Writes the project: all of its files, or none.
-
-    Args:
-        folder: the user's repository; created if missing.
-
-    Returns:
-        The files, relative to the folder.
+    """Writes all files of the project, or none; returns them relative to the folder.
 
     Raises:
         ClientError: a file is there already, or cannot be written.

@@ -13,7 +13,6 @@ class Training:
     """A training or a search. As a detached actor it outlives the connection that began it."""
 
     def __init__(self, *work: Any) -> None:
-        """Takes the arguments of `fit` below."""
         self._work = work
         self._outcome: Future[list[Result]] | None = None
 

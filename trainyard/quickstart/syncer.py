@@ -86,10 +86,7 @@ class Syncer:
         """Trains on the box, or waits for a training that began earlier, and brings results here.
 
         The training is an actor of its own: it goes on if this process or the connection ends.
-
-        Args:
-            run: the run's name.
-            *work: arguments of `on_box.fit`.
+        `work` is for `on_box.fit`.
 
         Raises:
             ClientError: it failed there, or the results could not be fetched.

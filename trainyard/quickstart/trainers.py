@@ -45,13 +45,6 @@ class OnBox:
     kind: ClassVar[type[Any]]
 
     def __init__(self, *arguments: Any, run_config: Any, **options: Any) -> None:
-        """Takes what Ray's class takes.
-
-        Args:
-            *arguments: for Ray's class.
-            run_config: Ray's; its name is the folder of the results.
-            **options: for Ray's class.
-        """
         self._arguments = arguments
         self._options = options
         self._run_config = run_config

@@ -7,10 +7,7 @@ NEEDED = ("architecture", "classes", "image_side", "mean", "std", "file", "prefi
 
 
 def check_description(model: dict[str, Any]) -> None:
-    """Refuses a model that cannot be served because its job describes too little of it.
-
-    Args:
-        model: its description in a checkpoint's manifest (trainyard/checkpoints.py).
+    """Refuses a model whose description in a manifest is too short to serve it.
 
     Raises:
         ValueError: names the missing keys, and where to write them.

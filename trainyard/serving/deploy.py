@@ -12,17 +12,17 @@ the first service, on the head alone, and ended with the last.
 from __future__ import annotations
 
 import argparse
-import http.client
 import logging
 import os
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import urllib3
+
+from trainyard.errors import JobError
 from trainyard.objects import StorageError, open_url
 from trainyard.run_folder import STORAGE_VARIABLE
 from trainyard.serving import TOKEN_FILE_VARIABLE, check_description
@@ -36,10 +36,6 @@ GATE_VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 REQUEST_TIMEOUT_S = 120.0
 PROBE_TIMEOUT_S = 10.0
 POLL_S = 0.5
-
-
-class DeployError(Exception):
-    """The service is not available; the text says why and what to do."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
             stop(args.name)
         else:
             deploy(args)
-    except (DeployError, StorageError) as error:
+    except (JobError, StorageError) as error:
         sys.exit(f"error: {error}")
 
 
@@ -73,7 +69,7 @@ def deploy(args: argparse.Namespace) -> None:
     """Starts the service, or updates it to another checkpoint.
 
     Raises:
-        DeployError: the checkpoint is missing, or the replicas find no room.
+        JobError: the checkpoint is missing, or the replicas find no room.
     """
     address = _address()
     storage = os.environ[STORAGE_VARIABLE].rstrip("/")
@@ -96,7 +92,7 @@ def deploy(args: argparse.Namespace) -> None:
     serve.run_many([target], wait_for_applications_running=False)
     try:
         _wait(args)
-    except DeployError:
+    except JobError:
         if not known:  # a service that never ran must not use room that appears later
             stop(args.name)
         raise
@@ -107,12 +103,12 @@ def stop(name: str) -> None:
     """Withdraws a service, and Ray Serve with the last one.
 
     Raises:
-        DeployError: the service does not exist.
+        JobError: the service does not exist.
     """
     from ray import serve
 
     if name not in serve.status().applications:
-        raise DeployError(f"no service is called {name!r}: `train services` lists them")
+        raise JobError(f"no service is called {name!r}: `train services` lists them")
     serve.delete(name)
     print(f"service {name} is withdrawn", flush=True)
     if not serve.status().applications:
@@ -124,7 +120,7 @@ def _address() -> tuple[str, int]:
     names = (HOST_VARIABLE, PORT_VARIABLE, TOKEN_FILE_VARIABLE)
     missing = [name for name in names if not os.environ.get(name)]
     if missing:
-        raise DeployError(
+        raise JobError(
             f"this node does not have {', '.join(missing)}, which set where services listen and "
             "who has access: bring the stack up with this version (make up), then serve again"
         )
@@ -138,22 +134,22 @@ def _choose(storage: str, run: str, wanted: str | None) -> str:
     store = open_url(f"{storage}/{run}")
     found = [name for name, _ in checkpoint_files.valid(store)]
     if wanted is not None and wanted not in found:
-        raise DeployError(
+        raise JobError(
             f"run {run!r} has no valid checkpoint {wanted!r}: it has {', '.join(found) or 'none'}"
         )
     for name in [wanted] if wanted else found:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
                 manifest = checkpoint_files.fetch(store, name, Path(folder))
                 check_description(manifest["model"])
                 checkpoint_files.check_loads(Path(folder), manifest)
-            except checkpoint_files.CheckpointError as error:
-                print(f"warning: checkpoint {name} is not served: {error}", flush=True)
-            except ValueError as error:
-                raise DeployError(f"run {run!r} cannot be served: {error}") from None
-            else:
-                return name
-    raise DeployError(
+        except checkpoint_files.CheckpointError as error:
+            print(f"warning: checkpoint {name} is not served: {error}", flush=True)
+        except ValueError as error:
+            raise JobError(f"run {run!r} cannot be served: {error}") from None
+        else:
+            return name
+    raise JobError(
         f"run {run!r} has no valid checkpoint with a manifest in {storage}: `train runs` lists the "
         f"runs; `train submit` under --name {run} trains one, or goes on with it"
     )
@@ -172,7 +168,7 @@ def _start(host: str, port: int) -> None:
     """Starts Ray Serve on the head, unless it runs.
 
     Raises:
-        DeployError: the port is taken, or Ray Serve was started without the gate.
+        JobError: the port is taken, or Ray Serve was started without the gate.
     """
     from ray import serve
 
@@ -187,13 +183,13 @@ def _start(host: str, port: int) -> None:
     except Exception as error:
         serve.shutdown()  # type: ignore[no-untyped-call]
         reason = str(error).strip().splitlines()[-1].strip()
-        raise DeployError(
+        raise JobError(
             f"Ray Serve does not listen at {host}:{port} ({reason}): end the program "
             "that has the port, or choose another servePort and run `make up`"
         ) from None
     here = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104 - compared, not bound
     if _status(f"http://{here}:{port}/-/routes") != 401:
-        raise DeployError(
+        raise JobError(
             f"the Ray Serve at {host}:{port} answers without a token: another job started it; "
             "withdraw its applications and end it (serve.shutdown()), then serve again"
         )
@@ -201,12 +197,8 @@ def _start(host: str, port: int) -> None:
 
 def _status(url: str) -> int:
     try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=PROBE_TIMEOUT_S) as reply:
-            return int(reply.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except (OSError, http.client.HTTPException):
+        return urllib3.request("GET", url, timeout=PROBE_TIMEOUT_S, retries=False).status
+    except urllib3.exceptions.HTTPError:
         return 0
 
 
@@ -225,9 +217,9 @@ def _wait(args: argparse.Namespace) -> None:
         if application.status == "RUNNING":
             return
         if application.status == "DEPLOY_FAILED":
-            raise DeployError(f"service {args.name} does not start: {message}")
+            raise JobError(f"service {args.name} does not start: {message}")
         if time.monotonic() > deadline:
-            raise DeployError(
+            raise JobError(
                 f"{running} of {args.replicas} replicas of service {args.name} are ready after "
                 f"{args.timeout:g} s; {_demand(args)}: stop a job or a service (train list, train "
                 f"services), ask for less, or wait longer (--timeout) {message}".rstrip()

@@ -35,9 +35,6 @@ class Gate:
     def __init__(self, app: ASGIApp) -> None:
         """Reads the token, which every node of a stack has in a file.
 
-        Args:
-            app: answers admitted requests.
-
         Raises:
             OSError: the file is missing or empty.
         """

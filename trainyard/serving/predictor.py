@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from trainyard import models, serving
-from trainyard.data.transforms import to_tensor
+from trainyard import checkpoint_files, models, serving
+from trainyard.data.transforms import cropped, to_tensor
 
 TOP = 5  # classes named for each image
 
@@ -20,20 +20,17 @@ class Predictor:
     """One model with the transforms of its training."""
 
     def __init__(self, folder: Path, model: dict[str, Any]) -> None:
-        """Loads the weights.
-
-        Args:
-            folder: the checkpoint's files, verified.
-            model: its description in the checkpoint's manifest (trainyard/checkpoints.py).
+        """Loads the weights of a checkpoint whose files are verified, by its manifest's `model`.
 
         Raises:
+            CheckpointError: the file holds more than tensors and plain values.
             ValueError: an unknown architecture, or a manifest that does not describe the model.
             RuntimeError: the weights do not fit the architecture.
         """
         serving.check_description(model)
         self.classes: list[str] = model["classes"]
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        saved = models.read(folder, model)
+        saved = checkpoint_files.load(folder / model["file"], mapped=True)
         self.epochs = models.epochs(saved)
         self._network = models.load(saved, model).to(self._device)
         self._transform = _transform(model)
@@ -61,11 +58,7 @@ class Predictor:
 
 def _transform(model: dict[str, Any]) -> Callable[[Image.Image], torch.Tensor]:
     side = model["image_side"]
-    if model.get("crop"):  # as trainyard/data/food11.py
-        whole = [v2.Resize(side), v2.CenterCrop(side), v2.ToImage()]
-        scaled = v2.Compose([*whole, v2.ToDtype(torch.float32, scale=True)])
-    else:
-        scaled = to_tensor(side, model.get("resized_side"))
+    scaled = cropped(side) if model.get("crop") else to_tensor(side, model.get("resized_side"))
     normal = [v2.Normalize(model["mean"], model["std"])] if model["mean"] else []
     transform: Callable[[Image.Image], torch.Tensor] = v2.Compose([scaled, *normal])
     return transform

@@ -43,10 +43,7 @@ class Service:
     """One replica, with the model in its memory."""
 
     def reconfigure(self, config: dict[str, Any]) -> None:
-        """Fetches and loads the checkpoint.
-
-        Args:
-            config: `storage`, `run` and `checkpoint` to load.
+        """Fetches and loads the `checkpoint` of the `run` in the `storage`.
 
         Raises:
             CheckpointError: its files do not match its manifest.

@@ -70,10 +70,6 @@ def pictures(content_type: str, body: bytes) -> Iterator[Image.Image]:
 
     Use each before the next one: together they may take gigabytes.
 
-    Args:
-        content_type: the request's header.
-        body: of the request.
-
     Raises:
         UploadError: 400 names the part that is not an image; 413 if there are too many, or one is
             too large; 415 for a body that is not a form.

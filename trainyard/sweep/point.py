@@ -24,7 +24,7 @@ from omegaconf import DictConfig, open_dict, read_write
 from trainyard import objects, run_folder
 from trainyard.sweep import points as all_points
 from trainyard.sweep import result
-from trainyard.sweep.points import Named, Points
+from trainyard.sweep.points import Points, ScriptFunction
 from trainyard.sweep.result import Result
 
 
@@ -39,7 +39,7 @@ def run(points: Points, number: int, job: str) -> Result:
     opened = opening.submit(objects.open_url, os.environ[run_folder.STORAGE_VARIABLE])
     opening.shutdown(wait=False)
     given = points.function
-    function = given.find() if isinstance(given, Named) else given
+    function = given.find() if isinstance(given, ScriptFunction) else given
     Singleton.set_state(points.state)
     setup_globals()
     config = points.configs[number]

@@ -20,7 +20,7 @@ FILE = "points.pickle"
 
 
 @dataclass(frozen=True)
-class Named:
+class ScriptFunction:
     """A function of an uploaded script: pickled by value it would include its modules.
 
     Attributes:
@@ -55,7 +55,7 @@ class Points:
     """
 
     sweep: str
-    function: TaskFunction | Named
+    function: TaskFunction | ScriptFunction
     context: HydraContext
     state: dict[str, Any]
     configs: dict[int, DictConfig]

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainyard import archive, plain
+from trainyard import archive, json_values
 from trainyard.errors import JobError
-from trainyard.plain import is_shallow
 
 FOLDER = ".trainyard/sweeps"  # in the store; no run's name begins with a dot
 MOST_BYTES = 256 * 2**20  # of a point's files: they pass through the memory of both sides
@@ -58,7 +57,7 @@ def read(content: bytes) -> Result:
     """
     try:
         found = json.loads(content)
-        if not is_shallow(found):
+        if not json_values.is_shallow(found):
             raise ValueError("it has too many levels")
         return Result(
             completed=found["completed"] is True,
@@ -94,7 +93,7 @@ def _plain(value: Any, name: str, texts: list[str]) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [_plain(each, f"{name}[{index}]", texts) for index, each in enumerate(value)]
     try:
-        return plain.value(value, name)
+        return json_values.plain(value, name)
     except JobError:
         texts.append(name)
         return str(value)[:LONGEST_TEXT]

@@ -26,7 +26,7 @@ def options(bundle: dict[str, float]) -> dict[str, Any]:
     return {"num_cpus": 0, **named, "resources": rest}
 
 
-class Numbered(io.TextIOBase):
+class NumberedLines(io.TextIOBase):
     """A stream that puts a point's number before each line."""
 
     def __init__(self, out: TextIO, number: int) -> None:
@@ -64,13 +64,13 @@ def run_point(number: int, job: str) -> bool:
     # Not at the top: the driver needs no Hydra, and all points wait for it.
     from trainyard.sweep import point, points  # noqa: PLC0415
 
-    out, errors = (cast(TextIO, Numbered(each, number)) for each in (sys.stdout, sys.stderr))
+    out, errors = (cast(TextIO, NumberedLines(each, number)) for each in (sys.stdout, sys.stderr))
     try:
         with redirect_stdout(out), redirect_stderr(errors):
             return point.run(points.load(), number, job).completed
     finally:
         for each in (out, errors):
-            cast(Numbered, each).end()
+            cast(NumberedLines, each).end()
 
 
 def main() -> None:

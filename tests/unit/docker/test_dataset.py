@@ -4,7 +4,6 @@ import hashlib
 import importlib.util
 import io
 import json
-import shutil
 import signal
 import stat
 import subprocess
@@ -47,6 +46,24 @@ def volume(tmp_path):
     folder = tmp_path / "volume"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def fill(dataset, volume):
+    """Fills the volume; returns the exit status."""
+    return lambda *source: dataset.main([*map(str, source), "--folder", str(volume)])
+
+
+@pytest.fixture
+def refuse(fill, volume, capsys):
+    """Fills the volume in vain, which says why and leaves nothing in it."""
+
+    def refused(message, *source):
+        assert fill(*source) == 1
+        assert message in capsys.readouterr().out
+        assert list(volume.iterdir()) == []
+
+    return refused
 
 
 @pytest.fixture
@@ -121,8 +138,8 @@ def sorted_by_class(files):
     }
 
 
-def test_a_flat_archive_is_sorted_into_classes(dataset, volume, archive, capsys):  # D8, D10
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 0
+def test_a_flat_archive_is_sorted_into_classes(fill, volume, archive, capsys):  # D8, D10
+    assert fill("--archive", archive) == 0
     assert images(volume) == sorted_by_class(FLAT)
     assert len(images(volume)) == 66
     assert "training: 22 images in 11 classes" in capsys.readouterr().out
@@ -131,22 +148,21 @@ def test_a_flat_archive_is_sorted_into_classes(dataset, volume, archive, capsys)
 
 @pytest.mark.parametrize("prefix", ["", "Food-11/", "./", "data/Food-11/"])
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_tars_of_every_kind_and_any_folder_above(dataset, volume, tmp_path, prefix, mode):  # D8
+def test_tars_of_every_kind_and_any_folder_above(fill, volume, tmp_path, prefix, mode):  # D8
     files = {prefix + name: content for name, content in FLAT.items()}
-    archive = tarred(tmp_path / "food", files, mode)
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 0
+    assert fill("--archive", tarred(tmp_path / "food", files, mode)) == 0
     assert images(volume) == sorted_by_class(FLAT)
 
 
 @pytest.mark.parametrize("format_", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_names_may_be_long(dataset, volume, tmp_path, format_, monkeypatch):
+def test_names_may_be_long(fill, volume, tmp_path, format_, monkeypatch):
     monkeypatch.setattr(tarfile.TarFile, "format", format_)
-    archive = tarred(tmp_path / "food", {f"{'x' * 120}/{k}": v for k, v in FLAT.items()})
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 0
+    files = {f"{'x' * 120}/{name}": content for name, content in FLAT.items()}
+    assert fill("--archive", tarred(tmp_path / "food", files)) == 0
     assert images(volume) == sorted_by_class(FLAT)
 
 
-def test_class_folders_stay_and_what_is_no_image_is_left_out(dataset, volume, tmp_path):  # D10
+def test_class_folders_stay_and_what_is_no_image_is_left_out(fill, volume, tmp_path):  # D10
     classes = sorted_by_class(FLAT)
     other = {
         "README.md": b"words",
@@ -155,31 +171,31 @@ def test_class_folders_stay_and_what_is_no_image_is_left_out(dataset, volume, tm
         "__MACOSX/training/._0_0.jpg": b"not an image",
         "training/.DS_Store": b"",
     }
-    archive = zipped(tmp_path / "food.zip", {f"Food-11/{k}": v for k, v in classes.items()} | other)
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 0
+    files = {f"Food-11/{name}": content for name, content in classes.items()} | other
+    assert fill("--archive", zipped(tmp_path / "food.zip", files)) == 0
     assert images(volume) == classes
 
 
-def test_a_second_run_changes_nothing(dataset, volume, archive, capsys):  # D8, D9
-    arguments = ["--archive", str(archive), "--folder", str(volume)]
-    assert dataset.main(arguments) == 0
+def test_a_second_run_changes_nothing(fill, volume, archive, capsys):  # D8, D9
+    assert fill("--archive", archive) == 0
     root = volume / "Food-11"
     before = {path: path.stat().st_mtime_ns for path in (root, *root.rglob("*"))}
     archive.unlink()  # it is not even opened
-    assert dataset.main(arguments) == 0
+    assert fill("--archive", archive) == 0
     assert {path: path.stat().st_mtime_ns for path in (root, *root.rglob("*"))} == before
     assert "filled already, from food.zip" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGTERM])
 def test_a_kill_in_the_middle_leaves_nothing_that_looks_finished(
-    dataset, volume, tmp_path, killer
+    fill, volume, tmp_path, killer
 ):  # D8
     many = {f"training/0_{index}.jpg": JPEG for index in range(2, 1500)}
     archive = zipped(tmp_path / "food.zip", FLAT | many)
-    arguments = ["--archive", str(archive), "--folder", str(volume)]
     run = subprocess.Popen(
-        [sys.executable, PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [sys.executable, PROGRAM, "--archive", archive, "--folder", volume],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     try:
         deadline = time.monotonic() + DEADLINE_S
@@ -194,17 +210,13 @@ def test_a_kill_in_the_middle_leaves_nothing_that_looks_finished(
     assert b"Traceback" not in output
     assert not (volume / "Food-11").exists()
     assert (volume / ".filling").exists() == (killer == signal.SIGKILL)
-    assert dataset.main(arguments) == 0
+    assert fill("--archive", archive) == 0
     assert len(images(volume)) == 66 + 1498
     assert sorted(path.name for path in volume.iterdir()) == ["Food-11"]
 
 
-def test_a_stand_in_is_drawn_and_told_apart(dataset, volume, archive, capsys, monkeypatch):
+def test_a_stand_in_is_drawn_and_told_apart(fill, volume, archive, capsys, monkeypatch):
     monkeypatch.syspath_prepend(PROGRAM.parent)  # as Python does for a program
-
-    def fill(*source):
-        return dataset.main([*source, "--folder", str(volume)])
-
     assert fill("--generate") == 0
     assert len(images(volume)) == 1760
     assert "training: 1100 images in 11 classes" in capsys.readouterr().out
@@ -213,63 +225,51 @@ def test_a_stand_in_is_drawn_and_told_apart(dataset, volume, archive, capsys, mo
     assert fill("--generate") == 0
     assert "filled already, from generated: " in capsys.readouterr().out
     # A figure of the one must never be taken for one of the other.
-    assert fill("--archive", str(archive)) == 1
+    assert fill("--archive", archive) == 1
     assert "and an archive of Food-11 was asked for: remove it" in capsys.readouterr().out
     assert len(images(volume)) == 1760
 
 
-def test_food_11_does_not_pass_for_generated_images(dataset, volume, archive, capsys):
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 0
-    assert dataset.main(["--generate", "--folder", str(volume)]) == 1
+def test_food_11_does_not_pass_for_generated_images(fill, volume, archive, capsys):
+    assert fill("--archive", archive) == 0
+    assert fill("--generate") == 1
     assert "and generated images were asked for: remove it" in capsys.readouterr().out
     assert images(volume)
 
 
-def test_without_its_packages_nothing_is_drawn_or_left(dataset, volume, capsys, monkeypatch):
+def test_without_its_packages_nothing_is_drawn_or_left(refuse, monkeypatch):
     monkeypatch.setitem(sys.modules, "generated", None)
-    assert dataset.main(["--generate", "--folder", str(volume)]) == 1
-    assert "to generate images install numpy and pillow" in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
+    refuse("to generate images install numpy and pillow", "--generate")
 
 
-def test_foreign_content_is_refused_and_kept(dataset, volume, archive, capsys):
-    (volume / "thesis").mkdir()
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
-    assert "holds data of another origin (thesis): name another volume" in (capsys.readouterr().out)
-    assert [path.name for path in volume.iterdir()] == ["thesis"]
-
-
-def test_a_food_11_of_somebody_else_is_refused(dataset, volume, archive, capsys):
-    (volume / "Food-11" / "training").mkdir(parents=True)
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
-    assert "(Food-11)" in capsys.readouterr().out
+@pytest.mark.parametrize("there", ["thesis", "Food-11/training"])
+def test_content_of_another_origin_is_refused_and_kept(fill, volume, archive, there, capsys):
+    (volume / there).mkdir(parents=True)
+    assert fill("--archive", archive) == 1
+    top = there.partition("/")[0]
+    assert f"holds data of another origin ({top}): name another volume" in capsys.readouterr().out
+    assert [path.name for path in volume.iterdir()] == [top]
 
 
 @pytest.mark.parametrize("change", ["remove", "add", "cut"])
-def test_a_changed_volume_is_not_taken_for_finished(dataset, volume, archive, change, capsys):
-    arguments = ["--archive", str(archive), "--folder", str(volume)]
-    dataset.main(arguments)
+def test_a_changed_volume_is_not_taken_for_finished(fill, volume, archive, change, capsys):
+    fill("--archive", archive)
     image = volume / "Food-11" / "training" / "class_03" / "3_0.jpg"
     if change == "remove":
         image.unlink()
-    elif change == "add":
-        image.with_name("3_9.jpg").write_bytes(JPEG)
     else:
-        image.write_bytes(JPEG)
-    assert dataset.main(arguments) == 1
+        image.with_name("3_9.jpg" if change == "add" else image.name).write_bytes(JPEG)
+    assert fill("--archive", archive) == 1
     assert "was changed since it was filled from food.zip" in capsys.readouterr().out
 
 
-def test_the_digest_is_checked_when_given(dataset, volume, archive, capsys):
-    right = hashlib.sha256(archive.read_bytes()).hexdigest()
-    wrong = "0" * 64
-    arguments = ["--archive", str(archive), "--folder", str(volume), "--sha256"]
-    assert dataset.main([*arguments, wrong]) == 1
-    assert f"food.zip has sha256 {right}, not {wrong}" in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
-    assert dataset.main([*arguments, right.upper()]) == 0
-    assert dataset.main([*arguments, right]) == 0
-    assert dataset.main([*arguments, wrong]) == 1
+def test_the_digest_is_checked_when_given(fill, refuse, volume, archive, capsys):
+    right, wrong = hashlib.sha256(archive.read_bytes()).hexdigest(), "0" * 64
+    arguments = ["--archive", archive, "--sha256"]
+    refuse(f"food.zip has sha256 {right}, not {wrong}", *arguments, wrong)
+    assert fill(*arguments, right.upper()) == 0
+    assert fill(*arguments, right) == 0
+    assert fill(*arguments, wrong) == 1
     assert f"was filled from an archive with sha256 {right}, not {wrong}" in capsys.readouterr().out
     manifest = json.loads((volume / "Food-11" / ".manifest.json").read_text())
     assert manifest["sha256"] == right
@@ -280,67 +280,45 @@ def test_the_digest_is_checked_when_given(dataset, volume, archive, capsys):
     "name",
     ["../training/0_9.jpg", "/training/0_9.jpg", "training/../../0_9.jpg", "..\\training\\0_9.jpg"],
 )
-@pytest.mark.parametrize("pack", [zipped, tarred])
-def test_an_archive_that_leads_out_of_its_folder_is_refused(
-    dataset, volume, tmp_path, name, pack, capsys
-):
-    archive = pack(tmp_path / "food", FLAT | {name: JPEG})
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
-    assert "leads out of the archive's folder" in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
+def test_a_zip_that_leads_out_of_its_folder_is_refused(refuse, tmp_path, name):
+    archive = zipped(tmp_path / "food", FLAT | {name: JPEG})
+    refuse("leads out of the archive's folder", "--archive", archive)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["food", "volume"]
 
 
-def test_links_are_refused(dataset, volume, tmp_path, capsys):
-    tar = tarred(tmp_path / "food.tar", FLAT, "w")
-    with tarfile.open(tar, "a") as package:
-        link = tarfile.TarInfo("training/0_9.jpg")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        package.addfile(link)
+def test_a_link_in_a_zip_is_refused(refuse, tmp_path):
     package = zipped(tmp_path / "food.zip", FLAT)
     with zipfile.ZipFile(package, "a") as file:
         link = zipfile.ZipInfo("training/0_9.jpg")
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
         file.writestr(link, "/etc/passwd")
-    for archive in (tar, package):
-        assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
-        assert "'training/0_9.jpg' is a link" in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
+    refuse("'training/0_9.jpg' is a link", "--archive", package)
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
-def test_a_bomb_is_stopped_before_it_fills_the_disk(dataset, volume, tmp_path, pack, capsys):
+def test_a_bomb_is_stopped_before_it_fills_the_disk(dataset, refuse, tmp_path, pack):
     bomb = FLAT | {"training/0_9.jpg": JPEG + bytes(dataset.MAX_IMAGE_BYTES)}
     archive = pack(tmp_path / "food", bomb)
     assert archive.stat().st_size < 1024**2
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
-    assert "'training/0_9.jpg' is larger than 64 MiB" in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
+    refuse("'training/0_9.jpg' is larger than 64 MiB", "--archive", archive)
 
 
-def test_bytes_and_files_altogether_are_bounded(dataset, volume, archive, capsys, monkeypatch):
-    arguments = ["--archive", str(archive), "--folder", str(volume)]
-    for bound in ("MAX_BYTES", "MAX_MEMBERS"):
-        with monkeypatch.context() as patch:
-            patch.setattr(dataset, bound, 10)
-            assert dataset.main(arguments) == 1
-        assert "Food-11 does not" in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
+@pytest.mark.parametrize("bound", ["MAX_BYTES", "MAX_MEMBERS"])
+def test_bytes_and_files_altogether_are_bounded(dataset, refuse, archive, bound, monkeypatch):
+    monkeypatch.setattr(dataset, bound, 10)
+    refuse("Food-11 does not", "--archive", archive)
 
 
 @pytest.mark.parametrize(
     ("left_out", "message"),
     [
-        (["evaluation/7_"], "food.zip has no images of evaluation/class_07: Food-11 has 11"),
-        (["validation/"], "validation/class_04 and 6 more"),
+        ("evaluation/7_", "food.zip has no images of evaluation/class_07: Food-11 has 11"),
+        ("validation/", "validation/class_04 and 6 more"),
     ],
 )
-def test_a_missing_class_is_named(dataset, volume, tmp_path, left_out, message, capsys):  # D10
-    files = {k: v for k, v in FLAT.items() if not k.startswith(tuple(left_out))}
-    archive = zipped(tmp_path / "food.zip", files)
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
-    assert message in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
+def test_a_missing_class_is_named(refuse, tmp_path, left_out, message):  # D10
+    files = {k: v for k, v in FLAT.items() if not k.startswith(left_out)}
+    refuse(message, "--archive", zipped(tmp_path / "food.zip", files))
 
 
 @pytest.mark.parametrize(
@@ -354,14 +332,11 @@ def test_a_missing_class_is_named(dataset, volume, tmp_path, left_out, message, 
         ({"training/class_00/0_0.jpg": JPEG}, "has this image twice"),
     ],
 )
-def test_what_is_not_food_11_is_refused(dataset, volume, tmp_path, added, message, capsys):
-    archive = zipped(tmp_path / "food.zip", FLAT | added)
-    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
-    assert message in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
+def test_what_is_not_food_11_is_refused(refuse, tmp_path, added, message):
+    refuse(message, "--archive", zipped(tmp_path / "food.zip", FLAT | added))
 
 
-def test_what_is_no_whole_archive_is_refused(dataset, volume, tmp_path, archive, capsys):
+def test_what_is_no_whole_archive_is_refused(refuse, tmp_path, archive):
     page = tmp_path / "page.zip"
     page.write_bytes(b"<html>quota exceeded</html>")
     cut = tmp_path / "cut.tar.gz"
@@ -384,16 +359,20 @@ def test_what_is_no_whole_archive_is_refused(dataset, volume, tmp_path, archive,
         (misnamed, "misnamed.zip is damaged"),
         (tmp_path / "none.zip", "No such file or directory: mount an archive there"),
     ):
-        assert dataset.main(["--archive", str(broken), "--folder", str(volume)]) == 1
-        assert message in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
+        refuse(message, "--archive", broken)
 
 
-def test_a_download_is_tried_again(dataset, volume, archive, served, capsys, monkeypatch):  # D8
+@pytest.fixture
+def at_once(dataset, monkeypatch):
+    """Tries again without a pause."""
     monkeypatch.setattr(dataset, "RETRY_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_download_is_tried_again(fill, volume, served, capsys):  # D8
     url, answers = served
     answers += [503, BROKEN]
-    assert dataset.main(["--url", url, "--folder", str(volume)]) == 0
+    assert fill("--url", url) == 0
     assert images(volume) == sorted_by_class(FLAT)
     output = capsys.readouterr().out
     assert "503 Service Unavailable; trying again" in output
@@ -402,93 +381,81 @@ def test_a_download_is_tried_again(dataset, volume, archive, served, capsys, mon
     assert "hidden" not in output + (volume / "Food-11" / ".manifest.json").read_text()
 
 
-def test_a_download_that_cannot_be_had_says_why(dataset, volume, served, capsys, monkeypatch):
-    monkeypatch.setattr(dataset, "RETRY_SECONDS", 0)
+@pytest.mark.usefixtures("at_once")
+def test_a_download_that_cannot_be_had_says_why(refuse, served):
     url, answers = served
     answers += [404]
-    assert dataset.main(["--url", url, "--folder", str(volume)]) == 1
-    assert "404 Not Found: check the address" in capsys.readouterr().out
+    refuse("404 Not Found: check the address", "--url", url)
     answers += [500, 500, 500]
-    assert dataset.main(["--url", url, "--folder", str(volume)]) == 1
-    assert "500 Internal Server Error: check the address" in capsys.readouterr().out
-    assert dataset.main(["--url", "http://127.0.0.1:1/x.zip", "--folder", str(volume)]) == 1
-    assert "Connection refused: check the address" in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
+    refuse("500 Internal Server Error: check the address", "--url", url)
+    refuse("Connection refused: check the address", "--url", "http://127.0.0.1:1/x.zip")
 
 
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("then", [[BROKEN, BROKEN, BROKEN, BROKEN], [200], []])
 def test_a_broken_download_continues_in_the_next_run(  # D8
-    dataset, volume, archive, served, capsys, monkeypatch, then
+    fill, volume, archive, served, capsys, then
 ):
-    monkeypatch.setattr(dataset, "RETRY_SECONDS", 0)
     url, answers = served
     answers += [BROKEN, 500, 500, 500]
     (volume / ".download-of-another-address").touch()
-    assert dataset.main(["--url", url, "--folder", str(volume)]) == 1
+    assert fill("--url", url) == 1
     assert "the next run continues the download" in capsys.readouterr().out
     (part,) = volume.iterdir()
     assert part.read_bytes() == archive.read_bytes()[: archive.stat().st_size // 2]
     # Each attempt brings bytes; then a server that sends all of it; then one that sends the rest.
     answers += then
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    assert dataset.main(["--url", url, "--folder", str(volume), "--sha256", digest]) == 0
+    assert fill("--url", url, "--sha256", digest) == 0
     assert images(volume) == sorted_by_class(FLAT)
     assert sorted(path.name for path in volume.iterdir()) == ["Food-11"]
 
 
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("whole", "added", "status"),
+    [
+        (True, b"", 0),  # killed after the last byte
+        (True, b"more than the server has", 0),
+        (False, b"x" * 99, 1),  # continued, and not the archive: the next run starts afresh
+    ],
+)
 def test_a_whole_download_is_checked_before_it_is_used(  # D8
-    dataset, volume, archive, served, capsys, monkeypatch
+    fill, volume, archive, served, capsys, whole, added, status
 ):
-    monkeypatch.setattr(dataset, "RETRY_SECONDS", 0)
     url, _ = served
     part = volume / f".download-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
-    for content, status in (
-        (archive.read_bytes(), 0),  # killed after the last byte
-        (archive.read_bytes() + b"more than the server has", 0),
-        (b"x" * 99, 1),  # continued, and not the archive: the next run starts afresh
-    ):
-        part.write_bytes(content)
-        assert dataset.main(["--url", url, "--folder", str(volume)]) == status
-        left = [path.name for path in volume.iterdir()]
-        assert left == ([] if status else ["Food-11"])
-        shutil.rmtree(volume / "Food-11", ignore_errors=True)
-    assert "is damaged" in capsys.readouterr().out
+    part.write_bytes(archive.read_bytes() * whole + added)
+    assert fill("--url", url) == status
+    assert [path.name for path in volume.iterdir()] == ([] if status else ["Food-11"])
+    assert ("is damaged" in capsys.readouterr().out) == (status == 1)
 
 
 def test_food_11_itself_has_a_known_number_of_images(  # D8
-    dataset, volume, tmp_path, served, archive, capsys, monkeypatch
+    dataset, fill, refuse, tmp_path, served, archive, capsys, monkeypatch
 ):
     # As its authors say, 16,643 in all.
     assert [sum(counts) for counts in dataset.COUNTS.values()] == [9866, 3430, 3347]
     monkeypatch.setattr(dataset, "COUNTS", dict.fromkeys(dataset.COUNTS, (2,) * 11))
     zipped(archive, {name: FLAT[name] for name in list(FLAT)[1:]})
     monkeypatch.setattr(dataset, "ADDRESS", served[0])
-    assert dataset.main(["--public", "--folder", str(volume)]) == 1
-    assert "training/class_00 has 1 images, where Food-11 has 2" in capsys.readouterr().out
-    assert list(volume.iterdir()) == []
+    refuse("training/class_00 has 1 images, where Food-11 has 2", "--public")
     zipped(archive, FLAT)
-    assert dataset.main(["--public", "--folder", str(volume)]) == 0
+    assert fill("--public") == 0
     assert "training: 22 images in 11 classes" in capsys.readouterr().out
     # A volume that is filled already is held to the same.
-    assert dataset.main(["--public", "--folder", str(volume)]) == 0
-    other = tmp_path / "other"
-    more = [
-        "--archive",
-        str(zipped(tmp_path / "more.zip", FLAT | {"training/0_2.jpg": JPEG})),
-        "--folder",
-        str(other),
-    ]
-    assert dataset.main(more) == 0
-    assert dataset.main([*more, "--public"]) == 1
+    assert fill("--public") == 0
+    more = zipped(tmp_path / "more.zip", FLAT | {"training/0_2.jpg": JPEG})
+    other = ["--archive", str(more), "--folder", str(tmp_path / "other")]
+    assert dataset.main(other) == 0
+    assert dataset.main([*other, "--public"]) == 1
     assert "class_00 has 3 images, where Food-11 has 2: name another" in capsys.readouterr().out
 
 
-def test_two_at_once_do_not_mix(dataset, volume, archive, capsys):
-    arguments = ["--archive", str(archive), "--folder", str(volume)]
+def test_two_at_once_do_not_mix(dataset, fill, refuse, volume, archive):
     with dataset._sole_user(volume):
-        assert dataset.main(arguments) == 1
-    assert "is being filled by another process" in capsys.readouterr().out
-    assert dataset.main(arguments) == 0
+        refuse("is being filled by another process", "--archive", archive)
+    assert fill("--archive", archive) == 0
 
 
 def test_a_stacks_folder_in_a_volume_that_stacks_share_is_made(dataset, volume, archive):

@@ -17,8 +17,8 @@ from trainyard.checkpoint_files import CheckpointError
 from trainyard.client import scripts
 from trainyard.data import characters
 from trainyard.data.node_folder import FOLDER_VARIABLE
-from trainyard.data.splits import DataError
 from trainyard.epochs import Totals
+from trainyard.errors import JobError
 from trainyard.jobs import chargpt, chargpt_tune
 from trainyard.models import char_gpt
 from trainyard.models.char_gpt import CharGpt, Size
@@ -78,7 +78,7 @@ def test_the_search_has_the_arguments_of_the_job_but_what_it_samples() -> None:
 
 
 def test_a_prompt_that_the_text_cannot_have_is_found_before_training() -> None:
-    with pytest.raises(DataError, match=r"lacks '☂' of '☂\?'"):
+    with pytest.raises(JobError, match=r"lacks '☂' of '☂\?'"):
         chargpt.load(config("--text", "python", "--prompt", "☂?"))
 
 
@@ -105,19 +105,23 @@ def test_a_sample_begins_with_the_prompt() -> None:
     assert len(char_gpt.sample(network, corpus, "", 20, seed=1)) == 21
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A run that is done."""
-    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
-    monkeypatch.setenv(RUN_VARIABLE, "plays")
-    monkeypatch.setattr("trainyard.ray_train.connect", lambda: pytest.fail("was trained"))
-    run = Run(tmp_path.as_uri(), "plays")
-    run.start(config("--epochs", "1") | {"job": chargpt.JOB})
-    run.write_metrics([{"epoch": 0, "loss": 1.5, "valid_loss": 1.25, "minutes": 1.0}])
-    return run
+def sampled() -> dict[str, Any]:
+    """The configuration of a short trial."""
+    arguments = ["--text", "python", "--max-characters", "500", "--epochs", "3"]
+    found = options.parse(chargpt_tune.parser, arguments)
+    return found | {
+        "steps_per_epoch": 2,
+        "learning_rate": 0.01,
+        "batch_size": 3,
+        "weight_decay": 0.1,
+    }
 
 
-def test_a_run_that_is_done_shows_its_sample(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_done_shows_its_sample(
+    done: Callable[..., Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"epoch": 0, "loss": 1.5, "valid_loss": 1.25, "minutes": 1.0}
+    run = done(config("--epochs", "1") | {"job": chargpt.JOB}, [record])
     chargpt.main([])
     assert "A sample" not in capsys.readouterr().out
     run.write(chargpt.SAMPLE, "ROMEO:\nThé end.".encode())
@@ -139,6 +143,7 @@ def test_a_search_without_its_text_is_one_message_and_begins_no_trial(
 
     monkeypatch.setattr(search.ray, "remote", Task)
     monkeypatch.setattr(search.ray, "get", lambda result: result)
+    monkeypatch.setattr(search.ray, "shutdown", lambda: None)  # it imports more that asks for tasks
     monkeypatch.setattr(search.ray_train, "connect", lambda: None)
     monkeypatch.setattr(search.ray_train, "nodes", list)
     monkeypatch.setattr(search.signed, "cluster_key", lambda: b"key")
@@ -155,9 +160,6 @@ def test_a_search_without_its_text_is_one_message_and_begins_no_trial(
 def test_a_trial_goes_on_from_its_checkpoint_and_ends_like_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["--text", "python", "--max-characters", "500", "--epochs", "3"]
-    found = options.parse(chargpt_tune.parser, arguments)
-    found |= {"steps_per_epoch": 2, "learning_rate": 0.01, "batch_size": 3, "weight_decay": 0.1}
     reports: list[dict[str, float]] = []
 
     def report(metrics: dict[str, float], checkpoint: Any) -> None:
@@ -167,22 +169,19 @@ def test_a_trial_goes_on_from_its_checkpoint_and_ends_like_a_whole_one(
 
     monkeypatch.setattr(chargpt_tune.tune, "report", report)
     monkeypatch.setattr(chargpt_tune.tune, "get_checkpoint", lambda: None)
-    chargpt_tune.train_func(found)
+    chargpt_tune.train_func(sampled())
     whole = [*reports]
     assert [each["epoch"] for each in whole] == [0, 1, 2]
     assert whole[2]["train_loss"] < whole[0]["train_loss"]
     first = chargpt_tune.tune.Checkpoint.from_directory(tmp_path / "0")
     monkeypatch.setattr(chargpt_tune.tune, "get_checkpoint", lambda: first)
-    chargpt_tune.train_func(found)
+    chargpt_tune.train_func(sampled())
     assert reports[3:] == whole[1:]
 
 
 def test_the_best_trial_of_a_search_is_loaded_in_one_line(  # C6
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["--text", "python", "--max-characters", "500", "--epochs", "2"]
-    found = options.parse(chargpt_tune.parser, arguments)
-    found |= {"steps_per_epoch": 2, "learning_rate": 0.01, "batch_size": 3, "weight_decay": 0.1}
     search_folder, trial = tmp_path / "results" / "search", "train_func_0f8a_00000_0_x"
     states = []
 
@@ -194,7 +193,7 @@ def test_the_best_trial_of_a_search_is_loaded_in_one_line(  # C6
 
     monkeypatch.setattr(chargpt_tune.tune, "report", report)
     monkeypatch.setattr(chargpt_tune.tune, "get_checkpoint", lambda: None)
-    chargpt_tune.train_func(found)
+    chargpt_tune.train_func(sampled() | {"epochs": 2})
     run = Run((tmp_path / "results").as_uri(), "search")
     best_trial.keep(run, trial)
     best_trial.keep(run, trial)  # of a search that was cut off at its end

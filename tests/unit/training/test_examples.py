@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from trainyard import options
 from trainyard.client import scripts
 from trainyard.data import fashion_mnist, streaming, synthetic_images
 from trainyard.data.node_folder import FOLDER_VARIABLE
-from trainyard.data.splits import DataError
 from trainyard.data.synthetic_images import Recipe
+from trainyard.errors import JobError
 from trainyard.jobs import (
     alexnet,
     chargpt,
@@ -27,7 +28,7 @@ from trainyard.jobs import (
     pytorch_training_e2e,
 )
 from trainyard.jobs.food11 import train_fault_tolerant
-from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.run_folder import STORAGE_VARIABLE
 from trainyard.runs import Run
 
 JOBS = [pytorch_distributed_training, pytorch_training_e2e]
@@ -50,29 +51,15 @@ def test_what_workers_ask_for() -> None:  # E6 E8 E12
     assert options.request(scripts.config(e2e, line), gpus) == [{"CPU": 1.0}] * 2
 
 
-def test_the_options_are_those_of_the_originals() -> None:  # E6 E12
-    args = options.parse(pytorch_distributed_training.parser, [])
-    assert (args["epochs"], args["workers"], args["batch_size"]) == (4, 2, 64)
-    assert (args["learning_rate"], args["cpu"]) == (1e-3, False)
-    args = options.parse(pytorch_training_e2e.parser, [])
-    assert (args["data_size_gb"], args["num_epochs"], args["num_workers"]) == (1.0, 2, 1)
-    assert args["smoke_test"] is False
-
-
 @pytest.fixture
-def run(job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(job: Any, done: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run of the job, which is done."""
-    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
-    monkeypatch.setenv(RUN_VARIABLE, "first")
-    monkeypatch.setattr("trainyard.ray_train.connect", lambda: pytest.fail("was trained"))
     monkeypatch.setattr(sys, "argv", [f"{job.__name__}.py"])
-    run = Run(tmp_path.as_uri(), "first")
     config = options.parse(job.parser, [])
     epochs = {name: 2 for name in ("epochs", "num_epochs", "total_epochs") if name in config}
     name = job.__name__.removeprefix("trainyard.jobs.").replace(".", "/")
-    run.start(config | epochs | {"job": name, "epochs": 2})
-    run.write_metrics([{"epoch": 0}, {"epoch": 1, "minutes": 0.5, "test_acc": 0.5}])
-    return run
+    records = [{"epoch": 0}, {"epoch": 1, "minutes": 0.5, "test_acc": 0.5}]
+    return done(config | epochs | {"job": name, "epochs": 2}, records)
 
 
 @pytest.mark.parametrize("job", [*JOBS, chargpt, train_fault_tolerant])
@@ -105,16 +92,6 @@ def test_a_name_of_another_run_is_refused(run: Run, job: Any, arguments: str, me
     with pytest.raises(SystemExit, match=rf"error: run 'first' was started .*{message}.*--name"):
         job.main(arguments.split())
     assert len(run.metrics()) == 2
-
-
-def test_the_name_of_another_job_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
-    monkeypatch.setenv(RUN_VARIABLE, "first")
-    Run(tmp_path.as_uri(), "first").start({"job": "alexnet", "epochs": 2})
-    with pytest.raises(SystemExit, match="job was 'alexnet', now 'pytorch_training_e2e'"):
-        pytorch_training_e2e.main([])
 
 
 def test_a_smoke_test_is_one_image_on_cpus(  # E12
@@ -157,7 +134,7 @@ def test_fashion_mnist_that_cannot_be_fetched_is_one_line(
 
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr("torchvision.datasets.FashionMNIST", refuse)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(JobError) as caught:
         fashion_mnist.load()
     message = str(caught.value)
     assert "got: name not known" in message

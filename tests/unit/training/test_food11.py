@@ -23,9 +23,9 @@ from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 from trainyard import progress
 from trainyard.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
 from trainyard.data import food11
-from trainyard.data.splits import DataError
+from trainyard.errors import JobError
 from trainyard.jobs.food11 import train_fault_tolerant, train_lightning, train_ray, train_tune
-from trainyard.models.mobilenet import PREFIX, Classifier, WeightsError
+from trainyard.models.mobilenet import PREFIX, Classifier
 from trainyard.objects import StorageError
 from trainyard.progress import Epoch
 
@@ -128,15 +128,15 @@ def test_data_that_is_missing_is_one_message(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FOOD11_DATA_DIR", "/nowhere")
-    with pytest.raises(DataError, match=r"^no Food-11 in /nowhere .*names a folder that has"):
+    with pytest.raises(JobError, match=r"^no Food-11 in /nowhere .*names a folder that has"):
         load()
     monkeypatch.delenv("FOOD11_DATA_DIR")
-    with pytest.raises(DataError, match=r"^no Food-11 in \$FOOD11_DATA_DIR, which is not set"):
+    with pytest.raises(JobError, match=r"^no Food-11 in \$FOOD11_DATA_DIR, which is not set"):
         load()
     monkeypatch.setenv("FOOD11_DATA_DIR", str(tmp_path))
     shutil.copytree(data, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(tmp_path / "training/class_04")
-    with pytest.raises(DataError, match="has 10 classes and Food-11 has 11: fill the folder"):
+    with pytest.raises(JobError, match="has 10 classes and Food-11 has 11: fill the folder"):
         load()
 
 
@@ -221,18 +221,18 @@ def test_the_parameters_have_torchvisions_names(weights: Path) -> None:
 def test_weights_that_are_not_to_be_had_are_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(WeightsError, match=r"weights /nowhere cannot be read"):
+    with pytest.raises(JobError, match=r"weights /nowhere cannot be read"):
         classifier("/nowhere")
     other = tmp_path / "other.pt"
     torch.save({"features.0.weight": torch.zeros(1)}, other)
-    with pytest.raises(WeightsError, match="not a state dict of torchvision's MobileNetV2"):
+    with pytest.raises(JobError, match="not a state dict of torchvision's MobileNetV2"):
         classifier(other)
 
     def offline(*_: object, **__: object) -> None:
         raise urllib.error.URLError("no route")
 
     monkeypatch.setattr(MobileNet_V2_Weights.DEFAULT.__class__, "get_state_dict", offline)
-    with pytest.raises(WeightsError, match=r"could not be downloaded .*no route.*--weights FILE"):
+    with pytest.raises(JobError, match=r"could not be downloaded .*no route.*--weights FILE"):
         classifier("imagenet")
 
 
@@ -242,7 +242,7 @@ def test_weights_that_would_run_code_are_refused(tmp_path: Path) -> None:  # F40
             return (tmp_path / "ran").touch, ()
 
     torch.save({"features.0.0.weight": Bad()}, tmp_path / "bad.pt")
-    with pytest.raises(WeightsError, match="cannot be read"):
+    with pytest.raises(JobError, match="cannot be read"):
         classifier(tmp_path / "bad.pt")
     assert not (tmp_path / "ran").exists()
 

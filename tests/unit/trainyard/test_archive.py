@@ -1,4 +1,4 @@
-"""Archives of the store: unpacked files, and refused archives of others."""  # F47
+"""Archives of the store: unpacked files, and what tests/unit/test_hostile_archives.py leaves."""
 
 import errno
 import io
@@ -30,8 +30,8 @@ def entry(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.Ta
     return info, content
 
 
-def written(path: Path, *entries: tuple[tarfile.TarInfo, bytes], **options: object) -> Path:
-    with tarfile.open(path, "w", **options) as tar:
+def written(path: Path, *entries: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
         for info, content in entries:
             tar.addfile(info, io.BytesIO(content))
     return path
@@ -74,17 +74,11 @@ def test_files_come_back_and_replace_earlier_ones(good: Path) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        entry("/absolute"),
-        entry("../outside"),
-        entry("a/../../outside"),
         entry("."),
         entry("x" * 256),
         entry("x/" * 384 + "x"),
         entry("\udcff"),
-        entry("link", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
         entry("link", type=tarfile.LNKTYPE, linkname="first"),
-        entry("device", type=tarfile.CHRTYPE),
-        entry("pipe", type=tarfile.FIFOTYPE),
         entry("sparse", pax_headers={"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}),
         entry("other size", pax_headers={"size": "99"}),
         entry("name", pax_headers={"comment": "x" * archive.LONGEST_HEADER}),
@@ -103,13 +97,6 @@ def test_anything_but_files_inside_is_refused(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["bad.tar", "target"]
 
 
-@pytest.mark.parametrize("format_", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_headers_of_others_do_not_fill_the_memory(format_: int, tmp_path: Path) -> None:
-    path = written(tmp_path / "bad.tar", entry("x/" * 500_000 + "x"), format=format_)
-    with pytest.raises(archive.ArchiveError, match="not a regular file"):
-        unpacked(path)
-
-
 def test_too_much_is_refused_before_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,22 +107,6 @@ def test_too_much_is_refused_before_it_is_written(
     monkeypatch.setattr(archive, "MOST_FILES", 1)
     with pytest.raises(archive.ArchiveError, match="more than 1 or"):
         unpacked(path)
-    declared = tarfile.TarInfo("first")
-    declared.size = 2**62  # and nothing follows
-    path.write_bytes(declared.tobuf(tarfile.GNU_FORMAT) + b"\0" * 1024)
-    with pytest.raises(archive.ArchiveError, match=f"{2**62} bytes"):
-        unpacked(path)
-    declared.size = -512
-    path.write_bytes(declared.tobuf(tarfile.GNU_FORMAT) + b"\0" * 1024)
-    with pytest.raises(archive.ArchiveError, match="cannot have -512 bytes"):
-        unpacked(path)
-
-
-def test_a_compressed_one_is_refused(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
-        tar.addfile(entry("first")[0])
-    with pytest.raises(archive.ArchiveError, match=r"not a plain tar|cut off"):
-        unpacked(tmp_path / "a.tar.gz")
 
 
 def test_a_full_disk_is_not_taken_for_damage(

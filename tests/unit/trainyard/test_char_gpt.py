@@ -28,8 +28,6 @@ def test_sizes_are_those_of_nanogpt(name: str, millions: float) -> None:  # C14
         model = CharGpt(SIZES[name], characters=65, dropout=0.1)
     matrices = sum(each.numel() for each in model.parameters() if each.dim() >= 2)
     assert matrices / 1e6 == pytest.approx(millions, abs=0.01)
-    assert SIZES["small"] == (4, 4, 128, 64, 12, 0.0, 2000)
-    assert SIZES["full"] == (6, 6, 384, 256, 64, 0.2, 5000)
 
 
 def test_logits_are_as_losses_want_them_and_see_no_later_character(tiny: CharGpt) -> None:
@@ -42,12 +40,6 @@ def test_logits_are_as_losses_want_them_and_see_no_later_character(tiny: CharGpt
     later[:, 5:] = 3
     torch.testing.assert_close(tiny(later)[:, :, :5], logits[:, :, :5])
     assert not torch.allclose(tiny(later)[:, :, 5:], logits[:, :, 5:])
-
-
-def test_the_first_loss_is_that_of_a_guess(tiny: CharGpt) -> None:
-    ids = torch.randint(5, (4, 8))
-    loss = cross_entropy(tiny(ids), torch.randint(5, (4, 8)))
-    assert loss.item() == pytest.approx(torch.tensor(5.0).log().item(), abs=0.1)
 
 
 def test_it_learns_what_follows(tiny: CharGpt) -> None:

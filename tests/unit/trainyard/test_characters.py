@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from trainyard.data import characters
 from trainyard.data.node_folder import FOLDER_VARIABLE
-from trainyard.data.splits import DataError
+from trainyard.errors import JobError
 
 TEXT = "Whose woods are thése?\r\n" * 50
 READ = TEXT.replace("\r\n", "\n")
@@ -105,7 +105,7 @@ def test_shakespeare_is_the_text_of_nanogpt(  # C14 C15
 ) -> None:
     assert characters.SHAKESPEARE[0].endswith("/tinyshakespeare/input.txt")
     monkeypatch.setattr(characters, "SHAKESPEARE", (address, characters.SHAKESPEARE[1]))
-    with pytest.raises(DataError, match=rf"has the SHA-256 \w+, not {characters.SHAKESPEARE[1]}"):
+    with pytest.raises(JobError, match=rf"has the SHA-256 \w+, not {characters.SHAKESPEARE[1]}"):
         characters.load("shakespeare", 8)
     known = hashlib.sha256(file.read_bytes()).hexdigest()
     monkeypatch.setattr(characters, "SHAKESPEARE", (address, known))
@@ -129,7 +129,7 @@ def test_bad_texts_are_one_message(
     content: bytes, sum_: str, message: str, node: Path, file: Path
 ) -> None:
     file.write_bytes(content)
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(JobError, match=message) as caught:
         characters.load(str(file), 8, sum_)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -139,28 +139,28 @@ def test_too_great_and_too_colourful_texts(
     node: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(characters, "MOST_CHARACTERS", 5)
-    with pytest.raises(DataError, match="different characters: take a text of at most 5"):
+    with pytest.raises(JobError, match="different characters: take a text of at most 5"):
         characters.load(str(file), 8)
     assert not [path for path in (node / "characters").iterdir() if path.is_dir()]
     monkeypatch.setattr(characters, "MOST_BYTES", 100)
-    with pytest.raises(DataError, match="bytes: take a part of at most 100"):
+    with pytest.raises(JobError, match="bytes: take a part of at most 100"):
         characters.load(str(file), 8)
 
 
 def test_missing_texts_are_one_message(node: Path, tmp_path: Path, address: str) -> None:
-    with pytest.raises(DataError, match=r"nowhere could not be prepared .*take --text python"):
+    with pytest.raises(JobError, match=r"nowhere could not be prepared .*take --text python"):
         characters.load(str(tmp_path / "nowhere"), 8)
-    with pytest.raises(DataError, match="needs --text-sha256"):
+    with pytest.raises(JobError, match="needs --text-sha256"):
         characters.load(address, 8)
-    with pytest.raises(DataError, match=r"404.*give this node a way to the internet"):
+    with pytest.raises(JobError, match=r"404.*give this node a way to the internet"):
         characters.load(f"{address}.gone", 8, "0" * 64)
 
 
 def test_characters_that_the_vocabulary_lacks_are_named(node: Path, file: Path) -> None:
     corpus = characters.load(str(file), 8)
-    with pytest.raises(DataError, match=r"lacks 'Z', 'ü' of 'Zürs': leave them out"):
+    with pytest.raises(JobError, match=r"lacks 'Z', 'ü' of 'Zürs': leave them out"):
         corpus.encode("Zürs")
-    with pytest.raises(DataError, match=r"'0', '1', '2', '3', '4' and 5 more"):
+    with pytest.raises(JobError, match=r"'0', '1', '2', '3', '4' and 5 more"):
         corpus.encode("0123456789")
 
 
@@ -169,11 +169,11 @@ def test_a_run_goes_on_with_its_own_text_only(node: Path, file: Path) -> None:
     characters.load(str(file), 8).load_state_dict(begun)
     file.write_text(READ + "Quad")
     with pytest.raises(
-        DataError, match=r"with 'Q', 'u' that its vocabulary lacks: put the first text"
+        JobError, match=r"with 'Q', 'u' that its vocabulary lacks: put the first text"
     ):
         characters.load(str(file), 8).load_state_dict(begun)
     file.write_text(READ + "woods")
-    with pytest.raises(DataError, match=r"this node has \w+…: put the first text back"):
+    with pytest.raises(JobError, match=r"this node has \w+…: put the first text back"):
         characters.load(str(file), 8).load_state_dict(begun)
 
 

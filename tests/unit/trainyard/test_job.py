@@ -26,7 +26,6 @@ from torch import distributed
 from torch._utils import ExceptionWrapper
 
 from trainyard import checkpoint_files, checkpoints, code_faults, job, options, progress
-from trainyard.data.splits import DataError
 from trainyard.errors import JobError
 from trainyard.jobs import _template
 from trainyard.objects import StorageError
@@ -179,19 +178,29 @@ def test_a_notice_costs_nothing_that_was_trained(
     assert progress.Restored(where, 1, node, batch) in told
 
 
-def test_a_place_of_other_workers_is_no_place_of_these(
-    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("workers", "size", "why"),
+    [
+        (2, "64", "the run had 2 workers, and has 1"),
+        (1, "32", "their size was 64, and is 32"),
+    ],
+)
+def test_a_position_of_other_workers_or_batches_is_left(  # F61
+    workers: int,
+    size: str,
+    why: str,
+    stored: Stored,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     _template.train_worker(session(tmp_path, "--epochs", "1"))
     file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
-    place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}, {}]}
+    place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}] * workers}
     torch.save(torch.load(file) | {"position": place}, file)
-    _template.train_worker(session(tmp_path, "--epochs", "2"))
+    _template.train_worker(session(tmp_path, "--epochs", "2", "--batch-size", size))
     assert [record["epoch"] for record in stored.reports] == [0, 1]
-    assert (
-        "warning: 7 batches of epoch 2 are trained twice: the run had 2 workers, and has 1"
-        in capsys.readouterr().out
-    )
+    said = f"warning: 7 batches of epoch 2 are trained twice: {why}"
+    assert said in capsys.readouterr().out
 
 
 class Part:
@@ -363,28 +372,13 @@ def test_a_schedule_that_more_epochs_outlast_is_refused_before_the_first_step(  
     start(3, 1)  # such as for a worker that was lost at the end
 
 
-def test_batches_of_another_size_are_not_left_out(
-    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:  # F61
-    _template.train_worker(session(tmp_path, "--epochs", "1"))
-    file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
-    place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}]}
-    torch.save(torch.load(file) | {"position": place}, file)
-    _template.train_worker(session(tmp_path, "--epochs", "2", "--batch-size", "32"))
-    assert [record["epoch"] for record in stored.reports] == [0, 1]
-    assert (
-        "warning: 7 batches of epoch 2 are trained twice: their size was 64, and is 32"
-        in capsys.readouterr().out
-    )
-
-
 @pytest.mark.parametrize(("mine", "others"), [("", "b"), ("c", ""), ("c", "b"), ("", "")])
 def test_workers_fail_together(
     mine: str, others: str, stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work() -> int:
         if mine:
-            raise DataError(mine)
+            raise JobError(mine)
         return 3
 
     def gather(faults: list[str], fault: str) -> None:
@@ -405,7 +399,7 @@ def is_number(number: object) -> bool:
 
 
 def fail(_: job.Session) -> None:
-    raise DataError("no images")
+    raise JobError("no images")
 
 
 def test_what_a_user_can_mend_is_the_jobs_one_error(
@@ -539,12 +533,6 @@ def test_without_the_client_a_run_has_a_name_of_its_own(
     assert all(name.startswith("food11-train-ray-") for name in names)
 
 
-def test_a_configuration_that_cannot_be_read_is_one_line(run: Run) -> None:
-    run.write("config.json", b"{")
-    with pytest.raises(SystemExit, match=r"config\.json is not a JSON object"):
-        job.run(lambda _: None, "mine", parser, given=[])
-
-
 def leave(code: Any) -> None:
     sys.exit(code)
 
@@ -574,8 +562,8 @@ def test_an_exit_in_a_worker_is_its_users_decision(
 
 def test_a_message_of_a_loaders_or_tasks_process_comes_without_its_traceback() -> None:
     try:
-        raise DataError("bad data: mend it")
-    except DataError as error:
+        raise JobError("bad data: mend it")
+    except JobError as error:
         of_loader = ExceptionWrapper(where="in a process")
         of_task = RayTaskError("f", "a traceback", error).as_instanceof_cause()
     with pytest.raises(JobError) as caught:

@@ -146,16 +146,6 @@ def test_what_is_not_there_is_not_waited_for(client: Client, bucket: objects.Sto
     assert client.now == 0
 
 
-def test_the_wait_can_be_set(
-    client: Client, bucket: objects.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "7.5")
-    client.errors = [answer(503, "SlowDown")] * 1000
-    with pytest.raises(objects.StorageError, match=r"within 7\.5 s \(TRAINYARD_STORE_PATIENCE_S\)"):
-        bucket.read("a")
-    assert client.now <= 7.5
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> objects.Store:
     return objects.open_url((tmp_path / "run").as_uri())
@@ -290,7 +280,9 @@ def test_a_refusal_is_told_at_once(service: type[Service]) -> None:
 def test_a_store_that_stays_away_ends_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with pytest.raises(objects.StorageError, match=r"did not do it within 0 s .* at http://127"):
+    with pytest.raises(
+        objects.StorageError, match=r"within 0 s \(TRAINYARD_STORE_PATIENCE_S\).* at http://127"
+    ):
         objects.open_url("s3://ray").write("1", b"")
 
 

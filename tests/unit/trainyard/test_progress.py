@@ -20,6 +20,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
+@pytest.fixture
+def bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client draws a bar."""
+    monkeypatch.setenv(PROGRESS_VARIABLE, "1")
+
+
 def batches(count: int, seconds: float, clock: list[float]) -> Iterator[int]:
     """Each takes its time."""
     for batch in range(count):
@@ -52,19 +58,19 @@ def test_a_short_epoch_has_none(clock: list[float], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.usefixtures("bar")
 def test_a_bar_moves_each_second_and_becomes_full(  # A33
-    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(PROGRESS_VARIABLE, "1")
     list(progress.watched(Epoch(5, 0.5, clock), "epoch 1/2"))
     found = [progress.parse(line) for line in capsys.readouterr().out.splitlines()]
     assert found == [("", progress.Batches("epoch 1/2", done, 5, 2.0)) for done in (2, 4, 5)]
 
 
+@pytest.mark.usefixtures("bar")
 def test_batches_that_nobody_has_counted_are_lines_and_no_bar(
-    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(PROGRESS_VARIABLE, "1")
     list(progress.watched(batches(7, 10, clock), "epoch 1/2"))
     said = capsys.readouterr().out
     assert said.splitlines() == [
@@ -76,10 +82,10 @@ def test_batches_that_nobody_has_counted_are_lines_and_no_bar(
     assert out.getvalue() == said
 
 
+@pytest.mark.usefixtures("bar")
 def test_batches_of_an_earlier_start_count_but_for_the_rate(
-    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(PROGRESS_VARIABLE, "1")
     list(progress.watched(batches(2, 0.5, clock), "epoch 1/2", total=5, before=3))
     assert progress.parse(capsys.readouterr().out) == (
         "",

@@ -25,7 +25,7 @@ def test_bad_names_are_refused(name: str) -> None:  # F39
 def test_a_configuration_that_is_none_is_said(tmp_path: Path, content: str) -> None:
     (tmp_path / "first").mkdir()
     (tmp_path / "first/config.json").write_text(content)
-    with pytest.raises(StorageError, match=r"first/config\.json is not a JSON object .* --name"):
+    with pytest.raises(StorageError, match=r"config\.json is not a JSON object: restore .* --name"):
         RunFolder(tmp_path.as_uri(), "first").config()
 
 

@@ -15,6 +15,7 @@ from ray import tune
 from ray._common.utils import binary_to_hex
 
 from trainyard import ray_train, search_files, signed
+from trainyard.errors import JobError
 from trainyard.jobs.food11 import train_tune
 from trainyard.run_folder import RunFolder
 
@@ -132,7 +133,7 @@ def test_a_torn_state_gives_way_to_the_one_before(  # F32
     tear("tuner.pkl")
     assert newest(taken_up(run)) == state(1)
     tear(EARLY + search_files.BEFORE)
-    with pytest.raises(search_files.SearchError, match=r"no state of search 'search' in .* --name"):
+    with pytest.raises(JobError, match=r"no state of search 'search' in .* --name"):
         taken_up(run)
 
 
@@ -141,7 +142,7 @@ def test_a_state_before_that_others_wrote_is_refused_too(  # F40
 ) -> None:
     (stored / LATE).write_bytes(b"")
     (stored / (LATE + search_files.BEFORE)).write_bytes(evil_state(tmp_path / "canary"))
-    with pytest.raises(search_files.SearchError, match=r"before in .* is refused"):
+    with pytest.raises(JobError, match=r"before in .* is refused"):
         taken_up(run)
 
 

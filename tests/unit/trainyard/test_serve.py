@@ -14,6 +14,7 @@ from torchvision.transforms import v2
 from trainyard import checkpoint_files, models
 from trainyard.data import food11
 from trainyard.data.transforms import to_tensor
+from trainyard.errors import JobError
 from trainyard.jobs import alexnet
 from trainyard.models.alexnet import IMAGE_SIZE
 from trainyard.run_folder import CHECKPOINT_FILE
@@ -113,15 +114,19 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:  #
     assert not (tmp_path / "canary").exists()
 
 
+def checkpoint(storage: Path, number: int, weight: Any, model: dict[str, Any]) -> str:
+    """Stores a checkpoint of the run `run`; returns its name."""
+    folder = storage / "run" / f"checkpoint_{number:06d}-abcd"
+    folder.mkdir(parents=True)
+    torch.save({"state_dict": {"w": weight}}, folder / "checkpoint.ckpt")
+    checkpoint_files.write_manifest(folder, model)
+    return folder.name
+
+
 def test_the_newest_checkpoint_that_is_whole_is_chosen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:  # F23
-    names = [f"checkpoint_{number:06d}-abcd" for number in (1, 2, 3)]
-    for name in names:
-        folder = tmp_path / "run" / name
-        folder.mkdir(parents=True)
-        torch.save({"state_dict": {"w": torch.zeros(1)}}, folder / "checkpoint.ckpt")
-        checkpoint_files.write_manifest(folder, describe(**PLAIN))
+    names = [checkpoint(tmp_path, n, torch.zeros(1), describe(**PLAIN)) for n in (1, 2, 3)]
     storage = tmp_path.as_uri()
     assert deploy._choose(storage, "run", None) == names[2]
     file = tmp_path / "run" / names[2] / "checkpoint.ckpt"
@@ -130,32 +135,26 @@ def test_the_newest_checkpoint_that_is_whole_is_chosen(
     assert f"warning: checkpoint {names[2]} is not served" in capsys.readouterr().out
     assert deploy._choose(storage, "run", names[0]) == names[0]
     for wanted, message in ((names[2], "no valid checkpoint"), ("nope", "'nope': it has check")):
-        with pytest.raises(deploy.DeployError, match=message):
+        with pytest.raises(JobError, match=message):
             deploy._choose(storage, "run", wanted)
     (tmp_path / "none").mkdir()
-    with pytest.raises(deploy.DeployError, match="run 'none' has no valid checkpoint"):
+    with pytest.raises(JobError, match="run 'none' has no valid checkpoint"):
         deploy._choose(storage, "none", None)
 
 
 def test_a_checkpoint_that_cannot_be_loaded_is_not_served(  # F53
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number, state in ((1, torch.zeros(1)), (2, np.float64(1))):
-        folder = tmp_path / "run" / f"checkpoint_{number:06d}-abcd"
-        folder.mkdir(parents=True)
-        torch.save({"state_dict": {"w": state}}, folder / "checkpoint.ckpt")
-        checkpoint_files.write_manifest(folder, describe(**PLAIN))
+    for number, weight in ((1, torch.zeros(1)), (2, np.float64(1))):
+        checkpoint(tmp_path, number, weight, describe(**PLAIN))
     assert deploy._choose(tmp_path.as_uri(), "run", None) == "checkpoint_000001-abcd"
     assert "checkpoint.ckpt does not hold tensors and plain values" in capsys.readouterr().out
 
 
 def test_a_run_that_describes_too_little_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    folder = tmp_path / "run" / "checkpoint_000001-abcd"
-    folder.mkdir(parents=True)
-    (folder / "checkpoint.pt").write_bytes(b"weights")
-    checkpoint_files.write_manifest(folder, {"job": "my_job"})
+    checkpoint(tmp_path, 1, torch.zeros(1), {"job": "my_job"})
     missing = "'run' cannot be served: .* does not have architecture, classes, image_side, mean"
-    with pytest.raises(deploy.DeployError, match=missing):
+    with pytest.raises(JobError, match=missing):
         deploy._choose(tmp_path.as_uri(), "run", None)
 
 

@@ -45,9 +45,13 @@ def _result(number: int, accuracies: list[float], *, error: bool = False) -> Sim
     )
 
 
-def test_each_row_has_its_own_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path.as_uri(), "search")
+
+
+def test_each_row_has_its_own_trial(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     found = Found([_result(2, [0.3, 0.8]), _result(0, [0.2]), _result(1, [], error=True)])
-    run = Run(tmp_path.as_uri(), "search")
     assert trials.finish(run, found, ACCURACY) == ""
     out = capsys.readouterr().out
     rows = [line.split()[:2] for line in out.splitlines() if line.startswith("0")]
@@ -58,13 +62,12 @@ def test_each_row_has_its_own_trial(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_best_trial_of_a_loss_has_the_least(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = Found([_result(0, [0.2, 0.9]), _result(1, [0.3])])
     for result, rate, loss in zip(found, (0.01, 0.001), (1.75, 1.5), strict=True):
         result.config = {"learning_rate": rate}
         result.metrics_dataframe["val_loss"] = loss
-    run = Run(tmp_path.as_uri(), "search")
     assert trials.finish(run, found, LOSS) == ""
     out = capsys.readouterr().out
     assert (
@@ -75,32 +78,29 @@ def test_the_best_trial_of_a_loss_has_the_least(
 
 
 def test_a_trial_that_diverged_is_not_the_best(  # F61
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = Found([_result(number, [0.5, 0.5]) for number in range(3)])
     losses = ([math.nan, math.nan], [math.nan, 1.5], [2.0, math.inf])
     for result, loss in zip(found, losses, strict=True):
         result.config = {"learning_rate": 0.1}
         result.metrics_dataframe["val_loss"] = loss
-    run = Run(tmp_path.as_uri(), "search")
     assert trials.finish(run, found, LOSS) == ""
     assert "Best trial: 00001 " in capsys.readouterr().out
     found[1].metrics_dataframe["val_loss"] = found[2].metrics_dataframe["val_loss"] = math.nan
     assert trials.finish(run, found, LOSS).startswith("no epoch of the 3 trials has a finite valid")
 
 
-def test_without_any_epoch_there_is_no_best(tmp_path: Path) -> None:
-    run = Run(tmp_path.as_uri(), "search")
+def test_without_any_epoch_there_is_no_best(run: Run) -> None:
     fault = trials.finish(run, Found([_result(0, [], error=True)]), ACCURACY)
     assert fault == "all 1 trials failed: the log above says why"
 
 
 def test_a_trial_that_failed_before_it_reported_has_a_row(  # F32
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failed = _result(0, [], error=True)
     failed.config = None  # as in Tune after the search was resumed
-    run = Run(tmp_path.as_uri(), "search")
     assert trials.finish(run, Found([failed, _result(1, [0.4])]), ACCURACY) == ""
     assert "\n00000           -                    -       0          - | failed\n" in (
         capsys.readouterr().out
@@ -157,7 +157,7 @@ def test_a_fault_of_a_trials_code_ends_the_trial(
 
 
 def test_a_search_that_goes_on_is_drawn_with_its_earlier_epochs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, drawn = 100.0, []
     monkeypatch.setattr("trainyard.trials.time.monotonic", lambda: now)
@@ -172,7 +172,6 @@ def test_a_search_that_goes_on_is_drawn_with_its_earlier_epochs(
     for number, trial in enumerate((resumed, new, waiting)):
         trial.config = {"batch_size": 32 + number, "seed": 1}
     resumed.run_metadata.last_result = {"training_iteration": 2}
-    run = Run(tmp_path.as_uri(), "search")
     shown = trials.TrialCurves(run.url, ACCURACY)
     shown.on_step_begin(1, [resumed, new, waiting])
     shown.on_step_end(1, [])
@@ -197,9 +196,9 @@ def test_a_search_that_goes_on_is_drawn_with_its_earlier_epochs(
 
 
 def test_an_epoch_that_cannot_be_drawn_ends_no_search(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = trials.TrialCurves(Run(tmp_path.as_uri(), "search").url, ACCURACY)
+    shown = trials.TrialCurves(run.url, ACCURACY)
     trial = Trial("tried", stub=True, trial_id="0f8a_00000")
     trial.config = {}
     shown.on_step_begin(1, [trial])

@@ -56,7 +56,7 @@ SEND = """
     import cloudpickle
 
     from trainyard import trials
-    from trainyard.sweep.points import Named
+    from trainyard.sweep.points import ScriptFunction
     from ray.tune import registry
     from ray.tune.experiment import Experiment
 
@@ -64,7 +64,7 @@ SEND = """
     trials.send_by_name()  # with `job.by_name`, as jobs do
     sent = {
         "trial": Experiment.register_if_needed(check),
-        "sweep": Named(("python", "-m", "my_script"), "check", 0),
+        "sweep": ScriptFunction(("python", "-m", "my_script"), "check", 0),
     }
     for place, function in sent.items():
         Path(place).write_bytes(cloudpickle.dumps(function))

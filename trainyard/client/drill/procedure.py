@@ -6,7 +6,7 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from trainyard import plain, run_folder
+from trainyard import json_values, run_folder
 from trainyard.client import history, jobs, repeat, scripts, submission
 from trainyard.client.console import warn
 from trainyard.client.dashboard import DashboardError
@@ -272,7 +272,7 @@ def _twin(mine: RunRecord, store: Store) -> RunRecord:
             return run
     base = mine.name[: NAME_LENGTH - len(UNDISTURBED) - 3] + UNDISTURBED
     name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, 99))) if n not in names)
-    store.write(f"{name}/{run_folder.CONFIG}", plain.json_text(mine.config, indent=2).encode())
+    store.write(f"{name}/{run_folder.CONFIG}", json_values.text(mine.config, indent=2).encode())
     return RunRecord(name, mine.config, [], [], None)
 
 

@@ -61,13 +61,15 @@ class Newest:
     def _is_whole(self, name: str) -> bool:
         here = FolderStore(self._folder)
         sizes = checkpoint_files.candidates(here).get(name, {})
-        return checkpoint_files.manifest_of(here, name, sizes)[0] is not None
+        try:
+            checkpoint_files.manifest_of(here, name, sizes)
+        except CheckpointError:
+            return False
+        return True
 
     def _fetch(self, name: str, sizes: dict[str, int]) -> str:
         """Brings a checkpoint under a hidden name, checks every byte, and renames it."""
-        manifest, fault = checkpoint_files.manifest_of(self._source, name, sizes)
-        if manifest is None:
-            raise CheckpointError(fault)
+        manifest = checkpoint_files.manifest_of(self._source, name, sizes)
         part = self._folder / f".{name}{PART}"
         for left in self._folder.glob(f".{PREFIX}*{PART}"):
             if left != part:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainyard import archive, plain
+from trainyard import archive, json_values
 from trainyard.checkpoint_files import PREFIX
 from trainyard.client.pull import marks
 from trainyard.client.pull.source import RunSource
@@ -88,5 +88,5 @@ def _state(path: Path, listed: Listed) -> list[Any] | None:
 
 def _read_known(folder: Path) -> dict[str, Any]:
     with suppress(OSError):
-        return plain.json_object((folder / KNOWN).read_bytes()) or {}
+        return json_values.parse_object((folder / KNOWN).read_bytes()) or {}
     return {}

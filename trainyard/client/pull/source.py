@@ -18,7 +18,7 @@ from typing import TypeVar
 from trainyard.access import parallel
 from trainyard.client.errors import ClientError
 from trainyard.client.pull.meter import Meter
-from trainyard.objects import BLOCK_BYTES, Digest, Listed, Store, patience_s, patiently
+from trainyard.objects import BLOCK_BYTES, Digest, Listed, Store, patience_s, retry
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class RunSource:
         def tried() -> T:
             return next(tries)()
 
-        found = patiently(tried, patience_s() if self.answered else 0, self._tell_away)
+        found = retry(tried, patience_s() if self.answered else 0, self._tell_away)
         self.answered = True
         return found
 

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from trainyard import plain
+from trainyard import json_values
 from trainyard.access import parallel
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
@@ -139,7 +139,7 @@ class _Question:
         query = await _content(request) if request.method == "POST" else asked
         stack = query.get("stack", "")
         async with self.turns[stack if stack in self.stacks.names() else ""]:
-            found = parallel.start(lambda: plain.json_text(self.ask(query)))
+            found = parallel.start(lambda: json_values.text(self.ask(query)))
             try:
                 text = await asyncio.wrap_future(found)
             except (ClientError, DashboardError, ConnectionError, TimeoutError) as error:
@@ -157,5 +157,5 @@ async def _pieces(text: str) -> AsyncIterator[str]:
 
 async def _content(request: Request) -> Query:
     """Return the texts of a request's JSON object; nothing of anything else."""
-    found = plain.json_object(await request.body()) or {}
+    found = json_values.parse_object(await request.body()) or {}
     return {k: v for k, v in found.items() if isinstance(v, str)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +19,29 @@ from trainyard.quickstart import gcp
 GIVEN = {"--project": "my-project-1", "--cidr": "192.0.2.0/24"}
 
 
-def write(monkeypatch: pytest.MonkeyPatch, folder: Path, **changed: str) -> int:
-    monkeypatch.chdir(folder)
-    given = GIVEN | {f"--{key}": value for key, value in changed.items()}
-    words = [word for pair in given.items() for word in pair]
-    monkeypatch.setattr(
-        sys, "argv", ["train", "cluster-file", "--provider", "gcp", "-o", "c.yaml", *words]
-    )
-    try:
-        cli.main()
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Writes the file by the command; returns the exit status."""
+
+    def written(**changed: str) -> int:
+        given = GIVEN | {f"--{key}": value for key, value in changed.items()}
+        words = [word for pair in given.items() for word in pair]
+        command = ["train", "cluster-file", "--provider", "gcp", "-o", "c.yaml"]
+        monkeypatch.setattr(sys, "argv", [*command, *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0)
+
+    monkeypatch.chdir(tmp_path)
+    return written
 
 
 def test_rays_schema_and_loader_take_the_file(  # B1 B2 B26 B29
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One that PyTorch/XLA has packages for, so that a host of TPUs starts.
     monkeypatch.setattr(gcp, "PYTHON", "3.12")
-    assert write(monkeypatch, tmp_path) == 0
+    assert write() == 0
     config: dict[str, Any] = util.prepare_config(yaml.safe_load((tmp_path / "c.yaml").read_text()))
     util.validate_config(config)
     assert config["provider"]["region"] == "us-central1"
@@ -76,15 +80,17 @@ def test_rays_schema_and_loader_take_the_file(  # B1 B2 B26 B29
 
 
 def test_a_python_without_packages_for_tpus_starts_no_tpu_host(  # B24
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    write: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for python, most in (("3.12", 1), ("3.13", 0)):
-        monkeypatch.setattr(gcp, "PYTHON", python)
-        assert write(monkeypatch, tmp_path) == 0
-        config = yaml.safe_load((tmp_path / "c.yaml").read_text())
-        assert config["available_node_types"]["tpu"]["max_workers"] == most
-        said = "".join(capsys.readouterr())
-        assert ("no packages for Python 3.13: for TPUs make .venv" in said) == (not most)
+    monkeypatch.setattr(gcp, "PYTHON", "3.13")
+    assert write() == 0
+    config = yaml.safe_load((tmp_path / "c.yaml").read_text())
+    assert config["available_node_types"]["tpu"]["max_workers"] == 0
+    said = "".join(capsys.readouterr())
+    assert "no packages for Python 3.13: for TPUs make .venv" in said
 
 
 GCLOUD = """#!/bin/sh
@@ -94,9 +100,9 @@ case "$*" in *"instances list"*) echo "$RUNNING" ;; esac
 
 
 def test_the_script_makes_and_removes_a_network_for_one_range(  # B2
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[..., int], tmp_path: Path
 ) -> None:
-    assert write(monkeypatch, tmp_path) == 0
+    assert write() == 0
     program = tmp_path / "gcloud"
     program.write_text(GCLOUD)
     program.chmod(0o755)
@@ -149,11 +155,11 @@ def test_the_script_makes_and_removes_a_network_for_one_range(  # B2
 def test_what_cannot_be_is_one_message(
     changed: dict[str, str],
     said: str,
+    write: Callable[..., int],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert write(monkeypatch, tmp_path, **changed) == 1
+    assert write(**changed) == 1
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1

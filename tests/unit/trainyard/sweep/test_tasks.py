@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 
 from trainyard.sweep import tasks
-from trainyard.sweep.tasks import Numbered
+from trainyard.sweep.tasks import NumberedLines
 
 
 def test_each_line_has_its_points_number_also_the_last() -> None:  # F56
     out = io.StringIO()
-    stream = Numbered(out, 3)
+    stream = NumberedLines(out, 3)
     for text in ("a\nb", "c\n", "\n", "no end"):
         stream.write(text)
     assert out.getvalue() == "[3] a\n[3] bc\n[3] \n"
@@ -21,7 +21,7 @@ def test_each_line_has_its_points_number_also_the_last() -> None:  # F56
 
 def test_output_without_an_end_is_passed_on_piece_by_piece() -> None:  # F56
     out = io.StringIO()
-    stream = Numbered(out, 0)
+    stream = NumberedLines(out, 0)
     for _ in range(100_000):
         stream.write("\r 50 % done")
         assert stream._held <= tasks.LONGEST_LINE

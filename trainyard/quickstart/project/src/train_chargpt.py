@@ -3,7 +3,7 @@
     python src/train_chargpt.py --name first
     python src/train_chargpt.py --name first --clean-trials
 
-Under the same --name it goes on from its last checkpoint; --clean-trials starts over. Data are
+Under the same --name it resumes from its last checkpoint; --clean-trials starts over. Data are
 data/train.bin and data/val.bin as nanoGPT's, made of the text if they are missing. At the end the
 model, which is on this machine then, writes a few lines.
 """

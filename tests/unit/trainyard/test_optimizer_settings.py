@@ -13,7 +13,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import SWALR
 
-from trainyard import asked
+from trainyard import optimizer_settings as settings
 from trainyard.errors import JobError
 
 Made = Callable[[Optimizer, int, float], Any]
@@ -83,13 +83,13 @@ class Run:
         self.optimizer = torch.optim.SGD([torch.ones(1)], lr=rate, momentum=0.9)
         self.scheduler = make(self.optimizer, steps, rate)
         parts = {"optimizer": self.optimizer, "scheduler": self.scheduler}
-        self.asked = asked.of(parts) | {asked.START: [{"epochs": steps, "workers": workers}]}
-        made = asked.schedulers(parts)
+        self.asked = settings.of(parts) | {settings.START: [{"epochs": steps, "workers": workers}]}
+        made = settings.schedulers(parts)
         if saved:
             state = torch.load(io.BytesIO(saved), weights_only=True)
             for name, part in parts.items():
                 part.load_state_dict(state[name])
-            asked.apply(parts, state["asked"], self.asked, made)
+            settings.apply(parts, state["asked"], self.asked, made)
         self.parts = parts
 
     def rates(self, steps: int, *measured: float) -> list[tuple[float, float]]:
@@ -160,14 +160,14 @@ def fixed(steps: int, optimizer: Optimizer, _: int, rate: float) -> LRScheduler:
 def test_a_schedule_that_ends_before_the_run_is_refused(make: Made) -> None:  # F72
     run = Run(make, 12, 0.1)
     run.rates(6)
-    asked.check_length(run.parts, 1.0)
+    settings.check_length(run.parts, 1.0)
     with pytest.raises(
         JobError, match=r"scheduler \(\w+\) is too short .*number of total steps is \d+\)"
     ):
-        asked.check_length(run.parts, 3.0)
+        settings.check_length(run.parts, 3.0)
     assert run.rates(6)  # it was not touched
     with pytest.raises(JobError, match="make it longer in the script, ask for fewer epochs, or"):
-        asked.check_length(run.parts, 0.0)
+        settings.check_length(run.parts, 0.0)
 
 
 def test_a_schedule_that_is_shorter_now_is_refused() -> None:  # F72
@@ -191,5 +191,5 @@ def test_a_schedule_goes_on_with_more_workers(name: str) -> None:  # F61 F72
 
 def test_a_state_with_tensors_can_be_compared() -> None:  # F72
     one, other = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0])
-    assert asked._same(one, one.clone())
-    assert not asked._same(one, other)
+    assert settings._same(one, one.clone())
+    assert not settings._same(one, other)

@@ -1,4 +1,4 @@
-"""A body of HTTP that is sent in pieces: each has its own time limit, the whole has none."""
+"""The body of an HTTP request in pieces: each piece has a time limit, the whole has none."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from collections.abc import Callable, Iterator
 PIECE_BYTES = 64 * 1024
 
 
-class Pieces:
-    """A body that can be sent again."""
+class RequestBody:
+    """A body that can be sent again; `sent` is called with the bytes of each piece."""
 
     def __init__(self, content: bytes, sent: Callable[[int], None] | None = None) -> None:
-        """Keeps the content.
-
-        Args:
-            content: the whole body.
-            sent: is called with the bytes of each piece.
-        """
         self._content, self._sent = content, sent
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yields the pieces, in order."""
         for start in range(0, len(self._content), PIECE_BYTES):
             piece = self._content[start : start + PIECE_BYTES]
             yield piece

@@ -1,11 +1,11 @@
-"""Settings of optimizers and schedulers that a start asks for, in place of the restored state's.
+"""Settings of optimizers and schedulers: the command line's take precedence over restored ones.
 
-An optimizer's state also has its learning rate and other settings. Loading them would undo the
-command line. So each checkpoint notes the settings that its start asked for, and where the next
-start asks for others, those are used.
+An optimizer's state has its learning rate and other settings too, and loading them would undo the
+command line. So each checkpoint notes what its start asked for. What the next start asks for
+otherwise is applied.
 
 A copy of the new scheduler repeats the steps that are done, with a stand-in for the optimizer. So
-rates are those of an uninterrupted run, also of schedulers in schedulers and of a fixed length.
+rates are those of an uninterrupted run, also with nested schedulers and those of a fixed length.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any
 
 from trainyard.errors import JobError
 
-START = ""  # in what is asked for, next to the names of parts: the facts of the start itself
+START = ""  # in the settings, next to the names of parts: facts about the start itself
 STEPS_OF = ("workers", "batch_size")  # of these facts, which determine an epoch's steps
 SCALED = ("lr", "initial_lr", "max_lr", "min_lr")
 SCHEDULED = (*SCALED, "momentum", "betas")
-Asked = dict[str, list[dict[str, Any]]]
+Settings = dict[str, list[dict[str, Any]]]
 """By part: settings of each group of parameters, or the first state of a scheduler."""
 Schedulers = Mapping[str, Any]
 """By part: copies of schedulers, with stand-ins for their optimizers."""
 
 
-def of(parts: Mapping[str, Any]) -> Asked:
+def of(parts: Mapping[str, Any]) -> Settings:
     """Return the settings of newly made optimizers and schedulers."""
     return {
         name: copy.deepcopy(found) for name, part in parts.items() if (found := _settings(part))
@@ -50,7 +50,7 @@ def schedulers(parts: Mapping[str, Any]) -> Schedulers:
     return found
 
 
-def apply(parts: Mapping[str, Any], then: Any, now: Asked, made: Schedulers) -> None:
+def apply(parts: Mapping[str, Any], then: Any, now: Settings, made: Schedulers) -> None:
     """Applies the settings of this start where they differ from those of the earlier one.
 
     A rate that follows from a measurement (ReduceLROnPlateau), or that training changed by itself,

@@ -1,4 +1,4 @@
-"""Plain values, which a record of a run may hold, so that each later start can read it."""
+"""Values that JSON can hold: the only ones in a run's records, so that each start can read them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LARGEST_INT = 2**63  # other programs read whole numbers of 64 bits
 MOST_LEVELS = 100  # of lists and dicts in each other: Python calls few functions deeper
 
 
-def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - one per kind
-    """Return a value as plain ones: numbers, texts, None, lists and dicts with texts as keys.
+def plain(found: Any, name: str) -> Any:  # noqa: PLR0911 - one per kind
+    """Return a value as numbers, texts, None, lists and dicts with texts as keys.
 
     Args:
-        found: a plain value; or a number, array or tensor of NumPy or PyTorch, a path, a date.
+        found: such a value; or a number, array or tensor of NumPy or PyTorch, a path, a date.
         name: of the value, for messages.
 
     Raises:
@@ -30,9 +30,9 @@ def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - one per kind
     if found is None or kind in (bool, float, str):
         return found
     if isinstance(found, Mapping):
-        return {str(key): value(each, f"{name}.{key}") for key, each in found.items()}
+        return {str(key): plain(each, f"{name}.{key}") for key, each in found.items()}
     if isinstance(found, list | tuple | set | frozenset):
-        return [value(each, f"{name}[{index}]") for index, each in enumerate(found)]
+        return [plain(each, f"{name}[{index}]") for index, each in enumerate(found)]
     if isinstance(found, PurePath):
         return str(found)
     if isinstance(found, date):
@@ -44,9 +44,9 @@ def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - one per kind
                 f"{name} of an epoch's record has {math.prod(found.shape)} values: report at most "
                 f"{MOST_VALUES}, and put the rest into a separate file"
             )
-        plain = found.tolist()
-        if not isinstance(plain, kind):
-            return value(plain, name)
+        converted = found.tolist()
+        if not isinstance(converted, kind):
+            return plain(converted, name)
     for base in (int, float, str):
         if isinstance(found, base):
             return _number(int(found)) if base is int else base(found)
@@ -56,12 +56,12 @@ def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - one per kind
     )
 
 
-def json_text(found: Any, indent: int | None = None) -> str:
-    """Return a plain value as JSON, with null for NaN and infinities, which JSON lacks."""
+def text(found: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, with null for NaN and infinities, which JSON lacks."""
     return json.dumps(_finite(found), indent=indent, allow_nan=False)
 
 
-def json_object(content: str | bytes) -> dict[str, Any] | None:
+def parse_object(content: str | bytes) -> dict[str, Any] | None:
     """Return an object in JSON; None for anything else, or if it has too many levels."""
     try:
         found = json.loads(content)
@@ -71,7 +71,7 @@ def json_object(content: str | bytes) -> dict[str, Any] | None:
 
 
 def is_shallow(found: Any, levels: int = MOST_LEVELS) -> bool:
-    """Return whether a plain value can be printed: others write values of a thousand levels."""
+    """Return whether a value can be printed: others may store one of a thousand levels."""
     inner = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
     return levels > 0 and all(is_shallow(each, levels - 1) for each in inner)
 

@@ -19,10 +19,9 @@ State = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Position:
-    """A position in an epoch.
+    """A position in an epoch, which counts from 0.
 
     Attributes:
-        epoch: from 0.
         batches: number of its batches that are done.
         batch_size: the job's.
         workers: the state of each, by rank.
