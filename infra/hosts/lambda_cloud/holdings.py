@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from infra.hosts import identity
 from infra.hosts.holdings import INSTANCE, Holding
-from infra.hosts.lambda_cloud import identity, machines
+from infra.hosts.lambda_cloud import machines
 from infra.hosts.lambda_cloud.account import open_account
 
 
@@ -32,11 +33,7 @@ class LambdaAccount:
                 type=machine.instance_type,
                 region=machine.region,
                 price=machine.price_cents_per_hour / 100,
-                owner=machine.tags.get(identity.OWNER, ""),
-                stack=machine.tags.get(identity.STACK, ""),
-                mark=machine.tags.get(identity.ID, ""),
-                backend=machine.tags.get(identity.BACKEND, ""),
-                end=machine.tags.get(identity.END, ""),
+                **identity.told(machine.tags),
             )
             for machine in self._api.instances()
             if machine.status != "terminated"

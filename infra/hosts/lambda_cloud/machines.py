@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from infra.cancellation import Cancellation
-from infra.hosts.lambda_cloud import identity
+from infra.hosts import identity
 from infra.hosts.lambda_cloud.choice import Pick, Props, available
 from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import (

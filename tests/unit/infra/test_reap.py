@@ -10,8 +10,8 @@ import pytest
 
 from infra import reap
 from infra.backend import Backend
-from infra.hosts import sources
-from infra.hosts.lambda_cloud import holdings, identity
+from infra.hosts import identity, sources
+from infra.hosts.lambda_cloud import holdings
 from infra.hosts.lambda_cloud.errors import NotFoundError
 from infra.hosts.lambda_cloud.model import FirewallRuleset, Machine, SshKey
 from infra.reap import Judged

@@ -6,8 +6,7 @@ import pytest
 
 from infra import backend
 from infra.drift import __main__ as drift
-from infra.hosts import local
-from infra.hosts.lambda_cloud import identity
+from infra.hosts import identity, local
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from infra.hosts import key_pair
+from infra.hosts import keys
 from infra.hosts.lambda_cloud import errors
 from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import (
@@ -34,7 +34,7 @@ RULES = [
     FirewallRule(protocol="icmp", source_network="0.0.0.0/0", description="ping"),
 ]
 INVALID, MISSING = "global/invalid-parameters", "global/object-does-not-exist"
-PUBLIC = key_pair.generate().public
+PUBLIC = keys.generate().public
 TAGS = {"trainyard:node": "0", "trainyard:id": "abc"}
 LAUNCH = {
     "region_name": "us-east-1",

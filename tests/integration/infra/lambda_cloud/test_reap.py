@@ -8,8 +8,7 @@ import pytest
 
 from engine import crypto
 from infra import backend, reap
-from infra.hosts import local
-from infra.hosts.lambda_cloud import identity
+from infra.hosts import identity, local
 from tests import quick
 from tests.integration.infra.lambda_cloud.rented import RentedStack
 

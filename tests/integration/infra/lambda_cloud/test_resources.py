@@ -2,8 +2,7 @@
 
 import pytest
 
-from infra.hosts import key_pair
-from infra.hosts.lambda_cloud import keys
+from infra.hosts import keys
 from infra.hosts.lambda_cloud.errors import CAPACITY
 from tests.fakes.lambda_cloud.account import CREATED
 from tests.fakes.lambda_cloud.catalogue import region
@@ -20,7 +19,7 @@ def _add_key(cloud, public, name="test-ssh-010"):
 
 
 def _written_pair(path):
-    pair = key_pair.generate()
+    pair = keys.generate()
     keys.write(path, pair)
     return pair
 
@@ -207,7 +206,7 @@ def test_a_new_address_shows_and_goes_on(rented, cloud):
 
 
 def test_another_key_of_that_name_is_left_alone(rented, cloud):  # F10
-    _add_key(cloud, key_pair.generate().public)
+    _add_key(cloud, keys.generate().public)
     before = dict(cloud.account.ssh_keys)
     assert "is not there; put its private key there" in rented.failed("up")
     _written_pair(rented.key_file)

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from infra.cancellation import CanceledError, Cancellation
-from infra.hosts.lambda_cloud import identity, machines
+from infra.hosts import identity
+from infra.hosts.lambda_cloud import machines
 from infra.hosts.lambda_cloud.choice import Pick
 from infra.hosts.lambda_cloud.errors import (
     AccessError,

@@ -8,7 +8,8 @@ from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime import rpc
 
 from infra.cancellation import CanceledError, Cancellation
-from infra.hosts.lambda_cloud import identity, providers
+from infra.hosts import identity
+from infra.hosts.lambda_cloud import providers
 from infra.hosts.lambda_cloud.errors import NotFoundError
 from infra.hosts.lambda_cloud.model import FileSystem, Machine, SshKey
 from tests.ssh_keys import new_key

@@ -1,4 +1,4 @@
-"""The marks that tell which stack a thing in the account belongs to.
+"""The marks that tell which stack a thing in a cloud's account belongs to.
 
 Instances carry tags. Keys carry a comment, rulesets and file systems a name: they take no tags.
 """
@@ -43,6 +43,12 @@ class Mark:
 def tags(*, project: str, stack: str, owner: str, backend: Text) -> dict[str, str | Text]:
     """Return the tags that all instances of a stack share; `backend` may be an output."""
     return {PROJECT: project, STACK: stack, OWNER: owner, BACKEND: backend}
+
+
+def told(found: Mapping[str, str]) -> dict[str, str]:
+    """Return what an instance's tags tell of it, as fields of a Holding."""
+    fields = {"owner": OWNER, "stack": STACK, "mark": ID, "backend": BACKEND, "end": END}
+    return {field: found.get(tag, "") for field, tag in fields.items()}
 
 
 def resource_name(title: str, mark: Mark, suffix: str) -> str:
