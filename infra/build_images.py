@@ -14,15 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pulumi
+
 from infra import build_context, images, versions
+from infra.arguments import run
 from infra.container_settings import IMAGE
 from trainyard.access import terminal
 
 ARGUMENTS = ("BASE_IMAGE", "GO_IMAGE", "TORCH_BACKEND")
-
-
-class BuildError(Exception):
-    """An image is missing; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,18 +92,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown build argument {', '.join(unknown)}: write one of the above")
     if not IMAGE.fullmatch(f"{given.registry}/x:1"):
         parser.error(f"{given.registry!r} must be [host[:port]/]folder, as docker push takes it")
-    try:
+
+    def act() -> int:
         names = {
             program: _made(given.registry, program, given.python, build_args, push=given.push)
             for program in dict.fromkeys(given.programs)
         }
-    except (BuildError, images.LockError) as error:
-        terminal.warn(f"error: {error}")
-        return 1
-    terminal.say("  trainyard:images:")
-    for program, name in names.items():
-        terminal.say(f"    {program}: {name}")
-    return 0
+        terminal.say("  trainyard:images:")
+        for program, name in names.items():
+            terminal.say(f"    {program}: {name}")
+        return 0
+
+    return run(act)
 
 
 def _made(
@@ -124,9 +123,9 @@ def _docker(*arguments: str) -> None:
     try:
         done = subprocess.run(["docker", *arguments], stdout=sys.stderr, check=False)
     except FileNotFoundError:
-        raise BuildError("no docker on PATH: install a Docker Engine and its client") from None
+        raise pulumi.RunError("no docker on PATH: install a Docker Engine and its client") from None
     if done.returncode:
-        raise BuildError(f"docker {arguments[0]} failed, for the reason above")
+        raise pulumi.RunError(f"docker {arguments[0]} failed, for the reason above")
 
 
 if __name__ == "__main__":

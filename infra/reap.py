@@ -18,10 +18,10 @@ from pathlib import Path
 import pulumi
 
 from infra import arguments, backend, states
-from infra.backend import Backend, BackendError
+from infra.backend import Backend
 from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE, Account, Holding
-from infra.states import RecordedStack, StateError
+from infra.states import RecordedStack
 from trainyard.access import terminal
 
 IN_STATE = "in state"
@@ -39,10 +39,6 @@ ENDABLE = (ORPHAN, OTHER_BACKEND, NO_BACKEND)
 NOT_OURS = "not ours"
 
 
-class ReapError(Exception):
-    """Nothing was ended; the message says what to do."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Judged(Holding):
     """A thing in an account, and the verdict on it."""
@@ -53,11 +49,7 @@ class Judged(Holding):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 1 when there are orphans, or something failed."""
     options = _parser().parse_args(argv)
-    try:
-        return _run(options)
-    except (ReapError, StateError, BackendError, pulumi.RunError) as error:
-        terminal.warn(f"error: {error}")
-        return 1
+    return arguments.run(lambda: _run(options))
 
 
 def judge(
@@ -131,17 +123,17 @@ def to_end(findings: Sequence[Judged], ids: Sequence[str]) -> list[Judged]:
     """Return the instances to end: the named ones, else all orphans.
 
     Raises:
-        ReapError: one of the names is not that of an instance that may be ended here.
+        pulumi.RunError: one of the names is not that of an instance that may be ended here.
     """
     instances = {finding.id: finding for finding in findings if finding.kind == INSTANCE}
     if not ids:
         return [finding for finding in instances.values() if finding.verdict == ORPHAN]
     for id_ in ids:
         if id_ not in instances:
-            raise ReapError(f"the account has no instance {id_}. Nothing was ended")
+            raise pulumi.RunError(f"the account has no instance {id_}. Nothing was ended")
         finding = instances[id_]
         if finding.verdict not in ENDABLE:
-            raise ReapError(
+            raise pulumi.RunError(
                 f"{id_} is {finding.verdict}: {_WAYS[finding.verdict]}. Nothing was ended"
             )
     return [instances[id_] for id_ in dict.fromkeys(ids)]
@@ -256,7 +248,7 @@ def _end(
     """End the instances that the user wants ended; return them.
 
     Raises:
-        ReapError: another state may have them, or the user does not agree.
+        pulumi.RunError: another state may have them, or the user does not agree.
     """
     if not options.end:
         _check_certain(place, stacks, backends)
@@ -288,12 +280,12 @@ def _check_certain(
     where = place.place or place.url
     by_id = "Or name what is to be ended: --end ID. Nothing was ended"
     if not stacks:
-        raise ReapError(
+        raise pulumi.RunError(
             f"the state backend {where} has no stack, so it cannot tell what is orphaned: set "
             f"PULUMI_BACKEND_URL to the one that your stacks are in. {by_id}"
         )
     if not backends:
-        raise ReapError(
+        raise pulumi.RunError(
             f"the state backend {where} has no id: no `up` has marked anything with it yet, or it "
             f"was copied or moved, and the original may be in use. {by_id}"
         )
@@ -302,13 +294,13 @@ def _check_certain(
 def _ask(ending: Sequence[Judged]) -> None:
     what = f"{len(ending)} instance(s), {_price(ending):.2f} $/h"
     if not sys.stdin.isatty():
-        raise ReapError(f"{what}: no terminal to ask; add --yes. Nothing was ended")
+        raise pulumi.RunError(f"{what}: no terminal to ask; add --yes. Nothing was ended")
     names = [f"  {each.id} {each.name} ({each.verdict})" for each in ending]
     terminal.warn(
         "\n".join(["To be ended, with all that is on them:", *map(terminal.clean, names)])
     )
     if not terminal.agree(f"End {what}?"):
-        raise ReapError("nothing was ended")
+        raise pulumi.RunError("nothing was ended")
 
 
 def _price(found: Iterable[Judged]) -> float:

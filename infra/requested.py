@@ -60,8 +60,5 @@ def enough(numbers: range, least: int, requested: Iterable[int]) -> list[int]:
 
 def _existing() -> Mapping[int, bool]:
     folder = backend.project_folder()
-    try:
-        place = backend.find(folder)
-        return states.machines(folder, place, pulumi.get_project(), pulumi.get_stack())
-    except states.StateError as error:
-        raise pulumi.RunError(str(error)) from None
+    place = backend.find(folder)
+    return states.machines(folder, place, pulumi.get_project(), pulumi.get_stack())

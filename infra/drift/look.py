@@ -34,10 +34,6 @@ HEALTH = ("healthy", "ready")  # outputs that tell whether a service was well
 LONGEST = 120  # characters of a value that a report shows
 
 
-class LookError(pulumi.RunError):
-    """The stack cannot be looked at; the message says what to do."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """One resource, as the state has it and as it is.
@@ -96,22 +92,22 @@ def look(folder: Path, stack: str, *, services: bool = False) -> Looked:
         services: only at those that tell whether they are well.
 
     Raises:
-        LookError: the stack does not exist, its state cannot be read, or it is being changed.
+        pulumi.RunError: the stack does not exist, its state cannot be read, or it is being changed.
     """
     try:
         project = Project.find(folder)
         backend = Backend.of(project)
         if not backend.exists(project.name, check_stack_name(stack)):
             known = ", ".join(backend.stacks(project.name)) or "none"
-            raise LookError(
+            raise pulumi.RunError(
                 f"no stack named {stack!r} in {backend.url} (there: {known}); run `make up`"
             )
         if who := backend.in_use_by(project.name, stack):
-            raise LookError(f"the stack is locked by {who}: look again when that has ended")
+            raise pulumi.RunError(f"the stack is locked by {who}: look again when that has ended")
         state = backend.load(project.name, stack, passphrase())
         settings = read_settings(project, stack, state.salt)
     except (EngineError, BucketError) as error:
-        raise LookError(str(error)) from None
+        raise pulumi.RunError(str(error)) from None
     display = Display(dry_run=True, diff=False, debug=False, stack=stack)
     display.hide(settings.config[key] for key in settings.secret_keys)
     display.hide(secret_strings(state))

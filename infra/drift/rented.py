@@ -24,7 +24,7 @@ def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
 
     Raises:
         pulumi.RunError: an account does not answer.
-        StateError: a state cannot be read.
+        pulumi.RunError: a state cannot be read.
     """
     types = {each.type for each in seen}
     clouds = [cloud for cloud in sources.CLOUDS if f"{cloud.module}:Account" in types]

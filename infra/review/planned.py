@@ -31,10 +31,6 @@ DELETED = ("delete", "delete-replaced")
 LONGEST = 60  # characters of a value that a page shows
 
 
-class ReviewError(pulumi.RunError):
-    """The plan cannot be shown; the message says what to do."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Resource:
     """One resource, in the state or as planned.
@@ -118,12 +114,12 @@ def read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path |
         levels: JSON file with the levels of rules.
 
     Raises:
-        ReviewError: plan, state or rules cannot be read, or the plan was made for something else.
+        pulumi.RunError: plan, state or rules cannot be read, or the plan is for something else.
     """
     try:
         return _read(folder, check_stack_name(stack), file, pack, levels)
     except (EngineError, BucketError) as error:
-        raise ReviewError(str(error)) from None
+        raise pulumi.RunError(str(error)) from None
 
 
 def _read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None) -> Planned:

@@ -138,7 +138,7 @@ def test_what_may_be_in_no_state_ends_by_its_name():
     ],
 )
 def test_what_may_not_end_is_refused_by_its_name(id_, told):
-    with pytest.raises(reap.ReapError, match=f"{told}.*Nothing was ended"):
+    with pytest.raises(pulumi.RunError, match=f"{told}.*Nothing was ended"):
         reap.to_end(FOUND, ["o1", id_])
 
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 import yaml
 from pulumi.runtime import config, settings
 
 from infra.manifests import __main__ as command
 from infra.manifests import files, program
-from infra.manifests.program import Declarations, ManifestsError
+from infra.manifests.program import Declarations
 from tests.raycluster_schema import validate
 
 ROOT = Path(__file__).parents[4]
@@ -189,12 +190,12 @@ def test_files_of_what_is_gone_are_removed(found: Declarations, tmp_path: Path) 
 def test_files_of_others_are_not_overwritten(found: Declarations, tmp_path: Path) -> None:
     files.write("other", found, tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(ManifestsError, match=r"kustomization\.yaml.*--to"):
+    with pytest.raises(pulumi.RunError, match=r"kustomization\.yaml.*--to"):
         files.write("lab", found, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_folder_that_cannot_be_made_is_one_message(found: Declarations, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ManifestsError, match="--to"):
+    with pytest.raises(pulumi.RunError, match="--to"):
         files.write("lab", found, tmp_path / "file" / "folder")
