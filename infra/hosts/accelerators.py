@@ -21,8 +21,7 @@ from typing import Any
 import pulumi
 
 TOOL_SECONDS = 10
-MIB = 1024 * 1024  # bytes
-NVIDIA_QUERY = ("index", "uuid", "name", "memory.total", "mig.mode.current")
+NVIDIA_QUERY = ("index", "uuid", "name", "mig.mode.current")
 NVIDIA_SMI = ("nvidia-smi", f"--query-gpu={','.join(NVIDIA_QUERY)}", "--format=csv,noheader")
 NVIDIA_LIST = ("nvidia-smi", "-L")
 ROCM_SMI = ("rocm-smi", "--showproductname", "--showbus", "--json")
@@ -50,7 +49,6 @@ class Device:
         kind: "nvidia" or "amd".
         name: of the product.
         uuid: "" where the driver tells none.
-        memory_mib: its own memory, 0 where it has none or does not tell.
         path: its render node; "" where a container asks for it by its UUID.
     """
 
@@ -58,7 +56,6 @@ class Device:
     kind: str
     name: str
     uuid: str
-    memory_mib: int
     path: str
 
     def __str__(self) -> str:
@@ -171,25 +168,13 @@ def parse_nvidia(query: str, listing: str) -> tuple[Device, ...]:
         # nvidia-smi also prints remarks, such as one on a GPU that no longer answers.
         if len(row) != len(NVIDIA_QUERY) or not row[0].isdecimal():
             continue
-        _, uuid, name, memory, mig = (field.strip() for field in row)
-        whole = [(name, uuid, _leading_number(memory))]
-        divided = [
-            (f"{name} MIG {profile}", part, _leading_number(profile.partition(".")[2]) * 1024)
-            for profile, part in parts.get(uuid, [])
-        ]
+        _, uuid, name, mig = (field.strip() for field in row)
+        divided = [(f"{name} MIG {profile}", part) for profile, part in parts.get(uuid, [])]
+        # CUDA can use only the parts of a GPU that is set to be divided.
+        usable = divided if mig == "Enabled" else [(name, uuid)]
         devices += [
-            Device(
-                index=index,
-                kind="nvidia",
-                name=title,
-                uuid=identity,
-                memory_mib=mib,
-                path="",
-            )
-            # CUDA can use only the parts of a GPU that is set to be divided.
-            for index, (title, identity, mib) in enumerate(
-                divided if mig == "Enabled" else whole, start=len(devices)
-            )
+            Device(index=index, kind="nvidia", name=title, uuid=identity, path="")
+            for index, (title, identity) in enumerate(usable, start=len(devices))
         ]
     return tuple(devices)
 
@@ -200,27 +185,24 @@ def parse_amd(
     """Return the AMD GPUs in ROCm's order.
 
     Args:
-        topology: properties of each node of the kernel's topology, including its memory's.
+        topology: properties of each node of the kernel's topology.
         nodes: paths of the device nodes that exist.
         names: product names by PCI address, as parse_rocm_smi returns them.
     """
     devices: list[Device] = []
     for _, text in sorted(topology.items()):
-        pairs = [(key, int(value)) for key, value in re.findall(r"(?m)^(\w+) (\d+)$", text)]
-        values = dict(pairs)
+        values = {key: int(value) for key, value in re.findall(r"(?m)^(\w+) (\d+)$", text)}
         path = f"/dev/dri/renderD{values.get('drm_render_minor', 0)}"
         # The topology lists CPUs too, and GPUs whose nodes this machine or container does not have.
         if values.get("vendor_id") != AMD_VENDOR or not {path, KFD} <= set(nodes):
             continue
         unique = values.get("unique_id", 0)
-        memory = sum(value for key, value in pairs if key == "size_in_bytes")
         devices.append(
             Device(
                 index=len(devices),
                 kind="amd",
                 name=names.get(_pci_address(values)) or _architecture(values),
                 uuid=f"GPU-{unique:016x}" if unique else "",
-                memory_mib=memory // MIB,
                 path=path,
             )
         )
@@ -335,11 +317,6 @@ def _fitting(found: int, each: int, workers: int) -> str:
     return f"set worker.gpus to 1 and workers to {found}"
 
 
-def _leading_number(text: str) -> int:
-    found = re.match(r"\d+", text)
-    return int(found[0]) if found else 0
-
-
 def _pci_address(values: Mapping[str, int]) -> str:
     place = values.get("location_id", 0)
     bus, slot, function = place >> 8 & 0xFF, place >> 3 & 0x1F, place & 0x7
@@ -383,14 +360,11 @@ def _rocm_smi() -> str:
 
 
 def _topology() -> dict[int, str]:
-    """Return the kernel's properties of each node, including its memory's."""
+    """Return the kernel's properties of each node that this user, or container, may see."""
     nodes: dict[int, str] = {}
     for folder in KFD_TOPOLOGY.glob("[0-9]*"):
-        files = [folder / "properties", *folder.glob("mem_banks/*/properties")]
-        try:
-            nodes[int(folder.name)] = "\n".join(file.read_text() for file in files)
-        except OSError:  # a node that this user, or this container, may not see
-            continue
+        with contextlib.suppress(OSError):
+            nodes[int(folder.name)] = (folder / "properties").read_text()
     return nodes
 
 
