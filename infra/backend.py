@@ -43,10 +43,7 @@ class Backend:
 
         A folder or bucket has the id that was drawn for it. One that was copied, or moved to
         another disk or store, has none until the next is drawn: copy and original are two backends
-        from then on.
-
-        Args:
-            organization: of the stacks, where states are behind an API.
+        from then on. Behind an API, each organization has one.
 
         Raises:
             pulumi.RunError: the id cannot be read.
@@ -94,11 +91,8 @@ class Backend:
 def find(folder: Path) -> Backend:
     """Return the backend of a project, as the pulumi CLI and the engine find it.
 
-    Args:
-        folder: of the project: its Pulumi.yaml may name the backend.
-
     Raises:
-        pulumi.RunError: Pulumi.yaml cannot be read.
+        pulumi.RunError: the project's Pulumi.yaml, which may name it, cannot be read.
     """
     try:
         url = os.environ.get(state_folder.URL) or _named(folder) or state_folder.logged_in()

@@ -40,12 +40,7 @@ class Build:
 
 
 def build(program: str, build_args: Mapping[str, str]) -> Build:
-    """Return how the image of a program is built.
-
-    Args:
-        program: one of images.BUILT.
-        build_args: build arguments of every image that is built.
-    """
+    """Return how the image of a program, one of images.BUILT, is built."""
     context = build_context.folder(program, images.CONTEXTS)
     arguments = {
         name: build_args[name]

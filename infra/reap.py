@@ -98,13 +98,8 @@ def past_end(
 ) -> list[Judged]:
     """Return the instances of this state backend that run past their end, of any owner.
 
-    For those in no state, the account tells the end that they were launched with.
-
-    Args:
-        findings: with their verdicts.
-        stacks: all stacks; without one, the states do not tell which instances are in none.
-        backends: ids of the state backend that the stacks are in.
-        now: the time.
+    For those in no state, the account tells the end that they were launched with. Without a
+    stack, the states do not tell which instances are in none.
     """
     return [
         each

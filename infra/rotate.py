@@ -57,11 +57,7 @@ def held(deployment: Mapping[str, Any]) -> dict[str, Held]:
 def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None:
     """Count a rotation of a secret in the settings, so that `up` draws a new value.
 
-    Args:
-        folder: the project's folder.
-        stack: its name.
-        name: of the secret.
-        force: options for `trainyard.client.losses` where jobs would be lost.
+    `force` are options for `trainyard.client.losses` where jobs would be lost.
 
     Raises:
         pulumi.RunError: the secret does not exist, jobs run, the state cannot be read, or the

@@ -191,12 +191,7 @@ def steps(
 
 
 class Scaler:
-    """Meets the requests of one stack.
-
-    Args:
-        folder: of the project.
-        stack: its name.
-    """
+    """Meets the requests of one stack of a project."""
 
     def __init__(self, folder: Path, stack: str) -> None:
         self._folder, self._stack = folder, stack

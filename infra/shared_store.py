@@ -14,9 +14,7 @@ from trainyard.access import outputs
 def of(name: str, bucket: str) -> Storage:
     """Return the storage of the jobs of another stack, from its outputs.
 
-    Args:
-        name: of the other stack, of this project and in the same place of states.
-        bucket: as this stack's settings have it; the other one's must have the same name.
+    It is of this project, in the same place of states, and its bucket must have the same name.
 
     Raises:
         pulumi.RunError: in an output, if the other stack has no store that nodes here reach.

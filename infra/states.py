@@ -64,10 +64,6 @@ class RecordedStack:
 def read(folder: Path, place: Backend) -> list[RecordedStack]:
     """Return the stacks of a project's state backend.
 
-    Args:
-        folder: the project's folder.
-        place: its backend.
-
     Raises:
         pulumi.RunError: one of them cannot be read.
     """
@@ -86,17 +82,11 @@ def read(folder: Path, place: Backend) -> list[RecordedStack]:
 def machines(folder: Path, place: Backend, project: str, stack: str) -> dict[int, bool]:
     """Return the rented machines that a stack has, or has begun to launch.
 
-    Args:
-        folder: the project's folder.
-        place: its backend.
-        project: its name.
-        stack: name of the stack, whose state need not be there yet.
-
     Returns:
         By number, whether the last look found the machine healthy.
 
     Raises:
-        pulumi.RunError: the state cannot be read.
+        pulumi.RunError: the state cannot be read; it need not be there yet.
     """
     found = deployment(folder, place, project, stack)
     begun = [each["resource"] for each in found.get("pending_operations") or []]

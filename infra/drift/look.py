@@ -84,12 +84,7 @@ class Looked:
 
 
 def look(folder: Path, stack: str, *, services: bool = False) -> Looked:
-    """Look at all resources of a stack.
-
-    Args:
-        folder: of the project.
-        stack: its name.
-        services: only at those that tell whether they are well.
+    """Look at all resources of a stack, or only at services: those that tell whether they are well.
 
     Raises:
         pulumi.RunError: the stack does not exist, its state cannot be read, or it is being changed.

@@ -18,13 +18,10 @@ TAG = "trainyard:owner"
 def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
     """Return instances of this owner and state backend that are in no state.
 
-    Args:
-        folder: of the project.
-        seen: resources of the stack; one that rents nothing has no account to ask.
+    A stack that rents nothing has no account to ask.
 
     Raises:
-        pulumi.RunError: an account does not answer.
-        pulumi.RunError: a state cannot be read.
+        pulumi.RunError: an account does not answer, or a state cannot be read.
     """
     types = {each.type for each in seen}
     clouds = [cloud for cloud in sources.CLOUDS if f"{cloud.module}:Account" in types]

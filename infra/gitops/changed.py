@@ -18,10 +18,7 @@ PAGES = (".md", ".svg")
 def since(base: str, stacks: Sequence[str], folder: Path) -> list[str]:
     """Return the stacks that the commits since a base concern, in their order.
 
-    Args:
-        base: a commit or branch; later commits there do not count.
-        stacks: names of all stacks.
-        folder: a checkout with the history of both.
+    Later commits of the base do not count.
 
     Raises:
         GitopsError: git does not know the base.

@@ -45,9 +45,11 @@ class GitHub:
     def comment(self, number: int, page: str, *, new: bool = True) -> str:
         """Write a page below a pull request, in place of an earlier one with the same first line.
 
+        That line is a mark that readers do not see.
+
         Args:
             number: of the pull request.
-            page: Markdown; its first line is a mark that readers do not see.
+            page: Markdown.
             new: whether to write it even without an earlier one.
 
         Returns:
@@ -101,14 +103,9 @@ class GitHub:
         return bool(self._call("GET", f"pulls/{number}")["state"] == "closed")
 
     def run_with(self, artifact: str, commit: str) -> tuple[int, str]:
-        """Return which run made the newest artifact for a commit's pull request.
+        """Return the run that made the newest artifact for a commit's pull request, and its name.
 
-        Args:
-            artifact: its name without the pull request's number, as plan-prod.
-            commit: of the main branch.
-
-        Returns:
-            The run's id, and the artifact's whole name.
+        The name that is given lacks the pull request's number: plan-prod.
 
         Raises:
             GitopsError: the commit has no pull request, or that has no such artifact.

@@ -130,13 +130,7 @@ def all_of(
 
 
 def check_machine(accelerator: str, name: str, gpus: int, engine: Mapping[str, Any]) -> None:
-    """Raise if another machine lacks devices, or its Engine cannot hand them to containers.
-
-    Args:
-        accelerator: none or nvidia.
-        name: the machine's name, for messages.
-        gpus: how many its driver lists.
-        engine: the answer of its Engine's API to /info.
+    """Raise if another machine, whose driver lists GPUs, lacks them for its containers.
 
     Raises:
         AcceleratorError: says what is missing.
@@ -150,11 +144,9 @@ def check_machine(accelerator: str, name: str, gpus: int, engine: Mapping[str, A
 
 
 def parse_nvidia(query: str, listing: str) -> tuple[Device, ...]:
-    """Return the devices that nvidia-smi lists; a divided GPU counts as its parts.
+    """Return the devices in the outputs of NVIDIA_SMI and of NVIDIA_LIST.
 
-    Args:
-        query: the output of NVIDIA_SMI.
-        listing: the output of NVIDIA_LIST; only the parts are taken from it.
+    A divided GPU counts as its parts, which only the list has.
     """
     parts: dict[str, list[tuple[str, str]]] = {}
     gpu = ""
@@ -185,9 +177,9 @@ def parse_amd(
     """Return the AMD GPUs in ROCm's order.
 
     Args:
-        topology: properties of each node of the kernel's topology.
+        topology: the kernel's properties of each node.
         nodes: paths of the device nodes that exist.
-        names: product names by PCI address, as parse_rocm_smi returns them.
+        names: product names by PCI address.
     """
     devices: list[Device] = []
     for _, text in sorted(topology.items()):
@@ -238,11 +230,8 @@ def assign(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the indexes of each worker's devices: the first ones for the first worker, and so on.
 
-    Args:
-        accelerator: nvidia or amd.
-        devices: the devices of this machine.
-        wanted: how many each worker is to get; the same for all.
-        undivided: whether a container that reaches one device reaches all.
+    All workers want as many. Undivided is a machine where a container that reaches one device
+    reaches all.
 
     Raises:
         AcceleratorError: there are too few.
@@ -269,12 +258,7 @@ def assign(
 
 
 def access(device: Device, groups: Mapping[str, str]) -> ContainerAccess:
-    """Return a container's access to a device.
-
-    Args:
-        device: the device.
-        groups: numeric group of each device node.
-    """
+    """Return a container's access to a device, by the numeric group of each device node."""
     if device.kind == "nvidia":
         return ContainerAccess(gpus=(device.uuid,))
     nodes = (KFD, device.path)
@@ -285,12 +269,9 @@ def access(device: Device, groups: Mapping[str, str]) -> ContainerAccess:
 
 
 def check_toolkit(engine: Mapping[str, Any], *, hook: bool) -> None:
-    """Raise if the Docker Engine cannot hand NVIDIA's devices to containers.
+    """Raise if the Docker Engine, by its answer to /info, cannot hand out NVIDIA's devices.
 
-    Args:
-        engine: its answer to /info.
-        hook: whether NVIDIA_HOOK is on PATH. The Engine uses it even where the runtime that
-            comes with it is not configured.
+    It uses NVIDIA_HOOK on PATH even where the runtime that comes with that is not configured.
 
     Raises:
         AcceleratorError: says which toolkit to install.

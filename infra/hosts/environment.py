@@ -252,14 +252,7 @@ def prepare(
 ) -> list[Machine]:
     """Make machines ready; return them with all their programs, and used only once ready.
 
-    Args:
-        machines: the machines, the head's first.
-        mark: tells the stack's folders and processes from others.
-        setup_commands: the user's, for the shell of each.
-        own: as `own_file` returns it.
-        ray: required version of Ray.
-        links_ray: whether a login on a machine finds Ray.
-        copied: paths of programs of this machine that the first one gets a copy of.
+    The head's is the first; it gets copies of programs of this machine. See Environment.
     """
     head = machines[0]
     reached_at: Any = pulumi.Output.all(head.address, head.connection["port"])

@@ -80,12 +80,7 @@ def _tell(text: str) -> None:
 
 
 def obtain(program: GoProgram, path: Path, say: Say) -> None:
-    """Build a program, unless the cache has it unchanged.
-
-    Args:
-        program: the program to build.
-        path: where it is to be.
-        say: tells the user what is done.
+    """Build a program at a path, unless the cache has it there unchanged.
 
     Raises:
         BuildError: Go cannot build it, the disk is full, or the cache is another user's.
@@ -118,10 +113,6 @@ def is_whole(path: Path) -> bool:
 
 def adopt(built: Path, path: Path) -> None:
     """Put a program that was built elsewhere, of the same sources, into the cache.
-
-    Args:
-        built: the program.
-        path: where it is to be.
 
     Raises:
         BuildError: the cache is another user's.

@@ -76,13 +76,7 @@ def stream(stack: str, found: Declarations) -> str:
 
 
 def files(stack: str, found: Declarations, *, sealed: bool = False) -> dict[str, str]:
-    """Return the text of each file by its name.
-
-    Args:
-        stack: its name.
-        found: what it declares.
-        sealed: whether the folder has sealed Secrets, which are listed then.
-    """
+    """Return the text of each file by its name; sealed Secrets, if there are, are listed."""
     objects, secrets = documents(found)
     names = {file_name(each): each for each in objects}
     listed = {

@@ -94,13 +94,8 @@ class _Recorder(pulumi.runtime.Mocks):
 def run(stack: str, folder: Path = ROOT) -> Declarations:
     """Run the program of a stack.
 
-    Args:
-        stack: its name.
-        folder: of the settings.
-
     Raises:
-        pulumi.RunError: its settings cannot be read, or it is in no cluster.
-        pulumi.RunError: its settings have faults.
+        pulumi.RunError: its settings cannot be read or have faults, or it is in no cluster.
     """
     project, config, secret = read_settings(stack, folder)
     if config.get(f"{project}:runtime") != kubernetes_settings.KEY:

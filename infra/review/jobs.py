@@ -50,10 +50,6 @@ def at_risk(planned: Planned) -> AtRisk:
 def running(known: Mapping[str, Any], way: dashboard.Way) -> list[str]:
     """Return the jobs that run now, each with its run.
 
-    Args:
-        known: outputs of the stack, secrets in the clear.
-        way: as in `dashboard.ask`.
-
     Raises:
         AskError: the cluster cannot be asked.
     """

@@ -104,14 +104,7 @@ class _Verdicts(Display):
 
 
 def read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None) -> Planned:
-    """Read a plan.
-
-    Args:
-        folder: of the project.
-        stack: its name.
-        file: of the plan.
-        pack: folder of rules to apply, None for none.
-        levels: JSON file with the levels of rules.
+    """Read the plan of a stack; apply the rules of a pack, if any, with levels in a JSON file.
 
     Raises:
         pulumi.RunError: plan, state or rules cannot be read, or the plan is for something else.

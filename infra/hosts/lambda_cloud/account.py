@@ -18,11 +18,9 @@ URL_VARIABLE = "LAMBDA_API_URL"
 
 
 def open_account(config_key: str | None, sleep: Callable[[float], None] = time.sleep) -> Client:
-    """Return the account of this environment, at its pace; nothing is sent yet.
+    """Return the account of this environment, else of the setting's key; nothing is sent yet.
 
-    Args:
-        config_key: value of the secret setting lambdaApiKey, used if the environment has no key.
-        sleep: waits seconds; what it raises ends the call that waits.
+    `sleep` waits for the pace; what it raises ends the call that waits.
 
     Raises:
         AccessError: the key is missing, or cannot be a key.

@@ -111,12 +111,9 @@ class Client:
         return self._call("GET", f"/instances/{_segment(id_)}", Envelope[Machine])
 
     def launch(self, request: Mapping[str, Any]) -> str:
-        """Launch one instance and return its id.
+        """Launch one instance by a request with the API's own names; return its id.
 
         After a ServerError or a LostReplyError there may be an instance anyway.
-
-        Args:
-            request: with the API's own names.
         """
         launched = self._call("POST", LAUNCH, Envelope[Launched], request)
         return launched.instance_ids[0]

@@ -21,11 +21,7 @@ PARALLEL = 16
 
 
 def inspect(hosts: Sequence[SshHost], args: FleetArgs) -> Callable[[], Declared]:
-    """Inspect the hosts of a stack; nothing has to be declared for them.
-
-    Args:
-        hosts: as they are set, the head's first.
-        args: the stack's requirements.
+    """Inspect the hosts of a stack, the head's first; nothing has to be declared for them.
 
     Raises:
         pulumi.RunError: some cannot be used; the message has a line for each fault.
