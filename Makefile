@@ -22,7 +22,7 @@ python:
 $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 	@$(PYTHON) -m infra.new_environment
 	@echo 'installing the packages of requirements/dev.txt'
-	@TMPDIR='$(CURDIR)/.venv' $(PYTHON) -m infra.downloads $(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt
+	@TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt
 	TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m infra.checkout
 	@cd -P .venv && pwd >.ready
