@@ -220,7 +220,7 @@ def reaped(tmp_path, capsys):
     return run
 
 
-def test_a_look_ends_nothing_and_tells_of_all(account, reaped):
+def test_a_look_ends_nothing_and_tells_of_all(account, reaped):  # A18
     code, text, err = reaped("--json")
     document = json.loads(text)
     assert (code, account.ended, err) == (1, [], "")

@@ -316,6 +316,11 @@ def test_a_wrong_key_is_not_tried_again(account, time):  # F1
     assert len(account.terminate_errors) == 1
 
 
+def test_what_is_gone_already_counts_as_ended(account, time):  # F9
+    machines.terminate(account, ["gone"], time.clock())
+    assert time.now == 0
+
+
 def test_terminate_waits_until_it_is_gone(account, time):  # A43
     account.add("a")
     account.terminate = lambda _: account.set("a", status="terminating")
