@@ -16,6 +16,7 @@ from cluster.secret import TOKEN_BYTES, Secret
 from infra import ray_launcher, requested, tools, versions
 from infra.config import Settings
 from infra.hosts import environment
+from infra.hosts.environment import EnvironmentArgs
 from infra.hosts.fleet import Declared, FleetArgs, IdleWatch
 from infra.node_settings import worker
 from infra.ray_launcher import Launched
@@ -80,12 +81,14 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
             **runtime_args(settings, running, store),
             hosts=environment.prepare(
                 machines,
+                EnvironmentArgs(
+                    setup_commands=settings.setup_commands,
+                    own=own,
+                    ray=versions.RAY,
+                    links_ray=not settings.start_ray,
+                ),
                 mark.known,
-                setup_commands=settings.setup_commands,
-                own=own,
-                ray=versions.RAY,
-                links_ray=not settings.start_ray,
-                copied=found.paths,
+                found.paths,
             ),
             several=settings.on_hosts > 1,
             mark=mark,

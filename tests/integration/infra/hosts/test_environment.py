@@ -52,10 +52,8 @@ def _make(home: Path, own: Path) -> str:
     )
     content = environment.own_file(str(own))
     shutil.copy(bundle(own=content), home / "lab-dev.tar.gz")
-    (name,) = content
-    script = environment.install_script(
-        machine, versions.RAY, own=name, gpus=0, head=None, links_ray=False, mark=MARK
-    )
+    args = environment.EnvironmentArgs(ray=versions.RAY, own=content)
+    script = environment.install_script(machine, args, gpus=0, head=None, mark=MARK)
     done = subprocess.run(
         ["/bin/sh", "-c", script],
         env={

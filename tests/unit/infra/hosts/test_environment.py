@@ -13,7 +13,7 @@ import pulumi
 import pytest
 
 from infra.hosts import environment
-from infra.hosts.environment import install_script, remove_script
+from infra.hosts.environment import EnvironmentArgs, install_script, remove_script
 from infra.hosts.machine import Machine
 from infra.node_settings import Group
 from infra.runtimes.folders import FolderMark
@@ -61,9 +61,11 @@ def _machine(home: Path, **changes: Any) -> Machine:
 
 
 def _script(home: Path, **changes: Any) -> str:
-    values: dict[str, Any] = {"own": "", "gpus": 0, "head": None, "links_ray": False, "mark": MARK}
+    own = {name: b"" for name in [changes.pop("own", "")] if name}
+    args = EnvironmentArgs(ray="2.60.0", own=own, links_ray=changes.pop("links_ray", False))
+    values: dict[str, Any] = {"gpus": 0, "head": None, "mark": MARK}
     machine = {k: changes.pop(k) for k in list(changes) if k not in values}
-    return install_script(_machine(home, **machine), "2.60.0", **values | changes)
+    return install_script(_machine(home, **machine), args, **values | changes)
 
 
 @pytest.fixture

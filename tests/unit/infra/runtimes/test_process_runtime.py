@@ -8,7 +8,7 @@ import pulumi
 import pytest
 
 from cluster.service import HealthCheck, Port, Service, Volume
-from infra.hosts.environment import prepare
+from infra.hosts.environment import EnvironmentArgs, prepare
 from infra.hosts.machine import Machine
 from infra.node_settings import Group
 from infra.runtimes.folders import FolderMark
@@ -137,15 +137,7 @@ def test_another_machine_of_the_same_index_is_set_up_again(recorded: Any) -> Non
         mark: Any = pulumi.Output.from_input(
             FolderMark(id="1", project="lab", stack="dev", by="ada")
         )
-        prepare(
-            [_machine(0, identity="i-1")],
-            mark,
-            setup_commands=[],
-            own={},
-            ray="2.60.0",
-            links_ray=False,
-            copied={},
-        )
+        prepare([_machine(0, identity="i-1")], EnvironmentArgs(ray="2.60.0"), mark, {})
 
     program()
     commands = recorded.of_type("remote:Command")
