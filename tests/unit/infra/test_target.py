@@ -24,7 +24,6 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"
 ONE = {"address": "192.0.2.4", "user": "ada", "hostKey": KEY, "privateAddress": "10.0.0.4"}
 TWO = {"address": "gpu2.lab", "user": "bob", "hostKey": KEY, "privateAddress": "10.0.0.5"}
 THREE = {"address": "gpu3.lab", "user": "bob", "hostKey": KEY, "privateAddress": "10.0.0.6"}
-GO = ("go", "echo go version go1.26.8 linux/amd64")  # which builds the object store
 PRIVATE = "canary of the private key"
 HOST_KEY = "canary of the host key"
 (BOUNDS,) = pages.read_by(__file__)
@@ -66,9 +65,14 @@ def _flags(command: list[str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def looks(bare: Path, put_program: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def go(bare: Path, put_program: Any) -> None:
+    """A Go on PATH, which builds the object store."""
+    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
+
+
+@pytest.fixture
+def looks(go: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Say what the hosts have; each has a home folder of its user's."""
-    put_program(bare, *GO)
 
     def change(**changes: Any) -> None:
         def look(connection: Any) -> Facts:
@@ -538,11 +542,10 @@ HOME = ["192.0.2.0/24"]
 RENT = {"gpus": 1, "instances": 2, "ttlHours": 8, "fileSystems": {"data": "/lambda/nfs/data"}}
 
 
-@pytest.mark.usefixtures("rented")
+@pytest.mark.usefixtures("rented", "go")
 def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
-    run: Any, recorded: Any, bare: Path, put_program: Any
+    run: Any, recorded: Any
 ) -> None:
-    put_program(bare, *GO)
     exported = run(allowedCidrs=HOME, lambdaCloud=RENT | {"headNodeName": "ray_head_node"})
     instances = recorded.of_type("lambda:Instance")
     assert len(instances) == 2
@@ -591,7 +594,7 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
     }
 
 
-@pytest.mark.usefixtures("rented")
+@pytest.mark.usefixtures("rented", "go")
 @pytest.mark.parametrize(
     ("bounds", "told_bounds"),
     [
@@ -603,12 +606,9 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
 def test_timers_ask_the_heads_machine_whether_the_cluster_is_idle(  # F35
     run: Any,
     recorded: Any,
-    bare: Path,
-    put_program: Any,
     bounds: dict[str, object],
     told_bounds: tuple[int, int],
 ) -> None:
-    put_program(bare, *GO)
     exported = run(allowedCidrs=HOME, lambdaCloud=RENT, idleEndMinutes=30, **bounds)
     assert exported["idleEndUrl"] == "http://10.0.0.0:8768"
     for index in range(2):
@@ -629,21 +629,15 @@ def test_timers_ask_the_heads_machine_whether_the_cluster_is_idle(  # F35
     assert told["source"]["url"] == exported["storageUrl"]
 
 
-@pytest.mark.usefixtures("rented")
-def test_rented_machines_are_waited_for_together_and_apart(
-    run: Any, requests: Any, bare: Path, put_program: Any
-) -> None:
-    put_program(bare, *GO)
+@pytest.mark.usefixtures("rented", "go")
+def test_rented_machines_are_waited_for_together_and_apart(run: Any, requests: Any) -> None:
     run(allowedCidrs=HOME, lambdaCloud=RENT | {"instances": 9})
     (active,) = [request for request in requests if request.type.endswith(":Active")]
     assert len(active.object["instanceIds"]) == 9
 
 
-@pytest.mark.usefixtures("rented")
-def test_what_is_on_a_rented_machine_goes_with_it(
-    run: Any, requests: Any, bare: Path, put_program: Any
-) -> None:
-    put_program(bare, *GO)
+@pytest.mark.usefixtures("rented", "go")
+def test_what_is_on_a_rented_machine_goes_with_it(run: Any, requests: Any) -> None:
     run(allowedCidrs=HOME, lambdaCloud=RENT)
     there = ("process:Data", "process:Supervisor", "process:Program", "host:Reachable")
     there += ("host:Executable", "command:remote", "lambda:Deadline")
@@ -692,11 +686,10 @@ def test_containers_of_a_rented_machine_go_with_it(  # A27
     assert exported["ssh"]["user"] == "ubuntu"
 
 
-@pytest.mark.usefixtures("rented")
+@pytest.mark.usefixtures("rented", "go")
 def test_secrets_of_rented_machines_are_in_secrets_only(  # F35
-    run: Any, recorded: Any, requests: Any, bare: Path, put_program: Any
+    run: Any, recorded: Any, requests: Any
 ) -> None:
-    put_program(bare, *GO)
     run(allowedCidrs=HOME, lambdaCloud=RENT, lambdaApiKey="")
     for args in recorded.created:
         assert "canary" not in str(_shown(args.inputs)), args.name
@@ -748,11 +741,10 @@ def test_what_several_rented_machines_lack_is_told_before_they_are(run: Any, rec
     assert recorded.created == []
 
 
-@pytest.mark.usefixtures("rented")
+@pytest.mark.usefixtures("rented", "go")
 def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A22 A24
-    run: Any, recorded: Any, bare: Path, put_program: Any, warnings: list[str]
+    run: Any, recorded: Any, warnings: list[str]
 ) -> None:
-    put_program(bare, *GO)
     cloud = RENT | {"sshKeyName": "test-ssh-010", "budget": 20}
     exported = run(allowedCidrs=HOME, lambdaCloud=cloud, startRay=False)
     # F35: jobs can log in as the admin, so no machine has the account's key. All have an end.
@@ -827,11 +819,10 @@ def grown(
     return lambda names: monkeypatch.setenv("TRAINYARD_REQUESTED", names)
 
 
-@pytest.mark.usefixtures("rented")
+@pytest.mark.usefixtures("rented", "go")
 def test_rented_machines_end_with_the_reservation(  # D3 D4
-    run: Any, recorded: Any, bare: Path, put_program: Any
+    run: Any, recorded: Any
 ) -> None:
-    put_program(bare, *GO)
     end = "2126-01-01T15:55:00+00:00"
     without = {key: value for key, value in RENT.items() if key != "ttlHours"} | {"budget": 1e7}
     exported = run(
@@ -858,10 +849,10 @@ def test_rented_machines_end_with_the_reservation(  # D3 D4
         run(allowedCidrs=HOME, lambdaCloud=without)
 
 
+@pytest.mark.usefixtures("go")
 def test_of_a_group_the_requested_ones_are_rented(  # B1
-    run: Any, recorded: Any, grown: Any, bare: Path, put_program: Any
+    run: Any, recorded: Any, grown: Any
 ) -> None:
-    put_program(bare, *GO)
     grown("ray-worker-3")
     exported = run(allowedCidrs=HOME, lambdaCloud=RENT, nodeGroups=[GROUP])
     instances = recorded.of_type("lambda:Instance")
@@ -903,10 +894,10 @@ def test_of_a_group_the_requested_ones_are_rented(  # B1
     assert exported["requestsFolder"].endswith("/requests")
 
 
+@pytest.mark.usefixtures("go")
 def test_a_head_does_not_notice_which_machines_of_a_group_are_launched(
-    run: Any, recorded: Any, grown: Any, bare: Path, put_program: Any
+    run: Any, recorded: Any, grown: Any
 ) -> None:
-    put_program(bare, *GO)
     found = []
     for names in ("", "ray-worker-1,ray-worker-3"):
         recorded.created.clear()
