@@ -14,9 +14,9 @@ import pytest
 
 from infra.hosts import environment
 from infra.hosts.environment import EnvironmentArgs, install_script, remove_script
-from infra.hosts.machine import Machine
-from infra.node_settings import Group
 from infra.runtimes.folders import FolderMark
+from tests import ran
+from tests.host_facts import machine
 
 ODD = 'a b\'s $(touch canary) "{x}" *'
 Put = Callable[[Path, str, str], Path]
@@ -40,32 +40,12 @@ class cuda:
 }
 
 
-def _machine(home: Path, **changes: Any) -> Machine:
-    values: dict[str, Any] = {
-        "name": "host-0",
-        "number": 0,
-        "group": Group(name="host"),
-        "identity": "ada@host",
-        "connection": {},
-        "address": "10.0.0.4",
-        "interface": "",
-        "home": str(home),
-        "base": f"{home}/.trainyard/lab-dev",
-        "python_environment": "",
-        "cpus": 8,
-        "memory_mib": 32768,
-        "gpus": 0,
-        "programs": {},
-    }
-    return Machine(**values | changes)
-
-
 def _script(home: Path, **changes: Any) -> str:
     own = {name: b"" for name in [changes.pop("own", "")] if name}
     args = EnvironmentArgs(ray="2.60.0", own=own, links_ray=changes.pop("links_ray", False))
     values: dict[str, Any] = {"gpus": 0, "head": None, "mark": MARK}
-    machine = {k: changes.pop(k) for k in list(changes) if k not in values}
-    return install_script(_machine(home, **machine), args, **values | changes)
+    there = {k: changes.pop(k) for k in list(changes) if k not in values}
+    return install_script(machine(home=home, **there), args, **values | changes)
 
 
 @pytest.fixture
@@ -104,14 +84,11 @@ def install(home: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the script as the machine's user would."""
 
     def run(environment: dict[str, str] | None = None, **changes: Any) -> Any:
-        return subprocess.run(
+        return ran.run(
             ["/bin/sh", "-c", _script(home, **changes)],
             cwd=home,
             env={"HOME": str(home), "PATH": f"{home.parent}:/usr/bin:/bin", **(environment or {})},
-            capture_output=True,
-            text=True,
             timeout=30,
-            check=False,
         )
 
     return run
@@ -134,14 +111,12 @@ def test_the_scripts_are_posix_shell(changes: dict[str, Any]) -> None:
             subprocess.run(["/bin/sh", "-n"], input=script, text=True, check=True)
             if checker := shutil.which("shellcheck"):
                 command = [checker, "--shell=sh", "--severity=warning", "-"]
-                done = subprocess.run(
-                    command, input=script, text=True, capture_output=True, check=False
-                )
+                done = ran.run(command, input=script)
                 assert done.returncode == 0, done.stdout
 
 
 def _removal(home: Path, mark: FolderMark = MARK) -> str:
-    return remove_script(_machine(home), mark)
+    return remove_script(machine(home=home), mark)
 
 
 def test_another_stack_of_the_same_name_there_is_neither_replaced_nor_removed(  # F46

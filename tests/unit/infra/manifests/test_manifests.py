@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pulumi.runtime import config, settings
 from infra.manifests import __main__ as command
 from infra.manifests import files, program
 from infra.manifests.program import Declarations
+from tests import ran
 from tests.raycluster_schema import validate
 
 ROOT = Path(__file__).parents[4]
@@ -123,13 +123,10 @@ def test_what_is_made_of_secrets_is_given_by_hand(tmp_path: Path) -> None:
 def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:  # E3
     folder, texts = _folder(tmp_path / "stack"), []
     for seed in ("1", "2"):
-        done = subprocess.run(
+        done = ran.run(
             [sys.executable, "-m", "trainyard.client", "manifests", "-s", "lab", "--to", "files"],
             cwd=folder,
             env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == 0, done.stderr
         texts.append({path.name: path.read_bytes() for path in (folder / "files").iterdir()})
