@@ -12,10 +12,10 @@ from infra import reap
 from infra.backend import Backend
 from infra.hosts import identity, sources
 from infra.hosts.lambda_cloud import holdings
-from infra.hosts.lambda_cloud.errors import NotFoundError
-from infra.hosts.lambda_cloud.model import FirewallRuleset, Machine, SshKey
+from infra.hosts.lambda_cloud.model import FirewallRuleset, SshKey
 from infra.reap import Judged
 from infra.states import RecordedStack
+from tests.fakes.plain_account import PlainAccount
 
 HERE, THERE = "11111111", "22222222"  # ids of state backends
 ELSEWHERE = "of another backend"
@@ -142,38 +142,14 @@ def test_what_may_not_end_is_refused_by_its_name(id_, told):
         reap.to_end(FOUND, ["o1", id_])
 
 
-class Account:
-    """Two instances of this owner, one of each backend; notes what is ended."""
+class Account(PlainAccount):
+    """Two instances of this owner, one of each backend."""
 
     def __init__(self):
-        self.ended = []
-        self.held = {name: self._machine(name, here) for name, here in (("a", HERE), ("b", THERE))}
-
-    @staticmethod
-    def _machine(name, place):
-        tags = {identity.OWNER: "ann@lab", identity.ID: "ffffffff", identity.BACKEND: place}
-        return Machine.model_validate(
-            {
-                "id": name,
-                "name": name,
-                "status": "active",
-                "region": {"name": "us-east-1"},
-                "instance_type": {"name": "gpu_1x_a10", "price_cents_per_hour": 75},
-                "tags": [{"key": key, "value": value} for key, value in tags.items()],
-            }
-        )
-
-    def instances(self):
-        return list(self.held.values())
-
-    def instance(self, id_):
-        if id_ not in self.held:
-            raise NotFoundError("gone")
-        return self.held[id_]
-
-    def terminate(self, id_):
-        self.ended.append(id_)
-        del self.held[id_]
+        super().__init__()
+        for name, place in (("a", HERE), ("b", THERE)):
+            tags = {identity.OWNER: "ann@lab", identity.ID: "ffffffff", identity.BACKEND: place}
+            self.add(name, tags=tags, status="active")
 
     def ssh_keys(self):
         mark = identity.key_comment(identity.Mark(stack="ffffffff", backend=THERE))

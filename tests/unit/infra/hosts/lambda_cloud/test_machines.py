@@ -14,10 +14,9 @@ from infra.hosts.lambda_cloud.errors import (
     InsufficientCapacityError,
     LambdaError,
     LostReplyError,
-    NotFoundError,
     ServerError,
 )
-from infra.hosts.lambda_cloud.model import Machine
+from tests.fakes.plain_account import PlainAccount
 
 PICK = Pick(
     instance_type="gpu_1x_a10",
@@ -67,23 +66,14 @@ class Time:
         return machines.Clock(sleep=self.sleep, now=lambda: self.now, scale=1.0)
 
 
-class Account:
-    """Instances by id; faults are in lists, one entry for each call."""
+class Account(PlainAccount):
+    """Faults are in lists, one entry for each call."""
 
     def __init__(self):
-        self.held = {}
+        super().__init__()
         self.launches = []
         self.terminate_errors = []
         self.launch_errors = []
-        self.status = "active"
-
-    def instances(self):
-        return list(self.held.values())
-
-    def instance(self, id_):
-        if id_ not in self.held:
-            raise NotFoundError("no such instance")
-        return self.held[id_]
 
     def launch(self, request):
         self.launches.append(request)
@@ -96,28 +86,13 @@ class Account:
             raise error
         return id_
 
-    def add(self, id_, region="us-east-1", tags=None, status="booting"):
-        self.held[id_] = Machine.model_validate(
-            {
-                "id": id_,
-                "status": status,
-                "region": {"name": region},
-                "instance_type": {"name": "gpu_1x_a10", "price_cents_per_hour": 75},
-                "tags": [{"key": key, "value": value} for key, value in (tags or {}).items()],
-            }
-        )
-
     def terminate(self, id_):
         if self.terminate_errors:
             raise self.terminate_errors.pop(0)
-        if self.held.pop(id_, None) is None:
-            raise NotFoundError("no such instance")
+        super().terminate(id_)
 
     def instance_types(self):
         return {}
-
-    def set(self, id_, **fields):
-        self.held[id_] = self.held[id_].model_copy(update=fields)
 
 
 @pytest.fixture
