@@ -29,7 +29,7 @@ NODE = "ray-node"  # the launcher starts all workers with the same command, so w
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launched:
+class LaunchTarget:
     """Where the launcher starts Ray.
 
     Attributes:
@@ -61,7 +61,7 @@ class RayLauncher(pulumi.ComponentResource):
     def __init__(
         self,
         name: str,
-        launched: Launched,
+        launched: LaunchTarget,
         stack: Stack,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
@@ -142,7 +142,7 @@ def cluster_file(
     )
 
 
-def _start(index: int, launched: Launched, stack: Stack) -> pulumi.Output[str]:
+def _start(index: int, launched: LaunchTarget, stack: Stack) -> pulumi.Output[str]:
     """Return the command that starts Ray on the head (index 0) or on each of the others (1)."""
     runtime, ports = launched.runtime, stack.settings.ports
     machine = launched.machines[index]
@@ -180,7 +180,7 @@ def _command(ray: str, environment: Mapping[str, str], flags: Sequence[str], *, 
     return f"ulimit -n $(ulimit -Hn); {path} {settings} {ray} {words} {more}".rstrip()
 
 
-def declare(launched: Launched, stack: Stack) -> None:
+def declare(launched: LaunchTarget, stack: Stack) -> None:
     """Declare the needs of `ray up`, in place of a stack's Ray cluster."""
     ray = RayLauncher("ray", launched, stack)
     stack.outputs |= {

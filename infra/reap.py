@@ -40,7 +40,7 @@ NOT_OURS = "not ours"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged(Holding):
+class Judgment(Holding):
     """A thing in an account, and the verdict on it."""
 
     verdict: str = ""
@@ -58,7 +58,7 @@ def judge(
     owner: str,
     backends: Collection[str],
     now: datetime,
-) -> list[Judged]:
+) -> list[Judgment]:
     """Return all holdings, with a verdict on each.
 
     Args:
@@ -87,15 +87,15 @@ def judge(
             return NO_BACKEND
         return ORPHAN if finding.backend in backends else OTHER_BACKEND
 
-    return [Judged(**{**vars(each), "verdict": verdict(each)}) for each in held]
+    return [Judgment(**{**vars(each), "verdict": verdict(each)}) for each in held]
 
 
 def past_end(
-    findings: Iterable[Judged],
+    findings: Iterable[Judgment],
     stacks: Sequence[RecordedStack],
     backends: Collection[str],
     now: datetime,
-) -> list[Judged]:
+) -> list[Judgment]:
     """Return the instances of this state backend that run past their end, of any owner.
 
     For those in no state, the account tells the end that they were launched with. Without a
@@ -114,7 +114,7 @@ def past_end(
     ]
 
 
-def to_end(findings: Sequence[Judged], ids: Sequence[str]) -> list[Judged]:
+def to_end(findings: Sequence[Judgment], ids: Sequence[str]) -> list[Judgment]:
     """Return the instances to end: the named ones, else all orphans.
 
     Raises:
@@ -234,12 +234,12 @@ def ids(place: Backend, stacks: Sequence[RecordedStack]) -> set[str]:
 
 def _end(
     held: Mapping[Account, Sequence[Holding]],
-    findings: Sequence[Judged],
+    findings: Sequence[Judgment],
     options: argparse.Namespace,
     place: Backend,
     stacks: Sequence[RecordedStack],
     backends: Collection[str],
-) -> list[Judged]:
+) -> list[Judgment]:
     """End the instances that the user wants ended; return them.
 
     Raises:
@@ -254,7 +254,7 @@ def _end(
     return ending
 
 
-def _end_all(held: Mapping[Account, Sequence[Holding]], ending: Sequence[Judged]) -> None:
+def _end_all(held: Mapping[Account, Sequence[Holding]], ending: Sequence[Judgment]) -> None:
     for account, holdings in held.items():
         there = {holding.id for holding in holdings}
         if mine := [finding.id for finding in ending if finding.id in there]:
@@ -286,7 +286,7 @@ def _check_certain(
         )
 
 
-def _ask(ending: Sequence[Judged]) -> None:
+def _ask(ending: Sequence[Judgment]) -> None:
     what = f"{len(ending)} instance(s), {_price(ending):.2f} $/h"
     if not sys.stdin.isatty():
         raise pulumi.RunError(f"{what}: no terminal to ask; add --yes. Nothing was ended")
@@ -298,12 +298,12 @@ def _ask(ending: Sequence[Judged]) -> None:
         raise pulumi.RunError("nothing was ended")
 
 
-def _price(found: Iterable[Judged]) -> float:
+def _price(found: Iterable[Judgment]) -> float:
     return sum(finding.price for finding in found)
 
 
 def _summary(
-    findings: Sequence[Judged], orphans: Sequence[Judged], late: Sequence[Judged], owner: str
+    findings: Sequence[Judgment], orphans: Sequence[Judgment], late: Sequence[Judgment], owner: str
 ) -> str:
     text = f"{len(orphans)} orphaned instance(s) of {owner}: {_price(orphans):.2f} $/h"
     if late:
@@ -324,7 +324,7 @@ def _summary(
     return text
 
 
-def _show(findings: Sequence[Judged], expired: Sequence[RecordedStack], summary: str) -> None:
+def _show(findings: Sequence[Judgment], expired: Sequence[RecordedStack], summary: str) -> None:
     rows = []
     for f in findings:
         price = f"{f.price:.2f}" if f.kind == INSTANCE else ""

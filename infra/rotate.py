@@ -26,7 +26,7 @@ SETTING = "rotated"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class SecretState:
     """A secret as the state has it.
 
     Attributes:
@@ -38,19 +38,19 @@ class Held:
     by_head: bool
 
 
-def held(deployment: Mapping[str, Any]) -> dict[str, Held]:
+def held(deployment: Mapping[str, Any]) -> dict[str, SecretState]:
     """Return the secrets of a stack that can be rotated, by name."""
     resources = [each for each in deployment.get("resources") or [] if not each.get("delete")]
-    found: dict[str, Held] = {}
+    found: dict[str, SecretState] = {}
     for drawn in resources:
         name = secret.rotated_as(_name(drawn["urn"]))
         if not drawn["type"].endswith(SECRET_TYPE) or name not in secret.ROTATABLE:
             continue
         times = int(drawn.get("outputs", {}).get("generation") or 0)
         by_head = any(_is_head(each) and _takes(each, drawn["urn"]) for each in resources)
-        one = found.get(name, Held(times=times, by_head=False))
+        one = found.get(name, SecretState(times=times, by_head=False))
         # If an `up` ended early, one key of a pair may be new and the other not.
-        found[name] = Held(times=min(times, one.times), by_head=by_head or one.by_head)
+        found[name] = SecretState(times=min(times, one.times), by_head=by_head or one.by_head)
     return dict(sorted(found.items()))
 
 
@@ -83,7 +83,7 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
     terminal.say(f"Pulumi.{stack}.yaml: {SETTING}.{name} is {times}. Commit it, if others use it")
 
 
-def _known(folder: Path, stack: str) -> dict[str, Held]:
+def _known(folder: Path, stack: str) -> dict[str, SecretState]:
     project = backend.project(folder)["name"]
     return held(states.deployment(folder, backend.find(folder), project, stack))
 

@@ -16,7 +16,7 @@ from infra import arguments, dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Finding, Report
-from infra.drift.look import Looked, look
+from infra.drift.look import StackLook, look
 from trainyard.access import terminal
 from trainyard.access.terminal import clean
 
@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
     return report.code
 
 
-def examine(folder: Path, stack: str, looked: Looked) -> Report:
+def examine(folder: Path, stack: str, looked: StackLook) -> Report:
     """Return the report on a stack: its resources, outputs, machines and Ray nodes."""
     different, failures = resources.different(looked, stack)
     findings = [*resources.interrupted(looked, stack), *different]
@@ -65,7 +65,7 @@ def examine(folder: Path, stack: str, looked: Looked) -> Report:
     )
 
 
-def _tell_faults(looked: Looked, stack: str) -> int:
+def _tell_faults(looked: StackLook, stack: str) -> int:
     """Print what is wrong with services, a line each; return the exit code."""
     found = {
         each.fault or each.said or (f"{each.name} is gone" if each.gone else "")

@@ -35,7 +35,7 @@ LONGEST = 120  # characters of a value that a report shows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ResourceLook:
     """One resource, as the state has it and as it is.
 
     Attributes:
@@ -70,7 +70,7 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class StackLook:
     """A stack, as its state has it and as it is.
 
     Attributes:
@@ -78,12 +78,12 @@ class Looked:
         pending: what an interrupted operation was doing: its kind and the resource's name.
     """
 
-    seen: Sequence[Seen]
+    seen: Sequence[ResourceLook]
     outputs: Mapping[str, Any] = field(repr=False)
     pending: Sequence[tuple[str, str]]
 
 
-def look(folder: Path, stack: str, *, services: bool = False) -> Looked:
+def look(folder: Path, stack: str, *, services: bool = False) -> StackLook:
     """Look at all resources of a stack, or only at services: those that tell whether they are well.
 
     Raises:
@@ -122,10 +122,10 @@ def look(folder: Path, stack: str, *, services: bool = False) -> Looked:
         jobs = [pool.submit(copy_context().run, _look_at, context, entry) for entry in entries]
         seen = [job.result() for job in jobs]
     pending = [(each["type"], _name(each["resource"])) for each in state.pending]
-    return Looked(seen=seen, outputs=reveal(stack_outputs(state.resources)), pending=pending)
+    return StackLook(seen=seen, outputs=reveal(stack_outputs(state.resources)), pending=pending)
 
 
-def _look_at(context: Context, entry: Entry) -> Seen:
+def _look_at(context: Context, entry: Entry) -> ResourceLook:
     known: dict[str, Any] = {
         "urn": entry["urn"],
         "id": entry["id"],
@@ -137,13 +137,15 @@ def _look_at(context: Context, entry: Entry) -> Seen:
     try:
         found = compare(context, entry)
         if found is None:
-            return Seen(**known, gone=True)
+            return ResourceLook(**known, gone=True)
         changes = _changes(context, entry, found)
         # A refresh has written down what was ill then.
         ill = changes or False in map(known["props"].get, HEALTH)
-        return Seen(**known, changes=changes, fault=_fault(context, entry) if ill else "")
+        return ResourceLook(**known, changes=changes, fault=_fault(context, entry) if ill else "")
     except Exception as error:  # whatever a provider raises is one line of the report
-        return Seen(**known, error=error, said=context.display.clean(str(error) or repr(error)))
+        return ResourceLook(
+            **known, error=error, said=context.display.clean(str(error) or repr(error))
+        )
 
 
 def _fault(context: Context, entry: Entry) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from infra import backend, reap, states
 from infra.drift import resources
 from infra.drift.findings import INSTANCES, Finding
-from infra.drift.look import Seen
+from infra.drift.look import ResourceLook
 from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE
 from trainyard.access import typed
@@ -15,7 +15,7 @@ from trainyard.access import typed
 TAG = "trainyard:owner"
 
 
-def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
+def unknown(folder: Path, seen: Sequence[ResourceLook]) -> list[Finding]:
     """Return instances of this owner and state backend that are in no state.
 
     A stack that rents nothing has no account to ask.

@@ -109,7 +109,7 @@ class ElasticGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declared:
+class Fleet:
     """The machines of a stack.
 
     Attributes:

@@ -30,7 +30,7 @@ from infra.hosts.lambda_cloud.model import (
     FileSystem,
     FirewallRule,
     FirewallRuleset,
-    Launched,
+    LaunchReply,
     Machine,
     Nothing,
     Offer,
@@ -115,7 +115,7 @@ class Client:
 
         After a ServerError or a LostReplyError there may be an instance anyway.
         """
-        launched = self._call("POST", LAUNCH, Envelope[Launched], request)
+        launched = self._call("POST", LAUNCH, Envelope[LaunchReply], request)
         return launched.instance_ids[0]
 
     def terminate(self, id_: str) -> None:

@@ -11,7 +11,7 @@ import pulumi
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeResources
 from infra.hosts import cloud_init, identity, local, rented_machine
-from infra.hosts.fleet import Declared, ElasticGroup, FleetArgs, IdleWatch, Login
+from infra.hosts.fleet import ElasticGroup, Fleet, FleetArgs, IdleWatch, Login
 from infra.hosts.host_key import HostKey
 from infra.hosts.lambda_cloud.choice import Pick
 from infra.hosts.lambda_cloud.deadline import Deadline, after
@@ -46,7 +46,7 @@ class Rental(pulumi.ComponentResource):
     The first ones are always there; those of a group that grows come and go.
     """
 
-    declared: Declared
+    declared: Fleet
 
     def __init__(self, name: str, cloud: LambdaCloud, args: FleetArgs) -> None:
         """Declare instances that meet the stack's requirements."""
@@ -194,7 +194,7 @@ class Rental(pulumi.ComponentResource):
             elastic_group = ElasticGroup(
                 numbers=range(always, most), least=least, resources=offered
             )
-        self.declared = Declared(
+        self.declared = Fleet(
             machines=machines,
             login=Login(key_file=str(key_file), hands_out_key=True),
             elastic_group=elastic_group,

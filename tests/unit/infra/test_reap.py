@@ -13,7 +13,7 @@ from infra.backend import Backend
 from infra.hosts import identity, sources
 from infra.hosts.lambda_cloud import holdings
 from infra.hosts.lambda_cloud.model import FirewallRuleset, SshKey
-from infra.reap import Judged
+from infra.reap import Judgment
 from infra.states import RecordedStack
 from tests.fakes.plain_account import PlainAccount
 
@@ -55,14 +55,14 @@ def _judge(finding, *stacks):
 def test_verdicts(fields, verdict):
     known = _stack(ids=frozenset({"known"}), mark="0a1b2c3d")
     busy = _stack(mark="bbbbbbbb", busy=True)
-    assert _judge(Judged(kind="instance", name="n", **fields), known, busy) == verdict
+    assert _judge(Judgment(kind="instance", name="n", **fields), known, busy) == verdict
 
 
 @pytest.mark.parametrize(("late", "verdict"), [(14, "in state"), (15, "past its end")])
 def test_an_instance_that_its_timer_did_not_end_is_past_its_end(late, verdict):  # F49
     ends = {"known": NOW - timedelta(minutes=late), "other": NOW - timedelta(days=1)}
     known = _stack(ids=frozenset({"known", "other"}), ends=ends)
-    assert _judge(Judged(kind="instance", name="n", id="known"), known) == verdict
+    assert _judge(Judgment(kind="instance", name="n", id="known"), known) == verdict
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,9 @@ def test_the_account_alone_tells_the_end_of_what_is_in_no_state(fields, verdict,
     stacks = [known, _stack(mark="bbbbbbbb", busy=True)]
     end = (NOW - reap.LATE).isoformat()
     whole = {"id": "x", "owner": "ann@lab", "backend": HERE, "end": end} | fields
-    found = reap.judge([Judged(kind="instance", name="n", **whole)], stacks, "ann@lab", {HERE}, NOW)
+    found = reap.judge(
+        [Judgment(kind="instance", name="n", **whole)], stacks, "ann@lab", {HERE}, NOW
+    )
     assert found[0].verdict == verdict
     assert reap.past_end(found, stacks, {HERE}, NOW) == (found if ended else [])
 
@@ -101,7 +103,7 @@ def test_without_a_stack_the_states_do_not_tell_what_is_in_none():  # F46
 
 
 def _finding(id_, verdict, kind="instance"):
-    return Judged(kind=kind, id=id_, name=id_, price=1.0, verdict=verdict)
+    return Judgment(kind=kind, id=id_, name=id_, price=1.0, verdict=verdict)
 
 
 FOUND = [
