@@ -14,7 +14,8 @@ To add a cloud, read `tests/fakes/shelf`, which is a small one, and write a pack
 3. `settings.py`: the model of its setting, and the SOURCE with the Cloud (`infra/hosts/fleet.py`).
 4. `place.py`: whether the settings ask for it, and its Stack. Instances become hosts by
    `infra/hosts/rented_machine.py`, and hosts a Stack by `infra/hosts/target.py`.
-5. Name the package in PACKAGES below; `make docs` then writes its settings into `Pulumi.yaml`.
+5. Name the package in PACKAGES below, and the word of its resources' types in
+   `tests/unit/test_house.py`; `make docs` then writes its settings into `Pulumi.yaml`.
 6. Let `tests/integration/infra/test_sixth_place.py` run with it, as with the shelf.
 """
 

@@ -291,7 +291,7 @@ def test_a_cloud_without_an_account_here_is_needed_by_its_stacks_only(account, r
     def closed(_):
         raise pulumi.RunError("no key of another cloud")
 
-    (cloud,) = sources.CLOUDS
+    cloud = sources.CLOUDS[0]
     other = replace(cloud, module="other", account=closed)
     monkeypatch.setattr(sources, "CLOUDS", (other, cloud))
     assert "1 orphaned instance(s) of ann@lab" in reaped()[1]

@@ -60,7 +60,7 @@ def test_an_instance_is_ended_and_waited_for(monkeypatch):  # F49
 
 
 def test_states_name_instances_of_lambda_by_this_property():
-    (cloud,) = sources.CLOUDS
+    cloud = sources.CLOUDS[0]
     assert (cloud.instance, cloud.api_key) == ("instanceId", "lambdaApiKey")
 
 

@@ -153,7 +153,7 @@ def test_a_machine_that_cannot_be_ended_is_billed(provider, machine, ended, monk
     def refused(_instances):
         raise pulumi.RunError("503")
 
-    (cloud,) = sources.CLOUDS
+    cloud = sources.CLOUDS[0]
     monkeypatch.setattr(
         sources, "CLOUDS", (replace(cloud, account=lambda _: SimpleNamespace(end=refused)),)
     )
