@@ -7,11 +7,10 @@ from typing import Any, TypeVar
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Resource
+from cluster.provider import Resource, say
 from infra.cancellation import WaitingProvider
-from infra.hosts import cloud_init, presence, probe
-from infra.hosts.presence import HostProvider
-from infra.provided import say
+from infra.hosts import cloud_init, host_provider, probe
+from infra.hosts.host_provider import HostProvider
 from trainyard.access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
 from trainyard.access.ssh_run import CommandError, run
 
@@ -59,7 +58,7 @@ class ReachableProvider(WaitingProvider, HostProvider):
     def _end(self, props: dict[str, Any]) -> str:
         """End an unusable machine; return a sentence on the outcome."""
         try:
-            if presence.end(props["host"], self._config):
+            if host_provider.end(props["host"], self._config):
                 return "It is terminated: run up with --refresh to launch another one"
         except pulumi.RunError as error:
             return f"It keeps running, and is billed ({error}): end it with destroy"

@@ -12,9 +12,8 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import Provider, Resource
+from cluster.provider import FORCE, Provider, Resource, say
 from infra.hosts import docker_engine
-from infra.provided import FORCE, say
 from infra.runtimes.container import explained
 
 POLL_SECONDS = 0.5

@@ -12,9 +12,8 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import Resource
+from cluster.provider import Resource, say
 from infra.cancellation import WaitingProvider
-from infra.provided import say
 from infra.runtimes import folders
 from infra.runtimes.folders import FolderMark
 from infra.runtimes.supervisor import inherited_environment

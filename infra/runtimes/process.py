@@ -15,9 +15,8 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import ray_node
-from cluster.provider import Resource
+from cluster.provider import FORCE, Resource, say
 from infra.hosts import local
-from infra.provided import FORCE, say
 from infra.runtimes.on_host import OnHostProvider
 from infra.runtimes.programs import RESTARTING, ProgramError
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import Field
 
+from cluster.provider import say
 from infra.cancellation import Cancellation
 from infra.hosts import identity
 from infra.hosts.lambda_cloud.choice import Pick, Props, available
@@ -31,7 +32,6 @@ from infra.hosts.lambda_cloud.errors import (
 )
 from infra.hosts.lambda_cloud.model import Machine
 from infra.hosts.lambda_cloud.pacing import PACE
-from infra.provided import say
 
 ENDED = frozenset({"terminated", "terminating"})  # nothing to do but wait
 DEAD = ENDED | {"unhealthy", "preempted"}  # will not become active, and may be billed all the same

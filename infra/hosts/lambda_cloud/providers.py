@@ -15,6 +15,7 @@ from typing import Any
 
 from pulumi import dynamic
 
+from cluster.provider import has_unknown, say
 from infra.hosts import cloud_provider, identity, keys
 from infra.hosts.cloud_provider import CloudProvider, Props
 from infra.hosts.keys import KeyPair
@@ -32,7 +33,6 @@ from infra.hosts.lambda_cloud.errors import (
 )
 from infra.hosts.lambda_cloud.machines import Order
 from infra.hosts.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
-from infra.provided import has_unknown, say
 from trainyard.access.key_file import KeyFileError
 from trainyard.access.ssh_run import agent_holds
 

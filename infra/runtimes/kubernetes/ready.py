@@ -13,9 +13,8 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import kuberay
-from cluster.provider import Resource
+from cluster.provider import Resource, say
 from infra.cancellation import Cancellation, WaitingProvider
-from infra.provided import say
 from infra.runtimes import health
 from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import api_module, plain
