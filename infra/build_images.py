@@ -29,8 +29,6 @@ class Build:
     """How an image is built.
 
     Attributes:
-        context: folder with its Dockerfile.
-        arguments: its build arguments.
         tag: it follows from both.
     """
 

@@ -47,8 +47,6 @@ class RayLauncher(pulumi.ComponentResource):
     """The needs of `ray up` on the hosts, and its cluster file.
 
     Attributes:
-        dashboard_url: URL of the dashboard that will be there.
-        serve_url: URL of Ray Serve's proxy that will be there.
         nodes: as of a RayCluster.
         launcher_file: YAML; a secret output: it says where secrets are and how to get there.
     """

@@ -30,7 +30,6 @@ class SecretState:
     """A secret as the state has it.
 
     Attributes:
-        times: how often it was rotated.
         by_head: whether a new value restarts Ray's head.
     """
 

@@ -67,7 +67,6 @@ class GroupOutputs:
         prices: $/h of each of its machines, by name of its worker.
         launched: names of the machines that the last `up` declared.
         folder: with the files of the request, on the head's machine.
-        connection: to that machine.
         idle: `url` and `token` of the watch that says whether the machines end because the cluster
             is idle; None without one.
     """

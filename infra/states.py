@@ -39,9 +39,6 @@ class RecordedStack:
     """A stack's facts about the account, from its state.
 
     Attributes:
-        project: of the stack.
-        name: of the stack.
-        organization: of the stack.
         ids: of its things in the account.
         mark: id that marks its things, "" without one.
         cloud: module of the cloud that the account is of, "" without one.

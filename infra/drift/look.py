@@ -41,10 +41,8 @@ class ResourceLook:
     Attributes:
         id: what its provider calls it.
         type: its last part, such as `process:Program`.
-        name: of the resource in the program.
         props: recorded outputs, secrets in the clear: never to be shown.
         needs: URNs of what it depends on.
-        gone: whether it is missing.
         changes: expected and found value of each property that differs, secrets hidden.
         fault: what is wrong with it now, "" for nothing.
         error: why it could not be looked at, None if it could.

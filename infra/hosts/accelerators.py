@@ -47,7 +47,6 @@ class Device:
     Attributes:
         index: its place among the devices of this machine, from 0.
         kind: "nvidia" or "amd".
-        name: of the product.
         uuid: "" where the driver tells none.
         path: its render node; "" where a container asks for it by its UUID.
     """
@@ -69,7 +68,6 @@ class ContainerAccess:
 
     Attributes:
         gpus: the ID of an NVIDIA device; empty for AMD's.
-        devices: device nodes.
         groups: numeric groups that may open them.
     """
 

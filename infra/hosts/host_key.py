@@ -29,7 +29,6 @@ class HostKey(Resource, module="host", name="HostKey"):
 
     Attributes:
         privateKey: in OpenSSH's format; a secret output.
-        publicKey: its public half.
     """
 
     _kind = HostKeyProvider

@@ -30,7 +30,6 @@ class LocalHost:
 
     Attributes:
         cpus: logical CPUs that this process may use.
-        memory_mib: all of its memory, in MiB.
     """
 
     cpus: int

@@ -75,7 +75,6 @@ class Order(Props):
     """One instance that a stack wants, as the properties of an Instance have it.
 
     Attributes:
-        stack_id: id of the stack.
         node: number of the instance in it, from 0.
         count: instances that the stack wants; those with higher numbers are about to be ended.
         choices: where to launch, in order.

@@ -11,7 +11,7 @@ import pytest
 from infra import reap
 from infra.backend import Backend
 from infra.hosts import identity, sources
-from infra.hosts.lambda_cloud import holdings
+from infra.hosts.lambda_cloud import account as lambda_account
 from infra.hosts.lambda_cloud.model import FirewallRuleset, SshKey
 from infra.reap import Judgment
 from infra.states import RecordedStack
@@ -181,7 +181,7 @@ def account(tmp_path, monkeypatch):
     note = {"id": HERE, "inode": folder.stat().st_ino}
     (folder / "trainyard.json").write_text(json.dumps(note))
     made = Account()
-    monkeypatch.setattr(holdings, "open_account", lambda _: made)
+    monkeypatch.setattr(lambda_account, "open_account", lambda _: made)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     return made
 
