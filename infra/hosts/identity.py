@@ -45,10 +45,10 @@ def tags(*, project: str, stack: str, owner: str, backend: Text) -> dict[str, st
     return {PROJECT: project, STACK: stack, OWNER: owner, BACKEND: backend}
 
 
-def told(found: Mapping[str, str]) -> dict[str, str]:
-    """Return what an instance's tags tell of it, as fields of a Holding."""
-    fields = {"owner": OWNER, "stack": STACK, "mark": ID, "backend": BACKEND, "end": END}
-    return {field: found.get(tag, "") for field, tag in fields.items()}
+def fields(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a Holding that the tags of an instance have."""
+    names = {"owner": OWNER, "stack": STACK, "mark": ID, "backend": BACKEND, "end": END}
+    return {field: tags.get(tag, "") for field, tag in names.items()}
 
 
 def resource_name(title: str, mark: Mark, suffix: str) -> str:

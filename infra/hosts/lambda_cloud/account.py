@@ -49,7 +49,7 @@ class LambdaAccount:
                 type=machine.instance_type,
                 region=machine.region,
                 price=machine.price_cents_per_hour / 100,
-                **identity.told(machine.tags),
+                **identity.fields(machine.tags),
             )
             for machine in self._api.instances()
             if machine.status != "terminated"

@@ -42,7 +42,7 @@ class ShelfAccount:
                 name=machine,
                 type="file",
                 price=PRICE,
-                **identity.told(content["tags"] | {identity.END: content["end"]}),
+                **identity.fields(content["tags"] | {identity.END: content["end"]}),
             )
             for machine, content in machines().items()
         ]
