@@ -17,15 +17,11 @@ from typing import Any, ClassVar
 
 import pulumi
 from pulumi import dynamic
-from pulumi.output import Unknown
-from pulumi.runtime.rpc import UNKNOWN
 
 from trainyard.access import terminal, typed
 
 # A variable of `train scale`: what is ill elsewhere must not keep a machine that is to end.
 IGNORE_HEALTH = "TRAINYARD_IGNORE_HEALTH"
-# A variable of the user of `up`: Ray is restarted although its jobs are lost.
-FORCE = "TRAINYARD_FORCE"
 _told: set[str] = set()  # one fault, such as a dead daemon, affects many resources
 
 
@@ -95,19 +91,6 @@ class Resource(dynamic.Resource):
             {**dict.fromkeys(outputs), **props},
             pulumi.ResourceOptions.merge(opts, secret),
         )
-
-
-def say(message: str) -> None:
-    """Tell the user something from within a provider: both engines show its output."""
-    terminal.warn(message)
-
-
-def has_unknown(value: Any) -> bool:
-    """Return whether any part of a value is known only after an update."""
-    if isinstance(value, dict | list | tuple):
-        return any(map(has_unknown, value.values() if isinstance(value, dict) else value))
-    # Pulumi's host of dynamic providers has an object for it, the embedded engine its sentinel.
-    return isinstance(value, Unknown) or bool(value == UNKNOWN)
 
 
 def change_host() -> None:

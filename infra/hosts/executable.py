@@ -9,8 +9,9 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Resource, say
-from infra.hosts.host_provider import HostProvider
+from cluster.provider import Resource
+from infra.hosts.presence import HostProvider
+from infra.provided import say
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import copy, run
 

@@ -6,9 +6,10 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider, Resource, say
+from cluster.provider import Provider, Resource
 from infra.hosts.go_build import is_whole, obtain
 from infra.hosts.go_programs import PROGRAMS, GoProgram
+from infra.provided import say
 
 
 class GoToolProvider(Provider):

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Resource, say
+from cluster.provider import Resource
 from infra.cancellation import WaitingProvider
-from infra.hosts import cloud_init, host_provider, probe
-from infra.hosts.host_provider import HostProvider
+from infra.hosts import cloud_init, presence, probe
+from infra.hosts.presence import HostProvider
+from infra.provided import say
 from trainyard.access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
 from trainyard.access.ssh_run import CommandError, run
 
@@ -58,7 +59,7 @@ class ReachableProvider(WaitingProvider, HostProvider):
     def _end(self, props: dict[str, Any]) -> str:
         """End an unusable machine; return a sentence on the outcome."""
         try:
-            if host_provider.end(props["host"], self._config):
+            if presence.end(props["host"], self._config):
                 return "It is terminated: run up with --refresh to launch another one"
         except pulumi.RunError as error:
             return f"It keeps running, and is billed ({error}): end it with destroy"

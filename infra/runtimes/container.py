@@ -18,8 +18,9 @@ import psutil
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider, Resource, say
+from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine, local
+from infra.provided import say
 from infra.runtimes import claims, health
 from infra.runtimes import ports as port_check
 from infra.runtimes.folders import FolderMark

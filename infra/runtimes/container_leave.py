@@ -12,8 +12,9 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import FORCE, Provider, Resource, say
+from cluster.provider import Provider, Resource
 from infra.hosts import docker_engine
+from infra.provided import FORCE, say
 from infra.runtimes.container import explained
 
 POLL_SECONDS = 0.5

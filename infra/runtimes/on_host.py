@@ -10,8 +10,8 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import say
-from infra.hosts.host_provider import HostProvider
+from infra.hosts.presence import HostProvider
+from infra.provided import say
 from infra.runtimes.programs import KINDS, ProgramError
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import run

@@ -12,8 +12,9 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import Resource, say
+from cluster.provider import Resource
 from infra.cancellation import WaitingProvider
+from infra.provided import say
 from infra.runtimes import folders
 from infra.runtimes.folders import FolderMark
 from infra.runtimes.supervisor import inherited_environment

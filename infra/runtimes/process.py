@@ -15,8 +15,9 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import ray_node
-from cluster.provider import FORCE, Resource, say
+from cluster.provider import Resource
 from infra.hosts import local
+from infra.provided import FORCE, say
 from infra.runtimes.on_host import OnHostProvider
 from infra.runtimes.programs import RESTARTING, ProgramError
 

@@ -14,9 +14,9 @@ from unicodedata import category
 
 import pytest
 
-from cluster import provider
 from engine.display import Display
 from engine.values import Properties
+from infra import provided
 from infra.drift.findings import SERVICES, Finding, Report
 from tests.hostile import HARM
 from trainyard.access import terminal
@@ -143,7 +143,7 @@ PLACES: dict[str, Callable[[str], None]] = {
     "a row": lambda name: terminal.print_row([name, name]),
     "JSON": lambda name: terminal.print_json({name: name}),
     "a log": terminal.pass_on,
-    "a provider": provider.say,
+    "a provider": provided.say,
     "a report of drift": _drift,
     "a message of the engine": _show(lambda display, name: display.message("error", name, "")),
     "a step of the engine": _show(_step),

@@ -18,9 +18,9 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.provider import Resource
-from infra.hosts.host_provider import HostProvider
 from infra.hosts.lambda_cloud import API_KEY
 from infra.hosts.lambda_cloud.account import credentials
+from infra.hosts.presence import HostProvider
 from trainyard.access.ssh import Connection
 from trainyard.access.ssh_run import run
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from pydantic import Field
 
-from cluster.provider import say
 from infra.cancellation import Cancellation
 from infra.hosts import identity
 from infra.hosts.lambda_cloud.choice import Pick, Props, available
@@ -32,6 +31,7 @@ from infra.hosts.lambda_cloud.errors import (
 )
 from infra.hosts.lambda_cloud.model import Machine
 from infra.hosts.lambda_cloud.pacing import PACE
+from infra.provided import say
 
 ENDED = frozenset({"terminated", "terminating"})  # nothing to do but wait
 DEAD = ENDED | {"unhealthy", "preempted"}  # will not become active, and may be billed all the same

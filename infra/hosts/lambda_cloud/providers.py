@@ -15,7 +15,6 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import has_unknown, say
 from infra.hosts import cloud_provider, identity, keys
 from infra.hosts.cloud_provider import CloudProvider, Props
 from infra.hosts.keys import KeyPair
@@ -33,6 +32,7 @@ from infra.hosts.lambda_cloud.errors import (
 )
 from infra.hosts.lambda_cloud.machines import Order
 from infra.hosts.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
+from infra.provided import has_unknown, say
 from trainyard.access.key_file import KeyFileError
 from trainyard.access.ssh_run import agent_holds
 

@@ -15,7 +15,8 @@ from typing import Any
 from pulumi import dynamic
 
 from cluster import kuberay, late
-from cluster.provider import Provider, Resource, has_unknown, say
+from cluster.provider import Provider, Resource
+from infra.provided import has_unknown, say
 from infra.runtimes.kubernetes import pods
 from trainyard.access.kubectl import Cluster
 

@@ -13,8 +13,9 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import kuberay
-from cluster.provider import Resource, say
+from cluster.provider import Resource
 from infra.cancellation import Cancellation, WaitingProvider
+from infra.provided import say
 from infra.runtimes import health
 from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import api_module, plain

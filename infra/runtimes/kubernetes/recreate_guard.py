@@ -13,7 +13,8 @@ from typing import Any
 from pulumi import dynamic
 
 from cluster import kuberay, late
-from cluster.provider import FORCE, Provider, Resource, has_unknown, say
+from cluster.provider import Provider, Resource
+from infra.provided import FORCE, has_unknown, say
 from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import (
     api_module,

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from cluster import ray_node
-from cluster.provider import FORCE
+from infra.provided import FORCE
 from infra.runtimes import claims, ending, process_health, supervisor
 from infra.runtimes.folders import FolderError, FolderMark
 from infra.runtimes.owned_processes import ProcessesError

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.hosts import executable, host_provider
+from infra.hosts import executable, presence
 from infra.hosts.executable import ExecutableProvider
 from trainyard.access.ssh import SshError
 
@@ -112,6 +112,6 @@ def test_a_machine_that_is_gone_has_no_copy(machine, provider, props, monkeypatc
         provider.read(props["path"], props)
     with pytest.raises(SshError):
         provider.delete(props["path"], props)
-    monkeypatch.setattr(host_provider, "is_gone", lambda host, config: True)
+    monkeypatch.setattr(presence, "is_gone", lambda host, config: True)
     assert provider.read(props["path"], props).id == ""
     provider.delete(props["path"], props)

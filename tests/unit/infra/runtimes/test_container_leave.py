@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 from docker.errors import NotFound
 
-from cluster.provider import FORCE
 from infra.hosts import docker_engine
+from infra.provided import FORCE
 from infra.runtimes import container_leave
 from infra.runtimes.container_leave import LeaveError, LeaveProvider
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.hosts import host_provider
+from infra.hosts import presence
 from infra.runtimes import on_host
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 from infra.runtimes.programs import KINDS, ProgramError
@@ -122,7 +122,7 @@ def test_a_silent_machine_is_gone_only_if_its_owner_says_so(agent, monkeypatch, 
         asked.append((host["host"], config.get("lambdaApiKey")))
         return answer
 
-    monkeypatch.setattr(host_provider, "is_gone", is_gone)
+    monkeypatch.setattr(presence, "is_gone", is_gone)
     for use in (_provider().read, _provider().delete):
         with pytest.raises(SshError):
             use("web", PROPS)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.hosts import host_provider
+from infra.hosts import presence
 from infra.hosts.lambda_cloud import deadline
 from infra.hosts.lambda_cloud.deadline import DeadlineProvider, after
 from infra.hosts.lambda_cloud.errors import AccessError
@@ -177,7 +177,7 @@ def test_only_a_machine_that_is_gone_may_keep_silent(monkeypatch, gone):
         raise SshError("cannot be reached")
 
     monkeypatch.setattr(deadline, "run", run)
-    monkeypatch.setattr(host_provider, "is_gone", lambda host, config: gone)
+    monkeypatch.setattr(presence, "is_gone", lambda host, config: gone)
     outs = PROPS | {"salt": "ab", "fingerprint": "cd"}
     if gone:
         _provider().delete("i-1", outs)

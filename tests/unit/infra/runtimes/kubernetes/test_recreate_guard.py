@@ -6,8 +6,8 @@ import copy
 import pytest
 
 from cluster import kuberay
-from cluster.provider import FORCE
 from infra import dashboard
+from infra.provided import FORCE
 from infra.runtimes.kubernetes import recreate_guard
 from infra.runtimes.kubernetes.api import KubernetesError
 from infra.runtimes.kubernetes.objects import STACK_LABEL, ObjectProvider

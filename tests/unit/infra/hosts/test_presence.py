@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.hosts import host_provider, sources
+from infra.hosts import presence, sources
 from infra.hosts.fleet import Cloud
 from infra.hosts.lambda_cloud import account as lambda_account
 from infra.hosts.lambda_cloud import machines
@@ -36,14 +36,14 @@ def test_the_cloud_that_rented_a_machine_out_is_asked_with_its_own_key(monkeypat
 
     monkeypatch.setattr(sources, "CLOUDS", (cloud("one"), cloud("two")))
     config = {"oneKey": "secret one"}
-    assert not host_provider.is_gone({"host": "192.0.2.4"}, config)  # not rented
+    assert not presence.is_gone({"host": "192.0.2.4"}, config)  # not rented
     assert asked == []
-    assert not host_provider.is_gone({"oneId": "i-1"}, config)
-    assert host_provider.is_gone({"twoId": "i-2"}, config)
+    assert not presence.is_gone({"oneId": "i-1"}, config)
+    assert presence.is_gone({"twoId": "i-2"}, config)
     assert asked == [("one", "i-1", "secret one"), ("two", "i-2", None)]
     asked.clear()
-    assert not host_provider.end({"host": "192.0.2.4"}, config)
-    assert host_provider.end({"oneId": "i-1"}, config)
+    assert not presence.end({"host": "192.0.2.4"}, config)
+    assert presence.end({"oneId": "i-1"}, config)
     assert asked == [("end one", "i-1", "secret one")]
 
 
@@ -56,7 +56,7 @@ def test_an_instance_is_ended_and_waited_for(monkeypatch):  # F49
     monkeypatch.setattr(lambda_account, "open_account", lambda _: account)
     clock = machines.Clock(sleep=lambda _: None, scale=1)
     monkeypatch.setattr(machines, "Clock", lambda: clock)
-    assert host_provider.end({"instanceId": "i-1"}, {})
+    assert presence.end({"instanceId": "i-1"}, {})
     assert (ended, statuses) == (["i-1"], [])
 
 
@@ -77,7 +77,7 @@ def test_an_instance_is_gone_once_it_has_ended(monkeypatch, status, gone):  # F8
         return SimpleNamespace(instance=lambda id_: SimpleNamespace(status=status))
 
     monkeypatch.setattr(lambda_account, "open_account", open_account)
-    assert host_provider.is_gone({"instanceId": "i-1"}, {"lambdaApiKey": "k"}) is gone
+    assert presence.is_gone({"instanceId": "i-1"}, {"lambdaApiKey": "k"}) is gone
     assert keys == ["k"]
 
 
@@ -91,6 +91,6 @@ def test_an_account_that_does_not_know_it_says_so(monkeypatch, error, gone):  # 
     )
     if gone is None:
         with pytest.raises(LambdaError, match="said so"):
-            host_provider.is_gone({"instanceId": "i-1"}, {})
+            presence.is_gone({"instanceId": "i-1"}, {})
     else:
-        assert host_provider.is_gone({"instanceId": "i-1"}, {}) is gone
+        assert presence.is_gone({"instanceId": "i-1"}, {}) is gone
