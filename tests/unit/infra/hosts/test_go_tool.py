@@ -267,7 +267,9 @@ def test_an_interrupted_build_ends_go_and_leaves_nothing(
     bare: Path, put_program: Put, default: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     note = tmp_path / "pid"
-    put_program(bare, "go", f"{GO_VERSION} || {{ echo $$ > {note}; exec /bin/sleep 60; }}")
+    # By then Go is waited for: the interrupt comes in the middle of the build.
+    build = f"/bin/sleep 0.3; echo $$ > {note}; exec /bin/sleep 60"
+    put_program(bare, "go", f"{GO_VERSION} || {{ {build}; }}")
 
     def terminate() -> None:
         while not note.exists() or not note.read_text().strip():
