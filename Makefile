@@ -22,7 +22,7 @@ python:
 $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 	@$(PYTHON) -m infra.new_environment
 	@echo 'installing the packages of requirements/dev.txt'
-	@TMPDIR='$(CURDIR)/.venv' $(PYTHON) -m infra.downloads $(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt
+	@TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt
 	TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m infra.checkout
 	@cd -P .venv && pwd >.ready
@@ -105,8 +105,22 @@ test test-rest test-unit: setup
 	@$(BIN)/python -m tests.parts $@ $(TESTS)
 bench: setup ## measure the ratios of docs/benchmarks.md
 	$(BIN)/python -m bench
+# uv keeps allowed versions of a lock. Earlier locks are constraints of later ones.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
+	--no-emit-find-links --custom-compile-command 'make lock' $(1).in -o $(1).txt
+BASE := -c requirements/base.txt
+# TPU hosts have other versions of PyTorch and its dependencies.
+OF_PYTORCH := torch(vision)?==|triton|nvidia|cuda|setuptools
 lock: setup ## pin the requirements again
-	$(BIN)/python -m infra.lock
+	set -e; for name in requirements/setup requirements/base requirements/dev requirements/mutants infra/policy/requirements; \
+		do $(call COMPILE,$$name); done
+	set -e; for name in requirements/host requirements/site docker/ray/torch docker/jupyter/requirements docker/mlflow/requirements; \
+		do $(call COMPILE,$$name) $(BASE); done
+	$(call COMPILE,docker/ray/requirements) $(BASE) --override requirements/without-torch.in
+	mkdir -p build
+	sed -nE 's/^([^ #]+==[^\]*).*/\1/p' requirements/base.txt | grep -vE '^($(OF_PYTORCH))' >build/constraints.txt
+	$(call COMPILE,requirements/tpu) -c build/constraints.txt
+	set -e; for image in ray jupyter mlflow; do cp requirements/setup.txt docker/$$image/; done
 docs: setup ## write the generated pages and parts of pages in docs/
 	$(BIN)/python -m infra.settings_page
 	$(BIN)/python -m engine.resources_page

@@ -28,7 +28,7 @@ from bench import measure
 from bench.form import Form
 from bench.measure import ROOT, FailedError, Ratio, in_turn
 from bench.scratch import PASSPHRASE
-from infra.hosts import key_pair
+from infra.hosts import keys
 from infra.hosts.lambda_cloud.pacing import Pace, PacedClient
 
 INSTANCES = 8
@@ -168,7 +168,7 @@ def _launch_and_wait(cloud: _Cloud, count: int) -> float:
     """Return the seconds of launching and asking, without the key and the instances' end."""
     account = cloud.environment["LAMBDA_API_KEY"], cloud.url
     api = PacedClient(*account, sleep=time.sleep, pace=Pace(scale=SCALE))
-    key = api.add_ssh_key("plain", key_pair.generate().public)
+    key = api.add_ssh_key("plain", keys.generate().public)
     type_, region = PLACE
     begun = time.perf_counter()
     ids = [

@@ -1,9 +1,13 @@
 """Command lines of this package's modules: all take the project's folder, most take a stack."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
+import pulumi
+
 from infra.checkout import ROOT
+from trainyard.access import terminal
 
 
 def parser(
@@ -28,3 +32,12 @@ def parser(
         named = f"name of the stack{f' (default: {stack})' if stack else ''}"
         made.add_argument("-s", "--stack", default=stack, required=not stack, help=named)
     return made
+
+
+def run(command: Callable[[], int], stack: str = "") -> int:
+    """Return the exit code of a command: 1, and one message, for an error that is foreseen."""
+    try:
+        return command()
+    except pulumi.RunError as error:
+        terminal.warn(f"error: {error}", stack)
+        return 1

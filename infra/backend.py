@@ -26,10 +26,6 @@ DRAWS = 5  # tries, while others draw at the same time
 AZURE, AZURE_ACCOUNT, AZURE_VARIABLE = "azblob", "storage_account", "AZURE_STORAGE_ACCOUNT"
 
 
-class BackendError(pulumi.RunError):
-    """The backend or its id is unknown; the message says what to do."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Backend:
     """Where states are.
@@ -47,13 +43,10 @@ class Backend:
 
         A folder or bucket has the id that was drawn for it. One that was copied, or moved to
         another disk or store, has none until the next is drawn: copy and original are two backends
-        from then on.
-
-        Args:
-            organization: of the stacks, where states are behind an API.
+        from then on. Behind an API, each organization has one.
 
         Raises:
-            BackendError: the id cannot be read.
+            pulumi.RunError: the id cannot be read.
         """
         if self.place is None:
             return _of_address(self.url, organization)
@@ -72,7 +65,7 @@ class Backend:
         """Return the id; draw one if it is missing.
 
         Raises:
-            BackendError: it cannot be read or kept.
+            pulumi.RunError: it cannot be read or kept.
         """
         if self.place is None:
             return self.id(organization)
@@ -89,7 +82,7 @@ class Backend:
                     users_file.replace(self.place / ID_FILE, text, mode=0o644)
                 return id_
         except OSError as error:
-            raise BackendError(
+            raise pulumi.RunError(
                 f"the id of the state backend {self.place} cannot be kept ({error.strerror}): "
                 "make room there, or make it writable"
             ) from None
@@ -98,17 +91,14 @@ class Backend:
 def find(folder: Path) -> Backend:
     """Return the backend of a project, as the pulumi CLI and the engine find it.
 
-    Args:
-        folder: of the project: its Pulumi.yaml may name the backend.
-
     Raises:
-        BackendError: Pulumi.yaml cannot be read.
+        pulumi.RunError: the project's Pulumi.yaml, which may name it, cannot be read.
     """
     try:
         url = os.environ.get(state_folder.URL) or _named(folder) or state_folder.logged_in()
         found = state_folder.find(url, folder)
     except (BucketUrlError, state_folder.LoginError) as error:
-        raise BackendError(str(error)) from None
+        raise pulumi.RunError(str(error)) from None
     return Backend(url=url, place=found)
 
 
@@ -122,14 +112,14 @@ def project(folder: Path) -> dict[str, Any]:
     """Return the content of a project's Pulumi.yaml, which has a name.
 
     Raises:
-        BackendError: it cannot be read.
+        pulumi.RunError: it cannot be read.
     """
     path = folder / "Pulumi.yaml"
     try:
         document = settings_file.read(path)
         return {**document, "name": document["name"]}
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise BackendError(
+        raise pulumi.RunError(
             f"{path} cannot be read ({error}); name the project's folder with -C"
         ) from error
 
@@ -164,7 +154,7 @@ def _drawn_in_bucket(place: BucketPath) -> tuple[str, dict[str, str], str]:
     except FileNotFoundError:
         return "", {}, ""
     except BucketError as error:
-        raise BackendError(
+        raise pulumi.RunError(
             f"{path} cannot be read ({error.strerror}): look at the address and the keys of the "
             "state backend"
         ) from None
@@ -188,14 +178,14 @@ def _draw_in_bucket(place: BucketPath) -> str:
         except FileExistsError:
             continue  # another has drawn meanwhile, or this was written and the answer lost
         return ids[place.address]
-    raise BackendError(
+    raise pulumi.RunError(
         f"the id of the state backend {place} cannot be kept: others write it at the same time; "
         "run the command again"
     )
 
 
-def _unreadable(path: StatePath, error: Exception) -> BackendError:
-    return BackendError(
+def _unreadable(path: StatePath, error: Exception) -> pulumi.RunError:
+    return pulumi.RunError(
         f"{path} cannot be read ({error}); restore it, or remove it for a new id: things with "
         "the old one are then no longer known as this backend's"
     )

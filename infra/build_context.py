@@ -20,10 +20,6 @@ def folder(program: str, contexts: Path) -> Path:
 
     An engine does not follow links out of the folder, so a copy has files in their place. It is
     named by its content, so simultaneous runs do not disturb each other. Earlier ones stay.
-
-    Args:
-        program: that the image is for.
-        contexts: folder of docker/<program>.
     """
     own = contexts / program
     if program != NOTEBOOK:
@@ -47,15 +43,7 @@ def staging_folder() -> Path:
 
 
 def digest(context: Path, build_args: Mapping[str, str]) -> str:
-    """Return a digest of all that an image is built from.
-
-    Args:
-        context: folder with the Dockerfile.
-        build_args: build arguments.
-
-    Returns:
-        64 hexadecimal digits.
-    """
+    """Return a digest, of 64 hexadecimal digits, of all that an image is built from."""
     found = hashlib.sha256()
 
     def add(*parts: bytes) -> None:

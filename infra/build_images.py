@@ -14,15 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pulumi
+
 from infra import build_context, images, versions
+from infra.arguments import run
 from infra.container_settings import IMAGE
 from trainyard.access import terminal
 
 ARGUMENTS = ("BASE_IMAGE", "GO_IMAGE", "TORCH_BACKEND")
-
-
-class BuildError(Exception):
-    """An image is missing; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +29,6 @@ class Build:
     """How an image is built.
 
     Attributes:
-        context: folder with its Dockerfile.
-        arguments: its build arguments.
         tag: it follows from both.
     """
 
@@ -41,12 +38,7 @@ class Build:
 
 
 def build(program: str, build_args: Mapping[str, str]) -> Build:
-    """Return how the image of a program is built.
-
-    Args:
-        program: one of images.BUILT.
-        build_args: build arguments of every image that is built.
-    """
+    """Return how the image of a program, one of images.BUILT, is built."""
     context = build_context.folder(program, images.CONTEXTS)
     arguments = {
         name: build_args[name]
@@ -93,18 +85,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown build argument {', '.join(unknown)}: write one of the above")
     if not IMAGE.fullmatch(f"{given.registry}/x:1"):
         parser.error(f"{given.registry!r} must be [host[:port]/]folder, as docker push takes it")
-    try:
+
+    def act() -> int:
         names = {
             program: _made(given.registry, program, given.python, build_args, push=given.push)
             for program in dict.fromkeys(given.programs)
         }
-    except (BuildError, images.LockError) as error:
-        terminal.warn(f"error: {error}")
-        return 1
-    terminal.say("  trainyard:images:")
-    for program, name in names.items():
-        terminal.say(f"    {program}: {name}")
-    return 0
+        terminal.say("  trainyard:images:")
+        for program, name in names.items():
+            terminal.say(f"    {program}: {name}")
+        return 0
+
+    return run(act)
 
 
 def _made(
@@ -124,9 +116,9 @@ def _docker(*arguments: str) -> None:
     try:
         done = subprocess.run(["docker", *arguments], stdout=sys.stderr, check=False)
     except FileNotFoundError:
-        raise BuildError("no docker on PATH: install a Docker Engine and its client") from None
+        raise pulumi.RunError("no docker on PATH: install a Docker Engine and its client") from None
     if done.returncode:
-        raise BuildError(f"docker {arguments[0]} failed, for the reason above")
+        raise pulumi.RunError(f"docker {arguments[0]} failed, for the reason above")
 
 
 if __name__ == "__main__":

@@ -23,18 +23,11 @@ class Cancellation:
         self._event.set()
 
     def check(self) -> None:
-        """Raise when the user asked to stop.
-
-        Raises:
-            CanceledError: always from `cancel()` on.
-        """
+        """Raise CanceledError when the user asked to stop."""
         self.sleep(0)
 
     def sleep(self, seconds: float) -> None:
         """Wait.
-
-        Args:
-            seconds: how long.
 
         Raises:
             CanceledError: the user asked to stop.

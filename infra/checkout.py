@@ -40,11 +40,9 @@ def configure(root: Path = ROOT) -> None:
 
 
 def forget_salt(stack: str, root: Path = ROOT) -> None:
-    """Let git note the new size of the file when only the salt was added to it.
+    """Let git note the new size of a stack's settings when only the salt was added to them.
 
-    Args:
-        stack: name of the stack; nothing happens when its settings have no salt.
-        root: folder of the settings; nothing happens when it is not a checkout.
+    Nothing happens when they have no salt, or are in no checkout.
     """
     settings = root / f"Pulumi.{stack}.yaml"
     if not settings.is_file() or "encryptionsalt:" not in settings.read_text(errors="replace"):

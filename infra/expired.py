@@ -8,28 +8,25 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from infra import backend, states
-from infra.backend import BackendError
-from infra.states import StateError
+from infra import arguments, backend, states
 from trainyard.access import terminal
 
 
 def main() -> int:
-    """Run the command; return 1 when a state cannot be read."""
-    try:
+    """Print the names; return 1 when a state cannot be read."""
+
+    def act() -> int:
         terminal.print_value("\n".join(stacks(backend.project_folder(), datetime.now(UTC))))
-    except (StateError, BackendError) as error:
-        terminal.warn(f"error: {error}")
-        return 1
-    return 0
+        return 0
+
+    return arguments.run(act)
 
 
 def stacks(folder: Path, now: datetime) -> list[str]:
     """Return the names of a project's stacks that are past their time.
 
     Raises:
-        StateError: a state cannot be read.
-        BackendError: the place of the states is unknown.
+        pulumi.RunError: a state, or their place, cannot be read.
     """
     project = backend.project(folder)["name"]
     found = states.read(folder, backend.find(folder))

@@ -3,6 +3,20 @@
 A place is a package with a module `place` (`infra.target.Place`). One whose machines come from
 elsewhere also has a module `settings` with a SOURCE. They are imported by name, when they are
 asked: they import the core, and a stack does not pay for the libraries of other places.
+
+To add a cloud, read `tests/fakes/shelf`, which is a small one, and write a package like it:
+
+1. `account.py`: the few calls of its API, and the Account (`infra/hosts/holdings.py`): what it
+   holds at which price, whether an instance is gone, and how one ends. Tags are those of
+   `infra/hosts/identity.py`.
+2. `resources.py`: a provider and a resource for each role that `docs/ARCHITECTURE.md` lists. They
+   derive from `infra/hosts/cloud_provider.py`. A launch looks for the stack's tags first.
+3. `settings.py`: the model of its setting, and the SOURCE with the Cloud (`infra/hosts/fleet.py`).
+4. `place.py`: whether the settings ask for it, and its Stack. Instances become hosts by
+   `infra/hosts/rented_machine.py`, and hosts a Stack by `infra/hosts/target.py`.
+5. Name the package in PACKAGES below, and the word of its resources' types in
+   `tests/unit/test_house.py`; `make docs` then writes its settings into `Pulumi.yaml`.
+6. Let `tests/integration/infra/test_sixth_place.py` run with it, as with the shelf.
 """
 
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ NODE = "ray-node"  # the launcher starts all workers with the same command, so w
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launched:
+class LaunchTarget:
     """Where the launcher starts Ray.
 
     Attributes:
@@ -47,8 +47,6 @@ class RayLauncher(pulumi.ComponentResource):
     """The needs of `ray up` on the hosts, and its cluster file.
 
     Attributes:
-        dashboard_url: URL of the dashboard that will be there.
-        serve_url: URL of Ray Serve's proxy that will be there.
         nodes: as of a RayCluster.
         launcher_file: YAML; a secret output: it says where secrets are and how to get there.
     """
@@ -61,7 +59,7 @@ class RayLauncher(pulumi.ComponentResource):
     def __init__(
         self,
         name: str,
-        launched: Launched,
+        launched: LaunchTarget,
         stack: Stack,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
@@ -139,7 +137,7 @@ def cluster_file(
     )
 
 
-def _start(index: int, launched: Launched, stack: Stack) -> pulumi.Output[str]:
+def _start(index: int, launched: LaunchTarget, stack: Stack) -> pulumi.Output[str]:
     """Return the command that starts Ray on the head (index 0) or on each of the others (1)."""
     runtime, ports = launched.runtime, stack.settings.ports
     machine = launched.machines[index]

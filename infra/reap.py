@@ -18,10 +18,10 @@ from pathlib import Path
 import pulumi
 
 from infra import arguments, backend, states
-from infra.backend import Backend, BackendError
+from infra.backend import Backend
 from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE, Account, Holding
-from infra.states import RecordedStack, StateError
+from infra.states import RecordedStack
 from trainyard.access import terminal
 
 IN_STATE = "in state"
@@ -39,12 +39,8 @@ ENDABLE = (ORPHAN, OTHER_BACKEND, NO_BACKEND)
 NOT_OURS = "not ours"
 
 
-class ReapError(Exception):
-    """Nothing was ended; the message says what to do."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Judged(Holding):
+class Judgment(Holding):
     """A thing in an account, and the verdict on it."""
 
     verdict: str = ""
@@ -53,11 +49,7 @@ class Judged(Holding):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 1 when there are orphans, or something failed."""
     options = _parser().parse_args(argv)
-    try:
-        return _run(options)
-    except (ReapError, StateError, BackendError, pulumi.RunError) as error:
-        terminal.warn(f"error: {error}")
-        return 1
+    return arguments.run(lambda: _run(options))
 
 
 def judge(
@@ -66,7 +58,7 @@ def judge(
     owner: str,
     backends: Collection[str],
     now: datetime,
-) -> list[Judged]:
+) -> list[Judgment]:
     """Return all holdings, with a verdict on each.
 
     Args:
@@ -95,24 +87,19 @@ def judge(
             return NO_BACKEND
         return ORPHAN if finding.backend in backends else OTHER_BACKEND
 
-    return [Judged(**{**vars(each), "verdict": verdict(each)}) for each in held]
+    return [Judgment(**{**vars(each), "verdict": verdict(each)}) for each in held]
 
 
 def past_end(
-    findings: Iterable[Judged],
+    findings: Iterable[Judgment],
     stacks: Sequence[RecordedStack],
     backends: Collection[str],
     now: datetime,
-) -> list[Judged]:
+) -> list[Judgment]:
     """Return the instances of this state backend that run past their end, of any owner.
 
-    For those in no state, the account tells the end that they were launched with.
-
-    Args:
-        findings: with their verdicts.
-        stacks: all stacks; without one, the states do not tell which instances are in none.
-        backends: ids of the state backend that the stacks are in.
-        now: the time.
+    For those in no state, the account tells the end that they were launched with. Without a
+    stack, the states do not tell which instances are in none.
     """
     return [
         each
@@ -127,21 +114,21 @@ def past_end(
     ]
 
 
-def to_end(findings: Sequence[Judged], ids: Sequence[str]) -> list[Judged]:
+def to_end(findings: Sequence[Judgment], ids: Sequence[str]) -> list[Judgment]:
     """Return the instances to end: the named ones, else all orphans.
 
     Raises:
-        ReapError: one of the names is not that of an instance that may be ended here.
+        pulumi.RunError: one of the names is not that of an instance that may be ended here.
     """
     instances = {finding.id: finding for finding in findings if finding.kind == INSTANCE}
     if not ids:
         return [finding for finding in instances.values() if finding.verdict == ORPHAN]
     for id_ in ids:
         if id_ not in instances:
-            raise ReapError(f"the account has no instance {id_}. Nothing was ended")
+            raise pulumi.RunError(f"the account has no instance {id_}. Nothing was ended")
         finding = instances[id_]
         if finding.verdict not in ENDABLE:
-            raise ReapError(
+            raise pulumi.RunError(
                 f"{id_} is {finding.verdict}: {_WAYS[finding.verdict]}. Nothing was ended"
             )
     return [instances[id_] for id_ in dict.fromkeys(ids)]
@@ -247,16 +234,16 @@ def ids(place: Backend, stacks: Sequence[RecordedStack]) -> set[str]:
 
 def _end(
     held: Mapping[Account, Sequence[Holding]],
-    findings: Sequence[Judged],
+    findings: Sequence[Judgment],
     options: argparse.Namespace,
     place: Backend,
     stacks: Sequence[RecordedStack],
     backends: Collection[str],
-) -> list[Judged]:
+) -> list[Judgment]:
     """End the instances that the user wants ended; return them.
 
     Raises:
-        ReapError: another state may have them, or the user does not agree.
+        pulumi.RunError: another state may have them, or the user does not agree.
     """
     if not options.end:
         _check_certain(place, stacks, backends)
@@ -267,7 +254,7 @@ def _end(
     return ending
 
 
-def _end_all(held: Mapping[Account, Sequence[Holding]], ending: Sequence[Judged]) -> None:
+def _end_all(held: Mapping[Account, Sequence[Holding]], ending: Sequence[Judgment]) -> None:
     for account, holdings in held.items():
         there = {holding.id for holding in holdings}
         if mine := [finding.id for finding in ending if finding.id in there]:
@@ -288,35 +275,35 @@ def _check_certain(
     where = place.place or place.url
     by_id = "Or name what is to be ended: --end ID. Nothing was ended"
     if not stacks:
-        raise ReapError(
+        raise pulumi.RunError(
             f"the state backend {where} has no stack, so it cannot tell what is orphaned: set "
             f"PULUMI_BACKEND_URL to the one that your stacks are in. {by_id}"
         )
     if not backends:
-        raise ReapError(
+        raise pulumi.RunError(
             f"the state backend {where} has no id: no `up` has marked anything with it yet, or it "
             f"was copied or moved, and the original may be in use. {by_id}"
         )
 
 
-def _ask(ending: Sequence[Judged]) -> None:
+def _ask(ending: Sequence[Judgment]) -> None:
     what = f"{len(ending)} instance(s), {_price(ending):.2f} $/h"
     if not sys.stdin.isatty():
-        raise ReapError(f"{what}: no terminal to ask; add --yes. Nothing was ended")
+        raise pulumi.RunError(f"{what}: no terminal to ask; add --yes. Nothing was ended")
     names = [f"  {each.id} {each.name} ({each.verdict})" for each in ending]
     terminal.warn(
         "\n".join(["To be ended, with all that is on them:", *map(terminal.clean, names)])
     )
     if not terminal.agree(f"End {what}?"):
-        raise ReapError("nothing was ended")
+        raise pulumi.RunError("nothing was ended")
 
 
-def _price(found: Iterable[Judged]) -> float:
+def _price(found: Iterable[Judgment]) -> float:
     return sum(finding.price for finding in found)
 
 
 def _summary(
-    findings: Sequence[Judged], orphans: Sequence[Judged], late: Sequence[Judged], owner: str
+    findings: Sequence[Judgment], orphans: Sequence[Judgment], late: Sequence[Judgment], owner: str
 ) -> str:
     text = f"{len(orphans)} orphaned instance(s) of {owner}: {_price(orphans):.2f} $/h"
     if late:
@@ -337,7 +324,7 @@ def _summary(
     return text
 
 
-def _show(findings: Sequence[Judged], expired: Sequence[RecordedStack], summary: str) -> None:
+def _show(findings: Sequence[Judgment], expired: Sequence[RecordedStack], summary: str) -> None:
     rows = []
     for f in findings:
         price = f"{f.price:.2f}" if f.kind == INSTANCE else ""

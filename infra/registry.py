@@ -72,15 +72,7 @@ def lock() -> int:
 
 
 def digest(reference: str, client: httpx.Client) -> str:
-    """Ask an image's registry for its digest.
-
-    Args:
-        reference: name:tag.
-        client: to ask with.
-
-    Returns:
-        The digest, "sha256:" and 64 hexadecimal digits; of an image for several platforms that of
-        their list.
+    """Ask an image's registry for the digest of name:tag; of several platforms, that of their list.
 
     Raises:
         RegistryError: the registry does not tell.
@@ -111,11 +103,7 @@ def digest(reference: str, client: httpx.Client) -> str:
 
 
 def parts(reference: str) -> tuple[str, str, str]:
-    """Return an image's registry (its address), repository and tag, as Docker understands them.
-
-    Args:
-        reference: name:tag.
-    """
+    """Return an image's registry (its address), repository and tag, as Docker understands them."""
     found = IMAGE.fullmatch(reference)
     if found is None or not found["tag"]:
         raise RegistryError(f"{reference}: this is not a name:tag")

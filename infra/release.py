@@ -112,14 +112,8 @@ def build(address: str, tag: str) -> None:
             ):
                 (copy / name).write_text(text, encoding="utf-8")
         programs = Path(sys.executable).parent
-        command: list[str | Path] = [
-            programs / "uv",
-            "build",
-            "--quiet",
-            "--no-build-isolation",
-            "--python",
-        ]
-        command += [sys.executable, "--out-dir", OUT.absolute()]
+        where = ["--python", sys.executable, "--out-dir", str(OUT.absolute())]
+        command = [str(programs / "uv"), "build", "--quiet", "--no-build-isolation", *where]
         subprocess.run(command, cwd=copy, check=True)
     for path in sorted(OUT.glob("trainyard_ray-*")):
         terminal.say(str(path))

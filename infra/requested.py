@@ -21,11 +21,7 @@ HEAD = 0  # number of the machine that the head is on
 
 
 def machines(numbers: range, growth: Growth) -> list[int]:
-    """Return the numbers of the requested machines of a group.
-
-    Args:
-        numbers: of all machines that may exist.
-        growth: of the group.
+    """Return those of the numbers of a group's possible machines that are requested.
 
     Raises:
         pulumi.RunError: the state cannot be read; or it has no such stack, and a request is to
@@ -60,8 +56,5 @@ def enough(numbers: range, least: int, requested: Iterable[int]) -> list[int]:
 
 def _existing() -> Mapping[int, bool]:
     folder = backend.project_folder()
-    try:
-        place = backend.find(folder)
-        return states.machines(folder, place, pulumi.get_project(), pulumi.get_stack())
-    except states.StateError as error:
-        raise pulumi.RunError(str(error)) from None
+    place = backend.find(folder)
+    return states.machines(folder, place, pulumi.get_project(), pulumi.get_stack())

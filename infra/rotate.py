@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pulumi
+
 from cluster import ray_node, secret
 from infra import arguments, backend, states
 from trainyard.access import settings_file, terminal
@@ -23,16 +25,11 @@ GUARD = ":RecreateGuard"  # of all pods of Ray
 SETTING = "rotated"
 
 
-class RotateError(Exception):
-    """Nothing was rotated; the message says what to do."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class SecretState:
     """A secret as the state has it.
 
     Attributes:
-        times: how often it was rotated.
         by_head: whether a new value restarts Ray's head.
     """
 
@@ -40,39 +37,34 @@ class Held:
     by_head: bool
 
 
-def held(deployment: Mapping[str, Any]) -> dict[str, Held]:
+def held(deployment: Mapping[str, Any]) -> dict[str, SecretState]:
     """Return the secrets of a stack that can be rotated, by name."""
     resources = [each for each in deployment.get("resources") or [] if not each.get("delete")]
-    found: dict[str, Held] = {}
+    found: dict[str, SecretState] = {}
     for drawn in resources:
         name = secret.rotated_as(_name(drawn["urn"]))
         if not drawn["type"].endswith(SECRET_TYPE) or name not in secret.ROTATABLE:
             continue
         times = int(drawn.get("outputs", {}).get("generation") or 0)
         by_head = any(_is_head(each) and _takes(each, drawn["urn"]) for each in resources)
-        one = found.get(name, Held(times=times, by_head=False))
+        one = found.get(name, SecretState(times=times, by_head=False))
         # If an `up` ended early, one key of a pair may be new and the other not.
-        found[name] = Held(times=min(times, one.times), by_head=by_head or one.by_head)
+        found[name] = SecretState(times=min(times, one.times), by_head=by_head or one.by_head)
     return dict(sorted(found.items()))
 
 
 def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None:
     """Count a rotation of a secret in the settings, so that `up` draws a new value.
 
-    Args:
-        folder: the project's folder.
-        stack: its name.
-        name: of the secret.
-        force: options for `trainyard.client.losses` where jobs would be lost.
+    `force` are options for `trainyard.client.losses` where jobs would be lost.
 
     Raises:
-        RotateError: the secret does not exist, jobs run, or the settings cannot be written.
-        StateError: the state cannot be read.
-        BackendError: the place of the state is unknown.
+        pulumi.RunError: the secret does not exist, jobs run, the state cannot be read, or the
+            settings cannot be written. Nothing was rotated.
     """
     known = _known(folder, stack)
     if name not in known:
-        raise RotateError(
+        raise pulumi.RunError(
             f"stack {stack!r} has no secret {name!r}; it has: {', '.join(known)}"
             if known
             else f"stack {stack!r} is not up: run `make up STACK={stack}` first"
@@ -80,17 +72,17 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
     if known[name].by_head:
         asked = ["-m", "trainyard.client.losses", "-s", stack, *force]
         if subprocess.run([sys.executable, "-P", *asked], cwd=folder, check=False).returncode:
-            raise RotateError(f"{name} restarts Ray's head. Nothing was changed")
+            raise pulumi.RunError(f"{name} restarts Ray's head. Nothing was changed")
     # A rotation that was counted and not yet applied is not counted twice.
     times = max(_written(folder, stack, name), known[name].times + 1)
     setting = ["config", "set", "--path", f"{SETTING}.{name}", str(times), "-s", stack]
     command = [sys.executable, "-P", "-m", "engine", "-C", str(folder), *setting]
     if subprocess.run(command, cwd=folder, check=False).returncode:
-        raise RotateError(f"Pulumi.{stack}.yaml was not changed: set {SETTING}.{name} to {times}")
+        raise pulumi.RunError(f"Pulumi.{stack}.yaml is unchanged: set {SETTING}.{name} to {times}")
     terminal.say(f"Pulumi.{stack}.yaml: {SETTING}.{name} is {times}. Commit it, if others use it")
 
 
-def _known(folder: Path, stack: str) -> dict[str, Held]:
+def _known(folder: Path, stack: str) -> dict[str, SecretState]:
     project = backend.project(folder)["name"]
     return held(states.deployment(folder, backend.find(folder), project, stack))
 
@@ -128,17 +120,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     folder = options.cwd.resolve()
     force = ["--yes"] if options.yes else [] if options.force else ["--refuse"]
-    try:
+
+    def act() -> int:
         if options.secret:
             rotate(folder, options.stack, options.secret, force=force)
             return 0
         for name, each in _known(folder, options.stack).items():
             what = "; restarts Ray's nodes, not while jobs run" if each.by_head else ""
             terminal.say(f"{name}: rotated {each.times} times{what}", options.stack)
-    except (RotateError, states.StateError, backend.BackendError) as error:
-        terminal.warn(f"error: {error}", options.stack)
-        return 1
-    return 0
+        return 0
+
+    return arguments.run(act, options.stack)
 
 
 if __name__ == "__main__":

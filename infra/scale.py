@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pulumi
+
 from cluster.provider import IGNORE_HEALTH
 from infra import arguments
 from infra.hosts import sources
@@ -53,10 +55,6 @@ with open_(urllib.request.Request(asked["url"] + "/verdict", headers=head), time
 """
 
 
-class ScaleError(Exception):
-    """It cannot go on; the message says what to do."""
-
-
 class UnreadableError(Exception):
     """The request is unknown now, but may be known later."""
 
@@ -69,7 +67,6 @@ class GroupOutputs:
         prices: $/h of each of its machines, by name of its worker.
         launched: names of the machines that the last `up` declared.
         folder: with the files of the request, on the head's machine.
-        connection: to that machine.
         idle: `url` and `token` of the watch that says whether the machines end because the cluster
             is idle; None without one.
     """
@@ -85,13 +82,13 @@ class GroupOutputs:
         """Return the group of a stack with these outputs.
 
         Raises:
-            ScaleError: it has none.
+            pulumi.RunError: it has none.
         """
         if not known:
-            raise ScaleError(f"stack {stack!r} is not up: run `make up STACK={stack}` first")
+            raise pulumi.RunError(f"stack {stack!r} is not up: run `make up STACK={stack}` first")
         if not known.get(outputs.REQUESTS_FOLDER):
             clouds = " or ".join(source.setting for source in sources.SOURCES if source.cloud)
-            raise ScaleError(
+            raise pulumi.RunError(
                 f"no group of stack {stack!r} grows on rented machines: set nodeGroups with max "
                 f"next to {clouds}, then run `make up STACK={stack}`"
             )
@@ -193,12 +190,7 @@ def steps(
 
 
 class Scaler:
-    """Meets the requests of one stack.
-
-    Args:
-        folder: of the project.
-        stack: its name.
-    """
+    """Meets the requests of one stack of a project."""
 
     def __init__(self, folder: Path, stack: str) -> None:
         self._folder, self._stack = folder, stack
@@ -216,11 +208,15 @@ class Scaler:
         if self._child is not None:
             self._child.send_signal(signal.SIGINT)
 
-    def run(self) -> None:
-        """Meet requests until `stop`.
+    def once(self) -> int:
+        """Meet the current request; return 0 if it is met."""
+        return int(not self.meet())
+
+    def run(self) -> int:
+        """Meet requests until `stop`; return 0.
 
         Raises:
-            ScaleError: the stack has no elastic group, or is gone.
+            pulumi.RunError: the stack has no elastic group, or is gone.
         """
         again = AGAIN_SECONDS
         while not self._stopping.is_set():
@@ -230,12 +226,13 @@ class Scaler:
                 again, pause = min(2 * again, AGAIN_MOST_SECONDS), again
             self._stopping.wait(pause)
         self._say("stopped")
+        return 0
 
     def meet(self) -> bool:
         """Meet the current request; return whether it is met.
 
         Raises:
-            ScaleError: the stack has no elastic group, or is gone.
+            pulumi.RunError: the stack has no elastic group, or is gone.
         """
         try:
             if self._group is None:
@@ -367,15 +364,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     scaler = Scaler(options.cwd.resolve(), options.stack)
-    try:
-        with _stop_on_signal(scaler):
-            if options.once:
-                return int(not scaler.meet())
-            scaler.run()
-    except ScaleError as error:
-        terminal.warn(f"error: {error}", options.stack)
-        return 1
-    return 0
+    with _stop_on_signal(scaler):
+        return arguments.run(scaler.once if options.once else scaler.run, options.stack)
 
 
 @contextmanager

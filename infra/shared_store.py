@@ -14,8 +14,7 @@ from trainyard.access import outputs
 def of(name: str) -> Storage:
     """Return the storage of the jobs of another stack, from its outputs.
 
-    Args:
-        name: of the other stack, of this project and in the same place of states.
+    It is of this project, in the same place of states.
 
     Raises:
         pulumi.RunError: in an output, if the other stack has no store that nodes here reach.

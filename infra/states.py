@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pulumi
+
 from infra import backend
 from infra.backend import Backend
 from infra.hosts import sources
@@ -32,18 +34,11 @@ TIMER = _types("Deadline")
 HOLDING = _types("Instance", "SshKey", "FirewallRuleset")  # with the ids of things in an account
 
 
-class StateError(Exception):
-    """The states cannot be read completely, so things missing in them prove nothing."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RecordedStack:
     """A stack's facts about the account, from its state.
 
     Attributes:
-        project: of the stack.
-        name: of the stack.
-        organization: of the stack.
         ids: of its things in the account.
         mark: id that marks its things, "" without one.
         cloud: module of the cloud that the account is of, "" without one.
@@ -66,19 +61,15 @@ class RecordedStack:
 def read(folder: Path, place: Backend) -> list[RecordedStack]:
     """Return the stacks of a project's state backend.
 
-    Args:
-        folder: the project's folder.
-        place: its backend.
-
     Raises:
-        StateError: one of them cannot be read.
+        pulumi.RunError: one of them cannot be read.
     """
     if place.place is not None:
         try:
             with _decoding(f"in {place.url}"):
                 return [_stack(*found) for found in _states(place.place)]
         except BucketError as error:
-            raise StateError(
+            raise pulumi.RunError(
                 f"{error.filename}: {error.strerror}; look at the address and the keys of the "
                 "state backend. Nothing was ended"
             ) from None
@@ -88,17 +79,11 @@ def read(folder: Path, place: Backend) -> list[RecordedStack]:
 def machines(folder: Path, place: Backend, project: str, stack: str) -> dict[int, bool]:
     """Return the rented machines that a stack has, or has begun to launch.
 
-    Args:
-        folder: the project's folder.
-        place: its backend.
-        project: its name.
-        stack: name of the stack, whose state need not be there yet.
-
     Returns:
         By number, whether the last look found the machine healthy.
 
     Raises:
-        StateError: the state cannot be read.
+        pulumi.RunError: the state cannot be read; it need not be there yet.
     """
     found = deployment(folder, place, project, stack)
     begun = [each["resource"] for each in found.get("pending_operations") or []]
@@ -115,7 +100,7 @@ def deployment(folder: Path, place: Backend, project: str, stack: str) -> dict[s
     """Return the content of a stack's state, {} without one; secrets are encrypted.
 
     Raises:
-        StateError: the state cannot be read.
+        pulumi.RunError: the state cannot be read.
     """
     if place.place is None:
         whole = _pulumi(folder, "stack", "export", "--stack", stack)
@@ -125,7 +110,7 @@ def deployment(folder: Path, place: Backend, project: str, stack: str) -> dict[s
     try:
         return state_folder.read(path).deployment if path.exists() else {}
     except (OSError, DamagedStateError) as error:
-        raise StateError(f"the state {path} cannot be read ({error}); restore it") from error
+        raise pulumi.RunError(f"the state {path} cannot be read ({error}); restore it") from error
 
 
 def _states(place: StatePath) -> Iterator[tuple[str, str, Any]]:
@@ -136,12 +121,12 @@ def _states(place: StatePath) -> Iterator[tuple[str, str, Any]]:
         copies = [] if state.exists() else state_folder.copies(place, *names)
         # The CLI keeps copies of a stack that it removed: of those the newest is empty.
         if copies and not state_folder.is_empty(copies[0]):
-            raise StateError(
+            raise pulumi.RunError(
                 f"the state {state} is missing, but there are copies of it; restore it, or remove "
                 f"{backup} if the stack was removed on purpose. Nothing was ended"
             )
     if old := _sorted(place / "stacks", "*.json*"):
-        raise StateError(
+        raise pulumi.RunError(
             f"{old[0]} is a state of no project, as old versions of the pulumi CLI wrote them: run "
             "pulumi state upgrade. Nothing was ended"
         )
@@ -152,7 +137,7 @@ def _states(place: StatePath) -> Iterator[tuple[str, str, Any]]:
             # With the embedded engine's checksum: an id with a flipped bit would be an orphan.
             yield path.parent.name, path.stem, state_folder.read(path).deployment
         except (OSError, DamagedStateError) as error:
-            raise StateError(
+            raise pulumi.RunError(
                 f"the state {path} cannot be read ({error}); restore it first. Nothing was ended"
             ) from error
 
@@ -164,30 +149,27 @@ def _sorted(folder: StatePath, pattern: str) -> list[StatePath]:
 def _exports(folder: Path, url: str) -> Iterator[tuple[str, str, Any, str]]:
     """Yield project, stack, deployment and organization of each state that the CLI reaches."""
     if shutil.which("pulumi") is None:
-        raise StateError(
+        raise pulumi.RunError(
             f"the states are in {url}, which needs the pulumi CLI; put it on PATH. Nothing was "
             "ended"
         )
 
-    def pulumi(*arguments: str) -> str:
-        return _pulumi(folder, *arguments)
-
     mine = ""  # a service leaves out the user's own organization
-    for listed in json.loads(pulumi("stack", "ls", "--all", "--json")):
+    for listed in json.loads(_pulumi(folder, "stack", "ls", "--all", "--json")):
         name = str(listed["name"])
         organization, project, stack = ["", "", *name.split("/")][-3:]
         if not organization and url.startswith(("https://", "http://")):
-            organization = mine = mine or pulumi("whoami").strip()
-        deployment = json.loads(pulumi("stack", "export", "--stack", name))["deployment"]
+            organization = mine = mine or _pulumi(folder, "whoami").strip()
+        exported = _pulumi(folder, "stack", "export", "--stack", name)
         project = project or backend.project(folder)["name"]
-        yield project, stack, deployment, organization or ORGANIZATION
+        yield project, stack, json.loads(exported)["deployment"], organization or ORGANIZATION
 
 
 def _pulumi(folder: Path, *arguments: str) -> str:
     command = ["pulumi", *arguments, "--non-interactive"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise StateError(f"{' '.join(command)}: {done.stderr.strip()}. Nothing was ended")
+        raise pulumi.RunError(f"{' '.join(command)}: {done.stderr.strip()}. Nothing was ended")
     return done.stdout
 
 
@@ -197,7 +179,7 @@ def _decoding(where: str) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         text = f"a state {where} has machines that this version cannot read ({error!r:.200})"
-        raise StateError(f"{text}; restore a copy of it. Nothing was ended") from None
+        raise pulumi.RunError(f"{text}; restore a copy of it. Nothing was ended") from None
 
 
 def _stack(

@@ -36,12 +36,7 @@ class Tools:
 
 
 def find(setting: str, data: Path, wanted: Iterable[Descriptor]) -> Tools:
-    """Find the programs; declare the builds of those that Go builds.
-
-    Args:
-        setting: objectStore: auto, the name of a store, or directory.
-        data: folder of data that outlives the stack.
-        wanted: the services that the settings ask for.
+    """Find the programs of the wanted services; declare the builds of those that Go builds.
 
     Raises:
         pulumi.RunError: a store is asked for and not available.
@@ -68,10 +63,6 @@ def find(setting: str, data: Path, wanted: Iterable[Descriptor]) -> Tools:
 
 def for_hosts(setting: str, *, hosts: int) -> Tools:
     """Find the object store of this machine, for the first of other machines.
-
-    Args:
-        setting: objectStore.
-        hosts: how many there are.
 
     Raises:
         pulumi.RunError: a store is asked for or needed, and not available.

@@ -54,12 +54,7 @@ IMAGE_PYTHON = _HERE if _HERE in IMAGE_BASES else "3.11"
 
 
 def build_arguments(python: str, changes: Mapping[str, str]) -> dict[str, str]:
-    """Return the arguments of all images in docker/.
-
-    Args:
-        python: one of IMAGE_BASES.
-        changes: the user's.
-    """
+    """Return the arguments of all images in docker/, with the user's changes."""
     chosen = {"BASE_IMAGE": IMAGE_BASES[python], "IMAGE_PYTHON": python}
     return {**_OF_STORES, **chosen, **changes}
 

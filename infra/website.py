@@ -61,10 +61,7 @@ def main() -> None:
 def prepare(checkout: Path, source: Path, blob: str) -> None:
     """Copy the pages, Sphinx's settings and the library, and write the reference of `train`.
 
-    Args:
-        checkout: with docs/.
-        source: a folder that is made.
-        blob: address of the checkout's files; begins with "/" if the repository has none.
+    `blob`, the address of the checkout's files, begins with "/" if the repository has none.
     """
     (source / "_static").mkdir(parents=True)
     paths = [checkout / name for name in PAGES]

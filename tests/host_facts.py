@@ -1,6 +1,10 @@
-"""Facts of a machine for tests that probe none: it has everything that a stack needs."""
+"""A machine for tests that probe none: it has everything that a stack needs."""
 
+from typing import Any
+
+from infra.hosts.machine import Machine
 from infra.hosts.probe import Facts
+from infra.node_settings import Group
 
 FACTS = Facts(
     cpus=8,
@@ -15,3 +19,25 @@ FACTS = Facts(
     interfaces={},
     outward="eth0",
 )
+
+
+def machine(index: int = 0, home: object = "/srv/ada", **changes: Any) -> Machine:
+    """A machine of a stack, declared."""
+    login = {"host": f"h{index}", "port": 22, "user": "ada", "hostKey": "ssh-ed25519 A"}
+    values: dict[str, Any] = {
+        "name": f"host-{index}",
+        "number": index,
+        "group": Group(name="host"),
+        "identity": f"ada@h{index}",
+        "connection": {**login, "privateKey": ""},
+        "address": f"10.0.0.{index}",
+        "interface": "eth0",
+        "home": str(home),
+        "base": f"{home}/.trainyard/lab-dev",
+        "python_environment": "",
+        "cpus": FACTS.cpus,
+        "memory_mib": FACTS.memory_mib,
+        "gpus": 0,
+        "programs": {},
+    }
+    return Machine(**values | changes)

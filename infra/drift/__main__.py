@@ -16,8 +16,7 @@ from infra import arguments, dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Finding, Report
-from infra.drift.look import Looked, LookError, look
-from infra.states import StateError
+from infra.drift.look import StackLook, look
 from trainyard.access import terminal
 from trainyard.access.terminal import clean
 
@@ -29,20 +28,20 @@ HEAD_NEEDS = ("-ray-head", "-ray-head-ready", "-supervisor", "-network", "-ray",
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
+    return arguments.run(lambda: _run(options), options.stack)
+
+
+def _run(options: argparse.Namespace) -> int:
     folder = options.cwd.resolve()
-    try:
-        looked = look(folder, options.stack, services=options.health)
-        if options.health:
-            return _tell_faults(looked, options.stack)
-        report = examine(folder, options.stack, looked)
-    except LookError as error:
-        terminal.warn(f"error: {error}", options.stack)
-        return 1
+    looked = look(folder, options.stack, services=options.health)
+    if options.health:
+        return _tell_faults(looked, options.stack)
+    report = examine(folder, options.stack, looked)
     terminal.print_value(report.json() if options.json else report.text())
     return report.code
 
 
-def examine(folder: Path, stack: str, looked: Looked) -> Report:
+def examine(folder: Path, stack: str, looked: StackLook) -> Report:
     """Return the report on a stack: its resources, outputs, machines and Ray nodes."""
     different, failures = resources.different(looked, stack)
     findings = [*resources.interrupted(looked, stack), *different]
@@ -50,7 +49,7 @@ def examine(folder: Path, stack: str, looked: Looked) -> Report:
     findings += expected.differing(stack, looked.outputs, datetime.now(UTC))
     try:
         findings += rented.unknown(folder, looked.seen)
-    except (pulumi.RunError, StateError) as error:
+    except pulumi.RunError as error:
         failures.append(str(error))
     try:
         way = dashboard.way(looked.outputs, (each.props.get("host") for each in looked.seen))
@@ -66,7 +65,7 @@ def examine(folder: Path, stack: str, looked: Looked) -> Report:
     )
 
 
-def _tell_faults(looked: Looked, stack: str) -> int:
+def _tell_faults(looked: StackLook, stack: str) -> int:
     """Print what is wrong with services, a line each; return the exit code."""
     found = {
         each.fault or each.said or (f"{each.name} is gone" if each.gone else "")

@@ -15,13 +15,7 @@ NAMES = {
 
 
 def differing(stack: str, known: Mapping[str, Any], now: datetime) -> list[Finding]:
-    """Return missing outputs, and an end time of the machines that has passed.
-
-    Args:
-        stack: its name.
-        known: its outputs.
-        now: with a time zone.
-    """
+    """Return missing outputs, and an end time of the machines that has passed."""
     names = NAMES | {name for endpoint in services.ENDPOINTS for name in endpoint.outputs}
     findings = [
         Finding(

@@ -22,10 +22,8 @@ class Finding:
 
     Attributes:
         layer: one of LAYERS.
-        name: of the thing.
         expected: what the state says; secrets are hidden.
         found: what is there.
-        action: what to do.
     """
 
     layer: str
@@ -41,7 +39,6 @@ class Report:
 
     Attributes:
         looked: how many resources were looked at.
-        findings: what differs.
         failures: why something could not be looked at.
     """
 

@@ -34,21 +34,15 @@ HEALTH = ("healthy", "ready")  # outputs that tell whether a service was well
 LONGEST = 120  # characters of a value that a report shows
 
 
-class LookError(pulumi.RunError):
-    """The stack cannot be looked at; the message says what to do."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ResourceLook:
     """One resource, as the state has it and as it is.
 
     Attributes:
         id: what its provider calls it.
         type: its last part, such as `process:Program`.
-        name: of the resource in the program.
         props: recorded outputs, secrets in the clear: never to be shown.
         needs: URNs of what it depends on.
-        gone: whether it is missing.
         changes: expected and found value of each property that differs, secrets hidden.
         fault: what is wrong with it now, "" for nothing.
         error: why it could not be looked at, None if it could.
@@ -74,7 +68,7 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class StackLook:
     """A stack, as its state has it and as it is.
 
     Attributes:
@@ -82,36 +76,31 @@ class Looked:
         pending: what an interrupted operation was doing: its kind and the resource's name.
     """
 
-    seen: Sequence[Seen]
+    seen: Sequence[ResourceLook]
     outputs: Mapping[str, Any] = field(repr=False)
     pending: Sequence[tuple[str, str]]
 
 
-def look(folder: Path, stack: str, *, services: bool = False) -> Looked:
-    """Look at all resources of a stack.
-
-    Args:
-        folder: of the project.
-        stack: its name.
-        services: only at those that tell whether they are well.
+def look(folder: Path, stack: str, *, services: bool = False) -> StackLook:
+    """Look at all resources of a stack, or only at services: those that tell whether they are well.
 
     Raises:
-        LookError: the stack does not exist, its state cannot be read, or it is being changed.
+        pulumi.RunError: the stack does not exist, its state cannot be read, or it is being changed.
     """
     try:
         project = Project.find(folder)
         backend = Backend.of(project)
         if not backend.exists(project.name, check_stack_name(stack)):
             known = ", ".join(backend.stacks(project.name)) or "none"
-            raise LookError(
+            raise pulumi.RunError(
                 f"no stack named {stack!r} in {backend.url} (there: {known}); run `make up`"
             )
         if who := backend.in_use_by(project.name, stack):
-            raise LookError(f"the stack is locked by {who}: look again when that has ended")
+            raise pulumi.RunError(f"the stack is locked by {who}: look again when that has ended")
         state = backend.load(project.name, stack, passphrase())
         settings = read_settings(project, stack, state.salt)
     except (EngineError, BucketError) as error:
-        raise LookError(str(error)) from None
+        raise pulumi.RunError(str(error)) from None
     display = Display(dry_run=True, diff=False, debug=False, stack=stack)
     display.hide(settings.secrets)
     display.hide(secret_strings(state))
@@ -131,10 +120,10 @@ def look(folder: Path, stack: str, *, services: bool = False) -> Looked:
         jobs = [pool.submit(copy_context().run, _look_at, context, entry) for entry in entries]
         seen = [job.result() for job in jobs]
     pending = [(each["type"], _name(each["resource"])) for each in state.pending]
-    return Looked(seen=seen, outputs=reveal(stack_outputs(state.resources)), pending=pending)
+    return StackLook(seen=seen, outputs=reveal(stack_outputs(state.resources)), pending=pending)
 
 
-def _look_at(context: Context, entry: Entry) -> Seen:
+def _look_at(context: Context, entry: Entry) -> ResourceLook:
     known: dict[str, Any] = {
         "urn": entry["urn"],
         "id": entry["id"],
@@ -146,13 +135,15 @@ def _look_at(context: Context, entry: Entry) -> Seen:
     try:
         found = compare(context, entry)
         if found is None:
-            return Seen(**known, gone=True)
+            return ResourceLook(**known, gone=True)
         changes = _changes(context, entry, found)
         # A refresh has written down what was ill then.
         ill = changes or False in map(known["props"].get, HEALTH)
-        return Seen(**known, changes=changes, fault=_fault(context, entry) if ill else "")
+        return ResourceLook(**known, changes=changes, fault=_fault(context, entry) if ill else "")
     except Exception as error:  # whatever a provider raises is one line of the report
-        return Seen(**known, error=error, said=context.display.clean(str(error) or repr(error)))
+        return ResourceLook(
+            **known, error=error, said=context.display.clean(str(error) or repr(error))
+        )
 
 
 def _fault(context: Context, entry: Entry) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.drift.findings import HOSTS, Finding
-from infra.drift.look import Seen
+from infra.drift.look import ResourceLook
 from infra.hosts import probe
 from trainyard.access.ssh import Connection, SshError
 
@@ -16,7 +16,7 @@ FOLDERS = ("process:Data", "process:Supervisor")  # resources that are a folder
 HERE = "this machine"
 
 
-def full(seen: Iterable[Seen]) -> list[Finding]:
+def full(seen: Iterable[ResourceLook]) -> list[Finding]:
     """Return machines without room; unreachable machines are reported elsewhere."""
     folders = [each.props for each in seen if each.type in FOLDERS and each.error is None]
     here = {props["folder"] for props in folders if "host" not in props}

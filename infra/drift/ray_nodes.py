@@ -18,11 +18,6 @@ Amounts = tuple[tuple[str, float], ...]  # of CPU, GPU and custom resources, by 
 def differing(stack: str, known: Mapping[str, Any], way: dashboard.Way) -> list[Finding]:
     """Return declared nodes that are not alive, and alive ones that are not declared.
 
-    Args:
-        stack: its name.
-        known: its outputs, secrets in the clear.
-        way: to the machine or cluster of its addresses, None for this machine.
-
     Raises:
         AskError: the dashboard cannot be asked.
     """
@@ -51,11 +46,7 @@ def compare(
 ) -> list[Finding]:
     """Match declared nodes with alive ones that have as much: Ray does not know our names.
 
-    Args:
-        stack: its name.
-        declared: by name.
-        alive: address and amounts of each.
-        optional: names of declared ones that need not be alive.
+    Optional ones are declared and need not be alive.
     """
     left = Counter(amounts for _, amounts in alive)
     findings = []

@@ -7,7 +7,7 @@ from pathlib import Path
 from infra import backend, reap, states
 from infra.drift import resources
 from infra.drift.findings import INSTANCES, Finding
-from infra.drift.look import Seen
+from infra.drift.look import ResourceLook
 from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE
 from trainyard.access import typed
@@ -15,16 +15,13 @@ from trainyard.access import typed
 TAG = "trainyard:owner"
 
 
-def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
+def unknown(folder: Path, seen: Sequence[ResourceLook]) -> list[Finding]:
     """Return instances of this owner and state backend that are in no state.
 
-    Args:
-        folder: of the project.
-        seen: resources of the stack; one that rents nothing has no account to ask.
+    A stack that rents nothing has no account to ask.
 
     Raises:
-        pulumi.RunError: an account does not answer.
-        StateError: a state cannot be read.
+        pulumi.RunError: an account does not answer, or a state cannot be read.
     """
     types = {each.type for each in seen}
     clouds = [cloud for cloud in sources.CLOUDS if f"{cloud.module}:Account" in types]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, STATE, STORE, TIMERS, Finding, mend
-from infra.drift.look import Looked, Seen
+from infra.drift.look import ResourceLook, StackLook
 from infra.hosts import sources
 from trainyard.access.ssh import (
     Connection,
@@ -31,7 +31,7 @@ UNREACHED = (HostKeyError, LoginRefusedError, UnreachableError)
 STOPPED = {"mustRun": ("running", "stopped"), "ready": ("running", "stopped")}
 
 
-def interrupted(looked: Looked, stack: str) -> Iterator[Finding]:
+def interrupted(looked: StackLook, stack: str) -> Iterator[Finding]:
     """Yield the unfinished steps of an operation that was killed."""
     for kind, name in looked.pending:
         yield Finding(
@@ -43,7 +43,7 @@ def interrupted(looked: Looked, stack: str) -> Iterator[Finding]:
         )
 
 
-def different(looked: Looked, stack: str) -> tuple[list[Finding], list[str]]:
+def different(looked: StackLook, stack: str) -> tuple[list[Finding], list[str]]:
     """Return resources that are not as recorded, and why others could not be looked at."""
     urns = {each.urn for each in looked.seen if each.differs}
     ended = {each.id for each in looked.seen if each.type in INSTANCE and each.gone}
@@ -62,7 +62,7 @@ def different(looked: Looked, stack: str) -> tuple[list[Finding], list[str]]:
     return list(findings.values()), list(failures)
 
 
-def _finding(each: Seen, stack: str) -> Finding:
+def _finding(each: ResourceLook, stack: str) -> Finding:
     if each.error is not None:
         return Finding(
             layer=HOSTS,
@@ -84,7 +84,7 @@ def _finding(each: Seen, stack: str) -> Finding:
     )
 
 
-def _machine(each: Seen) -> str:
+def _machine(each: ResourceLook) -> str:
     host: Any = each.props.get("host") or each.props.get("via")
     if isinstance(host, dict):
         return Connection.of(host).name
@@ -92,7 +92,7 @@ def _machine(each: Seen) -> str:
     return each.said.partition(" ")[0]
 
 
-def _words(each: Seen) -> tuple[str, str]:
+def _words(each: ResourceLook) -> tuple[str, str]:
     """Return the expected and the found state of a resource."""
     if each.fault:
         return "well", each.fault

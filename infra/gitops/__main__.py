@@ -13,10 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.gitops import changed, runner
-from infra.gitops.changed import GitError
-from infra.gitops.github import GitHub, GithubError
-from infra.gitops.runner import RunnerError
+from infra.gitops import GitopsError, changed, runner
+from infra.gitops.github import GitHub
 from trainyard.access import markdown, terminal
 
 ARTIFACT = "plan"
@@ -34,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.act(options)
         else:
             terminal.print_value(_answer(options))
-    except (GitError, GithubError, RunnerError) as error:
+    except GitopsError as error:
         terminal.warn(f"error: {error}")
         return 1
     except subprocess.CalledProcessError:

@@ -7,26 +7,21 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from infra.gitops import GitopsError
+
 SETTINGS = re.compile(r"Pulumi\.(?P<stack>[^/]+)\.yaml")
 # Files of no stack. All others are of every stack.
 BESIDE = ("docs/", "tests/", "bench/", ".github/", ".ci/", "gitops/")
 PAGES = (".md", ".svg")
 
 
-class GitError(Exception):
-    """Git cannot list the changes; the message says what to do."""
-
-
 def since(base: str, stacks: Sequence[str], folder: Path) -> list[str]:
     """Return the stacks that the commits since a base concern, in their order.
 
-    Args:
-        base: a commit or branch; later commits there do not count.
-        stacks: names of all stacks.
-        folder: a checkout with the history of both.
+    Later commits of the base do not count.
 
     Raises:
-        GitError: git does not know the base.
+        GitopsError: git does not know the base.
     """
     done = subprocess.run(
         # Both names of a moved file count.
@@ -37,7 +32,7 @@ def since(base: str, stacks: Sequence[str], folder: Path) -> list[str]:
         check=False,
     )
     if done.returncode != 0:
-        raise GitError(
+        raise GitopsError(
             f"git cannot compare with {base!r} ({done.stderr.strip().splitlines()[-1]}): check "
             "out with the whole history (fetch-depth: 0), and name a commit or branch"
         )

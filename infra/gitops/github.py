@@ -11,6 +11,8 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from infra.gitops import GitopsError
+
 API, TOKEN, REPOSITORY = "GITHUB_API_URL", "GITHUB_TOKEN", "GITHUB_REPOSITORY"
 AUTHOR = "GITHUB_LOGIN"  # the token's user, if it is not WORKFLOW
 WORKFLOW = "github-actions[bot]"  # the user of a workflow's own token
@@ -21,10 +23,6 @@ MARK = "<!--"
 CUT = "\n\n(cut here: the whole page is in the run's summary and in its artifact)\n"
 
 
-class GithubError(Exception):
-    """GitHub did not fulfil a request; the message says what to do."""
-
-
 class GitHub:
     """A repository, as the token of a workflow reaches it."""
 
@@ -32,10 +30,10 @@ class GitHub:
         """Take address, repository and token from the variables that GitHub sets in each job.
 
         Raises:
-            GithubError: one of them is not set.
+            GitopsError: one of them is not set.
         """
         if missing := [name for name in (API, TOKEN, REPOSITORY) if not environment.get(name)]:
-            raise GithubError(
+            raise GitopsError(
                 f"{', '.join(missing)} not set: run this in a workflow, with "
                 "GITHUB_TOKEN: ${{ github.token }} in the step's env"
             )
@@ -47,20 +45,22 @@ class GitHub:
     def comment(self, number: int, page: str, *, new: bool = True) -> str:
         """Write a page below a pull request, in place of an earlier one with the same first line.
 
+        That line is a mark that readers do not see.
+
         Args:
             number: of the pull request.
-            page: Markdown; its first line is a mark that readers do not see.
+            page: Markdown.
             new: whether to write it even without an earlier one.
 
         Returns:
             "created", "updated" or "none".
 
         Raises:
-            GithubError: also for a page without a mark, which any comment could match.
+            GitopsError: also for a page without a mark, which any comment could match.
         """
         mark = page.partition("\n")[0].strip()
         if not mark.startswith(MARK):
-            raise GithubError(f"the page begins with {mark!r}, not with a mark ({MARK} … -->)")
+            raise GitopsError(f"the page begins with {mark!r}, not with a mark ({MARK} … -->)")
         for each in self._all(f"issues/{number}/comments"):
             # Anybody can begin a comment like that: only our own is overwritten.
             first = each["body"].partition("\n")[0].strip()
@@ -103,23 +103,18 @@ class GitHub:
         return bool(self._call("GET", f"pulls/{number}")["state"] == "closed")
 
     def run_with(self, artifact: str, commit: str) -> tuple[int, str]:
-        """Return which run made the newest artifact for a commit's pull request.
+        """Return the run that made the newest artifact for a commit's pull request, and its name.
 
-        Args:
-            artifact: its name without the pull request's number, as plan-prod.
-            commit: of the main branch.
-
-        Returns:
-            The run's id, and the artifact's whole name.
+        The name that is given lacks the pull request's number: plan-prod.
 
         Raises:
-            GithubError: the commit has no pull request, or that has no such artifact.
+            GitopsError: the commit has no pull request, or that has no such artifact.
         """
         remedy = "run the workflow deploy by hand: it makes a plan and applies that"
         pulls: list[dict[str, Any]] = self._call("GET", f"commits/{commit}/pulls")
         merged = [each["number"] for each in pulls if each["merged_at"]]
         if not merged:
-            raise GithubError(f"commit {commit} has no pull request, so no plan is known: {remedy}")
+            raise GitopsError(f"commit {commit} has no pull request, so no plan is known: {remedy}")
         name = f"{artifact}-{merged[0]}"
         query = urllib.parse.urlencode({"name": name})
         made: list[dict[str, Any]] = self._call("GET", f"actions/artifacts?{query}")["artifacts"]
@@ -131,7 +126,7 @@ class GitHub:
             and each["workflow_run"]["head_repository_id"] == each["workflow_run"]["repository_id"]
         ]
         if not runs:
-            raise GithubError(f"pull request {merged[0]} has no artifact {name}: {remedy}")
+            raise GitopsError(f"pull request {merged[0]} has no artifact {name}: {remedy}")
         return int(max(runs)[1]), name
 
     def _all(self, path: str) -> Iterator[dict[str, Any]]:
@@ -158,12 +153,12 @@ class GitHub:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            raise GithubError(
+            raise GitopsError(
                 f"GitHub refuses {what} ({error.code}): {_remedy(error.code)}"
             ) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", None) or error
-            raise GithubError(f"GitHub does not answer {what} ({why}): run the job again") from None
+            raise GitopsError(f"GitHub does not answer {what} ({why}): run the job again") from None
 
 
 def _remedy(status: int) -> str:

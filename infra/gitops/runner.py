@@ -13,7 +13,8 @@ import subprocess
 from pathlib import Path
 from subprocess import PIPE, CalledProcessError
 
-from infra.gitops.github import REPOSITORY, GitHub, GithubError
+from infra.gitops import GitopsError
+from infra.gitops.github import REPOSITORY, GitHub
 from trainyard.access import terminal
 
 WAIT = ("--yes", "--wait", "10m")  # for another run that has the stack's lock
@@ -28,16 +29,12 @@ DIGITS = 8  # of the repository's hash in it
 REVIEWS = re.compile(rf"pr-[1-9][0-9]*(-[0-9a-f]{{{DIGITS}}})?")  # of every repository
 
 
-class RunnerError(Exception):
-    """The runner cannot go on; the message says what to do."""
-
-
 def ready(given: argparse.Namespace) -> None:
     """Check that states outlive the runner, and write the key with which machines are reached."""
     # The defaults are on the runner's own disk, which may be gone after the job.
     for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE"):
         if not os.environ.get(name):
-            raise RunnerError(
+            raise GitopsError(
                 f"{name} is empty: set the variable {given.states}_BACKEND_URL and the secret "
                 f"{given.states}_CONFIG_PASSPHRASE of the repository (docs/gitops.md)"
             )
@@ -72,7 +69,7 @@ def up(given: argparse.Namespace) -> None:
     """Bring the stack of a pull request up, in a state backend that has only such stacks."""
     stack = review_stack(given.number)
     if others := [name for name in _stacks() if not REVIEWS.fullmatch(name)]:
-        raise RunnerError(
+        raise GitopsError(
             f"the state backend also has {', '.join(others)}, whose states a pull request's "
             "code could write: give stacks of pull requests a bucket or prefix and a role of "
             "their own, with the variables REVIEW_BACKEND_URL and REVIEW_AWS_ROLE (docs/gitops.md)"
@@ -105,17 +102,17 @@ def sweep(given: argparse.Namespace) -> None:
             if match[0] in expired.split() or github.is_closed(int(match[1])):
                 down(given)
         # One that cannot be judged or ended does not keep the others running.
-        except (GithubError, CalledProcessError) as error:
+        except (GitopsError, CalledProcessError) as error:
             terminal.warn(f"error: {match[0]} is kept: {error}")
             failed = True
     if failed:
-        raise RunnerError("not all stacks could be judged and ended: see above")
+        raise GitopsError("not all stacks could be judged and ended: see above")
 
 
 def review_stack(number: str) -> str:
     """Return the name of a pull request's stack; by hand, without a repository, a plain one."""
     if not number.isdecimal():
-        raise RunnerError("name the pull request: NUMBER=12")
+        raise GitopsError("name the pull request: NUMBER=12")
     name = os.environ.get(REPOSITORY, "").lower()  # GitHub takes capital letters for small ones
     digest = hashlib.sha256(name.encode()).hexdigest()[:DIGITS]
     return REVIEW.format(number=int(number), repository=f"-{digest}" if name else "")

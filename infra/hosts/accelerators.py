@@ -21,8 +21,7 @@ from typing import Any
 import pulumi
 
 TOOL_SECONDS = 10
-MIB = 1024 * 1024  # bytes
-NVIDIA_QUERY = ("index", "uuid", "name", "memory.total", "mig.mode.current")
+NVIDIA_QUERY = ("index", "uuid", "name", "mig.mode.current")
 NVIDIA_SMI = ("nvidia-smi", f"--query-gpu={','.join(NVIDIA_QUERY)}", "--format=csv,noheader")
 NVIDIA_LIST = ("nvidia-smi", "-L")
 ROCM_SMI = ("rocm-smi", "--showproductname", "--showbus", "--json")
@@ -48,9 +47,7 @@ class Device:
     Attributes:
         index: its place among the devices of this machine, from 0.
         kind: "nvidia" or "amd".
-        name: of the product.
         uuid: "" where the driver tells none.
-        memory_mib: its own memory, 0 where it has none or does not tell.
         path: its render node; "" where a container asks for it by its UUID.
     """
 
@@ -58,7 +55,6 @@ class Device:
     kind: str
     name: str
     uuid: str
-    memory_mib: int
     path: str
 
     def __str__(self) -> str:
@@ -72,7 +68,6 @@ class ContainerAccess:
 
     Attributes:
         gpus: the ID of an NVIDIA device; empty for AMD's.
-        devices: device nodes.
         groups: numeric groups that may open them.
     """
 
@@ -133,13 +128,7 @@ def all_of(
 
 
 def check_machine(accelerator: str, name: str, gpus: int, engine: Mapping[str, Any]) -> None:
-    """Raise if another machine lacks devices, or its Engine cannot hand them to containers.
-
-    Args:
-        accelerator: none or nvidia.
-        name: the machine's name, for messages.
-        gpus: how many its driver lists.
-        engine: the answer of its Engine's API to /info.
+    """Raise if another machine, whose driver lists GPUs, lacks them for its containers.
 
     Raises:
         AcceleratorError: says what is missing.
@@ -153,11 +142,9 @@ def check_machine(accelerator: str, name: str, gpus: int, engine: Mapping[str, A
 
 
 def parse_nvidia(query: str, listing: str) -> tuple[Device, ...]:
-    """Return the devices that nvidia-smi lists; a divided GPU counts as its parts.
+    """Return the devices in the outputs of NVIDIA_SMI and of NVIDIA_LIST.
 
-    Args:
-        query: the output of NVIDIA_SMI.
-        listing: the output of NVIDIA_LIST; only the parts are taken from it.
+    A divided GPU counts as its parts, which only the list has.
     """
     parts: dict[str, list[tuple[str, str]]] = {}
     gpu = ""
@@ -171,25 +158,13 @@ def parse_nvidia(query: str, listing: str) -> tuple[Device, ...]:
         # nvidia-smi also prints remarks, such as one on a GPU that no longer answers.
         if len(row) != len(NVIDIA_QUERY) or not row[0].isdecimal():
             continue
-        _, uuid, name, memory, mig = (field.strip() for field in row)
-        whole = [(name, uuid, _leading_number(memory))]
-        divided = [
-            (f"{name} MIG {profile}", part, _leading_number(profile.partition(".")[2]) * 1024)
-            for profile, part in parts.get(uuid, [])
-        ]
+        _, uuid, name, mig = (field.strip() for field in row)
+        divided = [(f"{name} MIG {profile}", part) for profile, part in parts.get(uuid, [])]
+        # CUDA can use only the parts of a GPU that is set to be divided.
+        usable = divided if mig == "Enabled" else [(name, uuid)]
         devices += [
-            Device(
-                index=index,
-                kind="nvidia",
-                name=title,
-                uuid=identity,
-                memory_mib=mib,
-                path="",
-            )
-            # CUDA can use only the parts of a GPU that is set to be divided.
-            for index, (title, identity, mib) in enumerate(
-                divided if mig == "Enabled" else whole, start=len(devices)
-            )
+            Device(index=index, kind="nvidia", name=title, uuid=identity, path="")
+            for index, (title, identity) in enumerate(usable, start=len(devices))
         ]
     return tuple(devices)
 
@@ -200,27 +175,24 @@ def parse_amd(
     """Return the AMD GPUs in ROCm's order.
 
     Args:
-        topology: properties of each node of the kernel's topology, including its memory's.
+        topology: the kernel's properties of each node.
         nodes: paths of the device nodes that exist.
-        names: product names by PCI address, as parse_rocm_smi returns them.
+        names: product names by PCI address.
     """
     devices: list[Device] = []
     for _, text in sorted(topology.items()):
-        pairs = [(key, int(value)) for key, value in re.findall(r"(?m)^(\w+) (\d+)$", text)]
-        values = dict(pairs)
+        values = {key: int(value) for key, value in re.findall(r"(?m)^(\w+) (\d+)$", text)}
         path = f"/dev/dri/renderD{values.get('drm_render_minor', 0)}"
         # The topology lists CPUs too, and GPUs whose nodes this machine or container does not have.
         if values.get("vendor_id") != AMD_VENDOR or not {path, KFD} <= set(nodes):
             continue
         unique = values.get("unique_id", 0)
-        memory = sum(value for key, value in pairs if key == "size_in_bytes")
         devices.append(
             Device(
                 index=len(devices),
                 kind="amd",
                 name=names.get(_pci_address(values)) or _architecture(values),
                 uuid=f"GPU-{unique:016x}" if unique else "",
-                memory_mib=memory // MIB,
                 path=path,
             )
         )
@@ -256,11 +228,8 @@ def assign(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the indexes of each worker's devices: the first ones for the first worker, and so on.
 
-    Args:
-        accelerator: nvidia or amd.
-        devices: the devices of this machine.
-        wanted: how many each worker is to get; the same for all.
-        undivided: whether a container that reaches one device reaches all.
+    All workers want as many. Undivided is a machine where a container that reaches one device
+    reaches all.
 
     Raises:
         AcceleratorError: there are too few.
@@ -287,12 +256,7 @@ def assign(
 
 
 def access(device: Device, groups: Mapping[str, str]) -> ContainerAccess:
-    """Return a container's access to a device.
-
-    Args:
-        device: the device.
-        groups: numeric group of each device node.
-    """
+    """Return a container's access to a device, by the numeric group of each device node."""
     if device.kind == "nvidia":
         return ContainerAccess(gpus=(device.uuid,))
     nodes = (KFD, device.path)
@@ -303,12 +267,9 @@ def access(device: Device, groups: Mapping[str, str]) -> ContainerAccess:
 
 
 def check_toolkit(engine: Mapping[str, Any], *, hook: bool) -> None:
-    """Raise if the Docker Engine cannot hand NVIDIA's devices to containers.
+    """Raise if the Docker Engine, by its answer to /info, cannot hand out NVIDIA's devices.
 
-    Args:
-        engine: its answer to /info.
-        hook: whether NVIDIA_HOOK is on PATH. The Engine uses it even where the runtime that
-            comes with it is not configured.
+    It uses NVIDIA_HOOK on PATH even where the runtime that comes with that is not configured.
 
     Raises:
         AcceleratorError: says which toolkit to install.
@@ -333,11 +294,6 @@ def _fitting(found: int, each: int, workers: int) -> str:
     if found >= workers:
         return f"set worker.gpus to {found // workers}"
     return f"set worker.gpus to 1 and workers to {found}"
-
-
-def _leading_number(text: str) -> int:
-    found = re.match(r"\d+", text)
-    return int(found[0]) if found else 0
 
 
 def _pci_address(values: Mapping[str, int]) -> str:
@@ -383,14 +339,11 @@ def _rocm_smi() -> str:
 
 
 def _topology() -> dict[int, str]:
-    """Return the kernel's properties of each node, including its memory's."""
+    """Return the kernel's properties of each node that this user, or container, may see."""
     nodes: dict[int, str] = {}
     for folder in KFD_TOPOLOGY.glob("[0-9]*"):
-        files = [folder / "properties", *folder.glob("mem_banks/*/properties")]
-        try:
-            nodes[int(folder.name)] = "\n".join(file.read_text() for file in files)
-        except OSError:  # a node that this user, or this container, may not see
-            continue
+        with contextlib.suppress(OSError):
+            nodes[int(folder.name)] = (folder / "properties").read_text()
     return nodes
 
 

@@ -28,12 +28,7 @@ MODE = 0o644
 
 
 def bundle(root: Path = ROOT, own: Mapping[str, bytes] | None = None) -> Path:
-    """Return an archive of it, named by its content; an intact one is kept.
-
-    Args:
-        root: the checkout.
-        own: content of the user's own files in it, by name.
-    """
+    """Return an archive of it and the user's own files, named by its content."""
     content = {name: (root / path).read_bytes() for name, path in sorted(FILES.items())}
     archive = _archive(content | dict(own or {}))
     path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"

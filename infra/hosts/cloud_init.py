@@ -65,13 +65,9 @@ END = f"echo '{FINISHED}'"
 
 
 def user_data(*, host_key: str, host_public_key: str, authorized_key: str) -> str:
-    """Return the user data of a machine.
+    """Return the user data of a machine with a host key in OpenSSH's format.
 
-    Args:
-        host_key: private host key in OpenSSH's format.
-        host_public_key: its public half.
-        authorized_key: public key that may log in as the services' user; the cloud lets it in as
-            the admin.
+    The authorized key may log in as the services' user; the cloud lets it in as the admin.
     """
     config = {
         "ssh_deletekeys": True,

@@ -34,12 +34,7 @@ class EngineUnavailableError(pulumi.RunError):
 
 
 def of(props: Mapping[str, Any], timeout: int = 60) -> docker.DockerClient:
-    """Return a client of the Engine of a resource; see client.
-
-    Args:
-        props: the resource's properties; `host` is its machine, as Connection.of takes it.
-        timeout: seconds that the Engine may be silent.
-    """
+    """Return a client of the Engine of a resource, on the machine in its properties; see client."""
     return client(timeout, machine_of(props))
 
 
@@ -49,11 +44,7 @@ def machine_of(props: Mapping[str, Any]) -> Connection | None:
 
 
 def client(timeout: int = 60, machine: Connection | None = None) -> docker.DockerClient:
-    """Return a client of the Engine.
-
-    Args:
-        timeout: seconds that the Engine may be silent.
-        machine: the other machine that it is on; None for none.
+    """Return a client of the Engine here or there, which may be silent for the timeout.
 
     Raises:
         EngineUnavailableError: it does not answer, is too old, or may not be used.
@@ -119,15 +110,7 @@ def lets_neighbours_in(version: str) -> bool:
 
 
 def fetch(found: Any, reference: str) -> str | None:
-    """Pull an image to the Engine's machine if it is missing.
-
-    Args:
-        found: the Engine.
-        reference: name:tag or name@digest.
-
-    Returns:
-        The reason if it is not available.
-    """
+    """Pull an image that the Engine's machine lacks; return the reason if it is not available."""
     from docker.errors import ImageNotFound  # noqa: PLC0415
 
     try:

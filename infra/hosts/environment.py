@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -153,6 +153,23 @@ def own_file(setting: str) -> dict[str, bytes]:
         ) from None
 
 
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentArgs:
+    """The requirements of the services on all machines.
+
+    Attributes:
+        setup_commands: the user's, which the shell there runs before anything else.
+        own: as `own_file` returns it.
+        ray: required version of Ray.
+        links_ray: whether a login there finds Ray.
+    """
+
+    setup_commands: Sequence[str] = ()
+    own: Mapping[str, bytes] = field(default_factory=dict)
+    ray: str
+    links_ray: bool = False
+
+
 class Environment(pulumi.ComponentResource):
     """The requirements of a machine's services.
 
@@ -166,43 +183,29 @@ class Environment(pulumi.ComponentResource):
         self,
         name: str,
         machine: Machine,
-        *,
-        setup_commands: Sequence[str],
-        own: Mapping[str, bytes],
-        ray: str,
-        head: pulumi.Input[tuple[str, int]] | None,
-        links_ray: bool,
+        args: EnvironmentArgs,
         mark: pulumi.Output[FolderMark],
-        opts: pulumi.ResourceOptions | None = None,
+        head: pulumi.Input[tuple[str, int]] | None,
     ) -> None:
         """Declare the steps.
 
-        Args:
-            name: of the component.
-            machine: the machine to make ready.
-            setup_commands: the user's, which the shell there runs before anything else.
-            own: as `own_file` returns it.
-            ray: required version of Ray.
-            head: address and SSH port of the head's machine, to be reached from this one; None
-                on that one.
-            links_ray: whether a login there finds Ray.
-            mark: tells the stack's folders and processes from others.
-            opts: of the component.
+        The mark tells the stack's folders and processes from others. The head's machine, by
+        address and SSH port, has to be reached from this one; it is None on that one.
         """
-        super().__init__("trainyard:host:Environment", name, None, opts)
+        super().__init__("trainyard:host:Environment", name)
         connection = _connection(machine)
         done: list[pulumi.Resource] = []
-        if setup_commands:
+        if args.setup_commands:
             done.append(
                 remote.Command(
                     f"{name}-setup-commands",
                     connection=connection,
-                    create="\n".join(["set -e", *setup_commands]),
+                    create="\n".join(["set -e", *args.setup_commands]),
                     triggers=[machine.identity],
                     opts=_options(machine, self),
                 )
             )
-        archive = bundle(own=own)
+        archive = bundle(own=args.own)
         agent = remote.CopyToRemote(
             f"{name}-agent",
             connection=connection,
@@ -216,13 +219,7 @@ class Environment(pulumi.ComponentResource):
             connection=connection,
             create=pulumi.Output.all(machine.gpus, head, mark).apply(
                 lambda known: install_script(
-                    machine,
-                    ray,
-                    own=next(iter(own), ""),
-                    gpus=known[0],
-                    head=known[1],
-                    mark=known[2],
-                    links_ray=links_ray,
+                    machine, args, gpus=known[0], head=known[1], mark=known[2]
                 )
             ),
             # All of it goes with a rented machine, which may be gone before this could run.
@@ -242,39 +239,20 @@ class Environment(pulumi.ComponentResource):
 
 def prepare(
     machines: Sequence[Machine],
+    args: EnvironmentArgs,
     mark: pulumi.Output[FolderMark],
-    *,
-    setup_commands: Sequence[str],
-    own: Mapping[str, bytes],
-    ray: str,
-    links_ray: bool,
     copied: Mapping[str, pulumi.Input[str]],
 ) -> list[Machine]:
     """Make machines ready; return them with all their programs, and used only once ready.
 
-    Args:
-        machines: the machines, the head's first.
-        mark: tells the stack's folders and processes from others.
-        setup_commands: the user's, for the shell of each.
-        own: as `own_file` returns it.
-        ray: required version of Ray.
-        links_ray: whether a login on a machine finds Ray.
-        copied: paths of programs of this machine that the first one gets a copy of.
+    The head's is the first; it gets copies of programs of this machine.
     """
     head = machines[0]
     reached_at: Any = pulumi.Output.all(head.address, head.connection["port"])
     found = []
     for machine in machines:
-        ready = Environment(
-            machine.name,
-            machine,
-            setup_commands=setup_commands,
-            own=own,
-            ray=ray,
-            links_ray=links_ray,
-            mark=mark,
-            head=None if machine is head else reached_at,
-        ).ready
+        reached = None if machine is head else reached_at
+        ready = Environment(machine.name, machine, args, mark, reached).ready
         programs: dict[str, pulumi.Input[str]] = {
             service.program: f"{machine.environment}/bin/{service.program}"
             for service in services.ALL
@@ -300,15 +278,14 @@ def _copy(machine: Machine, program: str, source: pulumi.Input[str]) -> pulumi.O
 
 def install_script(
     machine: Machine,
-    ray: str,
+    args: EnvironmentArgs,
     *,
-    own: str,
     gpus: int,
     head: tuple[str, int] | None,
-    links_ray: bool,
     mark: FolderMark,
 ) -> str:
     """Return the script that unpacks the agent, makes the environment and tries it out."""
+    own = next(iter(args.own), "")
     values = {
         "base": shlex.quote(machine.base),
         "machine": machine.name,
@@ -329,13 +306,13 @@ def install_script(
         else:
             script += MAKE.format(**values)
             script += ADD.format(**values) if own else ""
-    if links_ray:
+    if args.links_ray:
         script += LINK.format(ray=shlex.quote(f"{machine.environment}/bin/ray"))
     return script + CHECK.format(
         python=shlex.quote(machine.python),
         version=tuple(sys.version_info[:2]),
         wanted=PYTHON,
-        ray=ray,
+        ray=args.ray,
         gpus=int(gpus),
         head=(head[0], int(head[1])) if head else None,
     )

@@ -43,11 +43,7 @@ class ExecutableProvider(HostProvider):
 
 
 class Executable(Resource, module="host", name="Executable"):
-    """A copy of a program, from source (path here), path (there), host and machine.
-
-    Attributes:
-        path: of the copy.
-    """
+    """A copy of a program, from source (path here), path (there), host and machine."""
 
     _kind = ExecutableProvider
     path: pulumi.Output[str]

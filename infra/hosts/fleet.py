@@ -26,7 +26,6 @@ class IdleWatch:
     """The service on the head's machine that knows whether the cluster is idle.
 
     Attributes:
-        port: TCP port.
         token: bearer token that a request needs.
     """
 
@@ -43,7 +42,6 @@ class FleetArgs:
         python_environment: folder of an existing environment, "" for none.
         containers: whether services are containers, which bring their Python.
         worker: settings of the Ray workers that are of no group.
-        groups: those of the groups of workers.
         requested: numbers of the machines of groups that grow that have to exist now.
         key_file: private key to log in with; None for the SSH agent, or for the source's own.
         allowed_cidrs: IPv4 networks that may log in, where the source has a firewall.
@@ -109,12 +107,11 @@ class ElasticGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declared:
+class Fleet:
     """The machines of a stack.
 
     Attributes:
         machines: the machines, the head's first; of an elastic group, the requested ones.
-        login: how users reach them.
         elastic_group: the group that grows; None where all machines exist always.
         expires_at: when they end themselves, in ISO 8601; "" for never.
     """

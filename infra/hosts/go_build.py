@@ -18,7 +18,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -80,12 +79,7 @@ def _tell(text: str) -> None:
 
 
 def obtain(program: GoProgram, path: Path, say: Say) -> None:
-    """Build a program, unless the cache has it unchanged.
-
-    Args:
-        program: the program to build.
-        path: where it is to be.
-        say: tells the user what is done.
+    """Build a program at a path, unless the cache has it there unchanged.
 
     Raises:
         BuildError: Go cannot build it, the disk is full, or the cache is another user's.
@@ -118,10 +112,6 @@ def is_whole(path: Path) -> bool:
 
 def adopt(built: Path, path: Path) -> None:
     """Put a program that was built elsewhere, of the same sources, into the cache.
-
-    Args:
-        built: the program.
-        path: where it is to be.
 
     Raises:
         BuildError: the cache is another user's.
@@ -190,19 +180,8 @@ def _build(program: GoProgram, path: Path, say: Say) -> None:
             sources, built = Path(folder) / "sources", Path(folder) / program.name
             _copy_sources(program, sources)
             # Without cgo it needs no C compiler and runs on any Linux of this kind.
-            _go(
-                [
-                    "build",
-                    "-trimpath",
-                    "-buildvcs=false",
-                    "-ldflags=-s -w",
-                    *program.flags,
-                    f"-o={built}",
-                    program.package,
-                ],
-                sources,
-                program,
-            )
+            flags = ["-trimpath", "-buildvcs=false", "-ldflags=-s -w", *program.flags]
+            _go(["build", *flags, f"-o={built}", program.package], sources, program)
             _put(built, path)
     finally:
         done.set()
@@ -241,7 +220,6 @@ def _go(arguments: list[str], folder: Path, program: GoProgram) -> str:
     Raises:
         BuildError: it failed; the message ends with its last lines.
     """
-    last: deque[str] = deque(maxlen=LAST_LINES)
     run = subprocess.Popen(
         ["go", *arguments],
         cwd=folder,
@@ -250,25 +228,17 @@ def _go(arguments: list[str], folder: Path, program: GoProgram) -> str:
         stderr=subprocess.PIPE,
         text=True,
     )
-    # At once: an interrupt must not leave Go running.
     try:
-        assert run.stdout is not None  # noqa: S101 (Popen was given PIPE)
-        assert run.stderr is not None  # noqa: S101 (the same)
-        errors = threading.Thread(
-            target=last.extend, args=(map(str.rstrip, run.stderr),), daemon=True
-        )
-        errors.start()
-        printed = run.stdout.read()
-        code = run.wait()
-        errors.join()
-    finally:
+        printed, errors = run.communicate()
+    finally:  # an interrupt must not leave Go running
         run.kill()
         run.wait()
-    if code:
-        log = "\n".join(f"  {line}" for line in [*last, *printed.splitlines()][-LAST_LINES:])
+    if run.returncode:
+        lines = [*errors.splitlines(), *printed.splitlines()][-LAST_LINES:]
+        log = "\n".join(f"  {line}" for line in lines)
         raise BuildError(
             f"go {arguments[0]} of {program.module}@{program.version} failed with exit code "
-            f"{code}. {program.instead}. Go's last lines:\n{log}"
+            f"{run.returncode}. {program.instead}. Go's last lines:\n{log}"
         )
     return printed
 

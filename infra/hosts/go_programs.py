@@ -24,9 +24,7 @@ class GoProgram:
     """A program that Go builds.
 
     Attributes:
-        name: name of the program.
         module: Go's name of its sources.
-        version: of the module.
         sum: digest of the module, as Go's checksum database has it.
         package: of its main function, relative to the module.
         added: files of ours, by their paths in the module; they may replace files there.

@@ -33,11 +33,7 @@ class GoToolProvider(Provider):
 
 
 class GoTool(Resource, module="host", name="GoTool"):
-    """A program in the cache, from module, version and path.
-
-    Attributes:
-        path: absolute path of the executable.
-    """
+    """A program in the cache, from module, version and path."""
 
     _kind = GoToolProvider
     path: pulumi.Output[str]

@@ -6,7 +6,7 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.provider import Provider, Resource
-from infra.hosts import key_pair
+from infra.hosts import keys
 
 
 class HostKeyProvider(Provider):
@@ -18,7 +18,7 @@ class HostKeyProvider(Provider):
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Draw the pair."""
-        pair = key_pair.generate()
+        pair = keys.generate()
         return dynamic.CreateResult(
             props["name"], {**props, "privateKey": pair.private, "publicKey": pair.public}
         )
@@ -29,7 +29,6 @@ class HostKey(Resource, module="host", name="HostKey"):
 
     Attributes:
         privateKey: in OpenSSH's format; a secret output.
-        publicKey: its public half.
     """
 
     _kind = HostKeyProvider

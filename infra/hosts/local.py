@@ -30,7 +30,6 @@ class LocalHost:
 
     Attributes:
         cpus: logical CPUs that this process may use.
-        memory_mib: all of its memory, in MiB.
     """
 
     cpus: int
@@ -127,21 +126,13 @@ def _short_folder(key: str) -> Path:
 
 
 def owner(setting: str = "") -> str:
-    """Return a stack's owner, fit for a tag.
-
-    Args:
-        setting: the stack's setting; "" for user and machine.
-    """
+    """Return a stack's owner, fit for a tag: the setting, else user and machine."""
     text = setting or f"{user.name()}@{socket.gethostname()}"
     return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)[:OWNER_LIMIT]
 
 
 def owner_part(setting: str) -> str:
-    """Return a stack's owner, fit for names of containers, instances and Kubernetes objects.
-
-    Args:
-        setting: the stack's setting; without it names have no owner.
-    """
+    """Return a stack's owner, fit for names of containers, instances and objects; "" if not set."""
     return re.sub(r"[^a-z0-9]+", "-", setting.lower())[:OWNER_PART_LIMIT].strip("-")
 
 

@@ -14,9 +14,7 @@ from trainyard.access.ssh import SshError
 def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
     """Return whether a rented machine is gone, according to the cloud that rented it.
 
-    Args:
-        host: property `host` of a resource; a machine without a cloud's id is not rented.
-        config: of the stack; has the API keys that the environment may lack.
+    A machine without a cloud's id is not rented.
 
     Raises:
         RunError: the cloud does not answer.
@@ -26,10 +24,6 @@ def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
 
 def end(host: dict[str, Any], config: dynamic.Config) -> bool:
     """End a machine if it is rented, and wait until it has ended; return whether it is.
-
-    Args:
-        host: property `host` of a resource.
-        config: as for `is_gone`.
 
     Raises:
         RunError: the cloud does not end it.

@@ -44,10 +44,8 @@ class Facts:
 
     Attributes:
         cpus: logical CPUs.
-        memory_mib: all of its memory.
         gpus: NVIDIA's or AMD's devices that its driver lists; whether they work is another matter.
         machine: its architecture, as `uname -m` says it.
-        home: absolute home folder of the user.
         free_mib: free space there.
         free_tmp_mib: free space in /var/tmp.
         python3: path of Python, "" without one.

@@ -72,8 +72,6 @@ class Reachable(Resource, module="host", name="Reachable"):
     From host, machine, address (for other machines) and timeoutMinutes.
 
     Attributes:
-        cpus: logical CPUs.
-        memoryMib: all of its memory.
         gpus: number that its driver lists.
         interface: network interface that others reach it by.
     """

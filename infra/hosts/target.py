@@ -16,9 +16,10 @@ from cluster.secret import TOKEN_BYTES, Secret
 from infra import ray_launcher, requested, tools, versions
 from infra.config import Settings
 from infra.hosts import environment
-from infra.hosts.fleet import Declared, FleetArgs, IdleWatch
+from infra.hosts.environment import EnvironmentArgs
+from infra.hosts.fleet import Fleet, FleetArgs, IdleWatch
 from infra.node_settings import worker
-from infra.ray_launcher import Launched
+from infra.ray_launcher import LaunchTarget
 from infra.runtimes import docker_stack
 from infra.runtimes.mark import StackMark
 from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs
@@ -28,14 +29,14 @@ from trainyard.access import outputs
 ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
 
 
-def declare(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declared]]) -> Stack:
+def declare(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]]) -> Stack:
     """Declare the runtime that the settings name, of processes or of containers; see hosts."""
     if settings.runtime == docker_stack.RUNTIME:
         return docker_stack.on_machine(settings, inspect)
     return hosts(settings, inspect)
 
 
-def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declared]]) -> Stack:
+def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]]) -> Stack:
     """Declare the process runtime of other machines.
 
     Args:
@@ -80,12 +81,14 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
             **runtime_args(settings, running, store),
             hosts=environment.prepare(
                 machines,
+                EnvironmentArgs(
+                    setup_commands=settings.setup_commands,
+                    own=own,
+                    ray=versions.RAY,
+                    links_ray=not settings.start_ray,
+                ),
                 mark.known,
-                setup_commands=settings.setup_commands,
-                own=own,
-                ray=versions.RAY,
-                links_ray=not settings.start_ray,
-                copied=found.paths,
+                found.paths,
             ),
             several=settings.on_hosts > 1,
             mark=mark,
@@ -96,7 +99,9 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declar
         ),
     )
     if not settings.start_ray:
-        launched = Launched(machines=machines, key_file=declared.login.key_file, runtime=runtime)
+        launched = LaunchTarget(
+            machines=machines, key_file=declared.login.key_file, runtime=runtime
+        )
         ray = replace(
             services.RAY,
             declare=partial(ray_launcher.RayLauncher, "ray", launched),

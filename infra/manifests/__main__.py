@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pulumi
-
 from infra import arguments
 from infra.manifests import files, program
 from trainyard.access import terminal
@@ -21,7 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     way.add_argument("--to", type=Path, help="folder for one file per object (default: stdout)")
     way.add_argument("--helm-values", action="store_true", help="values for KubeRay's chart")
     options = parser.parse_args(argv)
-    try:
+
+    def act() -> int:
         found = program.run(options.stack, options.cwd.resolve())
         if options.helm_values:
             text = files.values(options.stack, found)
@@ -30,11 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = "".join(f"wrote {options.to / name}\n" for name in names)
         else:
             text = files.stream(options.stack, found)
-    except pulumi.RunError as error:
-        terminal.warn(f"error: {error}", options.stack)
-        return 1
-    terminal.print_value(text, end="")
-    return 0
+        terminal.print_value(text, end="")
+        return 0
+
+    return arguments.run(act, options.stack)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import yaml
 
 from cluster import helm_values
-from infra.manifests.program import Declarations, ManifestsError
+from infra.manifests.program import Declarations
 
 # The order of applying: objects that others mount, ask for or are guarded by come first.
 ORDER = (
@@ -75,13 +76,7 @@ def stream(stack: str, found: Declarations) -> str:
 
 
 def files(stack: str, found: Declarations, *, sealed: bool = False) -> dict[str, str]:
-    """Return the text of each file by its name.
-
-    Args:
-        stack: its name.
-        found: what it declares.
-        sealed: whether the folder has sealed Secrets, which are listed then.
-    """
+    """Return the text of each file by its name; sealed Secrets, if there are, are listed."""
     objects, secrets = documents(found)
     names = {file_name(each): each for each in objects}
     listed = {
@@ -140,7 +135,7 @@ def write(stack: str, found: Declarations, folder: Path) -> list[str]:
         The names of all files.
 
     Raises:
-        ManifestsError: the folder cannot be written, or files of others are in the way.
+        pulumi.RunError: the folder cannot be written, or files of others are in the way.
     """
     texts = files(stack, found, sealed=(folder / SEALED_FILE).exists())
     try:
@@ -152,7 +147,7 @@ def write(stack: str, found: Declarations, folder: Path) -> list[str]:
         }
         foreign = sorted(name for name in texts if (folder / name).exists() and name not in ours)
         if foreign:
-            raise ManifestsError(
+            raise pulumi.RunError(
                 f"{folder} has files of another stack or program ({', '.join(foreign)}): name a "
                 "folder for this stack alone with --to"
             )
@@ -161,7 +156,7 @@ def write(stack: str, found: Declarations, folder: Path) -> list[str]:
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ManifestsError(
+        raise pulumi.RunError(
             f"cannot write to {folder} ({error.strerror}): name another folder with --to"
         ) from None
     return sorted(texts)
@@ -171,11 +166,11 @@ def values(stack: str, found: Declarations) -> str:
     """Return values for KubeRay's chart; a comment names what the chart cannot do.
 
     Raises:
-        ManifestsError: the stack has no RayCluster.
+        pulumi.RunError: the stack has no RayCluster.
     """
     clusters = [each for each in found.objects if each["kind"] == RAY_CLUSTER]
     if not clusters:
-        raise ManifestsError(f"stack {stack!r} has no Ray cluster, so nothing for a chart")
+        raise pulumi.RunError(f"stack {stack!r} has no Ray cluster, so nothing for a chart")
     (cluster,) = clusters
     name, namespace = cluster["metadata"]["name"], cluster["metadata"]["namespace"]
     chosen, missing = helm_values.helm_values(cluster)

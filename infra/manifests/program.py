@@ -31,10 +31,6 @@ VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 URL = "https://stand-in/"
 
 
-class ManifestsError(pulumi.RunError):
-    """The stack has no manifests; the message says what to do."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Declarations:
     """The declarations of a program.
@@ -98,22 +94,17 @@ class _Recorder(pulumi.runtime.Mocks):
 def run(stack: str, folder: Path = ROOT) -> Declarations:
     """Run the program of a stack.
 
-    Args:
-        stack: its name.
-        folder: of the settings.
-
     Raises:
-        ManifestsError: its settings cannot be read, or it is in no cluster.
-        pulumi.RunError: its settings have faults.
+        pulumi.RunError: its settings cannot be read or have faults, or it is in no cluster.
     """
     project, config, secret = read_settings(stack, folder)
     if config.get(f"{project}:runtime") != kubernetes_settings.KEY:
-        raise ManifestsError(
+        raise pulumi.RunError(
             f"stack {stack!r} has runtime {config.get(f'{project}:runtime')!r}: only one with "
             f"runtime {kubernetes_settings.KEY!r} has manifests (docs/kubernetes.md)"
         )
     if config.get(f"{project}:reservation", "{}") != "{}":
-        raise ManifestsError(
+        raise pulumi.RunError(
             f"stack {stack!r} has a reservation: at its end a timer deletes objects, and a "
             "pipeline makes them again. Remove the setting for these files, and let the pipeline "
             "end the stack"
@@ -149,7 +140,7 @@ def read_settings(stack: str, folder: Path) -> tuple[str, dict[str, str], list[s
     A secret is a variable, so no passphrase is needed.
 
     Raises:
-        ManifestsError: they are missing, or not YAML.
+        pulumi.RunError: they are missing, or not YAML.
     """
     project = _yaml(folder / "Pulumi.yaml")
     settings = _yaml(folder / f"Pulumi.{stack}.yaml").get("config") or {}
@@ -202,11 +193,11 @@ def _yaml(path: Path) -> dict[str, Any]:
     try:
         return dict(settings_file.read(path) or {})
     except OSError as error:
-        raise ManifestsError(
+        raise pulumi.RunError(
             f"cannot read {path} ({error.strerror}): name a stack that has settings with -s"
         ) from None
     except (TypeError, ValueError) as error:
-        raise ManifestsError(f"{path} is not a mapping in YAML: {error}") from None
+        raise pulumi.RunError(f"{path} is not a mapping in YAML: {error}") from None
 
 
 def _variable(name: str) -> str:

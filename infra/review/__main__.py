@@ -11,27 +11,21 @@ from pathlib import Path
 
 from infra import arguments
 from infra.review import page
-from infra.review.planned import ReviewError, read
+from infra.review.planned import read
 from trainyard.access import terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
-    try:
-        planned = read(
-            options.cwd.resolve(),
-            options.stack,
-            options.plan,
-            options.policy_pack,
-            options.policy_pack_config,
-        )
-    except ReviewError as error:
-        terminal.warn(f"error: {error}", options.stack)
-        return 1
-    terminal.print_value(
-        page.to_json(planned) if options.json else page.to_markdown(planned), end=""
-    )
+    return arguments.run(lambda: _run(options), options.stack)
+
+
+def _run(options: argparse.Namespace) -> int:
+    rules = options.policy_pack, options.policy_pack_config
+    planned = read(options.cwd.resolve(), options.stack, options.plan, *rules)
+    text = page.to_json(planned) if options.json else page.to_markdown(planned)
+    terminal.print_value(text, end="")
     return int(page.refused(planned))
 
 

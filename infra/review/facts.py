@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from infra.hosts import sources
-from infra.review.planned import Resource
+from infra.review.planned import PlannedResource
 
 CHOICE = sources.types("Choice")
 INSTANCE = sources.types("Instance")
@@ -34,7 +34,7 @@ class Cost:
     budget: float
 
 
-def cost(before: Iterable[Resource], after: Iterable[Resource]) -> Cost:
+def cost(before: Iterable[PlannedResource], after: Iterable[PlannedResource]) -> Cost:
     """Return the cost of a stack; 0 where nothing is rented."""
     now = sum(float(each.props["hourlyCost"]) for each in before if each.type in INSTANCE)
     choices = [each.props for each in after if each.type in CHOICE]
@@ -45,13 +45,13 @@ def cost(before: Iterable[Resource], after: Iterable[Resource]) -> Cost:
     return Cost(before=now, after=planned, total=total, budget=budget)
 
 
-def listening(resources: Iterable[Resource]) -> dict[str, list[str]]:
+def listening(resources: Iterable[PlannedResource]) -> dict[str, list[str]]:
     """Return the addresses of each service, and who may log in, by resource."""
     found = {each.name: sorted(set(_addresses(each))) for each in resources}
     return {name: addresses for name, addresses in sorted(found.items()) if addresses}
 
 
-def _addresses(each: Resource) -> Iterator[str]:
+def _addresses(each: PlannedResource) -> Iterator[str]:
     if each.type.endswith(CONTAINER):
         for port in _items(each, "ports"):
             yield f"{port.get('ip') or EVERYWHERE}:{port.get('external', '?')}"
@@ -66,7 +66,7 @@ def _addresses(each: Resource) -> Iterator[str]:
             yield f"ports {ports} from {rule['sourceNetwork']}"
 
 
-def _items(each: Resource, name: str) -> list[Any]:
+def _items(each: PlannedResource, name: str) -> list[Any]:
     value = each.props.get(name)
     return value if isinstance(value, list) else []  # a preview may not know it
 

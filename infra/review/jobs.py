@@ -7,7 +7,7 @@ from typing import Any
 
 from infra import dashboard
 from infra.dashboard import AskError
-from infra.review.planned import Change, Planned
+from infra.review.planned import Change, StackPlan
 from infra.runtimes.programs import RESTARTING
 from trainyard.access import outputs
 
@@ -34,7 +34,7 @@ class AtRisk:
     unknown: str = ""
 
 
-def at_risk(planned: Planned) -> AtRisk:
+def at_risk(planned: StackPlan) -> AtRisk:
     """Return the effect of a plan on jobs; the cluster is asked only if a node of Ray changes."""
     nodes = sorted({name for change in planned.changes if (name := _node(change))})
     if not nodes or not planned.outputs.get(outputs.DASHBOARD_URL):
@@ -49,10 +49,6 @@ def at_risk(planned: Planned) -> AtRisk:
 
 def running(known: Mapping[str, Any], way: dashboard.Way) -> list[str]:
     """Return the jobs that run now, each with its run.
-
-    Args:
-        known: outputs of the stack, secrets in the clear.
-        way: as in `dashboard.ask`.
 
     Raises:
         AskError: the cluster cannot be asked.

@@ -8,7 +8,7 @@ from typing import Any
 
 from infra.review.facts import Cost, cost, listening
 from infra.review.jobs import ALL_PODS, HEAD, AtRisk, at_risk
-from infra.review.planned import Change, Planned
+from infra.review.planned import Change, StackPlan
 from trainyard.access.markdown import code, text
 from trainyard.access.terminal import as_json
 
@@ -19,7 +19,7 @@ LOOPBACK = "127."
 MARK = "<!-- trainyard: preview of {stack} -->"
 
 
-def document(planned: Planned) -> dict[str, Any]:
+def document(planned: StackPlan) -> dict[str, Any]:
     """Return the whole content of the page, as JSON has it."""
     heard = listening(planned.before), listening(planned.after)
     return {
@@ -35,17 +35,17 @@ def document(planned: Planned) -> dict[str, Any]:
     }
 
 
-def refused(planned: Planned) -> bool:
+def refused(planned: StackPlan) -> bool:
     """Return whether a mandatory rule stops this plan."""
     return any(verdict.mandatory for verdict in planned.verdicts)
 
 
-def to_json(planned: Planned) -> str:
+def to_json(planned: StackPlan) -> str:
     """Return the page for programs."""
     return as_json(document(planned), indent=2)
 
 
-def to_markdown(planned: Planned) -> str:
+def to_markdown(planned: StackPlan) -> str:
     """Return the page for people."""
     counts = _counts(planned.changes)
     told = ", ".join(f"{count} to {verb}" for verb, count in counts.items()) or "nothing to do"
@@ -83,7 +83,7 @@ def _cost_lines(price: Cost) -> Iterator[str]:
     yield line + (f" (budget {price.budget:.2f} $)" if price.budget else "")
 
 
-def _policy_lines(planned: Planned) -> Iterator[str]:
+def _policy_lines(planned: StackPlan) -> Iterator[str]:
     for verdict in planned.verdicts:
         level = "refused" if verdict.mandatory else "note"
         yield f"- **Policy, {level}**: {code(verdict.name)}: {text(verdict.message)}"

@@ -31,12 +31,8 @@ DELETED = ("delete", "delete-replaced")
 LONGEST = 60  # characters of a value that a page shows
 
 
-class ReviewError(pulumi.RunError):
-    """The plan cannot be shown; the message says what to do."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Resource:
+class PlannedResource:
     """One resource, in the state or as planned.
 
     Attributes:
@@ -78,7 +74,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
+class StackPlan:
     """A plan with the state that it was made for.
 
     Attributes:
@@ -88,8 +84,8 @@ class Planned:
     stack: str
     commit: str
     changes: Sequence[Change]
-    before: Sequence[Resource]
-    after: Sequence[Resource]
+    before: Sequence[PlannedResource]
+    after: Sequence[PlannedResource]
     verdicts: Sequence[Verdict]
     outputs: Mapping[str, Any] = field(repr=False, default_factory=dict)
 
@@ -107,26 +103,21 @@ class _Verdicts(Display):
         self.found.append(Verdict(name=_name(urn), message=text, mandatory=level == "error"))
 
 
-def read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None) -> Planned:
-    """Read a plan.
-
-    Args:
-        folder: of the project.
-        stack: its name.
-        file: of the plan.
-        pack: folder of rules to apply, None for none.
-        levels: JSON file with the levels of rules.
+def read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None) -> StackPlan:
+    """Read the plan of a stack; apply the rules of a pack, if any, with levels in a JSON file.
 
     Raises:
-        ReviewError: plan, state or rules cannot be read, or the plan was made for something else.
+        pulumi.RunError: plan, state or rules cannot be read, or the plan is for something else.
     """
     try:
         return _read(folder, check_stack_name(stack), file, pack, levels)
     except (EngineError, BucketError) as error:
-        raise ReviewError(str(error)) from None
+        raise pulumi.RunError(str(error)) from None
 
 
-def _read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None) -> Planned:
+def _read(
+    folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None
+) -> StackPlan:
     project, phrase = Project.find(folder), passphrase()
     backend = Backend.of(project)
     state = backend.load(project.name, stack, phrase)
@@ -144,7 +135,7 @@ def _read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path 
         for urn, inputs in new.items():
             verdicts.hide(hidden(_token(urn), inputs))
             rules.check(urn, _token(urn), inputs)
-    return Planned(
+    return StackPlan(
         stack=stack,
         commit=here["commit"],
         changes=[
@@ -170,8 +161,8 @@ def _read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path 
     )
 
 
-def _resource(urn: str, props: Mapping[str, Any]) -> Resource:
-    return Resource(name=_name(urn), type=_type(urn), props=reveal(dict(props)))
+def _resource(urn: str, props: Mapping[str, Any]) -> PlannedResource:
+    return PlannedResource(name=_name(urn), type=_type(urn), props=reveal(dict(props)))
 
 
 def _differs(olds: dict[str, Any], news: dict[str, Any]) -> dict[str, tuple[str, str]]:

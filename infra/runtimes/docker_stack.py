@@ -16,7 +16,7 @@ from infra import tools
 from infra.config import Settings
 from infra.hosts import accelerators, docker_engine, local
 from infra.hosts.docker_engine import Bounds
-from infra.hosts.fleet import Declared, FleetArgs
+from infra.hosts.fleet import Fleet, FleetArgs
 from infra.hosts.machine import Machine
 from infra.node_settings import worker
 from infra.target import fleet_args, runtime_args, services_for
@@ -71,7 +71,7 @@ def declare(
     )
 
 
-def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Declared]]) -> Stack:
+def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]]) -> Stack:
     """Declare the docker runtime on the Engine of another machine, with one worker there.
 
     Args:

@@ -205,7 +205,7 @@ def test_a_state(tmp_path, content):
         lambda: states.read(Path(), of_infra),
         lambda: states.machines(Path(), of_infra, "p", "dev"),
     ):
-        said = told(states.StateError, look)
+        said = told(pulumi.RunError, look)
         assert not said or "restore" in said
     for state in found:
         _use(state, place)
@@ -253,7 +253,7 @@ def test_files_of_a_backend(tmp_path, monkeypatch, update, login, note):
     said = told(state_folder.LoginError, lambda: state_folder.logged_in().encode())
     assert not said or "credentials.json" in said
     _write(tmp_path / backend.ID_FILE, note)
-    said = told(backend.BackendError, backend.Backend(url="", place=tmp_path).id)
+    said = told(pulumi.RunError, backend.Backend(url="", place=tmp_path).id)
     assert not said or "restore it, or remove it" in said
 
 
@@ -275,7 +275,7 @@ class Bucket:
 @few
 @given(content=changed({"ids": {"a": "0a1b2c3d"}}))
 def test_the_ids_of_a_bucket(content):
-    said = told(backend.BackendError, lambda: backend._drawn_in_bucket(Bucket(content)))
+    said = told(pulumi.RunError, lambda: backend._drawn_in_bucket(Bucket(content)))
     assert not said or "restore it, or remove it" in said
 
 

@@ -28,7 +28,7 @@ case "$*" in
 *infra.new_environment*) mkdir -p .venv/bin
   for name in pip train python; do cp "$0" .venv/bin/$name; done; cp {folder}/uv.sh .venv/bin/uv ;;
 *go_build*) echo "building the store"; meet store packages; exit {store} ;;
-*infra.downloads*|*infra.gitops*) PYTHONPATH={root} exec {real} "$@" ;;
+*infra.gitops*) PYTHONPATH={root} exec {real} "$@" ;;
 *"engine preview"*) exit "${{PREVIEW:-0}}" ;;
 *infra.review*) printf %s "$PAGE"; exit "${{REVIEW:-0}}" ;;
 *"stack ls") [ -z "$LIST" ] && printf '%s\n' $STACKS ;;
@@ -39,7 +39,7 @@ esac
 UV = """#!/bin/sh
 {meet}
 case "$*" in
-*dev.txt*) echo "Downloading torch (846.6MiB)"; echo " + torch==2" >&2; meet packages store
+*dev.txt*) echo "Downloading torch (846.6MiB)"; meet packages store
   exit {packages} ;;
 esac
 """
@@ -94,8 +94,7 @@ def test_the_store_is_built_while_packages_are_installed(run) -> None:
     assert code == 0, said
     assert said.startswith("make demo: a Ray cluster on this machine")  # what, and how long
     assert "building the store" in said
-    assert "downloaded 0 of 1 packages, 0 of 847 MiB" in said
-    assert " + torch" not in said  # of 190 packages
+    assert "Downloading torch (846.6MiB)" in said  # as uv says it, without a terminal too
     assert "Nothing to be done" not in run("demo")[1]
     after = [call for call in calls if call.startswith(("-m engine", "submit", "info"))]
     assert [call.split()[1] for call in after] == ["engine.launch", *after[1][7:].split()[:1], "-s"]

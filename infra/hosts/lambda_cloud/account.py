@@ -1,14 +1,17 @@
-"""Which account of Lambda Cloud is used: the API key and the address of the API.
+"""The account of Lambda Cloud: its key and address, its contents with their stacks, and their end.
 
-Both are read when needed and not kept in any resource, so the key is not in any state.
+Key and address are read when needed and not kept in any resource, so the key is in no state.
 """
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
-from infra.hosts.lambda_cloud import API_KEY
+from infra.hosts import identity
+from infra.hosts.holdings import INSTANCE, Holding
+from infra.hosts.lambda_cloud import API_KEY, machines
 from infra.hosts.lambda_cloud.client import BASE_URL, Client, is_loopback
 from infra.hosts.lambda_cloud.errors import AccessError, LambdaError
 from infra.hosts.lambda_cloud.pacing import PacedClient
@@ -18,17 +21,56 @@ URL_VARIABLE = "LAMBDA_API_URL"
 
 
 def open_account(config_key: str | None, sleep: Callable[[float], None] = time.sleep) -> Client:
-    """Return the account of this environment, at its pace; nothing is sent yet.
+    """Return the account of this environment, else of the setting's key; nothing is sent yet.
 
-    Args:
-        config_key: value of the secret setting lambdaApiKey, used if the environment has no key.
-        sleep: waits seconds; what it raises ends the call that waits.
+    `sleep` waits for the pace; what it raises ends the call that waits.
 
     Raises:
         AccessError: the key is missing, or cannot be a key.
         LambdaError: LAMBDA_API_URL is not an address to send a key to.
     """
     return PacedClient(*credentials(config_key), sleep=sleep)
+
+
+class LambdaAccount:
+    """The account of this environment, without a stack; see holdings.Account."""
+
+    def __init__(self, api_key: str | None) -> None:
+        """Open the account; see open_account."""
+        self._api = open_account(api_key)
+
+    def holdings(self) -> list[Holding]:
+        """Return its instances, keys and rulesets."""
+        found = [
+            Holding(
+                kind=INSTANCE,
+                id=machine.id,
+                name=machine.name or "",
+                type=machine.instance_type,
+                region=machine.region,
+                price=machine.price_cents_per_hour / 100,
+                **identity.fields(machine.tags),
+            )
+            for machine in self._api.instances()
+            if machine.status != "terminated"
+        ]
+        for key in self._api.ssh_keys():
+            mark = identity.mark_in_key(key.public_key)
+            marks: dict[str, Any] = {"mark": mark.stack, "backend": mark.backend}
+            found.append(Holding(kind="key", id=key.id, name=key.name, **marks))
+        for rules in self._api.firewall_rulesets():
+            mark = identity.mark_in_name(rules.name)
+            marks = {"mark": mark.stack, "backend": mark.backend, "region": rules.region}
+            found.append(Holding(kind="ruleset", id=rules.id, name=rules.name, **marks))
+        return found
+
+    def is_gone(self, instance: str) -> bool:
+        """Return whether an instance has ended, as the API says."""
+        return machines.look_up(self._api, instance) is None
+
+    def end(self, instances: Sequence[str]) -> None:
+        """End instances, and wait until they have ended."""
+        machines.terminate(self._api, instances, machines.Clock())
 
 
 def credentials(config_key: str | None) -> tuple[str, str]:

@@ -144,10 +144,6 @@ class InstanceRequest(Props):
 def choose(request: InstanceRequest, offers: Mapping[str, Offer]) -> tuple[list[Pick], list[str]]:
     """Choose where launches are tried.
 
-    Args:
-        request: the stack's request.
-        offers: types of instance by name, as the API has them.
-
     Returns:
         The picks that have capacity within the bounds, in order, at least one; and a line for each
         candidate before the first that was refused.

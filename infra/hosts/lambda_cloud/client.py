@@ -30,7 +30,7 @@ from infra.hosts.lambda_cloud.model import (
     FileSystem,
     FirewallRule,
     FirewallRuleset,
-    Launched,
+    LaunchReply,
     Machine,
     Nothing,
     Offer,
@@ -111,14 +111,11 @@ class Client:
         return self._call("GET", f"/instances/{_segment(id_)}", Envelope[Machine])
 
     def launch(self, request: Mapping[str, Any]) -> str:
-        """Launch one instance and return its id.
+        """Launch one instance by a request with the API's own names; return its id.
 
         After a ServerError or a LostReplyError there may be an instance anyway.
-
-        Args:
-            request: with the API's own names.
         """
-        launched = self._call("POST", LAUNCH, Envelope[Launched], request)
+        launched = self._call("POST", LAUNCH, Envelope[LaunchReply], request)
         return launched.instance_ids[0]
 
     def terminate(self, id_: str) -> None:

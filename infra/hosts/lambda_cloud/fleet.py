@@ -1,6 +1,5 @@
 """Rented machines as hosts of a stack: their resources in the account, and how to reach them."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,10 +10,9 @@ import pulumi
 
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeResources
-from infra.hosts import cloud_init, local
-from infra.hosts.fleet import Declared, ElasticGroup, FleetArgs, IdleWatch, Login
+from infra.hosts import cloud_init, identity, local, rented_machine
+from infra.hosts.fleet import ElasticGroup, Fleet, FleetArgs, IdleWatch, Login
 from infra.hosts.host_key import HostKey
-from infra.hosts.lambda_cloud import identity
 from infra.hosts.lambda_cloud.choice import Pick
 from infra.hosts.lambda_cloud.deadline import Deadline, DeadlineArgs, after
 from infra.hosts.lambda_cloud.resources import (
@@ -33,10 +31,9 @@ from infra.hosts.lambda_cloud.resources import (
 )
 from infra.hosts.lambda_cloud.settings import INSTANCE, LambdaCloud
 from infra.hosts.machine import Machine
-from infra.hosts.reachable import Reachable
+from infra.hosts.rented_machine import SSH_PORT
 from infra.node_settings import Group, worker
 
-SSH_PORT = 22
 ENDLESS = (
     "the instances have no end, and cost money until `make down`; lambdaCloud.ttlHours sets one"
 )
@@ -46,7 +43,6 @@ NO_TIMER = (
     "which its timer needs. After ttlHours they cost money until `make down`, or until `train reap "
     "--past-end`: schedule it on another machine"
 )
-NAME_LIMIT = 60  # of 63 in a host's name and of 64 in an instance's, with the number after it
 
 
 class Rental(pulumi.ComponentResource):
@@ -55,15 +51,15 @@ class Rental(pulumi.ComponentResource):
     The first ones are always there; those of a group that grows come and go.
     """
 
-    declared: Declared
+    declared: Fleet
 
     def __init__(self, name: str, cloud: LambdaCloud, args: FleetArgs) -> None:
         """Declare instances that meet the stack's requirements."""
         super().__init__("trainyard:lambda:Fleet", name)
-        self._args, self._timeout = args, cloud.boot_timeout_minutes
         child = pulumi.ResourceOptions(parent=self)
         own = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
-        title = _title("-".join(own.values()), args.owner)
+        title = rented_machine.title("-".join(own.values()), args.owner)
+        hostname = rented_machine.title(own["stack"], args.owner)
         # All instances are alike, so there is one at most.
         grown = next((group for group in args.groups if group.growth), None)
         least = grown.min if grown else 0
@@ -91,7 +87,7 @@ class Rental(pulumi.ComponentResource):
             child,
         )
         key_file = args.key_file or Path(f"~/.ssh/{cloud.ssh_key_name}.pem")
-        self._key = key = SshKey(
+        key = SshKey(
             f"{name}-key",
             SshKeyArgs(**marks, name=cloud.ssh_key_name, keyFile=str(key_file)),
             child,
@@ -118,7 +114,7 @@ class Rental(pulumi.ComponentResource):
         owner = local.owner(args.owner)
         tags = identity.tags(**own, owner=owner, backend=account.backendId)
         numbers = [*range(always), *args.requested]
-        names = {number: _name(title, number) for number in numbers}
+        names = {number: rented_machine.name(title, number) for number in numbers}
         names[0] = cloud.head_node_name or names[0]
         host_keys = {number: HostKey(f"{name}-host-key-{number}", child) for number in numbers}
         instances = {
@@ -131,11 +127,11 @@ class Rental(pulumi.ComponentResource):
                     "count": most,
                     "choices": choice.choices,
                     "sshKeyName": key.name,
-                    "hostname": _hostname(_title(own["stack"], args.owner), number),
+                    "hostname": rented_machine.hostname(hostname, number),
                     "tags": tags,
                     "firewallRulesetIds": firewall.ids,
                     "fileSystemMounts": mounts,
-                    "userData": _user_data(host_keys[number], key),
+                    "userData": rented_machine.user_data(host_keys[number], key.publicKey),
                     "ttlHours": hours,
                 },
                 child,
@@ -152,14 +148,22 @@ class Rental(pulumi.ComponentResource):
         waits = dict.fromkeys(range(always), active("", range(always)))
         waits |= {number: active(f"-{number}", [number]) for number in args.requested}
         machines = [
-            self._machine(
-                number,
-                grown if grown and number >= always else args.worker,
-                instances[number],
-                host_keys[number],
-                waits[number],
+            rented_machine.machine(
+                name,
+                args,
+                instance,
+                pulumi.Output.all(waits[number].addresses, instance.id).apply(
+                    lambda known: known[0][known[1]]
+                ),
+                number=number,
+                group=grown if grown and number >= always else args.worker,
+                id_property=INSTANCE,
+                host_key=host_keys[number],
+                private_key=key.privateKey,
+                timeout_minutes=cloud.boot_timeout_minutes,
+                parent=self,
             )
-            for number in numbers
+            for number, instance in instances.items()
         ]
         expires_at = pulumi.Output.from_input("")
         if not hours:
@@ -195,65 +199,13 @@ class Rental(pulumi.ComponentResource):
             elastic_group = ElasticGroup(
                 numbers=range(always, most), least=least, resources=offered
             )
-        self.declared = Declared(
+        self.declared = Fleet(
             machines=machines,
             login=Login(key_file=str(key_file), hands_out_key=True),
             elastic_group=elastic_group,
             expires_at=expires_at,
         )
         self.register_outputs({"expires_at": expires_at})
-
-    def _machine(
-        self,
-        number: int,
-        group: Group,
-        instance: Instance,
-        host_key: HostKey,
-        active: Active,
-    ) -> Machine:
-        name = f"host-{number}"
-        addresses = pulumi.Output.all(active.addresses, instance.id).apply(
-            lambda known: known[0][known[1]]
-        )
-        connection: dict[str, pulumi.Input[Any]] = {
-            "host": addresses["ip"],
-            "port": SSH_PORT,
-            # Containers are not in the way of the user's services: only the admin may make some.
-            "user": cloud_init.ADMIN if self._args.containers else cloud_init.USER,
-            "hostKey": host_key.publicKey,
-            "privateKey": pulumi.Output.secret(self._key.privateKey),
-            INSTANCE: instance.id,
-        }
-        # The API leaves it out without a private network.
-        address = addresses.apply(lambda known: known["privateIp"] or known["ip"])
-        reachable = Reachable(
-            f"lambda-{name}",
-            {
-                "host": connection,
-                "machine": instance.id,
-                "address": address,
-                "timeoutMinutes": self._timeout,
-            },
-            pulumi.ResourceOptions(parent=self, deleted_with=instance),
-        )
-        return Machine(
-            name=name,
-            number=number,
-            group=group,
-            identity=instance.id,
-            connection=connection,
-            address=address,
-            interface=reachable.interface,
-            home=cloud_init.HOME,
-            base=f"{cloud_init.HOME}/{self._args.base}",
-            python_environment=self._args.python_environment,
-            cpus=reachable.cpus,
-            memory_mib=reachable.memoryMib,
-            gpus=reachable.gpus,
-            programs={"prometheus": cloud_init.PROMETHEUS},
-            after=[reachable],
-            part_of=instance,
-        )
 
 
 def _idle(
@@ -285,29 +237,3 @@ def _offered(
     pick = Pick.model_validate((same or choices)[0])
     offered = worker(group, pick.vcpus, pick.memory_mib, pick.gpus)
     return replace(offered, hourly_cost=pick.hourly_cost)
-
-
-def _title(stack: str, owner: str) -> str:
-    """Return the beginning of names, with all of the owner's part."""
-    part = local.owner_part(owner)
-    return f"{stack[: NAME_LIMIT - 1 - len(part)]}-{part}" if part else stack
-
-
-def _name(title: str, index: int) -> str:
-    """Return a name that the API takes; those of projects and stacks may hold more, and be long."""
-    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", title).strip("-")[:NAME_LIMIT]
-    return f"{cleaned or 'host'}-{index}"
-
-
-def _hostname(stack: str, index: int) -> str:
-    return _name(re.sub(r"[^a-z0-9-]+", "-", stack.lower()), index)
-
-
-def _user_data(host_key: HostKey, key: SshKey) -> pulumi.Output[str]:
-    return pulumi.Output.secret(
-        pulumi.Output.all(
-            host_key=host_key.privateKey,
-            host_public_key=host_key.publicKey,
-            authorized_key=key.publicKey,
-        ).apply(lambda known: cloud_init.user_data(**known))
-    )

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from infra.cancellation import Cancellation
-from infra.hosts.lambda_cloud import identity
+from infra.hosts import identity
 from infra.hosts.lambda_cloud.choice import Pick, Props, available
 from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import (
@@ -47,10 +47,6 @@ SILENT = (LostReplyError, RateLimitedError, ServerError, UnreachableError)
 LEAST_LIMIT_SECONDS = 60.0
 
 
-class MachineError(LambdaError):
-    """An instance is not as it should be; the message says what to do."""
-
-
 @dataclass(frozen=True)
 class Clock:
     """Time as a wait sees it; all intervals are scaled like the pace of requests.
@@ -79,7 +75,6 @@ class Order(Props):
     """One instance that a stack wants, as the properties of an Instance have it.
 
     Attributes:
-        stack_id: id of the stack.
         node: number of the instance in it, from 0.
         count: instances that the stack wants; those with higher numbers are about to be ended.
         choices: where to launch, in order.
@@ -163,7 +158,7 @@ def launch(api: Client, order: Order, clock: Clock) -> tuple[str, Pick]:
         Its id and pick. It is still booting.
 
     Raises:
-        MachineError: no pick has room.
+        LambdaError: no pick has room.
         LambdaError: the API refuses, or its reply was lost and no instance is found.
         CanceledError: the user asked to stop while others were being launched.
     """
@@ -196,7 +191,7 @@ def terminate(api: Client, ids: Collection[str], clock: Clock, why: str = "") ->
     One that the API refuses to end does not keep the others. The reason, if any, is told.
 
     Raises:
-        MachineError: some did not end in time, or the API kept refusing.
+        LambdaError: some did not end in time, or the API kept refusing.
         CanceledError: the user asked to stop; they are ending, or will be when this runs again.
     """
     if ids and why:
@@ -212,7 +207,7 @@ def terminate(api: Client, ids: Collection[str], clock: Clock, why: str = "") ->
     _await_end(api, set(ids) - set(refused), clock, began)
     if refused:
         whys = dict.fromkeys(map(str, refused.values()))
-        raise MachineError(
+        raise LambdaError(
             f"instance {', '.join(refused)} could not be terminated for {_span(waited)} and is "
             f"still billed ({'; '.join(whys)}); it is kept in the state: run destroy again, or "
             "end it on the account's page"
@@ -229,7 +224,7 @@ def _await_end(api: Client, left: set[str], clock: Clock, began: float) -> None:
             return
         waited = clock.now() - began
         if waited >= clock.limit(TERMINATE_LIMIT_SECONDS):
-            raise MachineError(
+            raise LambdaError(
                 f"{', '.join(sorted(left))}: not terminated after {_span(waited)} and still "
                 "billed; look at the account's page, then run destroy again"
             )
@@ -259,7 +254,7 @@ def await_active(
     another one has taken its place.
 
     Raises:
-        MachineError: some are dead or late.
+        LambdaError: some are dead or late.
         CanceledError: the user asked to stop.
     """
     began = clock.now()
@@ -384,15 +379,15 @@ def _look(api: Client, order: Order, clock: Clock) -> str | None:
     return None
 
 
-def _no_room(api: Client, order: Order, tried: Sequence[Pick]) -> MachineError:
+def _no_room(api: Client, order: Order, tried: Sequence[Pick]) -> LambdaError:
     if tried:
-        return MachineError(
+        return LambdaError(
             f"not enough capacity for {order.name} where the stack's other instances are "
             f"({', '.join(map(str, tried))}), and a stack lives in one region: ask for fewer "
             "instances, run up again later, or destroy and run up to begin elsewhere"
         )
     places = ", ".join(map(str, order.picks))
-    return MachineError(
+    return LambdaError(
         f"not enough capacity to launch {order.name} ({places}). {available(api.instance_types())}"
     )
 
@@ -430,12 +425,12 @@ def _status(api: Client, id_: str, there: Mapping[str, Machine]) -> str:
     return "booting" if machine.status == "active" and not machine.ip else machine.status
 
 
-def _given_up(api: Client, status: Mapping[str, str], when: str, clock: Clock) -> MachineError:
+def _given_up(api: Client, status: Mapping[str, str], when: str, clock: Clock) -> LambdaError:
     names = ", ".join(f"{id_} ({text})" for id_, text in status.items())
     ending = [id_ for id_, text in status.items() if text not in ENDED]
     if ending:
         terminate(api, ending, clock)
-    return MachineError(
+    return LambdaError(
         f"instance {names} did not become active {when}; it is terminated. Run up with --refresh "
         "to launch another one"
     )

@@ -93,7 +93,7 @@ class Machine(Reply):
         return {tag.key: tag.value for tag in self.tag_list or ()}
 
 
-class Launched(Reply):
+class LaunchReply(Reply):
     """The one instance that a launch gives."""
 
     instance_ids: list[str] = Field(min_length=1, max_length=1)

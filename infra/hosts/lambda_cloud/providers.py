@@ -7,7 +7,6 @@ a call is made, and is not part of any property.
 
 import contextlib
 import itertools
-import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
@@ -16,11 +15,10 @@ from typing import Any
 
 from pulumi import dynamic
 
-from infra import backend
-from infra.cancellation import WaitingProvider
-from infra.hosts import key_pair
-from infra.hosts.key_pair import KeyPair
-from infra.hosts.lambda_cloud import API_KEY, identity, keys, machines
+from infra.hosts import cloud_provider, identity, keys
+from infra.hosts.cloud_provider import CloudProvider, Props
+from infra.hosts.keys import KeyPair
+from infra.hosts.lambda_cloud import API_KEY, machines
 from infra.hosts.lambda_cloud.account import KEY_VARIABLES, open_account
 from infra.hosts.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, choose
 from infra.hosts.lambda_cloud.client import Client
@@ -39,20 +37,14 @@ from trainyard.access.key_file import KeyFileError
 from trainyard.access.ssh_run import agent_holds
 
 EVERYBODY = "0.0.0.0/0"
-STACK_ID_BYTES = 4
 IN_USE_STEP_SECONDS = 5.0
 IN_USE_LIMIT_SECONDS = 5 * 60.0  # the API takes a while to notice that an instance has ended
 
-Props = dict[str, Any]
 
+class _Provider(CloudProvider):
+    """The base of all providers here."""
 
-class _Provider(WaitingProvider):
-    """The base of all providers here. Pickled without any attribute: configure makes them."""
-
-    def configure(self, req: dynamic.ConfigureRequest) -> None:
-        """Take the API key from the stack's config, where the environment may have none."""
-        super().configure(req)
-        self._key = req.config.get(API_KEY)
+    api_key = API_KEY
 
     @cached_property
     def _api(self) -> Client:
@@ -63,22 +55,8 @@ class _Provider(WaitingProvider):
         return machines.Clock(sleep=self._cancellation.sleep)
 
 
-class AccountProvider(_Provider):
+class AccountProvider(_Provider, cloud_provider.AccountProvider):
     """A stack's part of the account: its id, and the proof at the end that nothing is left."""
-
-    def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
-        """An id is drawn once; a state that moved is in another backend."""
-        here = backend.find(backend.project_folder()).id(_news["organization"])
-        return dynamic.DiffResult(changes=not here or here != _olds.get("backendId"))
-
-    def create(self, props: Props) -> dynamic.CreateResult:
-        """Draw the id."""
-        id_ = secrets.token_hex(STACK_ID_BYTES)
-        return dynamic.CreateResult(id_, {**props, "stackId": id_, "backendId": _backend_id(props)})
-
-    def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
-        """Note the backend; things that exist keep the mark of the former one."""
-        return dynamic.UpdateResult({**_news, "stackId": _id, "backendId": _backend_id(_news)})
 
     def delete(self, _id: str, _props: Props) -> None:
         """End things with the id that are not in any state, and say that nothing is left.
@@ -196,7 +174,7 @@ class SshKeyProvider(_Provider):
         if held is not None:
             return _key_result(props, held, _matching(held, pair, path))
         generated = pair is None
-        pair = pair or key_pair.generate()
+        pair = pair or keys.generate()
         say(f"Adding key name {name}")
         mark = identity.Mark(stack=stack_id, backend=props["backendId"], generated=generated)
         comment = identity.key_comment(mark)
@@ -454,10 +432,6 @@ class ActiveProvider(_Provider):
         there = {m.id: m for m in self._api.instances() if m.status not in machines.ENDED}
         found = {i: _address(there[i]) for i in props["instanceIds"] if i in there}
         return dynamic.ReadResult(id_, {**props, "addresses": found})
-
-
-def _backend_id(props: Props) -> str:
-    return backend.find(backend.project_folder()).draw_id(props["organization"])
 
 
 def _failure(error: LambdaError) -> dynamic.CheckFailure:

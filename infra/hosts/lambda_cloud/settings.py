@@ -131,7 +131,7 @@ class LambdaCloud(Model, FleetSettings):
 
 def _account(api_key: str | None) -> Account:
     # Not at the top: stacks that rent nothing would pay for an HTTP client.
-    from infra.hosts.lambda_cloud.holdings import LambdaAccount  # noqa: PLC0415
+    from infra.hosts.lambda_cloud.account import LambdaAccount  # noqa: PLC0415
 
     return LambdaAccount(api_key)
 

@@ -10,7 +10,7 @@ from functools import partial
 import pulumi
 
 from infra.hosts import docker_engine, probe
-from infra.hosts.fleet import Declared, FleetArgs, Login
+from infra.hosts.fleet import Fleet, FleetArgs, Login
 from infra.hosts.machine import Machine
 from infra.hosts.probe import Facts
 from infra.hosts.ssh.settings import SshHost
@@ -20,12 +20,8 @@ from trainyard.access.ssh_run import read_key
 PARALLEL = 16
 
 
-def inspect(hosts: Sequence[SshHost], args: FleetArgs) -> Callable[[], Declared]:
-    """Inspect the hosts of a stack; nothing has to be declared for them.
-
-    Args:
-        hosts: as they are set, the head's first.
-        args: the stack's requirements.
+def inspect(hosts: Sequence[SshHost], args: FleetArgs) -> Callable[[], Fleet]:
+    """Inspect the hosts of a stack, the head's first; nothing has to be declared for them.
 
     Raises:
         pulumi.RunError: some cannot be used; the message has a line for each fault.
@@ -37,7 +33,7 @@ def inspect(hosts: Sequence[SshHost], args: FleetArgs) -> Callable[[], Declared]
         )
     ]
     login = Login(key_file=str(args.key_file or ""), hands_out_key=False)
-    return partial(Declared, machines=machines, login=login)
+    return partial(Fleet, machines=machines, login=login)
 
 
 def _look(hosts: Sequence[SshHost], args: FleetArgs) -> list[tuple[Connection, Facts]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pulumi
 
+from infra.hosts import identity
 from infra.hosts.holdings import INSTANCE, Holding
 
 PRICE = 1.5  # $/h of a machine
@@ -27,10 +28,6 @@ def put(machine: str, content: dict[str, Any]) -> None:
     (folder() / f"{machine}.json").write_text(json.dumps(content))
 
 
-def end(machine: str) -> None:
-    (folder() / f"{machine}.json").unlink(missing_ok=True)
-
-
 class ShelfAccount:
     """All machines on the shelf; see holdings.Account."""
 
@@ -45,11 +42,7 @@ class ShelfAccount:
                 name=machine,
                 type="file",
                 price=PRICE,
-                owner=content["tags"]["trainyard:owner"],
-                stack=content["tags"]["trainyard:stack"],
-                mark=content["tags"]["trainyard:id"],
-                backend=content["tags"]["trainyard:backend"],
-                end=content["end"],
+                **identity.fields(content["tags"] | {identity.END: content["end"]}),
             )
             for machine, content in machines().items()
         ]
@@ -59,4 +52,4 @@ class ShelfAccount:
 
     def end(self, instances: Sequence[str]) -> None:
         for machine in instances:
-            end(machine)
+            (folder() / f"{machine}.json").unlink(missing_ok=True)

@@ -9,7 +9,7 @@ import pulumi
 from cluster import services
 from cluster.descriptor import Stack
 from infra.config import Settings
-from infra.hosts import local
+from infra.hosts import identity, local
 from trainyard.access import outputs
 
 from .resources import Account, Choice, FirewallRuleset, Instance
@@ -22,7 +22,8 @@ def is_wanted(settings: Settings, _stack: str) -> bool:
 
 def declare(settings: Settings, stack: str) -> Stack:
     shelf: Any = settings.fleet
-    account = Account("shelf-account")
+    own = {"project": pulumi.get_project(), "stack": stack}
+    account = Account("shelf-account", {"organization": pulumi.get_organization(), **own})
     bounds = {"maxHourlyCost": shelf.max_hourly_cost, "ttlHours": shelf.ttl_hours}
     Choice("shelf-choice", {"count": shelf.machines, "budget": 0, **bounds})
     rules = [
@@ -30,13 +31,9 @@ def declare(settings: Settings, stack: str) -> Stack:
         for network in settings.allowed_cidrs
     ]
     FirewallRuleset("shelf-firewall", {"rules": rules})
-    tags = {
-        "trainyard:project": pulumi.get_project(),
-        "trainyard:stack": stack,
-        "trainyard:owner": local.owner(settings.owner),
-        "trainyard:backend": account.backendId,
-        "trainyard:id": account.stackId,
-    }
+    owner = local.owner(settings.owner)
+    tags = identity.tags(**own, owner=owner, backend=account.backendId)
+    tags[identity.ID] = account.stackId
     machines = [
         Instance(
             f"shelf-machine-{index}", {"node": index, "tags": tags, "ttlHours": shelf.ttl_hours}

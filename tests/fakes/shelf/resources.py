@@ -2,42 +2,35 @@
 
 import secrets
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider
-from infra import backend
+from cluster.provider import Provider, Resource
+from infra.hosts import cloud_provider
+from infra.hosts.cloud_provider import Props
 
 from . import account
 
-Props = dict[str, Any]
+
+class AccountProvider(cloud_provider.AccountProvider):
+    api_key = "shelfKey"
 
 
-class StoredProvider(Provider):
-    """A resource in the state only."""
-
-    def diff(self, _id: str, olds: Props, news: Props) -> dynamic.DiffResult:
-        changed = any(olds.get(key) != value for key, value in news.items() if value is not None)
-        return dynamic.DiffResult(changes=changed)
-
-    def create(self, props: Props) -> dynamic.CreateResult:
-        return dynamic.CreateResult(secrets.token_hex(4), props)
-
-
-class AccountProvider(StoredProvider):
-    def create(self, props: Props) -> dynamic.CreateResult:
-        id_, place = secrets.token_hex(4), backend.find(backend.project_folder())
-        return dynamic.CreateResult(id_, {"stackId": id_, "backendId": place.draw_id()})
-
-
-class ChoiceProvider(StoredProvider):
+class ChoiceProvider(Provider):
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         return dynamic.CheckResult({**news, "hourlyCost": account.PRICE * news["count"]}, [])
 
+    def create(self, props: Props) -> dynamic.CreateResult:
+        return dynamic.CreateResult("choice", props)
 
-class InstanceProvider(StoredProvider):
+
+class FirewallRulesetProvider(Provider):
+    def create(self, props: Props) -> dynamic.CreateResult:
+        return dynamic.CreateResult("firewall", props)
+
+
+class InstanceProvider(Provider):
     def create(self, props: Props) -> dynamic.CreateResult:
         id_, now = f"machine-{secrets.token_hex(4)}", datetime.now(UTC)
         end = (now + timedelta(hours=props["ttlHours"])).isoformat()
@@ -51,30 +44,25 @@ class InstanceProvider(StoredProvider):
         return dynamic.ReadResult(id_, {**props, "healthy": content["healthy"]})
 
     def delete(self, id_: str, _props: Props) -> None:
-        account.end(id_)
+        account.ShelfAccount(None).end([id_])
 
 
-class Account(dynamic.Resource, module="shelf", name="Account"):
+class Account(Resource, module="shelf", name="Account"):
+    _kind = AccountProvider
     stackId: pulumi.Output[str]  # noqa: N815
     backendId: pulumi.Output[str]  # noqa: N815
 
-    def __init__(self, name: str) -> None:
-        super().__init__(AccountProvider(), name, {"stackId": None, "backendId": None})
+
+class Choice(Resource, module="shelf", name="Choice"):
+    _kind = ChoiceProvider
 
 
-class Choice(dynamic.Resource, module="shelf", name="Choice"):
-    def __init__(self, name: str, props: Props) -> None:
-        super().__init__(ChoiceProvider(), name, props)
+class FirewallRuleset(Resource, module="shelf", name="FirewallRuleset"):
+    _kind = FirewallRulesetProvider
 
 
-class FirewallRuleset(dynamic.Resource, module="shelf", name="FirewallRuleset"):
-    def __init__(self, name: str, props: Props) -> None:
-        super().__init__(StoredProvider(), name, props)
-
-
-class Instance(dynamic.Resource, module="shelf", name="Instance"):
+class Instance(Resource, module="shelf", name="Instance"):
+    _kind = InstanceProvider
+    hourlyCost: pulumi.Output[float]  # noqa: N815
     launchedAt: pulumi.Output[str]  # noqa: N815
-
-    def __init__(self, name: str, props: Props) -> None:
-        made = dict.fromkeys(("hourlyCost", "launchedAt", "healthy"))
-        super().__init__(InstanceProvider(), name, {**made, **props})
+    healthy: pulumi.Output[bool]

@@ -2,8 +2,7 @@
 
 import pulumi
 
-from infra.hosts import local
-from infra.hosts.lambda_cloud import identity
+from infra.hosts import identity, local
 from infra.hosts.lambda_cloud.resources import (
     Account,
     AccountArgs,

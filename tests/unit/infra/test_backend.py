@@ -6,10 +6,11 @@ import shutil
 import subprocess
 import sys
 
+import pulumi
 import pytest
 
 from infra import backend
-from infra.backend import Backend, BackendError
+from infra.backend import Backend
 from trainyard.access import state_bucket
 from trainyard.access.state_bucket import BucketPath
 
@@ -71,7 +72,7 @@ def test_an_id_that_cannot_be_read_is_no_other_one(here, content):
     here.draw_id()
     (here.place / "trainyard.json").write_text(content)
     for call in (here.id, here.draw_id):
-        with pytest.raises(BackendError, match=r"trainyard.json cannot be read .*remove it"):
+        with pytest.raises(pulumi.RunError, match=r"trainyard.json cannot be read .*remove it"):
             call()
     assert (here.place / "trainyard.json").read_text() == content
 
@@ -83,7 +84,9 @@ def test_an_id_that_cannot_be_kept_is_told(here, monkeypatch):  # F16
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(BackendError, match=r"cannot be kept .No space left on device.: make room"):
+    with pytest.raises(
+        pulumi.RunError, match=r"cannot be kept .No space left on device.: make room"
+    ):
         here.draw_id()
     assert list(here.place.iterdir()) == []
 
@@ -173,7 +176,7 @@ def test_an_id_is_drawn_although_others_write(monkeypatch):  # F46
     assert _bucket(url).id() == drawn
     assert b"0a1b2c3d" in store.content  # theirs stays
     store.content, store.others = b'{"ids": {}}', 10
-    with pytest.raises(BackendError, match="others write it at the same time; run the command"):
+    with pytest.raises(pulumi.RunError, match="others write it at the same time; run the command"):
         _bucket(url).draw_id()
 
 
@@ -217,5 +220,5 @@ def test_a_folder_without_a_project_is_told(tmp_path, monkeypatch, content):
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
     if content is not None:
         (tmp_path / "Pulumi.yaml").write_text(content)
-    with pytest.raises(BackendError, match="name the project's folder with -C"):
+    with pytest.raises(pulumi.RunError, match="name the project's folder with -C"):
         backend.find(tmp_path)

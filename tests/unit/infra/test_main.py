@@ -427,7 +427,6 @@ def _devices(kind: str, count: int) -> tuple[Device, ...]:
             kind=kind,
             name="A100" if kind == "nvidia" else "MI100",
             uuid=f"GPU-{index}" if kind == "nvidia" else "",
-            memory_mib=40960,
             path="" if kind == "nvidia" else f"/dev/dri/renderD{128 + index}",
         )
         for index in range(count)

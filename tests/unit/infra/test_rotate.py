@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from infra import rotate
-from tests import quick
+from tests import quick, ran
 from trainyard.access import settings_file
 
 SECRET = "pulumi-python:dynamic/cluster:Secret"
@@ -154,7 +154,7 @@ def test_a_stack_that_is_not_up_has_no_secrets(
 def engine(project: Path) -> Callable[..., str]:
     def run(*arguments: str) -> str:
         command = [sys.executable, *quick.module("engine"), "-C", str(project), *arguments]
-        done = subprocess.run([*command, "-s", "test"], capture_output=True, text=True, check=False)
+        done = ran.run([*command, "-s", "test"])
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -19,6 +19,7 @@ import pytest
 from infra import scale
 from infra.requested import AS_IT_IS, VARIABLE
 from infra.scale import Scaler, steps
+from tests import ran
 from tests.waiting import wait_for
 from trainyard.access.ssh import UnreachableError
 from trainyard.access.ssh_run import CommandError
@@ -329,12 +330,6 @@ def test_the_answer_of_the_watch_is_bounded(running: int, said: str, tmp_path: P
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         asked = {"url": f"http://127.0.0.1:{server.server_port}", "token": "i"}
-        done = subprocess.run(
-            [sys.executable, "-c", scale.ASK],
-            input=json.dumps(asked),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ran.run([sys.executable, "-c", scale.ASK], input=json.dumps(asked))
         server.shutdown()
     assert (done.stdout, done.returncode) == (said, int(not said)), done.stderr

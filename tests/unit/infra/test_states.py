@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pulumi
 import pytest
 
 from infra import backend, expired, states
@@ -135,7 +136,7 @@ def test_machines_that_another_version_wrote_are_one_message(project, hours):  #
     for each in odd["resources"]:
         each.setdefault("outputs", {})["ttlHours"] = hours
     _write(project.parent / "home", odd)
-    with pytest.raises(states.StateError, match=r"cannot read .*; restore a copy of it"):
+    with pytest.raises(pulumi.RunError, match=r"cannot read .*; restore a copy of it"):
         _read(project)
 
 
@@ -149,7 +150,7 @@ def test_a_create_under_way_is_noticed(project):
 def test_a_state_that_cannot_be_read_is_named(project, content):  # F15
     path = _write(project.parent / "home", {})
     path.write_text(content)
-    with pytest.raises(states.StateError, match=r"dev.json cannot be read .* Nothing was ended"):
+    with pytest.raises(pulumi.RunError, match=r"dev.json cannot be read .* Nothing was ended"):
         _read(project)
 
 
@@ -161,7 +162,7 @@ def test_a_state_of_which_only_copies_are_left_is_named(project):  # F15
     (backup / "dev.1.json").write_text(path.read_text())
     assert len(_read(project)) == 1
     path.unlink()
-    with pytest.raises(states.StateError, match=r"dev.json is missing, .* Nothing was ended"):
+    with pytest.raises(pulumi.RunError, match=r"dev.json is missing, .* Nothing was ended"):
         _read(project)
     # As the CLI leaves a stack that it removed.
     (backup / "dev.2.json").write_text(_write(project.parent, {}).read_text())
@@ -179,14 +180,14 @@ def test_a_state_with_another_checksum_is_named(project):  # F15
     path.write_text(json.dumps(document))
     assert _read(project) == [EXPECTED]
     path.write_text(path.read_text().replace("i-1", "i-3"))
-    with pytest.raises(states.StateError, match="its checksum differs"):
+    with pytest.raises(pulumi.RunError, match="its checksum differs"):
         _read(project)
 
 
 def test_a_state_of_no_project_is_named(project):
     path = _write(project.parent / "home", DEPLOYMENT)
     path.rename(path.parents[1] / path.name)
-    with pytest.raises(states.StateError, match=r"stacks/dev.json .*pulumi state upgrade"):
+    with pytest.raises(pulumi.RunError, match=r"stacks/dev.json .*pulumi state upgrade"):
         _read(project)
 
 
@@ -194,7 +195,7 @@ def test_a_compressed_state_is_named(project):
     path = _write(project.parent / "home", {})
     path.with_suffix(".json.gz").write_bytes(gzip.compress(path.read_bytes()))
     path.unlink()
-    with pytest.raises(states.StateError, match=r"dev.json.gz cannot be read"):
+    with pytest.raises(pulumi.RunError, match=r"dev.json.gz cannot be read"):
         _read(project)
 
 
@@ -224,8 +225,8 @@ def test_other_backends_are_read_by_the_cli(project, monkeypatch):
         tool.write_text(CLI.replace("organization/trainyard/dev", name))
         assert _read(project) == [replace(EXPECTED, organization=organization)]
     tool.write_text("#!/bin/sh\necho no credentials >&2; exit 255\n")
-    with pytest.raises(states.StateError, match="no credentials"):
+    with pytest.raises(pulumi.RunError, match="no credentials"):
         _read(project)
     tool.unlink()
-    with pytest.raises(states.StateError, match="needs the pulumi CLI"):
+    with pytest.raises(pulumi.RunError, match="needs the pulumi CLI"):
         _read(project)

@@ -24,7 +24,6 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"
 ONE = {"address": "192.0.2.4", "user": "ada", "hostKey": KEY, "privateAddress": "10.0.0.4"}
 TWO = {"address": "gpu2.lab", "user": "bob", "hostKey": KEY, "privateAddress": "10.0.0.5"}
 THREE = {"address": "gpu3.lab", "user": "bob", "hostKey": KEY, "privateAddress": "10.0.0.6"}
-GO = ("go", "echo go version go1.26.8 linux/amd64")  # which builds the object store
 PRIVATE = "canary of the private key"
 HOST_KEY = "canary of the host key"
 (BOUNDS,) = pages.read_by(__file__)

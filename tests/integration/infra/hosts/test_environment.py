@@ -12,11 +12,10 @@ import pytest
 from infra import versions
 from infra.hosts import environment, local
 from infra.hosts.bundle import bundle
-from infra.hosts.machine import Machine
-from infra.node_settings import Group
 from infra.runtimes.folders import FolderMark
 from tests.fakes import conda
 from tests.fakes.machines import uv_cache
+from tests.host_facts import machine
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 MARK = FolderMark(id="0123abcd", project="lab", stack="dev", by="ada@host")
@@ -34,28 +33,10 @@ def home() -> Iterator[Path]:
 
 def _make(home: Path, own: Path) -> str:
     """Have the environment made from a file as `up` does it; what is said."""
-    machine = Machine(
-        name="host-0",
-        number=0,
-        group=Group(name="host"),
-        identity="ada@host",
-        connection={},
-        address="10.0.0.4",
-        interface="",
-        home=str(home),
-        base=f"{home}/.trainyard/lab-dev",
-        python_environment="",
-        cpus=1,
-        memory_mib=1024,
-        gpus=0,
-        programs={},
-    )
     content = environment.own_file(str(own))
     shutil.copy(bundle(own=content), home / "lab-dev.tar.gz")
-    (name,) = content
-    script = environment.install_script(
-        machine, versions.RAY, own=name, gpus=0, head=None, links_ray=False, mark=MARK
-    )
+    args = environment.EnvironmentArgs(ray=versions.RAY, own=content)
+    script = environment.install_script(machine(home=home), args, gpus=0, head=None, mark=MARK)
     done = subprocess.run(
         ["/bin/sh", "-c", script],
         env={

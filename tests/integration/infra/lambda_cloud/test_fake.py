@@ -8,22 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from infra.hosts import key_pair
+from infra.hosts import keys
 from infra.hosts.lambda_cloud import errors
 from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import (
-    InsufficientCapacityError,
     InUseError,
     LambdaError,
     LostReplyError,
     NotFoundError,
-    RateLimitedError,
     ServerError,
 )
 from infra.hosts.lambda_cloud.model import FirewallRule
 from infra.hosts.lambda_cloud.pacing import Pace, PacedClient
 from tests.fakes.lambda_cloud import FakeCloud
-from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +31,7 @@ RULES = [
     FirewallRule(protocol="icmp", source_network="0.0.0.0/0", description="ping"),
 ]
 INVALID, MISSING = "global/invalid-parameters", "global/object-does-not-exist"
-PUBLIC = key_pair.generate().public
+PUBLIC = keys.generate().public
 TAGS = {"trainyard:node": "0", "trainyard:id": "abc"}
 LAUNCH = {
     "region_name": "us-east-1",
@@ -64,50 +61,6 @@ def paced(cloud, scale):
 
 
 # The client, endpoint by endpoint.
-
-
-def test_an_instance_from_launch_to_gone(cloud, client, request_):
-    cloud.account.boot_seconds = cloud.account.terminate_seconds = 0.5
-    id_ = client.launch(request_)
-    booting = client.instance(id_)
-    assert (booting.status, booting.ip, booting.private_ip) == ("booting", None, None)
-    assert booting.tags == TAGS
-    assert (booting.name, cloud.account.instances[id_].hostname) == ("node-0", "node-0")
-    assert (booting.region, booting.instance_type) == ("us-east-1", "gpu_1x_a10")
-    assert booting.price_cents_per_hour == 75
-    assert cloud.account.instances[id_].user_data == request_["user_data"]
-
-    wait_for("the boot", lambda: client.instance(id_).status == "active")
-    active = client.instance(id_)
-    assert active.ip.startswith("127.66.")
-    assert active.private_ip != active.ip
-    assert client.instances() == [active]
-    client.rename(id_, "other")
-    assert client.instance(id_).name == "other"
-
-    client.terminate(id_)
-    assert client.instance(id_).status == "terminating"
-    wait_for("the end", lambda: client.instances() == [])
-    for call in (
-        lambda: client.instance(id_),
-        lambda: client.terminate(id_),
-        lambda: client.rename(id_, "n"),
-    ):
-        with pytest.raises(NotFoundError):
-            call()
-
-
-def test_ssh_keys_are_taken_and_deleted(client):
-    given = client.add_ssh_key("given", PUBLIC)
-    assert client.ssh_keys() == [given]
-    with pytest.raises(LambdaError, match=INVALID):
-        client.add_ssh_key("given", PUBLIC)
-    with pytest.raises(LambdaError, match=INVALID):
-        client.add_ssh_key("broken", "ssh-ed25519 nothing")
-    client.delete_ssh_key(given.id)
-    assert client.ssh_keys() == []
-    with pytest.raises(LambdaError, match=INVALID):
-        client.delete_ssh_key(given.id)
 
 
 def test_file_systems_are_of_a_region_and_not_deleted_in_use(client, request_):
@@ -172,18 +125,6 @@ def test_what_cannot_be_launched_is_refused(cloud, client, request_, changes, co
     assert cloud.account.instances == {}
 
 
-def test_capacity_is_used_up_and_comes_back(cloud, client, request_):  # F3
-    cloud.account.capacity["gpu_1x_a10"] = {"us-east-1": 1}
-    offer = client.instance_types()["gpu_1x_a10"]
-    assert (offer.price, offer.gpus, offer.vcpus, offer.regions) == (0.75, 1, 30, ["us-east-1"])
-    id_ = client.launch(request_)
-    assert client.instance_types()["gpu_1x_a10"].regions == []
-    with pytest.raises(InsufficientCapacityError, match="Not enough capacity"):
-        client.launch(request_)
-    client.terminate(id_)
-    wait_for("room", lambda: client.instance_types()["gpu_1x_a10"].regions == ["us-east-1"])
-
-
 # The pace.
 
 
@@ -202,18 +143,6 @@ def test_the_account_keeps_its_bounds_and_the_process_keeps_within_them():  # F4
         assert cloud.journal.problems == []
 
 
-def test_who_is_too_fast_is_told_how_long_to_wait():  # F4
-    with FakeCloud(pace=0.2) as cloud:
-        client = Client(cloud.api_key, cloud.url)
-        client.ssh_keys()
-        with pytest.raises(RateLimitedError) as caught:
-            client.ssh_keys()
-        assert 0 < caught.value.retry_after <= 0.2
-        # As another user of the account, whose requests this process does not know.
-        assert paced(cloud, 0.2).ssh_keys() == []
-        assert "global/rate-limited" in [entry.code for entry in cloud.journal.of("ssh_keys")]
-
-
 # Faults.
 
 
@@ -230,13 +159,6 @@ def test_a_reply_that_is_lost_may_have_left_an_instance(cloud, request_, fault, 
     found = [each for each in client.instances() if each.tags == TAGS]
     assert len(found) == len(cloud.account.instances) == commit
     assert len(cloud.journal.of("launch")) == 1
-
-
-def test_reads_outlast_faults(cloud):  # F6
-    cloud.faults.respond("instances", 502)
-    cloud.faults.drop("instances", commit=False)
-    assert paced(cloud, 0.001).instances() == []
-    assert len(cloud.journal.of("instances")) == 3
 
 
 # The fake itself.

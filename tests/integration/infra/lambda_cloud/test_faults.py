@@ -5,8 +5,6 @@ Waits and repetitions are in the unit tests; these show what a state keeps for t
 
 import pytest
 
-from infra.hosts.lambda_cloud import machines
-
 pytestmark = pytest.mark.integration
 
 
@@ -38,27 +36,3 @@ def test_an_instance_that_does_not_come_up_is_ended(rented, cloud):  # F7, A16
     rented.done("up", "--refresh")
     assert rented.live() == rented.recorded()
     assert cloud.account.launched[0] in rented.live()
-
-
-def test_a_terminate_that_is_always_refused_keeps_it_in_the_state(  # F9
-    rented, cloud, monkeypatch
-):
-    monkeypatch.setattr(machines, "LEAST_LIMIT_SECONDS", 1.0)
-    rented.declare(count=1)
-    rented.done("up")
-    ids = rented.recorded()
-    cloud.faults.refuse("terminate", "global/internal-error", "No.", times=None)
-    text = rented.failed("destroy")
-    assert "is still billed" in text
-    assert rented.recorded() == ids == rented.live()
-    cloud.faults.clear()
-    rented.done("destroy")
-    assert rented.live() == set()
-
-
-def test_what_is_gone_already_counts_as_ended(rented, cloud):  # F9
-    rented.done("up")
-    for id_ in rented.recorded():
-        cloud.account.disappear(id_)
-    rented.done("destroy")
-    assert rented.resources() == []

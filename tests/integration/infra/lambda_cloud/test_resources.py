@@ -2,8 +2,7 @@
 
 import pytest
 
-from infra.hosts import key_pair
-from infra.hosts.lambda_cloud import keys
+from infra.hosts import keys
 from infra.hosts.lambda_cloud.errors import CAPACITY
 from tests.fakes.lambda_cloud.account import CREATED
 from tests.fakes.lambda_cloud.catalogue import region
@@ -20,7 +19,7 @@ def _add_key(cloud, public, name="test-ssh-010"):
 
 
 def _written_pair(path):
-    pair = key_pair.generate()
+    pair = keys.generate()
     keys.write(path, pair)
     return pair
 
@@ -117,19 +116,6 @@ def test_all_launches_refused(rented, cloud):  # F3, A20
     rented.done("destroy")
 
 
-def test_fewer_instances_when_the_first_one_is_missing(rented, cloud):
-    rented.done("up")
-    first = next(i for i in cloud.account.instances.values() if i.name == "rented-0")
-    first.status = "terminated"  # somebody at the dashboard
-    rented.done("refresh")
-    cloud.account.capacity["gpu_1x_a10"] = {}
-    rented.declare(count=1)
-    text = rented.done("up")
-    assert "Ending rented-1 to make room" in text
-    assert [i.name for i in cloud.account.instances.values()] == ["rented-0"]
-    assert rented.live() == rented.recorded()
-
-
 def test_a_live_cluster_is_not_moved(rented, cloud):
     rented.done("up")
     ids = rented.recorded()
@@ -162,15 +148,6 @@ def test_rules_change_in_place_and_drift_is_put_right(rented, cloud):
     assert "drift" in rented.done("refresh")
     rented.done("up")
     assert {len(ruleset["rules"]) for ruleset in cloud.account.rulesets.values()} == {2}
-
-
-def test_fewer_instances_end_the_last_ones(rented):
-    rented.declare(count=3)
-    rented.done("up")
-    first = rented.resource("node-0")["id"]
-    rented.declare(count=1)
-    rented.done("up")
-    assert rented.live() == rented.recorded() == {first}
 
 
 def test_what_was_ended_elsewhere_is_made_again(rented, cloud):  # F8
@@ -207,7 +184,7 @@ def test_a_new_address_shows_and_goes_on(rented, cloud):
 
 
 def test_another_key_of_that_name_is_left_alone(rented, cloud):  # F10
-    _add_key(cloud, key_pair.generate().public)
+    _add_key(cloud, keys.generate().public)
     before = dict(cloud.account.ssh_keys)
     assert "is not there; put its private key there" in rented.failed("up")
     _written_pair(rented.key_file)

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from infra.drift.look import Looked, Seen
+from infra.drift.look import ResourceLook, StackLook
 
 
 @pytest.fixture
-def seen() -> Callable[..., Seen]:
+def seen() -> Callable[..., ResourceLook]:
     """A resource that is as the state has it, but for what a test says."""
 
-    def build(type_: str, name: str, **fields: Any) -> Seen:
+    def build(type_: str, name: str, **fields: Any) -> ResourceLook:
         fields["said"] = str(fields.get("error", ""))
-        return Seen(
+        return ResourceLook(
             **({"urn": f"urn:{name}", "id": name, "props": {}} | fields), type=type_, name=name
         )
 
@@ -22,10 +22,10 @@ def seen() -> Callable[..., Seen]:
 
 
 @pytest.fixture
-def looked() -> Callable[..., Looked]:
+def looked() -> Callable[..., StackLook]:
     """A stack of some resources."""
 
-    def build(*seen: Seen, **fields: Any) -> Looked:
-        return Looked(**({"outputs": {}, "pending": []} | fields), seen=seen)
+    def build(*seen: ResourceLook, **fields: Any) -> StackLook:
+        return StackLook(**({"outputs": {}, "pending": []} | fields), seen=seen)
 
     return build

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from infra.gitops import GitopsError, changed, github, runner
 from infra.gitops import __main__ as command
-from infra.gitops import changed, github, runner
-from infra.gitops.changed import GitError
-from infra.gitops.github import GitHub, GithubError
+from infra.gitops.github import GitHub
 from infra.review.page import MARK
 from tests.fakes import github as fake
 from tests.waiting import wait_for
@@ -93,7 +92,7 @@ def test_only_the_commits_of_the_branch_count(tmp_path: Path) -> None:
     git("commit", "--quiet", "--message", "moved")
     assert changed.since("main", STACKS, tmp_path) == STACKS
     git("checkout", "--quiet", "change")
-    with pytest.raises(GitError, match=r"cannot compare with 'nothing'.*fetch-depth"):
+    with pytest.raises(GitopsError, match=r"cannot compare with 'nothing'.*fetch-depth"):
         changed.since("nothing", STACKS, tmp_path)
 
 
@@ -155,7 +154,7 @@ def test_the_plan_is_the_newest_of_the_pull_request_and_of_no_fork(
     there: fake.GitHub, here: GitHub
 ) -> None:
     there.merged["abc"] = 12
-    with pytest.raises(GithubError, match="pull request 12 has no artifact plan-prod-12: run"):
+    with pytest.raises(GitopsError, match="pull request 12 has no artifact plan-prod-12: run"):
         here.run_with("plan-prod", "abc")
     there.add_artifact("plan-prod-12", 1)
     there.add_artifact("plan-prod-12", 2)
@@ -163,7 +162,7 @@ def test_the_plan_is_the_newest_of_the_pull_request_and_of_no_fork(
     there.add_artifact("plan-prod-12", 4, expired=True)
     there.add_artifact("plan-prod-13", 5)
     assert here.run_with("plan-prod", "abc") == (2, "plan-prod-12")
-    with pytest.raises(GithubError, match=r"commit def has no pull request.*by hand"):
+    with pytest.raises(GitopsError, match=r"commit def has no pull request.*by hand"):
         here.run_with("plan-prod", "def")
 
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from infra.hosts import bundle
+from tests import ran
 
 
 @pytest.fixture(autouse=True)
@@ -59,15 +60,12 @@ def test_the_agent_runs_from_it_alone(tmp_path: Path) -> None:
     packages = str(Path(psutil.__file__).parents[1])
 
     def agent(*arguments: str, request: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return ran.run(
             [sys.executable, "-S", *arguments],
             cwd=there,
             env={"PYTHONPATH": packages, "PATH": os.environ["PATH"], "HOME": str(tmp_path)},
             input=request,
-            capture_output=True,
-            text=True,
             timeout=60,
-            check=False,
         )
 
     mark = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}

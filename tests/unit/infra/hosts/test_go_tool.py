@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from infra.hosts import go_build, go_programs, go_tool
 from infra.hosts.go_build import BuildError
 from infra.hosts.go_programs import GoProgram
 from infra.hosts.go_tool import GoToolProvider
+from tests import ran
 
 Put = Callable[[Path, str, str], Path]
 GO = """
@@ -220,13 +220,10 @@ def test_prometheus_tells_its_release_and_not_its_module_s() -> None:
 
 def test_the_build_needs_nothing_that_is_to_be_installed() -> None:
     """`make demo` runs it during the installation, with the Python that makes the environment."""
-    done = subprocess.run(
+    done = ran.run(
         [sys.executable, "-S", "-c", "import infra.hosts.go_build"],
         cwd=Path(go_build.__file__).parents[2],
         env={},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -270,7 +267,9 @@ def test_an_interrupted_build_ends_go_and_leaves_nothing(
     bare: Path, put_program: Put, default: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     note = tmp_path / "pid"
-    put_program(bare, "go", f"{GO_VERSION} || {{ echo $$ > {note}; exec /bin/sleep 60; }}")
+    # By then Go is waited for: the interrupt comes in the middle of the build.
+    build = f"/bin/sleep 0.3; echo $$ > {note}; exec /bin/sleep 60"
+    put_program(bare, "go", f"{GO_VERSION} || {{ {build}; }}")
 
     def terminate() -> None:
         while not note.exists() or not note.read_text().strip():

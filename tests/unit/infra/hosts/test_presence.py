@@ -6,7 +6,8 @@ import pytest
 
 from infra.hosts import presence, sources
 from infra.hosts.fleet import Cloud
-from infra.hosts.lambda_cloud import holdings, machines
+from infra.hosts.lambda_cloud import account as lambda_account
+from infra.hosts.lambda_cloud import machines
 from infra.hosts.lambda_cloud.errors import LambdaError, NotFoundError
 
 
@@ -52,7 +53,7 @@ def test_an_instance_is_ended_and_waited_for(monkeypatch):  # F49
         terminate=ended.append,
         instance=lambda _: SimpleNamespace(status=statuses.pop(0)),
     )
-    monkeypatch.setattr(holdings, "open_account", lambda _: account)
+    monkeypatch.setattr(lambda_account, "open_account", lambda _: account)
     clock = machines.Clock(sleep=lambda _: None, scale=1)
     monkeypatch.setattr(machines, "Clock", lambda: clock)
     assert presence.end({"instanceId": "i-1"}, {})
@@ -60,7 +61,7 @@ def test_an_instance_is_ended_and_waited_for(monkeypatch):  # F49
 
 
 def test_states_name_instances_of_lambda_by_this_property():
-    (cloud,) = sources.CLOUDS
+    cloud = sources.CLOUDS[0]
     assert (cloud.instance, cloud.api_key) == ("instanceId", "lambdaApiKey")
 
 
@@ -75,7 +76,7 @@ def test_an_instance_is_gone_once_it_has_ended(monkeypatch, status, gone):  # F8
         keys.append(key)
         return SimpleNamespace(instance=lambda id_: SimpleNamespace(status=status))
 
-    monkeypatch.setattr(holdings, "open_account", open_account)
+    monkeypatch.setattr(lambda_account, "open_account", open_account)
     assert presence.is_gone({"instanceId": "i-1"}, {"lambdaApiKey": "k"}) is gone
     assert keys == ["k"]
 
@@ -85,7 +86,9 @@ def test_an_account_that_does_not_know_it_says_so(monkeypatch, error, gone):  # 
     def instance(_):
         raise error("said so")
 
-    monkeypatch.setattr(holdings, "open_account", lambda _: SimpleNamespace(instance=instance))
+    monkeypatch.setattr(
+        lambda_account, "open_account", lambda _: SimpleNamespace(instance=instance)
+    )
     if gone is None:
         with pytest.raises(LambdaError, match="said so"):
             presence.is_gone({"instanceId": "i-1"}, {})

@@ -1,6 +1,5 @@
 """The wait for a new machine, and its end."""
 
-import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +10,7 @@ from infra.cancellation import CanceledError
 from infra.hosts import cloud_init, probe, reachable, sources
 from infra.hosts.probe import Facts
 from infra.hosts.reachable import ReachableProvider
-from tests import host_facts
+from tests import host_facts, ran
 from trainyard.access.ssh import (
     HostKeyError,
     LoginRefusedError,
@@ -154,7 +153,7 @@ def test_a_machine_that_cannot_be_ended_is_billed(provider, machine, ended, monk
     def refused(_instances):
         raise pulumi.RunError("503")
 
-    (cloud,) = sources.CLOUDS
+    cloud = sources.CLOUDS[0]
     monkeypatch.setattr(
         sources, "CLOUDS", (replace(cloud, account=lambda _: SimpleNamespace(end=refused)),)
     )
@@ -214,12 +213,9 @@ def test_the_first_boot_is_done_when_our_own_log_says_so(tmp_path, put_program, 
     path = tmp_path / "boot.log"
     if log:
         path.write_text(f"{log}\n")
-    done = subprocess.run(
+    done = ran.run(
         ["/bin/sh", "-c", reachable.FINISHED.replace(cloud_init.LOG, str(path))],
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode == 0) == fine
     assert fine or done.stdout == "status: error\n" + (f"{log}\n" if log else "")

@@ -2,20 +2,21 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 import yaml
 from pulumi.runtime import config, settings
 
 from infra.manifests import __main__ as command
 from infra.manifests import files, program
-from infra.manifests.program import Declarations, ManifestsError
+from infra.manifests.program import Declarations
+from tests import ran
 from tests.raycluster_schema import validate
 
 ROOT = Path(__file__).parents[4]
@@ -122,13 +123,10 @@ def test_what_is_made_of_secrets_is_given_by_hand(tmp_path: Path) -> None:
 def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:  # E3
     folder, texts = _folder(tmp_path / "stack"), []
     for seed in ("1", "2"):
-        done = subprocess.run(
+        done = ran.run(
             [sys.executable, "-m", "trainyard.client", "manifests", "-s", "lab", "--to", "files"],
             cwd=folder,
             env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == 0, done.stderr
         texts.append({path.name: path.read_bytes() for path in (folder / "files").iterdir()})
@@ -189,12 +187,12 @@ def test_files_of_what_is_gone_are_removed(found: Declarations, tmp_path: Path) 
 def test_files_of_others_are_not_overwritten(found: Declarations, tmp_path: Path) -> None:
     files.write("other", found, tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(ManifestsError, match=r"kustomization\.yaml.*--to"):
+    with pytest.raises(pulumi.RunError, match=r"kustomization\.yaml.*--to"):
         files.write("lab", found, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_folder_that_cannot_be_made_is_one_message(found: Declarations, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ManifestsError, match="--to"):
+    with pytest.raises(pulumi.RunError, match="--to"):
         files.write("lab", found, tmp_path / "file" / "folder")

@@ -11,7 +11,7 @@ from infra.dashboard import AskError
 from infra.review import __main__ as review
 from infra.review import jobs, page
 from infra.review.facts import Cost, cost, listening
-from infra.review.planned import Change, Planned, Resource, Verdict
+from infra.review.planned import Change, PlannedResource, StackPlan, Verdict
 from tests.hostile import HARM, MARKDOWN
 from tests.unit.engine.conftest import stack  # noqa: F401 - a fixture: a stack of files
 from trainyard.access.markdown import NOTHING
@@ -28,13 +28,13 @@ RULES = [SimpleNamespace(name="no-rude", level="mandatory", check=no_rude_text)]
 """
 
 
-def _resource(type_: str, name: str = "x", **props: Any) -> Resource:
-    return Resource(name=name, type=type_, props=props)
+def _resource(type_: str, name: str = "x", **props: Any) -> PlannedResource:
+    return PlannedResource(name=name, type=type_, props=props)
 
 
-def _planned(**fields: Any) -> Planned:
+def _planned(**fields: Any) -> StackPlan:
     empty = {"commit": "", "changes": [], "before": [], "after": [], "verdicts": []}
-    return Planned(**({"stack": "prod"} | empty | fields))
+    return StackPlan(**({"stack": "prod"} | empty | fields))
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_plan_that_cannot_be_shown(stack: Any, capsys: Any, tmp_path: Any) -> 
         ([_resource("lambda:Instance", hourlyCost=0.75)], [], (0.75, 0, None, 0)),
     ],
 )
-def test_cost(before: list[Resource], after: list[Resource], expected: Any) -> None:
+def test_cost(before: list[PlannedResource], after: list[PlannedResource], expected: Any) -> None:
     now, planned, total, budget = expected
     assert cost(before, after) == Cost(before=now, after=planned, total=total, budget=budget)
 

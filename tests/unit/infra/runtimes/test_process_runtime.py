@@ -8,40 +8,18 @@ import pulumi
 import pytest
 
 from cluster.service import Port, Volume
-from infra.hosts.environment import prepare
+from infra.hosts.environment import EnvironmentArgs, prepare
 from infra.hosts.machine import Machine
-from infra.node_settings import Group
 from infra.runtimes.folders import FolderMark
 from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs, _ports
+from tests.host_facts import machine
 
 AGENTS = [Port(number=27365 + i, setting="agentPort") for i in range(4)]
 PORTS = [Port(number=8265, setting="dashboardPort"), Port(number=6379, setting="gcsPort"), *AGENTS]
 
 
 def _machine(index: int, **changes: Any) -> Machine:
-    values: dict[str, Any] = {
-        "name": f"host-{index}",
-        "number": index,
-        "group": Group(name="host"),
-        "identity": f"ada@h{index}",
-        "connection": {
-            "host": f"h{index}",
-            "port": 22,
-            "user": "ada",
-            "hostKey": "ssh-ed25519 A",
-            "privateKey": "",
-        },
-        "address": f"10.0.0.{index}",
-        "interface": "eth0",
-        "home": f"/srv/u{index}",
-        "base": f"/srv/u{index}/.trainyard/x",
-        "python_environment": "",
-        "cpus": 8,
-        "memory_mib": 32768,
-        "gpus": 0,
-        "programs": {},
-    }
-    return Machine(**values | changes)
+    return machine(index, f"/srv/u{index}", **changes)
 
 
 @pytest.fixture
@@ -116,15 +94,7 @@ def test_another_machine_of_the_same_index_is_set_up_again(recorded: Any) -> Non
         mark: Any = pulumi.Output.from_input(
             FolderMark(id="1", project="lab", stack="dev", by="ada")
         )
-        prepare(
-            [_machine(0, identity="i-1")],
-            mark,
-            setup_commands=[],
-            own={},
-            ray="2.60.0",
-            links_ray=False,
-            copied={},
-        )
+        prepare([_machine(0, identity="i-1")], EnvironmentArgs(ray="2.60.0"), mark, {})
 
     program()
     commands = recorded.of_type("remote:Command")

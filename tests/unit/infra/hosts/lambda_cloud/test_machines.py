@@ -6,16 +6,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from infra.cancellation import CanceledError, Cancellation
-from infra.hosts.lambda_cloud import identity, machines
+from infra.hosts import identity
+from infra.hosts.lambda_cloud import machines
 from infra.hosts.lambda_cloud.choice import Pick
 from infra.hosts.lambda_cloud.errors import (
     AccessError,
     InsufficientCapacityError,
+    LambdaError,
     LostReplyError,
-    NotFoundError,
     ServerError,
 )
-from infra.hosts.lambda_cloud.model import Machine
+from tests.fakes.plain_account import PlainAccount
 
 PICK = Pick(
     instance_type="gpu_1x_a10",
@@ -65,23 +66,14 @@ class Time:
         return machines.Clock(sleep=self.sleep, now=lambda: self.now, scale=1.0)
 
 
-class Account:
-    """Instances by id; faults are in lists, one entry for each call."""
+class Account(PlainAccount):
+    """Faults are in lists, one entry for each call."""
 
     def __init__(self):
-        self.held = {}
+        super().__init__()
         self.launches = []
         self.terminate_errors = []
         self.launch_errors = []
-        self.status = "active"
-
-    def instances(self):
-        return list(self.held.values())
-
-    def instance(self, id_):
-        if id_ not in self.held:
-            raise NotFoundError("no such instance")
-        return self.held[id_]
 
     def launch(self, request):
         self.launches.append(request)
@@ -94,28 +86,13 @@ class Account:
             raise error
         return id_
 
-    def add(self, id_, region="us-east-1", tags=None, status="booting"):
-        self.held[id_] = Machine.model_validate(
-            {
-                "id": id_,
-                "status": status,
-                "region": {"name": region},
-                "instance_type": {"name": "gpu_1x_a10", "price_cents_per_hour": 75},
-                "tags": [{"key": key, "value": value} for key, value in (tags or {}).items()],
-            }
-        )
-
     def terminate(self, id_):
         if self.terminate_errors:
             raise self.terminate_errors.pop(0)
-        if self.held.pop(id_, None) is None:
-            raise NotFoundError("no such instance")
+        super().terminate(id_)
 
     def instance_types(self):
         return {}
-
-    def set(self, id_, **fields):
-        self.held[id_] = self.held[id_].model_copy(update=fields)
 
 
 @pytest.fixture
@@ -169,7 +146,7 @@ def test_an_error_of_the_request_is_not_repeated(account, time):
 def test_no_room_anywhere_names_all_picks(account, time):  # F3
     account.launch_errors = [(InsufficientCapacityError("full"), False)] * 2
     text = r"to launch node-0 \(gpu_1x_a10 in us-east-1, gpu_1x_a10 in us-west-1\)"
-    with pytest.raises(machines.MachineError, match=text):
+    with pytest.raises(LambdaError, match=text):
         machines.launch(account, ORDER, time.clock())
 
 
@@ -185,7 +162,7 @@ def test_what_is_no_longer_wanted_makes_room(account, time):
     machines.launch(account, changed(**SECOND), time.clock())
     # As long as both are wanted, nothing is ended for the other.
     account.launch_errors = [(InsufficientCapacityError("full"), False)]
-    with pytest.raises(machines.MachineError, match="where the stack's other instances are"):
+    with pytest.raises(LambdaError, match="where the stack's other instances are"):
         machines.launch(account, ORDER, time.clock())
     assert set(account.held) == {"id-1"}
     account.launch_errors = [(InsufficientCapacityError("full"), False)]
@@ -198,7 +175,7 @@ def test_an_instance_whose_tag_somebody_changed_is_not_ended(account, time):
     id_, _ = machines.launch(account, changed(**SECOND), time.clock())
     account.add(id_, tags=account.held[id_].tags | {identity.NODE: "one"})
     account.launch_errors = [(InsufficientCapacityError("full"), False)]
-    with pytest.raises(machines.MachineError):
+    with pytest.raises(LambdaError):
         machines.launch(account, changed(count=1), time.clock())
     assert set(account.held) == {id_}
 
@@ -261,7 +238,7 @@ def test_user_data_is_in_no_representation():  # F35
 def test_terminate_is_tried_every_30_s_for_15_min(account, time):  # F9
     account.add("a")
     account.terminate_errors = [ServerError("try again in 60 seconds")] * 100
-    with pytest.raises(machines.MachineError, match=r"for 15 min and .* kept in the state"):
+    with pytest.raises(LambdaError, match=r"for 15 min and .* kept in the state"):
         machines.terminate(account, ["a"], time.clock())
     assert 14 * 60 <= time.now <= 15 * 60
     assert 100 - len(account.terminate_errors) == 31
@@ -279,9 +256,7 @@ def test_one_that_cannot_be_ended_keeps_no_other_one(account, time):  # F9 F49
         end(id_)
 
     account.terminate = terminate
-    with pytest.raises(
-        machines.MachineError, match=r"^instance a could not .* \(500.*\); it is kept"
-    ):
+    with pytest.raises(LambdaError, match=r"^instance a could not .* \(500.*\); it is kept"):
         machines.terminate(account, "abc", time.clock())
     assert set(account.held) == {"a"}
 
@@ -316,6 +291,11 @@ def test_a_wrong_key_is_not_tried_again(account, time):  # F1
     assert len(account.terminate_errors) == 1
 
 
+def test_what_is_gone_already_counts_as_ended(account, time):  # F9
+    machines.terminate(account, ["gone"], time.clock())
+    assert time.now == 0
+
+
 def test_terminate_waits_until_it_is_gone(account, time):  # A43
     account.add("a")
     account.terminate = lambda _: account.set("a", status="terminating")
@@ -329,14 +309,14 @@ def test_one_that_never_ends_is_told_with_the_time_waited(account, time, scale, 
     account.add("a", status="terminating")
     account.terminate = lambda _: None
     clock = replace(time.clock(), scale=scale)
-    with pytest.raises(machines.MachineError, match=f"not terminated after {waited} and still b"):
+    with pytest.raises(LambdaError, match=f"not terminated after {waited} and still b"):
         machines.terminate(account, ["a"], clock)
 
 
 def test_a_refused_end_has_its_time_however_small_the_scale(account, time):  # F9
     account.add("a")
     account.terminate_errors = [ServerError("try again in 60 seconds")] * 1000
-    with pytest.raises(machines.MachineError, match="could not be terminated for 60 s and is"):
+    with pytest.raises(LambdaError, match="could not be terminated for 60 s and is"):
         machines.terminate(account, ["a"], replace(time.clock(), scale=0.005))
     assert 59 <= time.now <= 60
 
@@ -366,7 +346,7 @@ def test_a_late_one_is_ended_at_the_deadline(account, time, status):  # F6, F7
     account.add("a", status=status)
     account.add("b")
     _up(account, "b")
-    with pytest.raises(machines.MachineError) as caught:
+    with pytest.raises(LambdaError) as caught:
         machines.await_active(account, ["a", "b"], 1800, time.clock())
     assert f"instance a ({status}) did not become active after 30 min" in str(caught.value)
     assert "Run up with --refresh" in str(caught.value)
@@ -379,7 +359,7 @@ def test_a_dead_one_fails_at_once(account, time, status):  # F7
     account.add("b")
     if status:
         account.add("a", status=status)
-    with pytest.raises(machines.MachineError, match="instance a "):
+    with pytest.raises(LambdaError, match="instance a "):
         machines.await_active(account, ["a", "b"], 1800, time.clock())
     assert time.now <= machines.POLL_SECONDS
     assert "b" in account.held

@@ -8,9 +8,10 @@ from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime import rpc
 
 from infra.cancellation import CanceledError, Cancellation
-from infra.hosts.lambda_cloud import identity, providers
-from infra.hosts.lambda_cloud.errors import NotFoundError
-from infra.hosts.lambda_cloud.model import FileSystem, Machine, SshKey
+from infra.hosts import identity
+from infra.hosts.lambda_cloud import providers
+from infra.hosts.lambda_cloud.model import FileSystem, SshKey
+from tests.fakes.plain_account import PlainAccount
 from tests.ssh_keys import new_key
 from trainyard.access.key_file import KeyFileError
 
@@ -219,29 +220,14 @@ def test_a_file_system_that_was_there_before_is_never_removed(  # F46
 
 
 def test_rules_go_once_the_instances_that_no_state_knows_have_ended(monkeypatch):  # F12
-    log = []
-
-    class Account:
-        def instances(self):
-            tags = [{"key": identity.ID, "value": "0a1b2c3d"}]
-            fields = {"id": "stray", "status": "active", "region": {"name": "r"}, "tags": tags}
-            kind = {"name": "gpu_1x_a10", "price_cents_per_hour": 75}
-            return [Machine.model_validate({**fields, "instance_type": kind})]
-
-        def terminate(self, id_):
-            log.append(("terminate", id_))
-
-        def instance(self, id_):
-            raise NotFoundError(id_)
-
-        def delete_firewall_ruleset(self, id_):
-            log.append(("delete", id_))
-
-    monkeypatch.setattr(providers.FirewallRulesetProvider, "_api", Account())
+    account, log = PlainAccount(), []
+    account.add("stray", tags={identity.ID: "0a1b2c3d"})
+    account.delete_firewall_ruleset = lambda id_: log.append((id_, account.ended))
+    monkeypatch.setattr(providers.FirewallRulesetProvider, "_api", account)
     provider = providers.FirewallRulesetProvider()
     provider._cancellation = Cancellation()
     provider.delete("0a1b2c3d", {"stackId": "0a1b2c3d", "ids": {"r": "rules"}})
-    assert log == [("terminate", "stray"), ("delete", "rules")]
+    assert log == [("rules", ["stray"])]
 
 
 def _open_to(*networks):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from infra.hosts.lambda_cloud import fleet
+from infra.hosts import rented_machine
 
 HOSTNAME = re.compile(r"[a-z0-9][0-9a-z-]{0,62}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -27,7 +27,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def test_any_stack_and_owner_give_a_host_name_that_the_api_takes(  # D4 F39
     stack: str, owner: str, name: str
 ) -> None:
-    title = fleet._title(stack, owner)
-    assert fleet._hostname(title, 0) == name
-    assert HOSTNAME.fullmatch(fleet._hostname(title, 63))
-    assert NAME.fullmatch(fleet._name(fleet._title(f"trainyard-{stack}", owner), 63))
+    title = rented_machine.title(stack, owner)
+    assert rented_machine.hostname(title, 0) == name
+    assert HOSTNAME.fullmatch(rented_machine.hostname(title, 63))
+    title = rented_machine.title(f"trainyard-{stack}", owner)
+    assert NAME.fullmatch(rented_machine.name(title, 63))

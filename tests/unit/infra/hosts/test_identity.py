@@ -2,8 +2,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from infra.hosts.lambda_cloud import identity
-from infra.hosts.lambda_cloud.identity import Mark
+from infra.hosts import identity
+from infra.hosts.identity import Mark
 
 ID = "0a1b2c3d"
 BACKEND = "4567cdef"

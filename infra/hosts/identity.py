@@ -1,4 +1,4 @@
-"""The marks that tell which stack a thing in the account belongs to.
+"""The marks that tell which stack a thing in a cloud's account belongs to.
 
 Instances carry tags. Keys carry a comment, rulesets and file systems a name: they take no tags.
 """
@@ -43,6 +43,12 @@ class Mark:
 def tags(*, project: str, stack: str, owner: str, backend: Text) -> dict[str, str | Text]:
     """Return the tags that all instances of a stack share; `backend` may be an output."""
     return {PROJECT: project, STACK: stack, OWNER: owner, BACKEND: backend}
+
+
+def fields(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a Holding that the tags of an instance have."""
+    names = {"owner": OWNER, "stack": STACK, "mark": ID, "backend": BACKEND, "end": END}
+    return {field: tags.get(tag, "") for field, tag in names.items()}
 
 
 def resource_name(title: str, mark: Mark, suffix: str) -> str:

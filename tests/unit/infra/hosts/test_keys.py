@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from infra.hosts import key_pair
-from infra.hosts.key_pair import KeyPair
-from infra.hosts.lambda_cloud import keys
+from infra.hosts import keys
+from infra.hosts.keys import KeyPair
 from tests.ssh_keys import keygen, new_key
 from trainyard.access.key_file import KeyFileError
 
@@ -31,7 +30,7 @@ def test_a_new_file_is_for_its_user_only(path, mask):  # A10, F38
         if mask == 0o777:
             path.parent.mkdir()
             path.parent.chmod(0o700)
-        keys.write(path, key_pair.generate())
+        keys.write(path, keys.generate())
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -48,7 +47,7 @@ def test_a_new_file_is_opened_as_new_and_private(path, monkeypatch):  # F38
         return real(place, flags, mode, **rest)
 
     monkeypatch.setattr(os, "open", recorded)
-    keys.write(path, key_pair.generate())
+    keys.write(path, keys.generate())
     ((_, flags, mode),) = [each for each in opened if str(path.parent) in str(each[0])]
     assert mode == 0o600
     for needed in (os.O_CREAT, os.O_EXCL, os.O_NOFOLLOW):
@@ -64,12 +63,12 @@ def test_a_disk_that_is_full_leaves_no_part_of_a_file(path, monkeypatch):  # F16
     with pytest.raises(
         KeyFileError, match=r"cannot be made \(No space left on device\); make room"
     ):
-        keys.write(path, key_pair.generate())
+        keys.write(path, keys.generate())
     assert [*path.parent.iterdir()] == []
 
 
 def test_what_is_written_is_read_again(path):
-    pair = key_pair.generate()
+    pair = keys.generate()
     keys.write(path, pair)
     assert keys.read(path) == pair
     assert keys.same(keygen("-y", "-f", path), pair.public)
@@ -83,7 +82,7 @@ def test_a_file_that_is_there_is_not_written_over(path):  # F38
     path.parent.mkdir()
     path.write_text("precious")
     with pytest.raises(KeyFileError, match="cannot be made"):
-        keys.write(path, key_pair.generate())
+        keys.write(path, keys.generate())
     assert path.read_text() == "precious"
 
 
@@ -92,7 +91,7 @@ def test_a_link_is_not_followed(path, tmp_path):  # F38
     path.parent.mkdir()
     path.symlink_to(target)
     with pytest.raises(KeyFileError):
-        keys.write(path, key_pair.generate())
+        keys.write(path, keys.generate())
     assert not target.exists()
 
 
@@ -130,9 +129,9 @@ def test_a_key_with_a_passphrase_needs_its_public_half(path, arguments):
 
 
 def test_only_the_same_key_is_removed(path):
-    pair = key_pair.generate()
+    pair = keys.generate()
     keys.write(path, pair)
-    assert not keys.remove(path, key_pair.generate().private)
+    assert not keys.remove(path, keys.generate().private)
     assert path.exists()
     assert keys.remove(path, pair.private)
     assert not path.exists()
@@ -140,7 +139,7 @@ def test_only_the_same_key_is_removed(path):
 
 
 def test_what_took_the_place_of_a_key_is_not_removed(path, tmp_path):  # F38
-    pair = key_pair.generate()
+    pair = keys.generate()
     keys.write(tmp_path / "elsewhere", pair)
     path.parent.mkdir()
     path.symlink_to(tmp_path / "elsewhere")
@@ -153,7 +152,7 @@ def test_what_took_the_place_of_a_key_is_not_removed(path, tmp_path):  # F38
 
 def test_a_file_may_be_in_folders_that_do_not_exist(tmp_path):
     path = tmp_path / "keys" / "lab" / "key.pem"
-    keys.write(path, key_pair.generate())
+    keys.write(path, keys.generate())
     assert keys.read(path)
 
 
@@ -164,6 +163,6 @@ def test_comments_do_not_make_another_key():
 
 def test_no_private_key_in_a_representation():  # F35
     # Line by line: a representation has no line breaks.
-    lines = [line for line in key_pair.generate().private.splitlines() if line]
+    lines = [line for line in keys.generate().private.splitlines() if line]
     shown = repr(KeyPair(public="", private="\n".join(lines)))
     assert not [line for line in lines if line in shown]

@@ -1,21 +1,45 @@
-"""The user's SSH key files. One that existed before is never changed or removed."""
+"""SSH key pairs: new ones, and the user's files. A file that existed before is never changed."""
 
 import contextlib
 import os
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
+    NoEncryption,
+    PrivateFormat,
     PublicFormat,
     load_pem_private_key,
     load_ssh_private_key,
 )
 
-from infra.hosts.key_pair import KeyPair
 from trainyard.access import key_file
 from trainyard.access.key_file import KeyFileError, MissingKeyFileError
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyPair:
+    """A key pair.
+
+    Attributes:
+        public: one line, as in authorized_keys.
+        private: as in its file; "" when a passphrase protects that.
+    """
+
+    public: str
+    private: str = field(repr=False)
+
+
+def generate() -> KeyPair:
+    """Return a new ed25519 pair."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return KeyPair(public=public.decode(), private=private.decode())
 
 
 def same(one: str, other: str) -> bool:
