@@ -1,4 +1,4 @@
-"""Programs that have to end well."""
+"""Programs that run to their end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 
+def run(command: Sequence[Any], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program; its exit code, and its output as text."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
 def output(command: Sequence[Any], **options: Any) -> str:
     """Return what a program writes to its standard output; a failure shows all that it said."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    done = run(command, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -21,6 +21,7 @@ from cluster.object_store import KEY_BYTES, SECRET_BYTES
 from cluster.service import Service, Volume
 from cluster.storage import REGION
 from cluster.store_kind import Keys, StoreKind
+from tests import ran
 from tests.ports import free_ports
 from tests.waiting import wait_for
 from trainyard import objects
@@ -248,9 +249,7 @@ def _await(port: int, service: Service, ended: Any, log: Any) -> None:
 
 
 def _docker(*arguments: str) -> str:
-    done = subprocess.run(
-        ["docker", *arguments], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = ran.run(["docker", *arguments], timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 

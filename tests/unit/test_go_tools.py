@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests import go_tools
+from tests import go_tools, ran
 
 GO = """\
 #!/bin/sh
@@ -89,12 +88,7 @@ def test_a_program_that_cannot_be_built_says_why_and_leaves_nothing(folder):
 
 
 def test_an_unknown_name_is_refused_with_the_known():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.go_tools", "pulumy"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran.run([sys.executable, "-m", "tests.go_tools", "pulumy"])
     assert done.returncode == 2
     assert "pulumy: not among" in done.stderr
     assert {"act", "hk", "pulumi"} <= {word.strip(",") for word in done.stderr.split()}

@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests import landings
+from tests import landings, ran
 from tests.landings import LONG, OLDEST, PROOFS, Ledger, Run
 
 ROOT = Path(__file__).parents[2]
@@ -151,6 +150,5 @@ def test_pytest_leaves_out_the_rest_but_not_the_proofs(tmp_path: Path) -> None:
         file.write_text(code)
     command = [sys.executable, "-m", "pytest", "-p", "tests.landings", f"--landing={chosen}", "-v"]
     command += ["-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    ran = re.findall(r"::(\w+) PASSED", said)
-    assert ran == [PROOFS[proven], "test_short"]
+    said = ran.output(command, cwd=ROOT)
+    assert re.findall(r"::(\w+) PASSED", said) == [PROOFS[proven], "test_short"]

@@ -38,10 +38,8 @@ def advice(what: str, found: int, limit: int) -> str:
 
 @pytest.mark.parametrize("what", LIMITS)
 def test_the_tree_is_as_large_as_its_number(what: str) -> None:
-    if what == "tests":
-        found = lines(ROOT / "tests")
-    else:
-        found = lines(ROOT, ("tests", "bench", *NOT_OURS))
+    tests = lines(ROOT / "tests")
+    found = tests if what == "tests" else lines(ROOT, ("tests", "bench", *NOT_OURS))
     assert advice(what, found, LIMITS[what]) == ""
 
 

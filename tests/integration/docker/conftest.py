@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import ran
+
 BUILD = Path(__file__).parents[2] / "images" / "build.py"
 # The images have to live without the rights that a stack takes from its containers.
 CONFINED = ("--init", "--cap-drop=ALL", "--security-opt=no-new-privileges")
@@ -24,9 +26,7 @@ class Containers:
         self.made = []
 
     def docker(self, *arguments, check=True, **options):
-        done = subprocess.run(
-            ["docker", *arguments], capture_output=True, text=True, check=False, **options
-        )
+        done = ran.run(["docker", *arguments], **options)
         if check and done.returncode:
             raise AssertionError(f"docker {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done

@@ -31,7 +31,7 @@ from cluster import object_store, replicate
 from cluster.storage import REGION
 from engine.state import Backend
 from engine.values import secret_strings
-from tests import pages, status, stores
+from tests import pages, ran, status, stores
 from tests.integration.infra import drilled, hostile_job, scan
 from tests.outputs import names_of_outputs
 from tests.ports import free_ports
@@ -271,12 +271,9 @@ def test_a_run_goes_on_in_another_stack_when_the_machine_of_its_store_is_gone(  
         shutil.rmtree(lost)
         _log_in(monkeypatch, copy)
         restore = ("restore", "saved", "--from", f"s3://{stores.BUCKET}/results")
-        done = subprocess.run(
+        done = ran.run(
             [sys.executable, "-m", "trainyard.client", *restore, "--outputs", str(outputs_file)],
-            capture_output=True,
-            text=True,
             timeout=60,
-            check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search("go on with `.*train submit JOB --name saved", done.stdout), done.stdout
@@ -477,7 +474,7 @@ def test_a_ray_client_without_the_token_is_refused(  # F34
         f"import ray, pathlib; ray.init('ray://127.0.0.1:{stack.settings['rayClientPort']}')\n"
         f"ray.get(ray.remote(lambda: pathlib.Path({str(canary)!r}).touch()).remote())\n"
     )
-    done = subprocess.run(
+    done = ran.run(
         [sys.executable, "-c", script],
         env={
             **plain_environment,
@@ -485,10 +482,7 @@ def test_a_ray_client_without_the_token_is_refused(  # F34
             "RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": "1",
             "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": "1",
         },
-        capture_output=True,
-        text=True,
         timeout=90,
-        check=False,
     )
     assert done.returncode != 0
     assert re.search("(?i)authenticat|connect", done.stderr)

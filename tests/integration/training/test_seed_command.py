@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import ran
 from tests.unit.trainyard import cifar10_files
 from trainyard.data import node_folder
 
@@ -50,7 +50,7 @@ def test_the_seeds_command_trains_on_cifar10(  # A30, A31, A32, A33, A34, A35
     ours = {k: v for k, v in cluster.ray_env.items() if k.startswith(("RAY_AUTH", "PATH"))}
     # This node counts a GPU, for which the job asks.
     with cluster.add_node("--num-cpus=1", "--num-gpus=1"):
-        done = subprocess.run(
+        done = ran.run(
             [
                 *(sys.executable, "-m", "ray.scripts.scripts", "job", "submit"),
                 *(f"--runtime-env-json={json.dumps(runtime)}", "--working-dir", ".", "--"),
@@ -58,9 +58,6 @@ def test_the_seeds_command_trains_on_cifar10(  # A30, A31, A32, A33, A34, A35
             ],
             cwd=TRAIN,
             env=os.environ | ours | {"RAY_ADDRESS": cluster.outputs["dashboardUrl"]},
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=JOB_DEADLINE_S,
         )
         listed = cluster.api("/api/v0/placement_groups?detail=1")["data"]["result"]["result"]

@@ -18,6 +18,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from infra.hosts import docker_engine
+from tests import ran
 from tests.fakes import registry
 from tests.fakes.registry import Registry
 
@@ -91,13 +92,10 @@ def test_an_engine_that_is_closed_to_the_user(
         listener.bind(str(short_socket))
         listener.listen()
         short_socket.chmod(0)
-        done = subprocess.run(
+        done = ran.run(
             command,
             cwd=lab.stack.project,
             env={**lab.stack.environment, "DOCKER_HOST": f"unix://{short_socket}"},
-            capture_output=True,
-            text=True,
-            check=False,
         )
     (error,) = _errors(_failed(done))
     assert f"the Docker Engine at unix://{short_socket} may not be used by this user" in error

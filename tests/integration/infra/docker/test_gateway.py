@@ -22,7 +22,7 @@ import pytest
 import requests
 
 from cluster.store_kind import Keys
-from tests import pages, stores
+from tests import pages, ran, stores
 from tests.integration.infra.docker import hunt
 from tests.waiting import wait_for
 
@@ -126,7 +126,7 @@ def outside() -> Iterator[Outside]:
     )
     try:
         for command in commands:
-            done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+            done = ran.run(command.split())
             if done.returncode and command == commands[0]:
                 pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
             assert done.returncode == 0, f"{command}: {done.stderr}"
@@ -304,7 +304,7 @@ def test_the_client_works_with_the_outputs(
         assert outputs[name].startswith(f"http://{outside.host}:"), name
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
     for command, said in (("list", "job\t"), ("runs", "run\t")):
-        done = subprocess.run(
+        done = ran.run(
             [
                 *(outside.inside if from_outside else []),
                 sys.executable,
@@ -314,9 +314,6 @@ def test_the_client_works_with_the_outputs(
             ],
             cwd=ROOT,
             env={**kept, "TRAINYARD_OUTPUTS": str(outputs_file)},
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=60,
         )
         assert done.returncode == 0, done.stdout + done.stderr

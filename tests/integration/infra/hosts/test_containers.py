@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from infra.hosts import docker_engine
+from tests import ran
 from tests.cli import Cli
 from tests.fakes.machines import Machines, images
 from tests.fakes.sshd import BINARY, Sshd
@@ -108,17 +109,14 @@ def test_all_services_are_containers_there(there: Any, guests: Machines) -> None
 
 
 def test_a_job_trains_there(there: Any, tmp_path: Path) -> None:  # A27
-    done = subprocess.run(
+    done = ran.run(
         [
             *(sys.executable, "-m", "trainyard.client", "submit", tiny.__file__, "--name", "there"),
             *("--outputs", there.write_outputs(tmp_path), "--working-dir", ROOT),
             *("--", "--epochs", "1"),
         ],
         env=there.environment,
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Training completed after 1 epochs" in done.stdout

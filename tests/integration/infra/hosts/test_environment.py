@@ -15,6 +15,7 @@ from infra.hosts.bundle import bundle
 from infra.hosts.machine import Machine
 from infra.node_settings import Group
 from infra.runtimes.folders import FolderMark
+from tests import ran
 from tests.fakes import conda
 from tests.fakes.machines import uv_cache
 
@@ -56,7 +57,7 @@ def _make(home: Path, own: Path) -> str:
     script = environment.install_script(
         machine, versions.RAY, own=name, gpus=0, head=None, links_ray=False, mark=MARK
     )
-    done = subprocess.run(
+    done = ran.run(
         ["/bin/sh", "-c", script],
         env={
             **os.environ,
@@ -64,9 +65,6 @@ def _make(home: Path, own: Path) -> str:
             "PATH": f"{home}/bin:/usr/local/bin:/usr/bin:/bin",
             "UV_CACHE_DIR": str(uv_cache.folder()),
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

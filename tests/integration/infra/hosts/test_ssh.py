@@ -20,6 +20,7 @@ import pytest
 
 from infra.hosts.executable import ExecutableProvider
 from infra.runtimes.process import DaemonProvider, ProgramProvider
+from tests import ran
 from tests.fakes.sshd import Sshd
 from tests.web_program import web_program
 from trainyard.access import ssh_run as ssh
@@ -297,12 +298,7 @@ def test_no_port_is_opened_to_a_machine_that_is_not_reached(host):
 
 def test_another_host_key_is_refused_with_its_fingerprint(host, tmp_path):  # F38
     other = Sshd.new_key(tmp_path / "other")
-    shown = subprocess.run(
-        ["ssh-keygen", "-l", "-f", tmp_path / "other.pub"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()[1]
+    shown = ran.output(["ssh-keygen", "-l", "-f", tmp_path / "other.pub"]).split()[1]
     target, wrong = tmp_path / "target", replace(host, host_key=other)
     for use in (
         lambda: ssh.run(wrong, f"touch {target}", seconds=SECONDS),

@@ -22,7 +22,7 @@ import pytest
 import yaml
 from ray.job_submission import JobSubmissionClient
 
-from tests import pages, status
+from tests import pages, ran, status
 from tests.cli import Cli
 from tests.fakes.machines import Machines
 from tests.integration.infra import hostile_job
@@ -199,14 +199,7 @@ def test_a_hostile_job_has_what_the_login_has(  # F44
         "--",
         asked,
     )
-    done = subprocess.run(
-        submit,
-        env=on_hosts.environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = ran.run(submit, env=on_hosts.environment, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     got = hostile_job.report(done.stdout)
     # The store's root keys are files of the same user, who is an admin of these machines.
@@ -337,15 +330,12 @@ def cluster_file(on_hosts: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def ray(on_hosts: Any, folder: Path, *arguments: str) -> str:
     environment = {**on_hosts.environment, "TERM": "dumb", "RAY_USAGE_STATS_ENABLED": "0"}
-    done = subprocess.run(
+    done = ran.run(
         [BIN / "ray", *arguments],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=200,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

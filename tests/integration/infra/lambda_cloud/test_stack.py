@@ -28,7 +28,7 @@ import trainyard.client.idle
 from cluster import idle_watch
 from infra.hosts.cloud_init import HOME
 from infra.hosts.environment import PYTHON
-from tests import pages, status
+from tests import pages, ran, status
 from tests.cli import Cli
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
@@ -315,13 +315,10 @@ def test_a_user_logs_in_with_the_host_key_of_the_outputs(
 def submit(rented: Rented, script: Path, *arguments: str, options: tuple[str, ...] = ()) -> str:
     path = rented.stack.write_outputs(script.parent)
     options = ("--name", script.stem, "--outputs", str(path), *options, "--")
-    done = subprocess.run(
+    done = ran.run(
         [TRAIN, "submit", str(script), *options, *arguments],
         env=rented.stack.environment,
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -398,13 +395,10 @@ def test_a_vanished_instance_is_made_again_and_nothing_else(
 
 
 def _train(rented: Rented, outputs_file: Path, *arguments: str) -> str:
-    done = subprocess.run(
+    done = ran.run(
         [TRAIN, *arguments, "--outputs", str(outputs_file)],
         env=rented.stack.environment,
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     return done.stdout + done.stderr
 
@@ -436,11 +430,8 @@ def _timer(rented: Rented, instance: Any, *, network: bool) -> None:
     """Run the timer of a machine; in its own network, or in this one's, where the cloud is."""
     init = str(rented.guests.path(instance.id, TTL_FILE)).split("/")[2]
     own = ["--net"] if network else []
-    done = subprocess.run(
-        ["nsenter", f"--target={init}", "--mount", *own, "/usr/local/sbin/trainyard-ttl"],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran.run(
+        ["nsenter", f"--target={init}", "--mount", *own, "/usr/local/sbin/trainyard-ttl"]
     )
     assert done.returncode == 0 or network, done.stdout + done.stderr
 
