@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from infra.provided import FORCE
 from infra.runtimes import claims, ending, process_health, supervisor
 from infra.runtimes.folders import FolderError, FolderMark
 from infra.runtimes.owned_processes import ProcessesError
-from infra.runtimes.ports import PortsInUseError
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 from infra.runtimes.programs import ProgramError
 from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
@@ -444,16 +442,6 @@ def test_a_program_that_keeps_ending_after_it_was_up_is_told(  # F63
     with pytest.raises(ProgramError, match="ended 3 times"):
         ProgramProvider().update("web", made, props)
     stop.unlink()
-
-
-def test_a_held_port_is_an_error_that_names_its_holder(program: Any) -> None:  # F17
-    props = program()
-    port = int(props["ports"][0]["number"])
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(PortsInUseError) as raised:
-        ProgramProvider().create(props)
-    assert f"port {port} (testPort) is held by" in str(raised.value)
-    assert f"pid {os.getpid()}" in str(raised.value)
-    ProgramProvider().create(props)
 
 
 def test_the_same_create_twice_adopts_what_runs(program: Any) -> None:

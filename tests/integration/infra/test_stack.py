@@ -691,21 +691,6 @@ def test_every_ray_process_asks_for_the_token(stack: Any, started_below: Any) ->
     assert {process.environ()["RAY_AUTH_MODE"] for process in rays} == {"token"}
 
 
-def test_the_training_user_uses_its_bucket(
-    outputs: dict[str, Any], bucket: str, tmp_path: Path
-) -> None:
-    s3 = stores.client_of(outputs)
-    big = tmp_path / "big"
-    big.write_bytes(os.urandom(9 * 1024 * 1024))  # boto3 sends this in parts
-    s3.upload_file(str(big), bucket, "big")
-    assert s3.get_object(Bucket=bucket, Key="big")["Body"].read() == big.read_bytes()
-    listed = s3.list_objects_v2(Bucket=bucket, Prefix="big")["Contents"]
-    assert [entry["Key"] for entry in listed] == ["big"]
-    s3.delete_object(Bucket=bucket, Key="big")
-    part = s3.create_multipart_upload(Bucket=bucket, Key="cut")["UploadId"]
-    s3.abort_multipart_upload(Bucket=bucket, Key="cut", UploadId=part)
-
-
 def test_the_stacks_keys_open_its_bucket_only(  # F36
     outputs: dict[str, Any], bucket: str
 ) -> None:
@@ -894,13 +879,3 @@ def test_of_two_at_the_same_moment_one_makes_nothing(  # F64
         assert [stacks[each].data.exists() for each in (first, second)] == [True, False]
         for each in stacks:
             each.engine("destroy", "--yes")
-
-
-def test_bad_settings_stop_the_stack_with_one_message(declare_stack: Callable[..., Any]) -> None:
-    other = declare_stack(workers=-1, bucket="Ray")  # F2
-    done = other.engine("up", "--yes", check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode != 0
-    assert "2 faults" in said
-    assert "Traceback" not in said
-    assert not other.folder.exists()

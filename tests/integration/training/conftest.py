@@ -155,8 +155,6 @@ class Cluster:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
-            # Tests that were started in the background ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             **options,
         )
 
