@@ -211,15 +211,15 @@ def _options(variable: dict[str, Any], filled: dict[str, str], source: Prometheu
     return [match["value"] for line in lines if (match := pattern.search(line))]
 
 
-def _variables(board: dict[str, Any], source: Prometheus, *, everything: bool) -> dict[str, str]:
+def _variables(board: dict[str, Any], source: Prometheus) -> dict[str, str]:
     """Fill in a dashboard's variables: "All" if that is a choice, or the first value."""
     filled = _builtin()
     for variable in board["templating"]["list"]:
         options = _options(variable, filled, source)
-        if variable.get("includeAll") and (everything or not options):
+        if variable.get("includeAll"):
             joined = "|".join(_escaped(option) for option in options)
             value = variable.get("allValue") or f"({joined})"
-        elif variable.get("includeAll") or variable.get("multi"):
+        elif variable.get("multi"):
             value = _escaped(options[0])
         else:
             value = options[0]
@@ -227,10 +227,10 @@ def _variables(board: dict[str, Any], source: Prometheus, *, everything: bool) -
     return filled
 
 
-def _faults(board: dict[str, Any], source: Prometheus, *, everything: bool) -> list[str]:
+def _faults(board: dict[str, Any], source: Prometheus) -> list[str]:
     """Run all queries of a dashboard; Prometheus' errors for the refused ones."""
     faults = []
-    variables = _variables(board, source, everything=everything)
+    variables = _variables(board, source)
     for panel, target in _targets(board):
         try:
             run = source.query if target.get("instant") else source.over_time
@@ -244,7 +244,7 @@ def _without_data(
     board: dict[str, Any], source: Prometheus
 ) -> tuple[set[str], set[tuple[str, str]]]:
     """Return panels, and single queries, that have nothing to show now."""
-    variables = _variables(board, source, everything=True)
+    variables = _variables(board, source)
     empty, filled = set(), set()
     for panel, target in _targets(board):
         if source.query(_fill_in(target["expr"], variables)):
@@ -299,14 +299,13 @@ def test_every_dashboard_is_looked_at(boards: dict[str, dict[str, Any]]) -> None
     assert len(set(uids)) == len(uids)
 
 
-@pytest.mark.parametrize("everything", [True, False], ids=["all", "one"])
 @pytest.mark.parametrize("name", sorted(RAY_FILES | {OWN}))
 @pytest.mark.usefixtures("job")
 def test_prometheus_understands_every_query(
-    boards: dict[str, dict[str, Any]], prometheus: Prometheus, name: str, everything: bool
+    boards: dict[str, dict[str, Any]], prometheus: Prometheus, name: str
 ) -> None:
     assert _targets(boards[name])
-    assert _faults(boards[name], prometheus, everything=everything) == []
+    assert _faults(boards[name], prometheus) == []
 
 
 def _wait_for_all(wait_for: Callable[..., Any], missing: Callable[[], set[Any]]) -> None:
@@ -351,7 +350,7 @@ def test_every_query_of_the_stacks_own_dashboard_has_data(
 def test_the_stacks_own_dashboard_says_what_is_so(
     boards: dict[str, dict[str, Any]], prometheus: Prometheus, wait_for: Callable[..., Any]
 ) -> None:
-    variables = _variables(boards[OWN], prometheus, everything=True)
+    variables = _variables(boards[OWN], prometheus)
     queries = {
         (panel["title"], target["legendFormat"]): _fill_in(target["expr"], variables)
         for panel, target in _targets(boards[OWN])

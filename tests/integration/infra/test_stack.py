@@ -799,54 +799,11 @@ def test_a_head_that_was_killed_comes_back_and_takes_nothing_else_along(  # F27
     assert left.get(job) in (None, "FAILED", "STOPPED")
 
 
-ONE_OF_EACH = {"supervisord": 1, "versitygw": 1, "prometheus": 1, "gcs_server": 1, "raylet": 2}
-
-
-def _copies(stack: Any, started_below: Any) -> dict[str, int]:
-    """The number of processes of each running program, wherever they were started from."""
-    names = []
-    for process in started_below(stack.folder):
-        with suppress(psutil.Error):
-            itself = any(word.endswith("/locked_supervisord.py") for word in process.cmdline())
-            names.append("supervisord" if itself else _program(process))
-    return {name: names.count(name) for name in ONE_OF_EACH if name in names}
-
-
 def _family(process: psutil.Process) -> list[psutil.Process]:
     try:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def test_lost_services_come_back_once_and_results_are_kept(  # F42
-    stack: Any,
-    outputs: dict[str, Any],
-    started_below: Any,
-    outputs_file: Path,
-    runs: Callable[[str], bool],
-    wait_for: Callable[..., Any],
-) -> None:
-    store = open_store(contract.read(None, outputs_file))
-    store.write("result", b"kept")
-    one_of_each = {name: count for name, count in ONE_OF_EACH.items() if runs(name)}
-    wait_for(lambda: _copies(stack, started_below) == one_of_each)
-    # Ray's agents write their names over their environment: they are known by their parents.
-    family = {child for each in started_below(stack.folder) for child in _family(each)}
-    before = {process.pid for process in family}
-    # As a cleaner does; a reboot leaves less in the way (test_process.py). Ray goes on writing, and
-    # has some of it again.
-    shutil.rmtree(stack.folder, ignore_errors=True)
-    assert not (stack.folder / ".trainyard").exists()
-    stack.engine("refresh", "--yes")
-    assert stack.engine("preview").stdout.count("local-supervisor")
-    stack.engine("up", "--yes")
-    wait_for(lambda: len(_alive(outputs)) == 2, 60)
-    wait_for(lambda: _copies(stack, started_below) == one_of_each)
-    assert not before & {process.pid for process in started_below(stack.folder)}
-    assert store.get("result") == b"kept"
-    store.delete("result")
-    stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 
 def test_a_held_port_stops_the_stack_before_anything_starts(  # F17
