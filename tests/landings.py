@@ -269,7 +269,7 @@ def main(arguments: Sequence[str]) -> int:
     whole = json.loads(CHOSEN.read_text())["whole"]
     costs = {
         name.removeprefix(FOLDER): sum(seconds[:2])
-        for name, seconds in cost.by_file([*(CACHE / "costs").glob("*.tsv")]).items()
+        for name, seconds in cost.by_file([*(CACHE / "costs").glob("*.tsv")])
     }
     ledger = record(ledger, head, [each for each in whole if each in passed], costs)
     if late := overdue(ledger):

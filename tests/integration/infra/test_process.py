@@ -511,16 +511,6 @@ def test_a_timer_ends_everything_when_the_reservation_is_over(  # D3
     wait_for("the end", lambda: not started_below(folder), 60)
 
 
-def test_children_that_left_their_group_are_ended_too(program: Any, started_below: Any) -> None:
-    props = program()
-    props["command"] = ["sh", "-c", f"setsid sleep 1000 & exec {' '.join(props['command'])}"]
-    ProgramProvider().create(props)
-    folder = Path(props["folder"])
-    assert [p for p in started_below(folder) if p.name() == "sleep"]
-    ProgramProvider().delete("web", props)
-    assert not [p for p in started_below(folder) if p.name() == "sleep"]
-
-
 def test_secret_files_are_private_and_everything_ends_with_supervisord(
     program: Any, daemon: dict[str, Any], started_below: Any
 ) -> None:

@@ -171,6 +171,12 @@ class Cluster:
             process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
+    def done(self, *arguments: str, **options: Any) -> str:
+        """The output of `train ARGUMENTS`, which has to succeed."""
+        result = self.train(*arguments, **options)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
     def api(self, path: str) -> Any:
         """JSON of the dashboard."""
         bearer = {"Authorization": f"Bearer {self.outputs['rayToken']}"}

@@ -109,7 +109,7 @@ def test_all_services_are_containers_there(there: Any, guests: Machines) -> None
 
 
 def test_a_job_trains_there(there: Any, tmp_path: Path) -> None:  # A27
-    done = ran.run(
+    said = ran.output(
         [
             *(sys.executable, "-m", "trainyard.client", "submit", tiny.__file__, "--name", "there"),
             *("--outputs", there.write_outputs(tmp_path), "--working-dir", ROOT),
@@ -118,8 +118,7 @@ def test_a_job_trains_there(there: Any, tmp_path: Path) -> None:  # A27
         env=there.environment,
         timeout=300,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Training completed after 1 epochs" in done.stdout
+    assert "Training completed after 1 epochs" in said
 
 
 def test_a_second_up_and_a_refresh_change_nothing(there: Any) -> None:

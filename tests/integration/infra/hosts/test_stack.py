@@ -161,20 +161,11 @@ def test_a_job_uses_both_machines_from_here(
     on_hosts: Any, outputs_file: Path, guests: Machines
 ) -> None:  # A21, C1, C5
     submit, _, *arguments = JOB  # with a job that takes less time
-    done = subprocess.run(
-        [
-            *(TRAIN, submit, tiny.__file__, "--name", "both", "--outputs", str(outputs_file)),
-            # The whole tree, whose library the script imports.
-            *("--working-dir", str(ROOT), *arguments, "--max-failures", "0"),
-        ],
-        env=on_hosts.environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Training completed after 1 epochs" in done.stdout
+    command = [TRAIN, submit, tiny.__file__, "--name", "both", "--outputs", str(outputs_file)]
+    # The whole tree, whose library the script imports.
+    command += ["--working-dir", str(ROOT), *arguments, "--max-failures", "0"]
+    said = ran.output(command, env=on_hosts.environment, timeout=300)
+    assert "Training completed after 1 epochs" in said
     for name in HOSTS:
         logs = "/var/tmp/trainyard-*/ray-worker-*/ray/session_latest/logs/worker-*.out"
         assert guests.exec(name, f"grep -l actor_name:RayTrainWorker {logs}").stdout, name
@@ -190,18 +181,9 @@ def test_a_hostile_job_has_what_the_login_has(  # F44
     secrets["the stack's key"] = hostile_job.longest_word(key)
     folders = ("/etc", "/root", "/var/lib/cloud", "/var/tmp")
     asked = hostile_job.arguments(secrets, folders=folders)
-    submit = (
-        TRAIN,
-        "submit",
-        *hostile_job.script(tmp_path),
-        "--outputs",
-        str(outputs_file),
-        "--",
-        asked,
-    )
-    done = ran.run(submit, env=on_hosts.environment, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    got = hostile_job.report(done.stdout)
+    submit = (TRAIN, "submit", *hostile_job.script(tmp_path), "--outputs", str(outputs_file))
+    said = ran.output((*submit, "--", asked), env=on_hosts.environment, timeout=120)
+    got = hostile_job.report(said)
     # The store's root keys are files of the same user, who is an admin of these machines.
     assert got == {"secrets": {"root": [path]}, "rights": ["sudo"]}
 
@@ -317,14 +299,8 @@ def cluster_file(on_hosts: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
     outputs = on_hosts.write_outputs(folder)
     path = folder / UP[-1]
     (command,) = [words for words in LAUNCHER.of("train") if words[0] == "cluster-file"]
-    done = subprocess.run(
-        [BIN / "train", *command, "--outputs", outputs],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert f"Generating ray config file {path.name} using IP from ray-head instance" in done.stdout
+    said = ran.output([BIN / "train", *command, "--outputs", outputs], cwd=folder)
+    assert f"Generating ray config file {path.name} using IP from ray-head instance" in said
     return path  # A22, A23
 
 

@@ -315,13 +315,8 @@ def test_a_user_logs_in_with_the_host_key_of_the_outputs(
 def submit(rented: Rented, script: Path, *arguments: str, options: tuple[str, ...] = ()) -> str:
     path = rented.stack.write_outputs(script.parent)
     options = ("--name", script.stem, "--outputs", str(path), *options, "--")
-    done = ran.run(
-        [TRAIN, "submit", str(script), *options, *arguments],
-        env=rented.stack.environment,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    command = [TRAIN, "submit", str(script), *options, *arguments]
+    return ran.output(command, env=rented.stack.environment, timeout=300)
 
 
 def test_each_machine_uses_the_store_and_it_keeps_what_a_run_left(  # A5
@@ -395,11 +390,8 @@ def test_a_vanished_instance_is_made_again_and_nothing_else(
 
 
 def _train(rented: Rented, outputs_file: Path, *arguments: str) -> str:
-    done = ran.run(
-        [TRAIN, *arguments, "--outputs", str(outputs_file)],
-        env=rented.stack.environment,
-        timeout=120,
-    )
+    command = [TRAIN, *arguments, "--outputs", str(outputs_file)]
+    done = ran.run(command, env=rented.stack.environment, timeout=120)
     return done.stdout + done.stderr
 
 
