@@ -110,34 +110,16 @@ def build(pytestconfig):
     return make
 
 
-@pytest.fixture(scope="session")
-def ray_image(build):
-    return build("ray")
+def _image(name):
+    @pytest.fixture(scope="session")
+    def image(build):
+        return build(name)
+
+    return image
 
 
-@pytest.fixture(scope="session")
-def minio_image(build):
-    return build("minio")
-
-
-@pytest.fixture(scope="session")
-def versitygw_image(build):
-    return build("versitygw")
-
-
-@pytest.fixture(scope="session")
-def jupyter_image(build):
-    return build("jupyter")
-
-
-@pytest.fixture(scope="session")
-def dataset_image(build):
-    return build("dataset")
-
-
-@pytest.fixture(scope="session")
-def mlflow_image(build):
-    return build("mlflow")
+IMAGES = ("ray", "minio", "versitygw", "jupyter", "dataset", "mlflow")
+globals().update({f"{name}_image": _image(name) for name in IMAGES})
 
 
 @pytest.fixture

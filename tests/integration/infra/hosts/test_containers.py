@@ -22,7 +22,6 @@ from tests.fakes.sshd import BINARY, Sshd
 from tests.integration.training import tiny
 from tests.waiting import wait_for
 from trainyard.access import ssh_run
-from trainyard.access.ssh import Connection
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -210,13 +209,7 @@ def test_a_socket_there_is_one_here_again_after_a_lost_connection(  # A27
     if not BINARY:
         pytest.skip("no sshd")
     with Sshd(tmp_path) as sshd, socket.socket(socket.AF_UNIX) as served:
-        host = Connection(
-            host=sshd.host,
-            port=sshd.port,
-            user=sshd.user,
-            host_key=sshd.host_key,
-            private_key=sshd.key_file.read_text(),
-        )
+        host = sshd.connection()
         served.bind(path := str(tmp_path / "served"))
         served.listen()
 

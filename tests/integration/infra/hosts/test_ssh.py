@@ -25,7 +25,6 @@ from tests.fakes.sshd import Sshd
 from tests.web_program import web_program
 from trainyard.access import ssh_run as ssh
 from trainyard.access.ssh import (
-    Connection,
     HostKeyError,
     LoginRefusedError,
     NoKeyError,
@@ -55,13 +54,7 @@ def sshd(tmp_path_factory):
 @pytest.fixture
 def host(sshd):
     """The connection to a machine that lets this user in."""
-    return Connection(
-        host=sshd.host,
-        port=sshd.port,
-        user=sshd.user,
-        host_key=sshd.host_key,
-        private_key=ssh.read_key(sshd.key_file),
-    )
+    return sshd.connection()
 
 
 @pytest.fixture(autouse=True)
@@ -230,16 +223,11 @@ def test_a_copy_that_cannot_be_put_there_leaves_nothing(host, tmp_path):  # F16
 
 def test_a_server_without_sftp_is_told(tmp_path):
     (tmp_path / "file").write_text("x")
-    with Sshd(tmp_path, "ForceCommand echo no shell for you") as server:
-        connection = Connection(
-            host=server.host,
-            port=server.port,
-            user=server.user,
-            host_key=server.host_key,
-            private_key=ssh.read_key(server.key_file),
-        )
-        with pytest.raises(SshError, match="does not take /tmp/x: "):
-            ssh.copy(connection, tmp_path / "file", "/tmp/x", mode=0o600)
+    with (
+        Sshd(tmp_path, "ForceCommand echo no shell for you") as server,
+        pytest.raises(SshError, match="does not take /tmp/x: "),
+    ):
+        ssh.copy(server.connection(), tmp_path / "file", "/tmp/x", mode=0o600)
 
 
 # Forwarded ports
@@ -321,13 +309,7 @@ def test_one_of_several_host_keys_is_pinned(tmp_path, kind):  # F38
             "ecdsa": (tmp_path / "ecdsa.pub").read_text().strip(),
             "ed25519": server.host_key,
         }
-        connection = Connection(
-            host=server.host,
-            port=server.port,
-            user=server.user,
-            host_key=keys[kind],
-            private_key=ssh.read_key(server.key_file),
-        )
+        connection = server.connection(host_key=keys[kind])
         assert ssh.run(connection, "echo in", seconds=SECONDS) == "in\n"
 
 
