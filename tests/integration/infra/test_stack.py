@@ -27,19 +27,15 @@ from botocore import UNSIGNED
 from botocore.exceptions import ClientError
 from ray.job_submission import JobSubmissionClient
 
-from cluster import object_store, replicate
-from cluster.storage import REGION
 from engine.state import Backend
 from engine.values import secret_strings
 from tests import pages, ran, status, stores
-from tests.integration.infra import drilled, hostile_job, scan
+from tests.integration.infra import hostile_job, scan
 from tests.outputs import names_of_outputs
 from tests.ports import free_ports
 from tests.secret_hunt import forms
-from trainyard import checkpoint_files, objects
 from trainyard.client import outputs as contract
 from trainyard.client.store import open_store
-from trainyard.runs import Run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -241,96 +237,6 @@ def test_a_hostile_job_has_what_its_user_has(  # F44
         "state": sorted(map(str, states.rglob("test.json*"))),
     }
     assert "other runs" in got["rights"]
-
-
-def test_a_run_goes_on_in_another_stack_when_the_machine_of_its_store_is_gone(  # F45
-    store_program: Path,
-    outputs_file: Path,
-    train: Any,
-    tmp_path: Path,
-    wait_for: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kind, lost, kept = object_store.STORES["versitygw"], tmp_path / "lost", tmp_path / "kept"
-    for folder in (lost, kept):
-        folder.mkdir()
-    with stores.bare(kind, store_program, kept) as copy:
-        with (
-            stores.bare(kind, store_program, lost) as primary,
-            _replicating(primary, copy, tmp_path),
-        ):
-            _log_in(monkeypatch, primary)
-            _write_run(tmp_path / "checkpoint")
-
-            def copied() -> bool:
-                found = copy.s3.list_objects_v2(Bucket=stores.BUCKET, Prefix="results/saved/")
-                names = [each["Key"].rpartition("/")[2] for each in found.get("Contents", ())]
-                return {"manifest.json", "metrics.jsonl"} <= set(names)
-
-            wait_for(copied, 60)
-        shutil.rmtree(lost)
-        _log_in(monkeypatch, copy)
-        restore = ("restore", "saved", "--from", f"s3://{stores.BUCKET}/results")
-        done = ran.run(
-            [sys.executable, "-m", "trainyard.client", *restore, "--outputs", str(outputs_file)],
-            timeout=60,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search("go on with `.*train submit JOB --name saved", done.stdout), done.stdout
-    script = shutil.copy(drilled.__file__, tmp_path)
-    job = train("submit", script, "--name", "saved", "--", "--go", "", "--epochs", "3")
-    said, errors = job.communicate(timeout=120)
-    assert job.returncode == 0, said + errors
-    assert re.search(r"Restored from checkpoint s3://ray/saved/\S*: 2 epochs are done", said), said
-
-
-def _log_in(monkeypatch: pytest.MonkeyPatch, store: stores.BareStore) -> None:
-    """Have this process use a store, as its stack's job does."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(store.root.access))
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(store.root.secret))
-    stores.forget_clients()
-
-
-def _write_run(folder: Path) -> None:
-    """A run after two epochs of drilled.py."""
-    run = Run(f"s3://{stores.BUCKET}", "saved")
-    run.start({"job": "drilled"})
-    history = [{"epoch": epoch, "loss": 1.0} for epoch in range(2)]
-    run.write_metrics(history)
-    folder.mkdir()
-    state = {"weights": [0.0] * drilled.SIGNS, "history": history, "step": 0, "total": 0.0}
-    (folder / "state.json").write_text(json.dumps(state))
-    place = objects.open_url(run.url)
-    checkpoint_files.store(place, "checkpoint_000001-abcd", folder, {"job": "drilled"})
-    stores.forget_clients()
-
-
-@contextmanager
-def _replicating(primary: stores.BareStore, copy: stores.BareStore, folder: Path) -> Iterator[None]:
-    """The replica of a stack, as a process."""
-
-    def place(store: stores.BareStore, url: str) -> dict[str, str]:
-        return {
-            "url": url,
-            "endpoint": store.endpoint,
-            "region": REGION,
-            "access": str(store.root.access),
-            "secret": str(store.root.secret),
-        }
-
-    settings = {
-        "listen": "127.0.0.1",
-        "port": free_ports(1)[0],
-        "source": place(primary, f"s3://{stores.BUCKET}"),
-        "target": place(copy, f"s3://{stores.BUCKET}/results"),
-    }
-    (folder / "replica.json").write_text(json.dumps(settings))
-    with subprocess.Popen([sys.executable, replicate.__file__, folder / "replica.json"]) as process:
-        try:
-            yield
-        finally:
-            process.kill()
 
 
 @contextmanager
@@ -804,20 +710,6 @@ def _family(process: psutil.Process) -> list[psutil.Process]:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def test_a_held_port_stops_the_stack_before_anything_starts(  # F17
-    stack: Any, declare_stack: Callable[..., Any]
-) -> None:
-    ports = {key: stack.settings[key] for key in ("dashboardPort", "gcsPort")}
-    other = declare_stack(**ports, objectStore="directory")
-    done = other.engine("up", "--yes", check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode != 0
-    for key, port in ports.items():
-        assert f"port {port} ({key}) is claimed by stack test of project trainyard, made by" in said
-    assert "Traceback" not in said
-    assert not other.folder.exists()
 
 
 def test_of_two_at_the_same_moment_one_makes_nothing(  # F64

@@ -304,21 +304,6 @@ def test_another_host_key_is_refused(kind: str, host: Sshd, tmp_path: Path) -> N
     assert "userauth-request" not in host.log.read_text()
 
 
-@pytest.mark.usefixtures("threads")
-def test_a_host_that_becomes_another_is_given_up(host: Sshd, tmp_path: Path) -> None:
-    said: list[str] = []
-    with service() as dashboard, opened(stack(host, dashboard), said) as through:
-        host.stop()
-        Sshd.new_key(tmp_path / "host_key")
-        host.start()
-        through.wait()
-        assert not listens(through.outputs.dashboard_url)
-    assert "lost the connection" in said[0]
-    assert re.match(
-        r"tunnel: given up: the host key of \S+ is SHA256:\S+, and not SHA256:", said[1]
-    )
-
-
 def attempt(to: Sshd, **ssh: Any) -> str:
     """The message when the host does not let the tunnel in."""
     with pytest.raises(ClientError) as caught, opened(stack(to, "http://x:1", ssh)):

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ray.job_submission import JobSubmissionClient
 
 from tests import pages, ran, status
@@ -213,20 +212,6 @@ def test_the_first_machine_has_alertmanager_and_a_second_copy_of_results(
     assert guests.exec(HOSTS[1], f"ls {COPY}", check=False).returncode != 0
 
 
-def test_no_secret_on_a_command_line(on_hosts: Any, guests: Machines) -> None:  # F35
-    outputs = on_hosts.outputs()
-    for name in HOSTS:
-        lines = guests.exec(name, "ps -eo args").stdout
-        assert outputs["rayToken"] not in lines
-        assert outputs["secretKey"] not in lines
-    said = "".join(on_hosts.said)
-    assert outputs["rayToken"] not in said
-    assert "OPENSSH PRIVATE KEY" not in said
-    state = next((on_hosts.project.parent / "backend").rglob("test.json")).read_text()
-    assert "OPENSSH PRIVATE KEY" not in state
-    assert outputs["rayToken"] not in state
-
-
 def _drift(stack: Any) -> tuple[int, dict[tuple[str, str], str]]:
     """The exit code of the report, and its findings, by layer and name."""
     done = stack.drift("--json")
@@ -315,22 +300,6 @@ def ray(on_hosts: Any, folder: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-def test_the_file_names_the_hosts_and_the_key(on_hosts: Any, cluster_file: Path) -> None:  # A24
-    found = yaml.safe_load(cluster_file.read_text())
-    first, second = on_hosts.settings["hosts"]
-    assert found["provider"] == {
-        "type": "local",
-        "head_ip": first["address"],
-        "worker_ips": [second["privateAddress"]],
-    }
-    assert found["auth"] == {
-        "ssh_user": "ubuntu",
-        "ssh_private_key": on_hosts.settings["sshKeyFile"],
-    }
-    assert on_hosts.outputs()["rayToken"] not in cluster_file.read_text()
-    assert "--disable-usage-stats" in str(found)  # A28
 
 
 def test_up_dashboard_and_down(

@@ -49,33 +49,6 @@ INFO, KEEP = IDLE.of("train")
 TRAIN = str(Path(sys.executable).parent / "train")
 RUN = r"alexnet-\d{8}-\d{6}-[0-9a-f]{4}"
 TTL_FILE, TTL_LOG = "/etc/trainyard/ttl.json", "/var/log/trainyard-ttl.log"
-# Counts on each machine, in the store, how often it was submitted.
-COUNT = """\
-import os, boto3, ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-@ray.remote(num_cpus=1)
-def count(address):
-    import humanize  # of environmentFile
-    s3 = boto3.client("s3")
-    bucket = os.environ["TRAINYARD_STORAGE_URL"].removeprefix("s3://")
-    place = {"Bucket": bucket, "Key": os.environ["TRAINYARD_RUN"] + "/" + address}
-    before = b""
-    try:
-        before = s3.get_object(**place)["Body"].read()
-    except s3.exceptions.NoSuchKey:
-        pass
-    s3.put_object(Body=before + b"x", **place)
-    return len(before) + 1
-
-ray.init()
-counts = []
-for node in ray.nodes():
-    if node["Alive"] and node["Resources"].get("CPU"):
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        counts.append(count.options(scheduling_strategy=there).remote(node["NodeManagerAddress"]))
-print("submissions:", ray.get(counts))
-"""
 
 
 @dataclass(frozen=True)
@@ -317,16 +290,6 @@ def submit(rented: Rented, script: Path, *arguments: str, options: tuple[str, ..
     options = ("--name", script.stem, "--outputs", str(path), *options, "--")
     command = [TRAIN, "submit", str(script), *options, *arguments]
     return ran.output(command, env=rented.stack.environment, timeout=300)
-
-
-def test_each_machine_uses_the_store_and_it_keeps_what_a_run_left(  # A5
-    lambda_stack: Rented, tmp_path: Path
-) -> None:
-    # Tests of stacks on hosts and of training show its effect on training.
-    script = tmp_path / "count.py"
-    script.write_text(COUNT)
-    assert "submissions: [1, 1]" in submit(lambda_stack, script)
-    assert "submissions: [2, 2]" in submit(lambda_stack, script)
 
 
 @pytest.fixture
