@@ -2,7 +2,7 @@
 
 The long tests do not all fit into CI's hour. PROOFS run at each landing, and so does each file that
 the change touches (TOUCHES). The other files take turns: the one that has not run for longest comes
-first, until BUDGET_S is spent. The ledger is a file that CI keeps: it says at which landing and
+first, as far as there is ROOM. The ledger is a file that CI keeps: it says at which landing and
 commit each file last passed, and what it cost. Without it, chance picks the order.
 
 `--landing FILE` has pytest run, of the files that FILE lists, the proofs only.
@@ -13,22 +13,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from tests import cost
+from tests import cost, ran
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "tests/integration/"
 CACHE = Path(".pytest_cache")
 CHOSEN = CACHE / "landing.json"
-# Processor seconds. The proofs take 700 more, the short tests 900; CI's hour has 4,500 for tests.
-BUDGET_S, TOUCHED_S = 1900.0, 2600.0
+# Reasons why a long file runs whole, in order, each with the processor seconds that it and those
+# before may take. Proofs take 700 s more, short tests 700 s; CI's hour has 4,500 s for tests.
+ROOM = {"overdue": inf, "touched": 3000.0, "by turn": 2000.0}
 OLDEST = 8  # a file that has not run for so many landings fails the run
 # The long files with a first guess of their processor seconds, until a run has measured them.
 LONG = {
@@ -140,14 +141,6 @@ class Ledger:
     runs: dict[str, Run]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The long files of a landing, each with the reason why it runs whole."""
-
-    whole: dict[str, str]
-    left: list[str]
-
-
 def read(file: Path) -> Ledger:
     """Return what a ledger says; an empty one if it is missing or broken."""
     try:
@@ -172,39 +165,37 @@ def touched(file: str, changed: Iterable[str]) -> bool:
     return False
 
 
-def choose(ledger: Ledger, head: str, changed: Callable[[str], list[str] | None]) -> Choice:
+def choose(
+    ledger: Ledger, head: str, changed: Callable[[str], list[str] | None]
+) -> tuple[dict[str, str], dict[str, str]]:
     """Choose the long files that run whole.
 
     Args:
         ledger: of the landings before.
         head: the commit, which decides between files that ran at the same landing.
         changed: the files that changed since a commit; None if it is not known here.
+
+    Returns:
+        The chosen files with the reason of each, and the others with theirs.
     """
-    whole: dict[str, str] = {}
-    reasons: dict[str, tuple[int, str]] = {}
-    for file in LONG:
+
+    def reason(file: str) -> str:
         run = ledger.runs.get(file)
-        files = changed(run.commit) if run else None
         if run and ledger.landing + 1 - run.landing >= OLDEST - 1:
-            reasons[file] = (0, "overdue")
-        elif files and touched(file, files):
-            reasons[file] = (1, "touched")
-        else:
-            reasons[file] = (2, "by turn")
+            return "overdue"
+        return "touched" if run and touched(file, changed(run.commit) or ()) else "by turn"
 
     def order(file: str) -> tuple[int, int, str]:
         run = ledger.runs.get(file)
         chance = hashlib.sha256(f"{head} {file}".encode()).hexdigest()
-        return reasons[file][0], run.landing if run else 0, chance
+        return [*ROOM].index(reasons[file]), run.landing if run else 0, chance
 
-    spent = 0.0
+    reasons = {file: reason(file) for file in LONG}
+    whole: dict[str, str] = {}
     for file in sorted(LONG, key=order):
-        rank, reason = reasons[file]
-        seconds = _seconds(ledger, file)
-        if rank == 0 or spent + seconds <= (TOUCHED_S if rank == 1 else BUDGET_S):
-            whole[file] = reason
-            spent += seconds
-    return Choice(whole, [file for file in LONG if file not in whole])
+        if sum(_seconds(ledger, each) for each in (*whole, file)) <= ROOM[reasons[file]]:
+            whole[file] = reasons[file]
+    return whole, {file: reasons[file] for file in LONG if file not in whole}
 
 
 def _seconds(ledger: Ledger, file: str) -> float:
@@ -212,14 +203,16 @@ def _seconds(ledger: Ledger, file: str) -> float:
     return run.seconds if run else float(LONG[file])
 
 
-def table(ledger: Ledger, choice: Choice) -> list[str]:
+def table(ledger: Ledger, whole: dict[str, str], left: dict[str, str]) -> list[str]:
     """Return the lines that say which long files run, and since when each has not run whole."""
     lines = [f"Landing {ledger.landing + 1}: long tests, their processor seconds, their last run"]
-    for file in sorted(LONG, key=lambda each: (choice.whole.get(each, "~"), each)):
+    for file in (*sorted(whole, key=lambda each: (whole[each], each)), *left):
         run = ledger.runs.get(file)
-        reason = choice.whole.get(file) or ("proof only" if file in PROOFS else "not run")
+        why = "proof only" if file in PROOFS else "not run"
+        why += ", no room" if left.get(file) == "touched" else ""
         since = f"landing {run.landing}, {run.commit[:10]}" if run else "not known here"
-        lines.append(f"{reason:10} {_seconds(ledger, file):5.0f} s  {since:24}  {file}")
+        seconds = f"{_seconds(ledger, file):5.0f} s"
+        lines.append(f"{whole.get(file, why):19} {seconds}  {since:24}  {file}")
     return lines
 
 
@@ -240,27 +233,20 @@ def overdue(ledger: Ledger) -> list[str]:
     ]
 
 
-def _git(*arguments: str) -> str | None:
-    done = subprocess.run(
-        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout if done.returncode == 0 else None
-
-
 def _changed(commit: str) -> list[str] | None:
-    names = _git("diff", "--name-only", commit, "HEAD", "--")
-    return None if names is None else names.splitlines()
+    done = ran.run(["git", "diff", "--name-only", commit, "HEAD", "--"], cwd=ROOT)
+    return None if done.returncode else done.stdout.splitlines()
 
 
 def main(arguments: Sequence[str]) -> int:
     """Choose the long tests of this landing, or note that they passed."""
     command, file = arguments[0], Path(arguments[1])
-    ledger, head = read(file), (_git("rev-parse", "HEAD") or "").strip()
+    ledger, head = read(file), ran.output(["git", "rev-parse", "HEAD"], cwd=ROOT).strip()
     if command == "choose":
-        choice = choose(ledger, head, _changed)
+        whole, left = choose(ledger, head, _changed)
         CHOSEN.parent.mkdir(exist_ok=True)
-        CHOSEN.write_text(json.dumps(asdict(choice)))
-        print(*table(ledger, choice), sep="\n")  # noqa: T201
+        CHOSEN.write_text(json.dumps({"whole": whole, "left": left}))
+        print(*table(ledger, whole, left), sep="\n")  # noqa: T201
         return 0
     outcomes = [json.loads(each.read_text()) for each in (CACHE / "outcomes").glob("*.json")]
     # What failed at first has passed since, or CI would not be here.

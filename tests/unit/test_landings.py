@@ -57,28 +57,28 @@ def test_a_change_touches_the_proofs_of_its_area(changed: str, touched: str) -> 
 def test_what_is_touched_runs_and_the_rest_takes_turns_by_age(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(landings, "BUDGET_S", 40.0)
-    before = ledger(drill=16, ui=15, serve=18)
-    found = landings.choose(before, HEAD, lambda _: ["trainyard/client/ui/page.py"])
-    assert found.whole.pop("training/test_ui.py") == "touched"
-    assert list(found.whole.items())[:2] == [
+    monkeypatch.setitem(landings.ROOM, "by turn", 40.0)
+    before, ui = ledger(drill=16, ui=15, serve=18), "training/test_ui.py"
+    whole, left = landings.choose(before, HEAD, lambda _: ["trainyard/client/ui/page.py"])
+    assert list(whole.items())[:3] == [
+        (ui, "touched"),
         ("infra/test_drill.py", "by turn"),
         ("training/test_serve.py", "by turn"),
     ]
-    assert len(found.whole) == 3
-    assert {*found.whole, *found.left, "training/test_ui.py"} == LONG.keys()
-    # A file that was touched and left is touched until it has run.
-    monkeypatch.setattr(landings, "TOUCHED_S", 5.0)
-    commits = []
-    landings.choose(before, HEAD, lambda commit: commits.append(commit) or [])
-    assert set(commits) == {HEAD}
+    assert len(whole) == 4
+    assert whole.keys() | left.keys() == LONG.keys()
+    monkeypatch.setitem(landings.ROOM, "touched", 5.0)
+    whole, left = landings.choose(before, HEAD, lambda _: ["trainyard/client/ui/page.py"])
+    assert left[ui] == "touched"
+    (line,) = (each for each in landings.table(before, whole, left) if each.endswith(ui))
+    assert line.startswith("not run, no room")
 
 
 def test_nothing_waits_for_eight_landings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landings, "BUDGET_S", 0.0)
+    monkeypatch.setitem(landings.ROOM, "by turn", 0.0)
     at = 21 - OLDEST
-    found = landings.choose(ledger(drill=at + 1, ui=at + 2), HEAD, lambda _: [])
-    assert found.whole == {"infra/test_drill.py": "overdue"}
+    whole, _ = landings.choose(ledger(drill=at + 1, ui=at + 2), HEAD, lambda _: [])
+    assert whole == {"infra/test_drill.py": "overdue"}
     later = landings.record(ledger(drill=at, ui=at + 1), HEAD, [], {})
     (line,) = landings.overdue(later)
     told = f"infra/test_drill.py has not run for 8 landings, since {HEAD[:10]}: see why it is"
@@ -98,27 +98,26 @@ def test_without_a_ledger_chance_begins(tmp_path: Path, text: str | None) -> Non
         landings.choose(empty, head, lambda _: None) for head in (HEAD, HEAD, "0" * 40)
     )
     assert first == again != other
-    assert sum(LONG[name] for name in first.whole) <= landings.BUDGET_S
+    assert sum(LONG[name] for name in first[0]) <= landings.ROOM["by turn"]
     assert landings.overdue(landings.record(empty, HEAD, [], {})) == []
 
 
 def test_the_table_says_what_runs_and_since_when_not() -> None:
     before = ledger(drill=14)
-    lines = landings.table(before, landings.choose(before, HEAD, lambda _: []))
+    lines = landings.table(before, *landings.choose(before, HEAD, lambda _: []))
     assert all(len(line) <= 100 for line in lines)
     assert lines[0].startswith("Landing 21: ")
-    assert "overdue       10 s  landing 14, ffffffffff    infra/test_drill.py" in lines
-    empty = Ledger(0, {})
-    left = landings.Choice({}, [*LONG])
-    assert sum("not known here" in line for line in landings.table(empty, left)) == len(LONG)
-    assert sum(line.startswith("proof only") for line in landings.table(empty, left)) == len(PROOFS)
+    assert f"{'overdue':19}    10 s  landing 14, ffffffffff    infra/test_drill.py" in lines
+    lines = landings.table(Ledger(0, {}), {}, dict.fromkeys(LONG, "by turn"))
+    assert sum("not known here" in line for line in lines) == len(LONG)
+    assert sum(line.startswith("proof only ") for line in lines) == len(PROOFS)
 
 
 def test_a_landing_is_written_down_once_its_tests_have_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(landings, "_git", lambda *_: f"{HEAD}\n")
+    monkeypatch.setattr(landings.ran, "output", lambda *_, **__: f"{HEAD}\n")
     file, folder = tmp_path / "landings.json", landings.FOLDER
     drill, ui, serve = "infra/test_drill.py", "training/test_ui.py", "training/test_serve.py"
     whole = {drill: "by turn", ui: "by turn", serve: "by turn"}
