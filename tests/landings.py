@@ -37,7 +37,6 @@ LONG = {
     "infra/docker/test_bad_input.py": 30,
     "infra/docker/test_gateway.py": 55,
     "infra/docker/test_lab.py": 470,
-    "infra/docker/test_tracking.py": 100,
     "infra/hosts/test_containers.py": 100,
     "infra/hosts/test_environment.py": 40,
     "infra/hosts/test_ssh.py": 60,
