@@ -121,13 +121,6 @@ def test_killed_at_the_launch_and_changed_before_the_next_up(rented, cloud):  # 
     assert left not in rented.live()
 
 
-def test_killed_while_it_terminates(rented):  # F12
-    rented.done("up")
-    assert _kill_during(rented, "terminate", commit=False, command="destroy")
-    rented.done("destroy")
-    assert rented.live() == set()
-
-
 @pytest.mark.timeout(300)
 def test_killed_at_each_write_of_the_state_nothing_is_billed_twice_or_left(  # F12 F20
     rented, cloud, monkeypatch
@@ -156,19 +149,6 @@ def test_killed_at_each_write_of_the_state_nothing_is_billed_twice_or_left(  # F
         rented.done("destroy")
         assert rented.live() == set()
         assert cloud.account.ssh_keys == cloud.account.rulesets == {}
-
-
-@pytest.mark.parametrize("operation", ["add_ssh_key", "create_firewall_ruleset"])
-@pytest.mark.parametrize("command", ["up", "destroy"])
-def test_killed_while_it_makes_what_is_free(rented, cloud, operation, command):  # F12
-    assert _kill_during(rented, operation, commit=True)
-    rented.done(command)
-    if command == "up":
-        assert len(cloud.account.ssh_keys) == 1
-        assert len(cloud.account.rulesets) == 2  # one in each of the two regions
-        rented.done("destroy")
-    assert cloud.account.ssh_keys == {}
-    assert cloud.account.rulesets == {}
 
 
 class Leaks(RuleBasedStateMachine):
