@@ -69,9 +69,10 @@ GROUPS = {
 CACHE = Path(".pytest_cache")
 
 
-def run(part: str, arguments: Sequence[str | Path], log: Path | None) -> bool:
+def run(part: str, arguments: Sequence[str], log: Path | None) -> bool:
     """Run a part; return whether it passed. A part with a log prints that at its end."""
-    command = [Path(sys.executable).with_name("pytest"), f"--costs={CACHE}/costs/{part}.tsv"]
+    command = [str(Path(sys.executable).with_name("pytest"))]
+    command += [f"--costs={CACHE}/costs/{part}.tsv"]
     command += [f"--outcome={CACHE}/outcomes/{part}.json", *arguments]
     if log is None:
         code = subprocess.call(command)
