@@ -172,17 +172,3 @@ def test_a_job_that_was_stopped_is_killed_in_mlflow(  # A45
     wait_for("its end", lambda: mlflow.run("stopped")["info"]["status"] == "KILLED")
     cluster.done("show", "stopped", "--curves", str(curves))
     assert curves.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.usefixtures("first")
-def test_runs_are_listed_and_shown(cluster: Any, tmp_path: Path) -> None:
-    rows = json.loads(cluster.train("runs", "--json").stdout)
-    [row] = [row for row in rows if row["run"] == "cut"]
-    assert row["job"] == "SUCCEEDED"
-    done, _, asked = row["epochs"].partition("/")
-    assert done == asked
-    shown = cluster.train("show", "cut", "--curves", str(tmp_path / "c.png")).stdout
-    assert re.search(r"checkpoint\s+s3://ray/cut/checkpoint_", shown)
-    assert re.search(r"commit [0-9a-f]{40}", shown)
-    assert "valid_acc" in shown
-    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
