@@ -38,29 +38,6 @@ def _verdicts(text):
     return {found["id"]: found["verdict"] for found in json.loads(text)["findings"]}
 
 
-def test_every_instance_gets_its_verdict(rented, cloud, reaped):  # A18
-    rented.done("up")
-    account = cloud.account
-    lost = account.add_instance("lost", tags=_here(rented))
-    theirs = account.add_instance("theirs", tags=_here(rented) | {identity.OWNER: "ann@lab"})
-    unmarked = account.add_instance("unmarked", tags=MINE)
-    stranger = account.add_instance("stranger")
-    cloud.journal.clear()
-    code, text, _ = reaped("--json")
-    assert code == 1
-    expected = dict.fromkeys(rented.recorded(), "in state")
-    expected |= {lost.id: "orphan", theirs.id: "other owner", stranger.id: "not ours"}
-    expected |= {unmarked.id: "of no known backend"}
-    expected |= dict.fromkeys((*account.ssh_keys, *account.rulesets), "in state")
-    assert _verdicts(text) == expected
-    assert json.loads(text)["orphansHourlyCost"] == 0.75
-    assert rented.posts() == []  # a look changes nothing
-    code, text, _ = reaped()
-    assert code == 1
-    assert "1 orphaned instance(s) of" in text
-    assert "0.75 $/h" in text
-
-
 def test_two_backends_of_one_owner_on_one_account(  # F46
     rented, cloud, reaped, monkeypatch, tmp_path
 ):
