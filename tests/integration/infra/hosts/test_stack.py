@@ -1,18 +1,12 @@
-"""A whole stack on two existing machines: up, a job, drift, Ray's own launcher, destroy.
+"""A whole stack on two existing machines: up, a job, drift, destroy.
 
 It comes up and ends under the pulumi CLI; the rest is the engine's.
 """
 
 import json
-import os
 import shlex
-import shutil
-import signal
 import socket
-import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +15,7 @@ from typing import Any
 import pytest
 from ray.job_submission import JobSubmissionClient
 
-from tests import pages, ran, status
+from tests import pages, ran
 from tests.cli import Cli
 from tests.fakes.machines import Machines
 from tests.integration.infra import hostile_job
@@ -32,9 +26,8 @@ from trainyard.client import outputs as contract
 from trainyard.client.job_server import JobServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
-ENDED, LAUNCHER = pages.read_by(__file__)
+(ENDED,) = pages.read_by(__file__)
 (JOB,) = ENDED.of("train")
-UP, DASHBOARD, DOWN = LAUNCHER.of("ray")
 HOSTS = ("stack-a", "stack-b")
 GROUPS: dict[str, dict[str, Any]] = {
     "cpu": {"cpus": 1},
@@ -42,8 +35,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "tpu": {"cpus": 1, "resources": {"TPU": 4}, "idleMinutes": 0.1},
 }
 ROOT = Path(__file__).resolve().parents[4]
-BIN = Path(sys.executable).parent
-TRAIN = str(BIN / "train")
+TRAIN = str(Path(sys.executable).with_name("train"))
 FOLDERS = "ls -d /var/tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
 PROGRAMS = (
     "supervisord|raylet|gcs_server|versitygw|prometheus|alertmanager|replicate.py|node_switch.py"
@@ -269,79 +261,3 @@ def answers(address: str) -> bool:
     except OSError:
         return False
     return True
-
-
-@pytest.fixture(scope="module")
-def cluster_file(on_hosts: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file for Ray's launcher; from here on the stack has no Ray nodes of its own."""
-    for program in ("ssh", "rsync"):
-        if not shutil.which(program):
-            pytest.skip(f"`ray up` needs {program} on PATH")
-    hosts = [{k: v for k, v in host.items() if k != "group"} for host in on_hosts.settings["hosts"]]
-    on_hosts.change("nodeGroups", hosts=hosts, startRay=False)
-    on_hosts.engine("up", "--yes")
-    folder = tmp_path_factory.mktemp("launcher")
-    outputs = on_hosts.write_outputs(folder)
-    path = folder / UP[-1]
-    (command,) = [words for words in LAUNCHER.of("train") if words[0] == "cluster-file"]
-    said = ran.output([BIN / "train", *command, "--outputs", outputs], cwd=folder)
-    assert f"Generating ray config file {path.name} using IP from ray-head instance" in said
-    return path  # A22, A23
-
-
-def ray(on_hosts: Any, folder: Path, *arguments: str) -> str:
-    environment = {**on_hosts.environment, "TERM": "dumb", "RAY_USAGE_STATS_ENABLED": "0"}
-    done = ran.run(
-        [BIN / "ray", *arguments],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def test_up_dashboard_and_down(
-    on_hosts: Any, cluster_file: Path, guests: Machines, wait_for: Callable[..., Any]
-) -> None:  # A25, A26, A29, A42
-    port = on_hosts.settings["dashboardPort"]
-    said = ray(on_hosts, cluster_file.parent, *UP, "--no-config-cache")
-    for text in ("Acquiring an up-to-date head node", "Ray runtime started", "Next steps"):
-        assert text in said
-    try:
-        forward = subprocess.Popen(
-            [BIN / "ray", *DASHBOARD, f"--port={port}", f"--remote-port={port}"],
-            cwd=cluster_file.parent,
-            env=on_hosts.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        token = on_hosts.outputs()["rayToken"]
-        try:
-            # The launcher starts workers some time after the head.
-            wait_for(lambda: living(port, token) == 2, 120)
-            with pytest.raises(urllib.error.HTTPError, match="403"):
-                living(port, "0" * 64)  # F34
-        finally:
-            os.killpg(forward.pid, signal.SIGTERM)
-            forward.wait()
-    finally:
-        said = ray(on_hosts, cluster_file.parent, *DOWN)
-    assert "Fetched IP" in said
-    assert "No nodes remaining" in said
-    head = guests.exec(HOSTS[0], "pgrep -u ubuntu -f raylet || true").stdout
-    assert head == ""
-
-
-def living(port: int, token: str) -> int:
-    """Return the number of living nodes, 0 while nothing answers yet."""
-    try:
-        answer = status.ask(f"http://127.0.0.1:{port}/api/v0/nodes", token)
-    except urllib.error.HTTPError:
-        raise
-    except OSError:
-        return 0
-    return sum(node["state"] == "ALIVE" for node in answer["data"]["result"]["result"])
