@@ -40,7 +40,7 @@ LONG = {
     "infra/hosts/test_containers.py": 100,
     "infra/hosts/test_environment.py": 40,
     "infra/hosts/test_ssh.py": 60,
-    "infra/hosts/test_stack.py": 270,
+    "infra/hosts/test_stack.py": 230,
     "infra/kubernetes/test_bad_input.py": 40,
     "infra/kubernetes/test_manifests.py": 40,
     "infra/kubernetes/test_node.py": 20,

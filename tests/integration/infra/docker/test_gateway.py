@@ -10,7 +10,6 @@ import random
 import shutil
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -318,14 +317,6 @@ def test_the_client_works_with_the_outputs(
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.lower().startswith(said)
-
-
-def test_this_machine_has_its_loopback_still(open_lab: Any, outputs: dict[str, Any]) -> None:
-    for name in ("dashboardUrl", "prometheusUrl"):
-        port = outputs[name].rpartition(":")[2]
-        request = urllib.request.Request(f"http://{LOOPBACK}:{port}/")
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            assert answer.status == 200
 
 
 def test_containers_refuse_what_was_rotated(open_lab: Any, outside: Outside) -> None:  # F43
