@@ -3,13 +3,15 @@
 The long tests do not all fit into CI's hour. PROOFS run at each landing, and so does each file that
 the change touches (TOUCHES). The other files take turns: the one that has not run for longest comes
 first, as far as there is ROOM. The ledger is a file that CI keeps: it says at which landing and
-commit each file last passed, and what it cost. Without it, chance picks the order.
+commit each file last passed, and what it cost. Without it, the change is that of the last day, and
+chance picks the order.
 
 `--landing FILE` has pytest run, of the files that FILE lists, the proofs only.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -30,6 +32,7 @@ CHOSEN = CACHE / "landing.json"
 # Reasons why a long file runs whole, in order, each with the processor seconds that it and those
 # before may take. Proofs take 700 s more, short tests 700 s; CI's hour has 4,500 s for tests.
 ROOM = {"overdue": inf, "touched": 2700.0, "by turn": 2000.0}
+DAY_S = 86_400
 OLDEST = 8  # a file that has not run for so many landings fails the run
 # The long files with a first guess of their processor seconds, until a run has measured them.
 LONG = {
@@ -172,7 +175,8 @@ def choose(
     Args:
         ledger: of the landings before.
         head: the commit, which decides between files that ran at the same landing.
-        changed: the files that changed since a commit; None if it is not known here.
+        changed: the files that changed since a commit; None if it is not known here. Where no run
+            is known, the commit is "".
 
     Returns:
         The chosen files with the reason of each, and the others with theirs.
@@ -182,7 +186,8 @@ def choose(
         run = ledger.runs.get(file)
         if run and ledger.landing + 1 - run.landing >= OLDEST - 1:
             return "overdue"
-        return "touched" if run and touched(file, changed(run.commit) or ()) else "by turn"
+        files = changed(run.commit if run else "") or ()
+        return "touched" if touched(file, files) else "by turn"
 
     def order(file: str) -> tuple[int, int, str]:
         run = ledger.runs.get(file)
@@ -232,8 +237,14 @@ def overdue(ledger: Ledger) -> list[str]:
     ]
 
 
+@functools.cache
 def _changed(commit: str) -> list[str] | None:
-    done = ran.run(["git", "diff", "--name-only", commit, "HEAD", "--"], cwd=ROOT)
+    """Return the files that changed since a commit; without one, within a day before the newest."""
+    command = ["git", "diff", "--name-only", commit, "HEAD", "--"]
+    if not commit:
+        newest = int(ran.output(["git", "log", "-1", "--format=%ct"], cwd=ROOT))
+        command = ["git", "log", f"--since={newest - DAY_S}", "--name-only", "--format="]
+    done = ran.run(command, cwd=ROOT)
     return None if done.returncode else done.stdout.splitlines()
 
 

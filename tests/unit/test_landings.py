@@ -100,6 +100,8 @@ def test_without_a_ledger_chance_begins(tmp_path: Path, text: str | None) -> Non
     assert first == again != other
     assert sum(LONG[name] for name in first[0]) <= landings.ROOM["by turn"]
     assert landings.overdue(landings.record(empty, HEAD, [], {})) == []
+    whole, _ = landings.choose(empty, HEAD, lambda commit: None if commit else ["drill.py"])
+    assert next(iter(whole.items())) == ("infra/test_drill.py", "touched")
 
 
 def test_the_table_says_what_runs_and_since_when_not() -> None:
