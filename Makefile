@@ -89,7 +89,7 @@ course: python ## walk the Food-11 course, in the stack course
 
 setup: $(READY) ## make the environment in .venv, from the hash-pinned requirements
 	@:
-TESTS = $(if $(FROM),--from '$(FROM)') $(if $(TURN),--turn $(TURN))
+TESTS = $(if $(FROM),--from '$(FROM)') $(if $(LANDING),--landing '$(LANDING)')
 lint: setup ## ruff, formatting, mypy --strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -97,7 +97,8 @@ lint: setup ## ruff, formatting, mypy --strict
 test: ## unit tests, and the README's promises on one real stack: minutes
 test-all: test test-rest ## all tests that this machine can run, containers where a Docker Engine answers
 test-rest: ## the tests of test-all that test lacks. FROM=FOLDER adds the tests that another machine
-##                    skipped; the folder has its outcomes. TURN=1 is a quarter of the long tests
+##                    skipped; the folder has its outcomes. LANDING=FILE leaves out long tests that
+##                    tests/landings.py has not chosen
 retry: setup ## run the failed tests of test-rest again, alone; AFTER=test: those of test
 	@$(BIN)/python -m tests.parts $(or $(AFTER),test-rest) --again $(TESTS)
 test-unit: ## unit tests only

@@ -4,7 +4,8 @@ Real clusters on two cores miss a deadline now and then while other tests run. C
 again alone; a fault of the code fails it there too. Tests that passed only at the second try are
 listed at the end of CI, for somebody to look at.
 
-`--outcome FILE` has pytest write how it ended, what failed, and what was skipped for which reason.
+`--outcome FILE` has pytest write how it ended, files with tests that passed, what failed, and
+what was skipped for which reason.
 """
 
 from __future__ import annotations
@@ -19,13 +20,19 @@ import pytest
 # Files, for one fixture that fails takes all tests of its file along. With more of them, something
 # is broken and a second try wastes minutes.
 MOST = 8
+ENDED = (
+    pytest.ExitCode.OK,
+    pytest.ExitCode.TESTS_FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED,  # a landing may leave none of a part
+)
 
 
 class Outcome:
-    """The plugin: notes which tests failed or were skipped."""
+    """The plugin: notes which tests passed, failed or were skipped."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
+        self.passed: set[str] = set()  # files
         self.failed: list[str] = []
         self.skipped: dict[str, list[str]] = {}
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -34,6 +41,8 @@ class Outcome:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and report.nodeid not in self.failed:
             self.failed.append(report.nodeid)
+        if report.passed and report.when == "call":
+            self.passed.add(report.nodeid.partition("::")[0])
         self._note_skip(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -45,8 +54,8 @@ class Outcome:
             self.skipped.setdefault(reason, []).append(report.nodeid)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        ended = {"exit": int(exitstatus), "failed": self.failed, "skipped": self.skipped}
-        self.file.write_text(json.dumps(ended))
+        ended = {"exit": int(exitstatus), "passed": sorted(self.passed)}
+        self.file.write_text(json.dumps(ended | {"failed": self.failed, "skipped": self.skipped}))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,7 +81,7 @@ def failed_once(files: Sequence[Path]) -> list[str]:
         if not file.exists():
             raise ValueError(f"{file.stem} did not end")
         outcome = json.loads(file.read_text())
-        if outcome["exit"] not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+        if outcome["exit"] not in ENDED:
             raise ValueError(f"{file.stem} ended with {outcome['exit']}, not with failed tests")
         failed += outcome["failed"]
     if not failed:

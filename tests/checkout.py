@@ -7,6 +7,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from tests import ran
+
 ROOT = Path(__file__).resolve().parents[1]
 OWN = ("python", "pip", "activate", "Activate")  # programs that name the environment they are of
 
@@ -17,13 +19,9 @@ def copy(target: Path) -> Path:
     The environment has its own Python, in which the copy is installed as `pip install -e` does it,
     and sees the packages and programs of the one that runs the tests. `train` is the copy's own.
     """
-    names = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split("\0")
+    names = ran.output(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT
+    ).split("\0")
     for name in filter(None, names):
         if os.path.lexists(ROOT / name):
             (target / name).parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.again", "tests.cost"]
+pytest_plugins = ["tests.again", "tests.cost", "tests.landings"]
 
 # Before PyTorch is loaded. Its threads wait by spinning: two of them next to other work on two
 # cores cost ten times as much as one. Processes that tests start inherit it.

@@ -18,45 +18,26 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 COLUMNS = ("part", "name", "test", "processor_s", "containers_s", "wall_s")
 MOST = 10
-MOUNTS = Path("/proc/self/mountinfo")
-OWN_GROUP = Path("/proc/self/cgroup")
+Seconds = tuple[float, ...]  # of processors, of processors in containers, of time
+Row = tuple[str, str, str, Seconds]  # part, name, test, cost
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Seconds since some moment."""
-
-    processor: float
-    containers: float
-    wall: float
-
-    def __sub__(self, other: Reading) -> Reading:
-        return Reading(
-            self.processor - other.processor,
-            self.containers - other.containers,
-            self.wall - other.wall,
-        )
-
-
-def group_of_this_process() -> tuple[Path, Path] | None:
+def own_group() -> tuple[Path, Path] | None:
     """Where control groups of version 2 are mounted, and the one that this process is in."""
     with suppress(OSError):
-        for line in MOUNTS.read_text().splitlines():
-            fields, _, kind = line.partition(" - ")
-            if kind.startswith("cgroup2 "):
-                root = Path(fields.split()[4])
-                for entry in OWN_GROUP.read_text().splitlines():
-                    if entry.startswith("0::/"):
-                        return root, root / entry.removeprefix("0::/")
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        roots = [Path(line.split()[4]) for line in mounts if " - cgroup2 " in line]
+        names = [line.removeprefix("0::/") for line in groups if line.startswith("0::/")]
+        return (roots[0], roots[0] / names[0]) if roots and names else None
     return None
 
 
@@ -69,17 +50,14 @@ def used_by(group: Path) -> float:
     return 0.0
 
 
-Row = tuple[str, str, str, Reading]  # part, name, test, cost
-
-
 class Meter:
     """Counts processor seconds from where it is started."""
 
     def __init__(self) -> None:
         self.group: Path | None = None
         self.engine: Path | None = None
-        found = group_of_this_process()
-        if found is None:
+        self.how = "children that have ended: no control group can be made here"
+        if (found := own_group()) is None:
             return
         root, parent = found
         self.engine = root / "docker"  # where an Engine without systemd has its containers
@@ -87,39 +65,29 @@ class Meter:
         with suppress(OSError):
             group.mkdir()
             (group / "cgroup.procs").write_text(str(os.getpid()))
-            self.group = group
+            self.group, self.how = group, "all processes, by a control group"
 
-    @property
-    def how(self) -> str:
-        """A text that says what is counted."""
-        if self.group is None:
-            return "children that have ended: no control group can be made here"
-        return "all processes, by a control group"
-
-    def read(self) -> Reading:
+    def read(self) -> Seconds:
         if self.group is not None:
             processor = used_by(self.group)
         else:
-            spent = [
-                resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            ]
-            processor = sum(each.ru_utime + each.ru_stime for each in spent)
-        containers = used_by(self.engine) if self.engine else 0.0
-        return Reading(processor, containers, time.monotonic())
+            whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+            processor = sum(sum(resource.getrusage(who)[:2]) for who in whose)
+        return processor, used_by(self.engine) if self.engine else 0.0, time.monotonic()
 
     def end(self) -> None:
         """Move processes that still run back to pytest's first group, and remove this one."""
-        if self.group is None:
+        group, self.group = self.group, None
+        if group is None:
             return
         for _ in range(100):  # processes start while others are moved
-            for pid in (self.group / "cgroup.procs").read_text().split():
+            for pid in (group / "cgroup.procs").read_text().split():
                 with suppress(OSError):
-                    (self.group.parent / "cgroup.procs").write_text(pid)
+                    (group.parent / "cgroup.procs").write_text(pid)
             with suppress(OSError):
-                self.group.rmdir()
-                break
+                group.rmdir()
+                return
             time.sleep(0.01)
-        self.group = None
 
 
 class Costs:
@@ -127,10 +95,9 @@ class Costs:
 
     def __init__(self, table: Path | None) -> None:
         self.meter = Meter()
-        self.how = self.meter.how
         self.first = self.meter.read()
         self.rows: list[Row] = []
-        self.ending: dict[object, Reading] = {}
+        self.ending: dict[object, Seconds] = {}
         self.table = None
         if table is not None:
             table.parent.mkdir(parents=True, exist_ok=True)
@@ -138,14 +105,12 @@ class Costs:
             self.table = table.open("w", buffering=1)
             self.table.write("\t".join(COLUMNS) + "\n")
 
-    def note(self, part: str, name: str, test: str, before: Reading) -> None:
-        cost = self.meter.read() - before
+    def note(self, part: str, name: str, test: str, before: Seconds) -> None:
+        cost = tuple(now - then for now, then in zip(self.meter.read(), before, strict=True))
         self.rows.append((part, name, test, cost))
         if self.table is not None:
-            seconds = (f"{each:.3f}" for each in (cost.processor, cost.containers, cost.wall))
-            csv.writer(self.table, "excel-tab", lineterminator="\n").writerow(
-                [part, name, test, *seconds]
-            )
+            row = [part, name, test, *(f"{each:.3f}" for each in cost)]
+            csv.writer(self.table, "excel-tab", lineterminator="\n").writerow(row)
 
     @contextmanager
     def measured(self, part: str, name: str, test: str) -> Iterator[None]:
@@ -156,10 +121,10 @@ class Costs:
             self.note(part, name, test, before)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        parts = [item.nodeid.partition("::")[0] for item in session.items]
-        if not any("integration" in part and "docker" in part for part in parts):
+        files = [item.nodeid.partition("::")[0] for item in session.items]
+        if not any("integration" in file and "docker" in file for file in files):
             self.meter.engine = None  # containers of another run
-            self.first = replace(self.first, containers=0.0)
+            self.first = (self.first[0], 0.0, self.first[2])
         self.note("collection", "", "", self.first)
 
     @pytest.hookimpl(wrapper=True)
@@ -177,18 +142,17 @@ class Costs:
                 return (yield)
             finally:
                 # Called first of all that ends this fixture, and after all fixtures that use it.
-                fixturedef.addfinalizer(lambda: self._ends(fixturedef))
+                fixturedef.addfinalizer(self._ends(fixturedef))
 
-    def _ends(self, fixturedef: pytest.FixtureDef[object]) -> None:
-        self.ending[fixturedef] = self.meter.read()
+    def _ends(self, fixturedef: pytest.FixtureDef[object]) -> Callable[[], None]:
+        return lambda: self.ending.update({fixturedef: self.meter.read()})
 
     def pytest_fixture_post_finalizer(
         self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
     ) -> None:
-        before = self.ending.pop(fixturedef, None)
-        if before is not None:
-            name, test = f"{fixturedef.baseid}::{fixturedef.argname}", request.node.nodeid
-            self.note("teardown", name, test, before)
+        if before := self.ending.pop(fixturedef, None):
+            name = f"{fixturedef.baseid}::{fixturedef.argname}"
+            self.note("teardown", name, request.node.nodeid, before)
 
     def pytest_sessionfinish(self) -> None:
         self.note("all", "", "", self.first)
@@ -198,31 +162,49 @@ class Costs:
             self.table = None  # an interrupted session ends its fixtures after this
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        whole = self.rows[-1][3]
+        processor, containers, wall = self.rows[-1][3]
         terminalreporter.section("cost")
         terminalreporter.line(
-            f"{whole.processor:.1f} processor seconds ({self.how}), "
-            f"{whole.containers:.1f} in containers, {whole.wall:.1f} s of time; most of them:"
+            f"{processor:.1f} processor seconds ({self.meter.how}), "
+            f"{containers:.1f} in containers, {wall:.1f} s of time; most of them:"
         )
         for name, cost in dearest(self.rows):
-            terminalreporter.line(
-                f"{cost.processor:8.1f} {cost.containers:8.1f} {cost.wall:8.1f}  {name}"
-            )
+            terminalreporter.line(" ".join(f"{each:8.1f}" for each in cost) + f"  {name}")
 
 
-def dearest(rows: list[Row]) -> list[tuple[str, Reading]]:
+def sums(costs: Iterable[tuple[str, Seconds]]) -> list[tuple[str, Seconds]]:
+    """Costs that have the same name added up, the largest first."""
+    found: dict[str, Seconds] = {}
+    for name, cost in costs:
+        former = found.get(name, (0.0,) * len(cost))
+        found[name] = tuple(a + b for a, b in zip(former, cost, strict=True))
+    return sorted(found.items(), key=lambda each: -sum(each[1][:2]))
+
+
+def dearest(rows: list[Row]) -> list[tuple[str, Seconds]]:
     """The tests and the fixtures that cost most; a fixture with all its uses together."""
-    sums: dict[str, Reading] = {}
-    uses: Counter[str] = Counter()
-    for part, name, test, cost in rows:
-        key = {"test": test, "collection": "collection"}.get(part, f"fixture {name}")
-        if part != "all":
-            none = Reading(0, 0, 0)
-            sums[key] = none - (none - sums.get(key, none) - cost)
-            uses[key] += part == "setup"
-    named = [(f"{key} ({uses[key]} times)" if uses[key] > 1 else key, sums[key]) for key in sums]
-    named.sort(key=lambda each: each[1].processor + each[1].containers, reverse=True)
-    return named[:MOST]
+    uses = Counter(name for part, name, _, _ in rows if part == "setup")
+
+    def label(part: str, name: str, test: str) -> str:
+        times = f" ({uses[name]} times)" if uses[name] > 1 else ""
+        return {"test": test, "collection": part}.get(part, f"fixture {name}{times}")
+
+    return sums((label(*key), cost) for *key, cost in rows if key[0] != "all")[:MOST]
+
+
+def by_file(tables: list[Path]) -> list[tuple[str, Seconds]]:
+    """Sums for each test file, the dearest first.
+
+    A fixture belongs to the file whose test brought it up.
+    """
+    found = []
+    for table in tables:
+        with table.open(newline="") as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                if row["part"] != "all":
+                    cost = tuple(float(row[column]) for column in COLUMNS[3:])
+                    found.append((row["test"].partition("::")[0], cost))
+    return sums(found)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -234,23 +216,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Costs(config.getoption("--costs")), "costs")
 
 
-def by_file(tables: list[Path]) -> dict[str, list[float]]:
-    """Sums for each test file: processor, containers, wall.
-
-    A fixture belongs to the file whose test brought it up.
-    """
-    sums: dict[str, list[float]] = {}
-    for table in tables:
-        with table.open(newline="") as file:
-            for row in csv.DictReader(file, delimiter="\t"):
-                if row["part"] != "all":
-                    into = sums.setdefault(row["test"].partition("::")[0], [0.0] * 3)
-                    for place, column in enumerate(COLUMNS[3:]):
-                        into[place] += float(row[column])
-    return sums
-
-
 if __name__ == "__main__":
-    found = by_file([Path(each) for each in sys.argv[1:]])
-    for file, seconds in sorted(found.items(), key=lambda each: -sum(each[1][:2])):
+    for file, seconds in by_file([Path(each) for each in sys.argv[1:]]):
         sys.stdout.write("".join(f"{each:9.1f}" for each in seconds) + f"  {file or '-'}\n")

@@ -1,8 +1,8 @@
 """The parts of the tests: `python -m tests.parts test|test-unit|test-rest|PART`, as `make` runs it.
 
 Parts run at the same time: the first of them prints as it goes, another one prints its whole output
-at its end. Each test is in one part. `--turn 2` runs the second quarter of the long tests, and
-all short ones.
+at its end. Each test is in one part. `--landing FILE` leaves out the long tests that
+`tests/landings.py` has not chosen.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests import again
 
@@ -33,7 +34,7 @@ TRAINING = sorted(map(str, Path("tests/integration/training").glob("test_*.py"))
 ONE = [path for path in TRAINING if Path(path).name < "test_g"]
 TWO = [path for path in TRAINING if path not in ONE]
 ONE += [f"{INFRA}/lambda_cloud", f"{INFRA}/test_autoscaling.py"]
-HOSTS = [f"{INFRA}/hosts/test_{name}.py" for name in ("bad_hosts", "environment", "ssh", "stack")]
+HOSTS = [f"{INFRA}/hosts/test_{name}.py" for name in ("environment", "ssh", "stack")]
 TWO += HOSTS
 THREE = ["tests/integration/machines", f"{INFRA}/test_pages.py"]
 ALONE = ("drill", "health", "process", "replica", "reservation", "tracking")
@@ -55,64 +56,33 @@ PARTS = {
     "test-rest-rented": RENTED,
 }
 SKIPPED = "test-rest-skipped"
-# The long tests. All of them take longer than CI's 90 minutes, so each run of CI has a quarter.
-# Each quarter takes about as much of the processors as the others.
-TRAIN = "tests/integration/training/test"
-TURNS = (
-    [
-        *(f"{INFRA}/test_{name}.py" for name in ("drill", "health", "process", "reservation")),
-        *(f"{TRAIN}_food11.py", *PODS),
-    ],
-    [
-        *(f"{TRAIN}_plain_ray.py", f"{TRAIN}_sweep.py"),
-        *HOSTS,
-        *(f"{INFRA}/test_pages.py", f"{INFRA}/test_pulumi_cli.py"),
-    ],
-    [
-        *(f"{TRAIN}_{name}.py" for name in ("alexnet", "examples", "quickstart", "ui")),
-        *(f"{INFRA}/docker/test_{name}.py" for name in ("bad_input", "gateway", "lab", "tracking")),
-        *("tests/integration/docker/test_images.py", f"{INFRA}/hosts/test_containers.py"),
-        *(f"{INFRA}/test_rotate.py", "tests/integration/machines/test_box.py"),
-    ],
-    [
-        *(f"{TRAIN}_{name}.py" for name in ("faults", "infeasible", "seed_command", "serve")),
-        *(f"{INFRA}/test_{name}.py" for name in ("autoscaling", "replica", "tracking")),
-        *(f"{INFRA}/lambda_cloud/test_stack.py", *RENTED),
-    ],
-)
 # Parts that run at the same time, two at once: with three, Ray misses deadlines on two cores. A
 # group begins after the one before.
 GROUPS = {
     "test-unit": [["test-unit-one", "test-unit-two"]],
     "test": [["test-promises", "test-unit-one", "test-unit-two"]],
     "test-rest": [
-        ["test-rest-one", "test-rest-two", "test-rest-docker", "test-rest-three"],
+        ["test-rest-docker", "test-rest-two", "test-rest-one", "test-rest-three"],
         ["test-rest-pods", "test-rest-rented"],
     ],
 }
 CACHE = Path(".pytest_cache")
 
 
-def run(part: str, tests: Sequence[str], log: Path | None) -> bool:
+def run(part: str, arguments: Sequence[str], log: Path | None) -> bool:
     """Run a part; return whether it passed. A part with a log prints that at its end."""
-    command = [Path(sys.executable).with_name("pytest"), f"--costs={CACHE}/costs/{part}.tsv"]
-    command += [f"--outcome={CACHE}/outcomes/{part}.json", *tests]
+    command = [str(Path(sys.executable).with_name("pytest"))]
+    command += [f"--costs={CACHE}/costs/{part}.tsv"]
+    command += [f"--outcome={CACHE}/outcomes/{part}.json", *arguments]
     if log is None:
-        return subprocess.call(command) == 0
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as out:
-        code = subprocess.call(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-    sys.stdout.buffer.write(log.read_bytes())
-    sys.stdout.flush()
-    return code == 0
-
-
-def without(tests: Sequence[str], left_out: Sequence[str]) -> list[str]:
-    """Return a part's arguments without some files and folders; none if no test remains."""
-    kept = [each for each in tests if each not in left_out]
-    folders = [each for each in kept if not each.startswith("-")]
-    below = [each for each in left_out if any(each.startswith(f"{top}/") for top in folders)]
-    return [*kept, *(f"--deselect={path}" for path in below)] if folders else []
+        code = subprocess.call(command)
+    else:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as out:
+            code = subprocess.call(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        sys.stdout.buffer.write(log.read_bytes())
+        sys.stdout.flush()
+    return code in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -121,17 +91,10 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("name", choices=[*GROUPS, *PARTS])
     parser.add_argument("--again", action="store_true", help="only what failed, alone")
-    parser.add_argument(
-        "--turn", type=int, choices=range(1, 1 + len(TURNS)), help="a quarter of the long tests"
-    )
+    parser.add_argument("--landing", metavar="FILE", help="what tests/landings.py has chosen")
     parser.add_argument("--from", dest="folder", type=Path, help="outcomes of another machine")
     parsed = parser.parse_args(arguments)
     groups, tests = [*GROUPS.get(parsed.name, [[parsed.name]])], PARTS.copy()
-    others = [turn for number, turn in enumerate(TURNS, 1) if parsed.turn not in (None, number)]
-    left_out = [path for turn in others for path in turn]
-    if left_out:
-        tests = {part: without(paths, left_out) for part, paths in tests.items()}
-        groups = [[part for part in group if tests[part]] for group in groups]
     if parsed.folder and parsed.name == "test-rest":
         if not (files := sorted(parsed.folder.glob("*.json"))):
             parser.error(f"{parsed.folder} has no outcomes of tests (*.json)")
@@ -142,15 +105,16 @@ def main(arguments: Sequence[str]) -> int:
     outcomes = [CACHE / "outcomes" / f"{part}.json" for group in groups for part in group]
     if parsed.again:
         return again.main(outcomes, subprocess.call, print)
+    chosen = [f"--landing={parsed.landing}"] if parsed.landing else []
     passed = True
     for group in groups:
         logs = [None, *(CACHE / "logs" / f"{part}.txt" for part in group[1:])]
         with ThreadPoolExecutor(2) as pool:
             # An interrupt cancels the parts that have not begun.
-            passed &= all(list(pool.map(run, group, [tests[part] for part in group], logs)))
+            passed &= all(
+                list(pool.map(run, group, [[*chosen, *tests[part]] for part in group], logs))
+            )
     print(*again.summary(again.skipped(outcomes)), sep="\n")  # noqa: T201
-    if left_out:
-        print(f"Left to other turns: {', '.join(sorted(left_out))}")  # noqa: T201
     if passed and parsed.name == "test":
         lacks = "jobs in depth, containers, other machines, a fake cloud, faults one by one"
         print(f"Not run: {lacks}. make test-all runs all that this machine can.")  # noqa: T201

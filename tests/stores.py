@@ -4,7 +4,6 @@ import json
 import os
 import secrets
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,10 +46,9 @@ class _Place:
 
     files: str
     volumes: str
-    listens: str = "127.0.0.1"
 
     def listen_address(self, _service: str) -> str:
-        return self.listens
+        return "127.0.0.1"
 
     def public(self, _service: str, port: int) -> str:
         return f"127.0.0.1:{port}"
@@ -151,32 +149,6 @@ def _has_made_bucket(s3: Any) -> bool:
     return True
 
 
-@contextmanager
-def contained(kind: StoreKind, image: str) -> Iterator[dict[str, Any]]:
-    """A store as a container, confined as a stack's; the properties for resources inside."""
-    port, console = free_ports(2)
-    root, name = new_keys(), f"test-{kind.name}-{secrets.token_hex(4)}"
-    place: Any = _Place(files="/etc/trainyard", volumes="/var/lib/trainyard", listens="0.0.0.0")
-    service = kind.service(place, port, console, root)
-    environment = [f"--env={key}={value}" for key, value in _environment(service).items()]
-    publish = [f"--publish=127.0.0.1:{number}:{number}" for number in (port, console)]
-    confined = ["--cap-drop=ALL", "--security-opt=no-new-privileges"]
-    with tempfile.TemporaryDirectory() as folder:
-        files = Path(folder) / "trainyard"
-        write_root(files, root, mode=0o444)
-        _docker(
-            *("create", "--name", name, "--init", *confined, *environment, *publish),
-            *(image, *_texts(service.arguments)),
-        )
-        try:
-            _docker("cp", str(files), f"{name}:/etc/")
-            _docker("start", name)
-            _await(port, service, lambda: None, lambda: _docker("logs", name))
-            yield _props(port, root)
-        finally:
-            _docker("rm", "--force", "--volumes", name)
-
-
 def client(endpoint: str, keys: Keys, **more: Any) -> Any:
     """An S3 client that does not try again."""
     login: dict[str, Any] = {
@@ -216,13 +188,12 @@ def _props(port: int, root: Keys) -> dict[str, Any]:
     }
 
 
-def write_root(folder: Path, root: Keys, mode: int = 0o600) -> None:
+def write_root(folder: Path, root: Keys) -> None:
     """Write the files from which a store reads the keys of its root."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in (("root-user", root.access), ("root-password", root.secret)):
         (folder / name).touch(mode=0o600)
         (folder / name).write_text(str(value))
-        (folder / name).chmod(mode)
 
 
 def _texts(arguments: Sequence[Any]) -> list[str]:
@@ -245,14 +216,6 @@ def _await(port: int, service: Service, ended: Any, log: Any) -> None:
         if ended() is not None or time.monotonic() > deadline:
             raise AssertionError(f"{service.name} did not come up:\n{log()[-2000:]}")
         time.sleep(POLL_SECONDS)
-
-
-def _docker(*arguments: str) -> str:
-    done = subprocess.run(
-        ["docker", *arguments], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
 
 
 def text(value: Any) -> str:

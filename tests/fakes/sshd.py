@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from tests.ssh_keys import keygen
+from trainyard.access.ssh import Connection
 
 BINARY = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 START_DEADLINE_S = 10.0
@@ -80,6 +81,12 @@ class Sshd:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def connection(self, **changes: str) -> Connection:
+        """How a machine is reached that is this one."""
+        known = {"host": self.host, "user": self.user, "host_key": self.host_key}
+        known |= {"private_key": self.key_file.read_text()} | changes
+        return Connection(port=self.port, **known)
 
     def start(self) -> None:
         """Starts sshd on its port; returns when it listens.

@@ -86,7 +86,12 @@ def test_the_plugin_notes_faults_of_calls_and_of_fixtures(tmp_path: Path) -> Non
     failed = ["test_it.py::test_bad", "test_it.py::test_unready"]
     tests = [f"test_it.py::{name}" for name in ("test_skipped[0]", "test_skipped[1]", "test_skips")]
     reasons = {"no such program": tests, "no such module": ["test_other.py"]}
-    assert json.loads(file.read_text()) == {"exit": 1, "failed": failed, "skipped": reasons}
+    assert json.loads(file.read_text()) == {
+        "exit": 1,
+        "passed": ["test_it.py"],
+        "failed": failed,
+        "skipped": reasons,
+    }
 
 
 def test_skips_of_all_parts_are_a_line_for_each_reason(tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import ran
 
 ROOT = Path(__file__).parents[2]
 INSTALLER = re.compile(r"\b(pip3?|pipx|uvx?|pipenv|poetry|pdm|conda|mamba|micromamba)\b")
@@ -22,13 +23,7 @@ ITEM = re.compile(r"""^\s*(-\s+|["'])?(trainyard(\[[\w, -]*\])?\s*([=<>~!;@].*|[
 
 
 def _tracked() -> Iterator[Path]:
-    done = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT)
     if done.returncode != 0:
         pytest.skip("no git checkout")
     for name in done.stdout.splitlines():

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tests.listening import kernel_chooses, listeners
 from tests.ports import FIRST, LAST, SHARES
 from tests.secret_hunt import finds
-from tests.waiting import wait_for
 
 SECRET = "canary/+ =ä0123456789"
 
@@ -71,34 +70,6 @@ def test_processes_side_by_side_choose_ports_of_their_own() -> None:
     size = (LAST - FIRST) // SHARES
     shares = {(port - FIRST) // size for port in one} & {(port - FIRST) // size for port in other}
     assert not shares, (one, other)
-
-
-def test_a_wait_ends_when_something_is_there() -> None:
-    answers = iter([None, ConnectionRefusedError("nobody yet"), 0, "there"])
-
-    def probe() -> object:
-        answer = next(answers)
-        if isinstance(answer, OSError):
-            raise answer
-        return answer
-
-    assert wait_for("it", probe) == "there"
-
-
-@pytest.mark.parametrize("said", [0, ConnectionRefusedError("nobody")])
-def test_a_wait_that_is_too_long_tells_what_was_there_last(said: object) -> None:
-    def probe() -> object:
-        if isinstance(said, OSError):
-            raise said
-        return said
-
-    with pytest.raises(TimeoutError, match=r"a server: not within 0 s, last: (0|.*nobody)"):
-        wait_for("a server", probe, deadline_s=0)
-
-
-def test_an_error_of_the_test_itself_is_no_reason_to_wait() -> None:
-    with pytest.raises(KeyError):
-        wait_for("it", lambda: {}["it"])
 
 
 def test_tests_that_are_ended_clean_up() -> None:

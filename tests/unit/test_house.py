@@ -13,6 +13,7 @@ import pytest
 
 from infra import places
 from infra.hosts import sources
+from tests import ran
 from trainyard.access import variables
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +51,7 @@ MACHINE_PATHS = re.compile(r"(?<![\w.~$}])/(root|work|home/\w+)/")
 
 
 def _tracked():
-    done = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = ran.run(["git", "ls-files"], cwd=ROOT)
     if done.returncode != 0:
         pytest.skip("no git checkout")
     return [ROOT / line for line in done.stdout.splitlines() if (ROOT / line).is_file()]

@@ -115,7 +115,7 @@ def test_what_fails_of_the_two_ends_the_demo(run, failing: str) -> None:
         (["test-unit"], "test-unit"),
         (["test-rest", "FROM=a b"], "test-rest --from a b"),
         (["retry", "AFTER=test"], "test --again"),
-        (["retry", "FROM=o", "TURN=2"], "test-rest --again --from o --turn 2"),
+        (["retry", "FROM=o", "LANDING=c"], "test-rest --again --from o --landing c"),
     ],
 )
 def test_the_parts_of_the_tests_are_asked_for(run, given: list[str], asked: str) -> None:

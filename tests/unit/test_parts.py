@@ -19,6 +19,7 @@ case "$*" in
 *first*) echo "first begins"; sleep 0.5; echo "first ends" ;;
 *second*) echo "second begins"; sleep 0.2; echo "second ends" >&2; exit 1 ;;
 *third*) echo "third: $*" ;;
+*--landing=chosen*) echo "nothing: $*"; exit 5 ;;
 *kubernetes*) sleep 60 & trap 'touch ended; kill $!; exit 1' INT TERM; touch begun; wait ;;
 esac
 """
@@ -87,10 +88,10 @@ def test_a_second_try_and_another_machine_know_all_parts(
     (here / "outcomes" / "a.json").write_text(json.dumps({"skipped": {"no Go": ["third::a"]}}))
     for given, names in (
         (["test", "--from", "outcomes"], "promises unit-one unit-two"),
-        (["test-rest"], "rest-one rest-two rest-docker rest-three rest-pods rest-rented"),
+        (["test-rest"], "rest-docker rest-two rest-one rest-three rest-pods rest-rented"),
         (
             ["test-rest", "--from", "outcomes"],
-            "rest-one rest-two rest-docker rest-three rest-skipped rest-pods rest-rented",
+            "rest-docker rest-two rest-one rest-three rest-skipped rest-pods rest-rented",
         ),
     ):
         tried.clear()
@@ -101,37 +102,13 @@ def test_a_second_try_and_another_machine_know_all_parts(
     assert "tests/integration/infra/test_stack.py third::a\n" in capfd.readouterr().out
 
 
-def test_each_long_test_has_its_turn() -> None:
-    long = [path for turn in parts.TURNS for path in turn]
-    assert len(set(long)) == len(long)
-    assert all((ROOT / path).exists() for path in long)
-    found = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
-    for file in (file for file in found if file.startswith("tests/integration/")):
-        turns = []
-        for turn in parts.TURNS:
-            left_out = [path for path in long if path not in turn]
-            tests = [parts.without(each, left_out) for each in parts.PARTS.values()]
-            # pytest's --deselect takes a file, --ignore also a folder.
-            given = [[each.replace("--deselect", "--ignore") for each in part] for part in tests]
-            turns.append(sum(chosen(each, file) for each in given))
-        listed = any(file == path or file.startswith(f"{path}/") for path in long)
-        assert sum(turns) == (1 if listed else len(parts.TURNS)), file
-        assert set(turns) <= {0, 1}, file
-    assert parts.without(["a/b", "--deselect=a/b/c"], ["a/b"]) == []
-
-
-def test_what_is_not_run_in_a_turn_is_told(
+def test_a_landing_that_leaves_nothing_of_a_part_passes(
     here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert here.is_dir()
-    monkeypatch.setattr(parts, "PARTS", {name: ["third"] for name in parts.PARTS})
-    monkeypatch.setattr(parts, "TURNS", (["a", "b"], ["third"], ["c"]))
-    assert parts.main(["test-rest", "--turn", "1"]) == 0
-    out = capfd.readouterr().out
-    assert "third: " not in out
-    assert out.endswith("Left to other turns: c, third\n")
-    assert parts.main(["test-rest", "--turn", "2"]) == 0
-    assert "third: " in capfd.readouterr().out
+    monkeypatch.setattr(parts, "PARTS", {name: ["nothing"] for name in parts.PARTS})
+    assert parts.main(["test-rest", "--landing", "chosen"]) == 0
+    assert "nothing: --costs=" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -6,7 +6,6 @@ import ast
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from engine.display import Display
 from engine.values import Properties
 from infra import provided
 from infra.drift.findings import SERVICES, Finding, Report
+from tests import ran
 from tests.hostile import HARM
 from trainyard.access import terminal
 from trainyard.access.terminal import CONTROL
@@ -192,13 +192,10 @@ def test_a_value_is_exact_for_a_program_and_without_effects_on_a_terminal(  # F3
 def test_neither_an_encoding_nor_an_interrupt_shows_a_traceback(
     code: str, said: tuple[str, str], status: int
 ) -> None:
-    done = subprocess.run(
+    done = ran.run(
         [sys.executable, "-c", f"from trainyard.access import terminal; {code}"],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == status
     assert done.stdout.startswith(said[0])

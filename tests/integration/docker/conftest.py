@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import ran
+
 BUILD = Path(__file__).parents[2] / "images" / "build.py"
 # The images have to live without the rights that a stack takes from its containers.
 CONFINED = ("--init", "--cap-drop=ALL", "--security-opt=no-new-privileges")
@@ -24,9 +26,7 @@ class Containers:
         self.made = []
 
     def docker(self, *arguments, check=True, **options):
-        done = subprocess.run(
-            ["docker", *arguments], capture_output=True, text=True, check=False, **options
-        )
+        done = ran.run(["docker", *arguments], **options)
         if check and done.returncode:
             raise AssertionError(f"docker {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done
@@ -110,34 +110,16 @@ def build(pytestconfig):
     return make
 
 
-@pytest.fixture(scope="session")
-def ray_image(build):
-    return build("ray")
+def _image(name):
+    @pytest.fixture(scope="session")
+    def image(build):
+        return build(name)
+
+    return image
 
 
-@pytest.fixture(scope="session")
-def minio_image(build):
-    return build("minio")
-
-
-@pytest.fixture(scope="session")
-def versitygw_image(build):
-    return build("versitygw")
-
-
-@pytest.fixture(scope="session")
-def jupyter_image(build):
-    return build("jupyter")
-
-
-@pytest.fixture(scope="session")
-def dataset_image(build):
-    return build("dataset")
-
-
-@pytest.fixture(scope="session")
-def mlflow_image(build):
-    return build("mlflow")
+IMAGES = ("ray", "minio", "versitygw", "jupyter", "dataset", "mlflow")
+globals().update({f"{name}_image": _image(name) for name in IMAGES})
 
 
 @pytest.fixture

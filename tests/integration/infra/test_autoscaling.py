@@ -18,7 +18,6 @@ from supervisor.xmlrpc import SupervisorTransport
 
 from tests.killing import kill
 from tests.waiting import wait_for
-from trainyard.client import feasibility, outputs
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -132,19 +131,6 @@ def test_a_job_starts_the_group_that_it_asks_for_and_no_other(cluster: Cluster) 
             """)
         assert "groups ['tpu']" in cluster.ended(job)
     cluster.rest()
-
-
-def test_what_no_group_can_hold_starts_none(cluster: Cluster) -> None:
-    job = cluster.submit("""
-        @ray.remote(num_cpus=4)
-        def work(): pass
-        print("ready", ray.wait([work.remote()], timeout=8)[0])
-        """)
-    assert "ready []" in cluster.ended(job)
-    assert cluster.running() == []
-    nodes = tuple(outputs._node(node) for node in cluster.outputs["nodes"])
-    assert feasibility.shortfall([{"CPU": 3.0}, {"CPU": 3.0}], nodes) is None  # the groups' maximum
-    assert feasibility.shortfall([{"CPU": 4.0}], nodes)
 
 
 def test_a_node_that_dies_during_a_job_is_replaced(cluster: Cluster) -> None:  # F1

@@ -168,11 +168,6 @@ def _fill_in(text: str, variables: dict[str, str]) -> str:
     return VARIABLE.sub(value, text)
 
 
-def _escaped(value: str) -> str:
-    """A value inside of a regular expression inside of a quoted string."""
-    return re.sub(r"([\\^$*+?.()|\[\]{}])", r"\\\\\1", value)
-
-
 def _builtin() -> dict[str, str]:
     look_back = max(STEP_SECONDS + SCRAPE_SECONDS, 4 * SCRAPE_SECONDS)
     return {
@@ -185,52 +180,31 @@ def _builtin() -> dict[str, str]:
     }
 
 
-def _options(variable: dict[str, Any], filled: dict[str, str], source: Prometheus) -> list[str]:
-    """A user's choices for a variable."""
-    if variable["type"] == "datasource":
-        return [grafana.DATASOURCE]
-    if variable["type"] == "interval":
-        return [str(variable["current"]["value"])]
-    if variable["type"] == "custom":
-        listed = [option["value"] for option in variable.get("options", [])]
-        listed = listed or (variable.get("query") or "").replace(" ", "").split(",")
-        listed = [value for value in listed if value and value != "$__all"]
-        return listed or [str(variable["current"]["value"])]
-    assert variable["type"] == "query", variable["type"]
-    query = variable["query"]
-    query = _fill_in(query if isinstance(query, str) else query["query"], filled)
-    if found := re.fullmatch(r"label_values\((?:(.+),\s*)?(\w+)\)", query):
-        return source.label_values(found[2], found[1])
-    found = re.fullmatch(r"query_result\((.+)\)", query)
-    assert found, f"a kind of variable that is not known here: {query}"
-    lines = [
-        "{" + ",".join(f'{key}="{value}"' for key, value in series["metric"].items()) + "}"
-        for series in source.query(found[1])
-    ]
-    pattern = re.compile(variable["regex"].replace("(?<", "(?P<"))
-    return [match["value"] for line in lines if (match := pattern.search(line))]
-
-
-def _variables(board: dict[str, Any], source: Prometheus, *, everything: bool) -> dict[str, str]:
-    """Fill in a dashboard's variables: "All" if that is a choice, or the first value."""
+def _variables(board: dict[str, Any], source: Prometheus) -> dict[str, str]:
+    """Fill in a dashboard's variables: all values where that is a choice, or the first one."""
     filled = _builtin()
     for variable in board["templating"]["list"]:
-        options = _options(variable, filled, source)
-        if variable.get("includeAll") and (everything or not options):
-            joined = "|".join(_escaped(option) for option in options)
-            value = variable.get("allValue") or f"({joined})"
-        elif variable.get("includeAll") or variable.get("multi"):
-            value = _escaped(options[0])
+        kind, query = variable["type"], variable.get("query")
+        if kind == "datasource":
+            value = grafana.DATASOURCE
+        elif variable.get("includeAll"):
+            value = variable.get("allValue") or ".*"
+        elif kind == "query":
+            text = query if isinstance(query, str) else query["query"]
+            found = re.fullmatch(r"label_values\((?:(.+),\s*)?(\w+)\)", _fill_in(text, filled))
+            assert found, f"a kind of variable that is not known here: {query}"
+            value = source.label_values(found[2], found[1])[0]
         else:
-            value = options[0]
+            assert kind in {"custom", "interval"}, kind
+            value = str(variable["current"]["value"])
         filled[variable["name"]] = value
     return filled
 
 
-def _faults(board: dict[str, Any], source: Prometheus, *, everything: bool) -> list[str]:
+def _faults(board: dict[str, Any], source: Prometheus) -> list[str]:
     """Run all queries of a dashboard; Prometheus' errors for the refused ones."""
     faults = []
-    variables = _variables(board, source, everything=everything)
+    variables = _variables(board, source)
     for panel, target in _targets(board):
         try:
             run = source.query if target.get("instant") else source.over_time
@@ -244,7 +218,7 @@ def _without_data(
     board: dict[str, Any], source: Prometheus
 ) -> tuple[set[str], set[tuple[str, str]]]:
     """Return panels, and single queries, that have nothing to show now."""
-    variables = _variables(board, source, everything=True)
+    variables = _variables(board, source)
     empty, filled = set(), set()
     for panel, target in _targets(board):
         if source.query(_fill_in(target["expr"], variables)):
@@ -299,14 +273,13 @@ def test_every_dashboard_is_looked_at(boards: dict[str, dict[str, Any]]) -> None
     assert len(set(uids)) == len(uids)
 
 
-@pytest.mark.parametrize("everything", [True, False], ids=["all", "one"])
 @pytest.mark.parametrize("name", sorted(RAY_FILES | {OWN}))
 @pytest.mark.usefixtures("job")
 def test_prometheus_understands_every_query(
-    boards: dict[str, dict[str, Any]], prometheus: Prometheus, name: str, everything: bool
+    boards: dict[str, dict[str, Any]], prometheus: Prometheus, name: str
 ) -> None:
     assert _targets(boards[name])
-    assert _faults(boards[name], prometheus, everything=everything) == []
+    assert _faults(boards[name], prometheus) == []
 
 
 def _wait_for_all(wait_for: Callable[..., Any], missing: Callable[[], set[Any]]) -> None:
@@ -351,7 +324,7 @@ def test_every_query_of_the_stacks_own_dashboard_has_data(
 def test_the_stacks_own_dashboard_says_what_is_so(
     boards: dict[str, dict[str, Any]], prometheus: Prometheus, wait_for: Callable[..., Any]
 ) -> None:
-    variables = _variables(boards[OWN], prometheus, everything=True)
+    variables = _variables(boards[OWN], prometheus)
     queries = {
         (panel["title"], target["legendFormat"]): _fill_in(target["expr"], variables)
         for panel, target in _targets(boards[OWN])

@@ -104,20 +104,3 @@ def test_a_store_does_not_take_over_anothers_data(
         store.start()
         assert store.s3.get_object(Bucket="ray", Key="a")["Body"].read() == b"kept"
         assert [b["Name"] for b in store.s3.list_buckets()["Buckets"]] == ["ray"]
-
-
-@pytest.mark.parametrize("name", sorted(USERS))
-def test_a_store_that_is_gone_has_nothing_to_remove(
-    name: str, free_port: Callable[[], int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    gone = {
-        "endpoint": f"127.0.0.1:{free_port()}",
-        "rootUser": "root-user",
-        "rootPassword": "x" * 20,
-        "bucket": "ray",
-        "accessKey": KEY,
-    }
-    assert BucketProvider().read("ray", gone).id == ""
-    assert USERS[name].read("x", gone).id == ""
-    USERS[name].delete("x", gone)
-    assert "is gone: nothing to remove" in capsys.readouterr().err

@@ -15,7 +15,7 @@ import pytest
 
 from cluster.object_store import STORES
 from cluster.store_kind import Keys
-from tests import pages, status, stores
+from tests import pages, ran, status, stores
 from tests.integration.infra import drained, served
 from trainyard.access import settings_file
 from trainyard.client import outputs as contract
@@ -37,14 +37,11 @@ def stack(bring_up: Callable[..., Any], store_program: Path) -> Iterator[Any]:
 
 
 def _make(stack: Any, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
+    done = ran.run(
         ["make", *arguments, "STACK=test"],
         cwd=stack.project,
         env=stack.environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     said = done.stdout + done.stderr
     stack.said.append(said)

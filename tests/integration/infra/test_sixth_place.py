@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import quick
+from tests import quick, ran
 from tests.fakes import shelf
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -52,13 +51,10 @@ class Project:
         command = shelf.registered(self.folder / "infra", quick.module(module))
         # Lambda Cloud has no account here.
         mine = {key: value for key, value in os.environ.items() if not key.startswith("LAMBDA")}
-        done = subprocess.run(
+        done = ran.run(
             [sys.executable, *command, "-C", self.folder, *arguments],
             cwd=ROOT,
             env=mine | self.variables,
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
         self.said = done.stdout + done.stderr

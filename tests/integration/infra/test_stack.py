@@ -27,19 +27,15 @@ from botocore import UNSIGNED
 from botocore.exceptions import ClientError
 from ray.job_submission import JobSubmissionClient
 
-from cluster import object_store, replicate
-from cluster.storage import REGION
 from engine.state import Backend
 from engine.values import secret_strings
-from tests import pages, status, stores
-from tests.integration.infra import drilled, hostile_job, scan
+from tests import pages, ran, status, stores
+from tests.integration.infra import hostile_job, scan
 from tests.outputs import names_of_outputs
 from tests.ports import free_ports
 from tests.secret_hunt import forms
-from trainyard import checkpoint_files, objects
 from trainyard.client import outputs as contract
 from trainyard.client.store import open_store
-from trainyard.runs import Run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -243,99 +239,6 @@ def test_a_hostile_job_has_what_its_user_has(  # F44
     assert "other runs" in got["rights"]
 
 
-def test_a_run_goes_on_in_another_stack_when_the_machine_of_its_store_is_gone(  # F45
-    store_program: Path,
-    outputs_file: Path,
-    train: Any,
-    tmp_path: Path,
-    wait_for: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kind, lost, kept = object_store.STORES["versitygw"], tmp_path / "lost", tmp_path / "kept"
-    for folder in (lost, kept):
-        folder.mkdir()
-    with stores.bare(kind, store_program, kept) as copy:
-        with (
-            stores.bare(kind, store_program, lost) as primary,
-            _replicating(primary, copy, tmp_path),
-        ):
-            _log_in(monkeypatch, primary)
-            _write_run(tmp_path / "checkpoint")
-
-            def copied() -> bool:
-                found = copy.s3.list_objects_v2(Bucket=stores.BUCKET, Prefix="results/saved/")
-                names = [each["Key"].rpartition("/")[2] for each in found.get("Contents", ())]
-                return {"manifest.json", "metrics.jsonl"} <= set(names)
-
-            wait_for(copied, 60)
-        shutil.rmtree(lost)
-        _log_in(monkeypatch, copy)
-        restore = ("restore", "saved", "--from", f"s3://{stores.BUCKET}/results")
-        done = subprocess.run(
-            [sys.executable, "-m", "trainyard.client", *restore, "--outputs", str(outputs_file)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search("go on with `.*train submit JOB --name saved", done.stdout), done.stdout
-    script = shutil.copy(drilled.__file__, tmp_path)
-    job = train("submit", script, "--name", "saved", "--", "--go", "", "--epochs", "3")
-    said, errors = job.communicate(timeout=120)
-    assert job.returncode == 0, said + errors
-    assert re.search(r"Restored from checkpoint s3://ray/saved/\S*: 2 epochs are done", said), said
-
-
-def _log_in(monkeypatch: pytest.MonkeyPatch, store: stores.BareStore) -> None:
-    """Have this process use a store, as its stack's job does."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(store.root.access))
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(store.root.secret))
-    stores.forget_clients()
-
-
-def _write_run(folder: Path) -> None:
-    """A run after two epochs of drilled.py."""
-    run = Run(f"s3://{stores.BUCKET}", "saved")
-    run.start({"job": "drilled"})
-    history = [{"epoch": epoch, "loss": 1.0} for epoch in range(2)]
-    run.write_metrics(history)
-    folder.mkdir()
-    state = {"weights": [0.0] * drilled.SIGNS, "history": history, "step": 0, "total": 0.0}
-    (folder / "state.json").write_text(json.dumps(state))
-    place = objects.open_url(run.url)
-    checkpoint_files.store(place, "checkpoint_000001-abcd", folder, {"job": "drilled"})
-    stores.forget_clients()
-
-
-@contextmanager
-def _replicating(primary: stores.BareStore, copy: stores.BareStore, folder: Path) -> Iterator[None]:
-    """The replica of a stack, as a process."""
-
-    def place(store: stores.BareStore, url: str) -> dict[str, str]:
-        return {
-            "url": url,
-            "endpoint": store.endpoint,
-            "region": REGION,
-            "access": str(store.root.access),
-            "secret": str(store.root.secret),
-        }
-
-    settings = {
-        "listen": "127.0.0.1",
-        "port": free_ports(1)[0],
-        "source": place(primary, f"s3://{stores.BUCKET}"),
-        "target": place(copy, f"s3://{stores.BUCKET}/results"),
-    }
-    (folder / "replica.json").write_text(json.dumps(settings))
-    with subprocess.Popen([sys.executable, replicate.__file__, folder / "replica.json"]) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
 @contextmanager
 def _index() -> Iterator[str]:
     """An empty package index; below /silent it never answers."""
@@ -477,7 +380,7 @@ def test_a_ray_client_without_the_token_is_refused(  # F34
         f"import ray, pathlib; ray.init('ray://127.0.0.1:{stack.settings['rayClientPort']}')\n"
         f"ray.get(ray.remote(lambda: pathlib.Path({str(canary)!r}).touch()).remote())\n"
     )
-    done = subprocess.run(
+    done = ran.run(
         [sys.executable, "-c", script],
         env={
             **plain_environment,
@@ -485,10 +388,7 @@ def test_a_ray_client_without_the_token_is_refused(  # F34
             "RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": "1",
             "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": "1",
         },
-        capture_output=True,
-        text=True,
         timeout=90,
-        check=False,
     )
     assert done.returncode != 0
     assert re.search("(?i)authenticat|connect", done.stderr)
@@ -697,21 +597,6 @@ def test_every_ray_process_asks_for_the_token(stack: Any, started_below: Any) ->
     assert {process.environ()["RAY_AUTH_MODE"] for process in rays} == {"token"}
 
 
-def test_the_training_user_uses_its_bucket(
-    outputs: dict[str, Any], bucket: str, tmp_path: Path
-) -> None:
-    s3 = stores.client_of(outputs)
-    big = tmp_path / "big"
-    big.write_bytes(os.urandom(9 * 1024 * 1024))  # boto3 sends this in parts
-    s3.upload_file(str(big), bucket, "big")
-    assert s3.get_object(Bucket=bucket, Key="big")["Body"].read() == big.read_bytes()
-    listed = s3.list_objects_v2(Bucket=bucket, Prefix="big")["Contents"]
-    assert [entry["Key"] for entry in listed] == ["big"]
-    s3.delete_object(Bucket=bucket, Key="big")
-    part = s3.create_multipart_upload(Bucket=bucket, Key="cut")["UploadId"]
-    s3.abort_multipart_upload(Bucket=bucket, Key="cut", UploadId=part)
-
-
 def test_the_stacks_keys_open_its_bucket_only(  # F36
     outputs: dict[str, Any], bucket: str
 ) -> None:
@@ -820,68 +705,11 @@ def test_a_head_that_was_killed_comes_back_and_takes_nothing_else_along(  # F27
     assert left.get(job) in (None, "FAILED", "STOPPED")
 
 
-ONE_OF_EACH = {"supervisord": 1, "versitygw": 1, "prometheus": 1, "gcs_server": 1, "raylet": 2}
-
-
-def _copies(stack: Any, started_below: Any) -> dict[str, int]:
-    """The number of processes of each running program, wherever they were started from."""
-    names = []
-    for process in started_below(stack.folder):
-        with suppress(psutil.Error):
-            itself = any(word.endswith("/locked_supervisord.py") for word in process.cmdline())
-            names.append("supervisord" if itself else _program(process))
-    return {name: names.count(name) for name in ONE_OF_EACH if name in names}
-
-
 def _family(process: psutil.Process) -> list[psutil.Process]:
     try:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def test_lost_services_come_back_once_and_results_are_kept(  # F42
-    stack: Any,
-    outputs: dict[str, Any],
-    started_below: Any,
-    outputs_file: Path,
-    runs: Callable[[str], bool],
-    wait_for: Callable[..., Any],
-) -> None:
-    store = open_store(contract.read(None, outputs_file))
-    store.write("result", b"kept")
-    one_of_each = {name: count for name, count in ONE_OF_EACH.items() if runs(name)}
-    wait_for(lambda: _copies(stack, started_below) == one_of_each)
-    # Ray's agents write their names over their environment: they are known by their parents.
-    family = {child for each in started_below(stack.folder) for child in _family(each)}
-    before = {process.pid for process in family}
-    # As a cleaner does; a reboot leaves less in the way (test_process.py). Ray goes on writing, and
-    # has some of it again.
-    shutil.rmtree(stack.folder, ignore_errors=True)
-    assert not (stack.folder / ".trainyard").exists()
-    stack.engine("refresh", "--yes")
-    assert stack.engine("preview").stdout.count("local-supervisor")
-    stack.engine("up", "--yes")
-    wait_for(lambda: len(_alive(outputs)) == 2, 60)
-    wait_for(lambda: _copies(stack, started_below) == one_of_each)
-    assert not before & {process.pid for process in started_below(stack.folder)}
-    assert store.get("result") == b"kept"
-    store.delete("result")
-    stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
-
-
-def test_a_held_port_stops_the_stack_before_anything_starts(  # F17
-    stack: Any, declare_stack: Callable[..., Any]
-) -> None:
-    ports = {key: stack.settings[key] for key in ("dashboardPort", "gcsPort")}
-    other = declare_stack(**ports, objectStore="directory")
-    done = other.engine("up", "--yes", check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode != 0
-    for key, port in ports.items():
-        assert f"port {port} ({key}) is claimed by stack test of project trainyard, made by" in said
-    assert "Traceback" not in said
-    assert not other.folder.exists()
 
 
 def test_of_two_at_the_same_moment_one_makes_nothing(  # F64
@@ -900,13 +728,3 @@ def test_of_two_at_the_same_moment_one_makes_nothing(  # F64
         assert [stacks[each].data.exists() for each in (first, second)] == [True, False]
         for each in stacks:
             each.engine("destroy", "--yes")
-
-
-def test_bad_settings_stop_the_stack_with_one_message(declare_stack: Callable[..., Any]) -> None:
-    other = declare_stack(workers=-1, drainSeconds=-1)  # F2
-    done = other.engine("up", "--yes", check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode != 0
-    assert "2 faults" in said
-    assert "Traceback" not in said
-    assert not other.folder.exists()

@@ -1,8 +1,6 @@
-"""Attacks on the object stores that a stack can start, each as a process and as an image."""
+"""Attacks on the object stores that a stack can start."""
 
 import secrets
-import subprocess
-import sys
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,15 +28,12 @@ from cluster import (
     versitygw_store,
 )
 from cluster.store_kind import Keys
-from infra.hosts import docker_engine
 from tests import stores
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-BUILD = Path(__file__).parents[2] / "images" / "build.py"
 OTHER = "other"
 REFUSED = {400, 401, 403}
-CASES = [(kind, how) for how in ("process", "image") for kind in sorted(object_store.STORES)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,24 +61,15 @@ class Attacked:
         ]
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+@pytest.fixture(scope="module", params=sorted(object_store.STORES))
 def store(
     request: pytest.FixtureRequest,
     build_store: Callable[[str], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Attacked]:
-    name, how = request.param
-    kind = object_store.STORES[name]
-    if how == "process":
-        folder = tmp_path_factory.mktemp(name)
-        with stores.bare(kind, build_store(name), folder, bucket=False) as bare:
-            yield _furnish(name, bare.props)
-        return
-    if not docker_engine.answers():
-        pytest.skip("no Docker Engine answers (install docker.io and start dockerd)")
-    subprocess.run([sys.executable, BUILD, name], check=True)
-    with stores.contained(kind, f"trainyard-test/{name}") as props:
-        yield _furnish(name, props)
+    name, folder = request.param, tmp_path_factory.mktemp("store")
+    with stores.bare(object_store.STORES[name], build_store(name), folder, bucket=False) as bare:
+        yield _furnish(name, bare.props)
 
 
 def _furnish(name: str, root: dict[str, Any]) -> Attacked:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import pages, pip_index
+from tests import pages, pip_index, ran
 from tests.fakes.machines import Machines, NoMachinesError
 from tests.fakes.sshd import Sshd
 from tests.waiting import wait_for
@@ -87,13 +86,7 @@ def test_a_bare_machine_becomes_a_box_that_survives_a_restart(  # C3 C9
         f"UserKnownHostsFile {home}/.ssh/known_hosts\n"
     )
     functions = "".join(f'{n}() {{ command {n} -F {ssh_config} "$@"; }}\n' for n in ("ssh", "scp"))
-    done = subprocess.run(
-        ["bash", "-ec", functions + SET_UP.text],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran.run(["bash", "-ec", functions + SET_UP.text], cwd=project)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"host key: {' '.join(host_key.split()[:2])}" in done.stdout
 
@@ -115,14 +108,7 @@ def test_a_bare_machine_becomes_a_box_that_survives_a_restart(  # C3 C9
 
     def train(*arguments: str) -> str:
         command = [sys.executable, "src/found.py", *arguments]
-        done = subprocess.run(
-            command,
-            cwd=project,
-            env=env | {"HOME": str(home)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ran.run(command, cwd=project, env=env | {"HOME": str(home)})
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr  # the box's log is in the latter
 

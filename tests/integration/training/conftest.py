@@ -155,8 +155,6 @@ class Cluster:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
-            # Tests that were started in the background ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             **options,
         )
 
@@ -172,6 +170,12 @@ class Cluster:
         finally:
             process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def done(self, *arguments: str, **options: Any) -> str:
+        """The output of `train ARGUMENTS`, which has to succeed."""
+        result = self.train(*arguments, **options)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
 
     def api(self, path: str) -> Any:
         """JSON of the dashboard."""

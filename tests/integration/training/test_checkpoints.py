@@ -109,29 +109,6 @@ def test_a_store_that_stops_answering_for_a_while(  # F22
     assert choose(run, tmp_path) == name
 
 
-def test_a_store_that_is_killed_and_comes_back(  # F22
-    store_server: BareStore, proxy: ChaosProxy, run: objects.Store, tmp_path: Path
-) -> None:
-    store(run, tmp_path, 1)
-    killed = threading.Event()
-
-    def kill() -> None:
-        store_server.kill()
-        killed.set()
-
-    def restart() -> None:
-        assert killed.wait(60)
-        store_server.start()
-
-    proxy.after(9_000_000, kill)
-    back = threading.Thread(target=restart)
-    back.start()
-    name = store(run, tmp_path, 2)
-    back.join()
-    assert killed.is_set()
-    assert choose(run, tmp_path) == name
-
-
 @pytest.mark.parametrize("byte", [1, 9_000_000, 20_001_000])
 def test_a_store_that_stays_away_is_an_error_and_nothing_half_is_chosen(  # F22
     byte: int,
@@ -152,19 +129,6 @@ def test_a_store_that_stays_away_is_an_error_and_nothing_half_is_chosen(  # F22
     proxy.up()
     assert choose(run, tmp_path) == earlier
     assert len(checkpoint_files.valid(run)) == 1
-
-
-@pytest.mark.parametrize("fault", ["bucket", "key"])
-def test_what_a_wait_does_not_mend_is_said_at_once(
-    fault: str, proxy: ChaosProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if fault == "key":
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        monkeypatch.setenv(objects.PATIENCE_VARIABLE, "3600")
-    run = objects.open_url("s3://nowhere/run" if fault == "bucket" else f"s3://{BUCKET}/run")
-    expected = "NoSuchBucket" if fault == "bucket" else "SignatureDoesNotMatch"
-    with pytest.raises(objects.StorageError, match=expected):
-        store(run, tmp_path, 1)
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ import pty
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,25 +99,6 @@ def test_a_job_that_succeeds(cluster: Any, hello: subprocess.CompletedProcess[st
     assert {key.split("/")[1] for key in cluster.keys(".trainyard")} == {"claims"}
 
 
-@pytest.mark.parametrize("text", ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)"])
-def test_a_job_that_fails(text: str, cluster: Any, script: Callable[[str], str]) -> None:
-    result = cluster.train("submit", script(text))
-    assert result.returncode == 1  # F28: the exit code is the job's result
-    assert f"Job '{submitted(result.stdout)}' failed" in result.stdout
-    assert result.stderr.startswith("error: Job entrypoint command failed with exit code")
-    assert result.stderr.count("\n") == 1
-
-
-def test_a_runtime_environment_that_cannot_be_made(
-    cluster: Any, script: Callable[[str], str], tmp_path: Path
-) -> None:
-    env = tmp_path / "env.yaml"
-    env.write_text("working_dir: s3://ray/no-such-package.zip")
-    result = cluster.train("submit", "alexnet", "--runtime-env", str(env))
-    assert result.returncode == 1  # F30
-    assert re.search(r"error: .*(runtime|no-such-package)", result.stderr, re.IGNORECASE)
-
-
 def test_the_edit_in_the_checkout_is_what_runs(cluster: Any, tmp_path: Path) -> None:
     for name in ("training", "trainyard"):
         shutil.copytree(REPOSITORY / name, tmp_path / name, symlinks=True)
@@ -204,90 +184,27 @@ def test_ctrl_c_lets_go_and_the_job_goes_on(cluster: Any, script: Callable[[str]
     assert "has ended already: STOPPED" in cluster.train("stop", job_id).stdout
 
 
-@pytest.fixture
-def unasked(cluster: Any) -> Iterator[tuple[str, socket.socket]]:
-    """Outputs of a stack whose addresses never answer; requests wait in the socket."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.setblocking(False)
-        url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        path = cluster.write_outputs("unasked.json", dashboardUrl=url, objectStoreEndpoint=url)
-        yield str(path), server
-
-
-def test_what_cannot_run_is_refused_at_once(
-    cluster: Any, unasked: tuple[str, socket.socket]
-) -> None:
-    outputs, server = unasked
-    asked = ["--entrypoint-num-cpus", "1", "--", "--workers", "2"]
-    result = cluster.train("submit", "--outputs", outputs, "alexnet", *asked)
-    assert result.returncode == 1
-    assert "nodes have CPU 2 in all" in result.stderr
-    assert "--force" in result.stderr
-    with pytest.raises(BlockingIOError):  # F29: nothing was waited for, and nothing sent
-        server.accept()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"objectStoreEndpoint": "http://no-such-host.invalid"}, "nothing answers|no answer"),
-        ({"storageUrl": "s3://no-such-bucket"}, "NoSuchBucket.*make up"),
-        ({"accessKey": "nobody"}, "InvalidAccessKeyId"),
-        ({"secretKey": "wrong-wrong-wrong"}, "SignatureDoesNotMatch"),
-    ],
-)
 def test_a_store_that_is_not_to_be_used_stops_the_job(
-    change: dict[str, str], message: str, cluster: Any, script: Callable[[str], str]
+    cluster: Any, script: Callable[[str], str]
 ) -> None:
-    path = cluster.write_outputs("broken.json", **change)
+    path = cluster.write_outputs("broken.json", secretKey="wrong-wrong-wrong")
     before = len(cluster.jobs())
     result = cluster.train("submit", script("print('ran')"), "--outputs", str(path))
     assert result.returncode == 1  # F24
-    assert re.search(message, result.stderr), result.stderr
+    assert "SignatureDoesNotMatch" in result.stderr
     assert result.stderr.count("\n") == 1
     assert len(cluster.jobs()) == before
 
 
-def test_a_clock_that_is_wrong_stops_the_job(
-    cluster: Any, script: Callable[[str], str], tmp_path: Path
+@pytest.mark.parametrize("token", ["wrong", ""])
+def test_a_token_that_the_cluster_refuses_stops_the_job(
+    token: str, cluster: Any, script: Callable[[str], str]
 ) -> None:
-    # The clock of the signature alone is moved, in the client's own process.
-    (tmp_path / "sitecustomize.py").write_text(
-        "import datetime, botocore.auth as auth\n"
-        "late = datetime.timedelta(hours=1)\n"
-        "real = auth.get_current_datetime\n"
-        "auth.get_current_datetime = lambda *a, **k: real(*a, **k) + late\n"
-    )
-    env = cluster.env | {"PYTHONPATH": str(tmp_path)}
-    result = cluster.train("submit", script("print('ran')"), env=env)
-    assert result.returncode == 1
-    assert "RequestTimeTooSkewed" in result.stderr  # F24
-    assert "set the clock" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"rayToken": "wrong"}, r"refuses the token of the output rayToken \(403\)"),
-        ({"rayToken": ""}, r"refuses the token of the output rayToken \(40[13]\)"),
-        ({"pythonVersion": "3.8"}, r"3\.8 there"),
-    ],
-)
-def test_a_cluster_that_is_not_to_be_used_stops_the_job(
-    change: dict[str, str], message: str, cluster: Any, script: Callable[[str], str]
-) -> None:
-    path = cluster.write_outputs("broken.json", **change)
+    path = cluster.write_outputs("broken.json", rayToken=token)
     result = cluster.train("submit", script("print('ran')"), "--outputs", str(path))
     assert result.returncode == 1
-    assert re.search(message, result.stderr), result.stderr
+    assert re.search(r"refuses the token of the output rayToken \(40[13]\)", result.stderr)
     assert "Traceback" not in result.stderr
-
-
-@pytest.mark.usefixtures("hello")
-def test_an_id_that_is_taken(cluster: Any, script: Callable[[str], str]) -> None:
-    second = cluster.train("submit", script("print(1)"), "--submission-id", "taken")
-    assert second.returncode == 1
-    assert re.search(r"error: the job was not taken: .*taken already exists", second.stderr)
 
 
 def test_ray_settings_of_the_user_do_not_lead_elsewhere(cluster: Any) -> None:
@@ -298,22 +215,6 @@ def test_ray_settings_of_the_user_do_not_lead_elsewhere(cluster: Any) -> None:
         "RAY_AUTH_TOKEN": "another",
     }
     assert cluster.train("list", env=env).returncode == 0
-
-
-@pytest.mark.usefixtures("hello")
-def test_jobs_are_listed(cluster: Any) -> None:
-    rows = json.loads(cluster.train("list", "--json").stdout)
-    [row] = [row for row in rows if row["job"] == "taken"]
-    assert (row["status"], row["run"]) == ("SUCCEEDED", "hello")
-    assert row["user"]
-    started = [row["started"] for row in rows]
-    assert started == sorted(started, reverse=True)
-    plain = cluster.train("list").stdout.splitlines()
-    columns = ["job", "status", "run", "user", "started", "seconds", "waits"]
-    assert plain[0].split("\t") == columns
-    assert sum(line.startswith("taken\tSUCCEEDED\thello\t") for line in plain) == 1
-    status = cluster.train("status", "hello").stdout
-    assert re.search(r"status\s+SUCCEEDED", status)
 
 
 def test_a_terminal_shows_a_bar_that_moves(cluster: Any, script: Callable[[str], str]) -> None:

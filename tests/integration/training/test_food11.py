@@ -223,11 +223,8 @@ def test_three_jobs_share_two_gpus(course: Course, tmp_path: Path) -> None:  # D
     finally:
         for process in processes:
             process.kill()
-    done = course.cluster.train(
-        "compare", "half-", "whole", "--json", "--outputs", str(course.outputs)
-    )
-    assert done.returncode == 0, done.stderr
-    half, whole = json.loads(done.stdout)
+    compare = ("compare", "half-", "whole", "--json", "--outputs", str(course.outputs))
+    half, whole = json.loads(course.cluster.done(*compare))
     assert half["jobs"] == 3
     assert half["placement"].endswith(": half-0, half-1, half-2")
     assert (whole["jobs"], whole["epochs"]) == (1, EPOCHS)
@@ -327,8 +324,7 @@ def test_a_search_with_failures_that_is_cut_off(  # D51 to D55, F32
     assert course.cluster.read("search/curves.png").startswith(b"\x89PNG")
     assert {record["data"] for record in course.metrics("search")} == {"generated"}
     *show, drawn = SHOW
-    shown = course.cluster.train(*show, str(tmp_path / drawn), "--outputs", str(course.outputs))
-    assert shown.returncode == 0, shown.stderr
+    course.cluster.done(*show, str(tmp_path / drawn), "--outputs", str(course.outputs))
     assert (tmp_path / drawn).read_bytes().startswith(b"\x89PNG")
 
 

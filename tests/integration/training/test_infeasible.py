@@ -66,9 +66,8 @@ def _demands(cluster: Any) -> str:
 
 
 def _status(cluster: Any, job: str, outputs: Path) -> dict[str, Any]:
-    result = cluster.train("status", job, "--json", "--outputs", str(outputs))
-    assert result.returncode == 0, result.stderr
-    status: dict[str, Any] = json.loads(result.stdout)
+    said = cluster.done("status", job, "--json", "--outputs", str(outputs))
+    status: dict[str, Any] = json.loads(said)
     return status
 
 
@@ -121,15 +120,13 @@ def test_two_gpus_on_nodes_with_one_wait_and_say_why(  # D36 D37 D38
     [queued] = re.findall(
         r"Job '(\S+)' submitted successfully", cluster.train("submit", script, *asked).stdout
     )
-    stopped = cluster.train("stop", "queued")
-    assert stopped.returncode == 0
-    assert f"job {queued} is queued: Ray stops it when it is about to start" in stopped.stdout
+    stopped = cluster.done("stop", "queued")
+    assert f"job {queued} is queued: Ray stops it when it is about to start" in stopped
 
     with cluster.add_node("--num-cpus=0", "--num-gpus=2"):
-        result = cluster.train("logs", "-f", "two-gpus")
+        log = cluster.done("logs", "-f", "two-gpus")
         wait_for("its end", lambda: cluster.jobs()[queued]["status"] == "STOPPED")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "ran" in result.stdout.splitlines()
+    assert "ran" in log.splitlines()
 
 
 @pytest.mark.usefixtures("stopping")
@@ -153,8 +150,7 @@ def test_workers_that_wait_for_another_job_name_it(
         cluster.post("/api/jobs/", json=job)
     wait_for("holders", lambda: _usage(cluster)["GPU"][0] == 2)
     path = str(tmp_path / "late.py")
-    result = cluster.train("submit", path, "--name", "late", "--no-wait", "--outputs", str(gpus))
-    assert result.returncode == 0, result.stderr
+    cluster.done("submit", path, "--name", "late", "--no-wait", "--outputs", str(gpus))
     wait_for("demand", lambda: "pending placement groups" in _demands(cluster))
     status = _waits(cluster, "late", gpus, "GPU 1")
     assert status["status"] == "RUNNING"

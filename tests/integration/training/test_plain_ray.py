@@ -40,15 +40,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 
 def test_tasks_and_totals(cluster: Any) -> None:
     (tasks_call, totals_call, tpu_call) = OURS.of("train")
-    tasks = cluster.train(*tasks_call[:-1], "4")  # B8
-    assert tasks.returncode == 0, tasks.stderr
-    assert "[0, 1, 2, 3]" in tasks.stdout.splitlines()
+    assert "[0, 1, 2, 3]" in cluster.done(*tasks_call[:-1], "4").splitlines()  # B8
     before = set(cluster.jobs())
-    totals = cluster.train(*totals_call)  # B11 B12
-    assert totals.returncode == 0, totals.stderr
+    totals = cluster.done(*totals_call)  # B11 B12
     (sent,) = (job for name, job in cluster.jobs().items() if name not in before)
     assert sent["runtime_env"]["env_vars"]["OMP_NUM_THREADS"] == "1"
-    assert {"CPUs       2", "TPU chips  0"} <= set(totals.stdout.splitlines())
+    assert {"CPUs       2", "TPU chips  0"} <= set(totals.splitlines())
     none = cluster.train(*tpu_call)
     assert none.returncode == 1
     assert "error: the cluster has 0 TPU chips and a run needs 4 on one node" in none.stdout
@@ -70,12 +67,9 @@ def test_chips_are_counted(cluster: Any, tmp_path: Path) -> None:
         out = cluster.train("submit", str(script), "--outputs", outputs).stdout
         assert f"{script} runs with CPU 1, GPU 1: change that" in out
         assert "has GPU 0" in out.splitlines()
-        runs = cluster.train("submit", "tpu_example", "--runtime-env", "tpu", "--", "2")
-        assert runs.returncode == 0, runs.stderr  # B13 B14
-        assert [line[:5] for line in runs.stdout.splitlines() if " sum 2" in line] == [
-            "run 0",
-            "run 1",
-        ]
+        runs = cluster.done("submit", "tpu_example", "--runtime-env", "tpu", "--", "2")  # B13 B14
+        found = [line[:5] for line in runs.splitlines() if " sum 2" in line]
+        assert found == ["run 0", "run 1"]
         few = ["data.limit=32", "train.epochs=1", f"hydra.sweep.dir={tmp_path}"]
         for block, devices in ((CHIP, 1), (CHIPS, 2)):  # B20 B21
             (command,) = block.of("python")
@@ -226,10 +220,8 @@ def test_an_attached_cluster_may_ask_for_a_token_and_have_a_bucket(  # B3 B6
     keys = {k: v for k, v in cluster.ray_env.items() if k.startswith("AWS_")}
     env = {k: v for k, v in cluster.env.items() if k != "TRAINYARD_OUTPUTS"} | own | keys
     more = ("--token-file", str(cluster.folder / "token"), "--storage", f"s3://{BUCKET}")
-    attached = cluster.train("attach", cluster.outputs["dashboardUrl"], *more, env=env)
-    assert attached.returncode == 0, attached.stderr
-    assert "nodes: 2, and up to 0 on demand" in attached.stdout
-    assert cluster.outputs["rayToken"] not in attached.stdout
+    attached = cluster.done("attach", cluster.outputs["dashboardUrl"], *more, env=env)
+    assert "nodes: 2, and up to 0 on demand" in attached
+    assert cluster.outputs["rayToken"] not in attached
     assert (tmp_path / "trainyard/attached/practical.json").stat().st_mode & 0o777 == 0o600
-    runs = cluster.train("runs", "--json", env=env)
-    assert runs.returncode == 0, runs.stderr
+    cluster.done("runs", "--json", env=env)

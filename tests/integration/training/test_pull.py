@@ -18,7 +18,6 @@ from tests.stores import BareStore
 from trainyard import checkpoint_files, objects
 from trainyard.access.outputs import NOTHING
 from trainyard.client import outputs, store
-from trainyard.client.errors import ClientError
 from trainyard.client.pull.transfer import Pulled, Transfer
 from trainyard.runs import Run
 
@@ -94,21 +93,3 @@ def test_a_run_comes_from_a_store_that_goes_away_and_comes_back(  # C6
     sent = proxy.sent
     assert Transfer(place, "first", tmp_path).run() == Pulled(0, NAME, "")
     assert proxy.sent - sent < 5_000  # lists, the first start, the mark: no object of size
-
-
-def test_a_store_that_stays_away_leaves_what_came_to_go_on_with(
-    place: objects.Store, proxy: ChaosProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0.5")
-    proxy.after(6_000, proxy.down)
-    with pytest.raises(ClientError, match=r"nothing answers there; .* received files are kept in"):
-        Transfer(place, "first", tmp_path).run()
-    assert proxy.done
-    part = tmp_path / f".{NAME}.part" / "checkpoint.pt"
-    came = part.stat().st_size
-    assert BIG.startswith(part.read_bytes())
-    assert came < len(BIG)
-    assert not list(tmp_path.glob("checkpoint_*"))
-    proxy.up()
-    Transfer(place, "first", tmp_path).run()
-    assert (tmp_path / NAME / "checkpoint.pt").read_bytes() == BIG

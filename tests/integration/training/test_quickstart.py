@@ -90,8 +90,6 @@ def train(folder: Path, box: Sshd, cluster: Cluster) -> Train:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # Tests that were started in the background ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
 
     return start

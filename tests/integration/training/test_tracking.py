@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -115,45 +113,6 @@ def test_who_logs_the_same_at_the_same_time_logs_it_once(
         list(pool.map(lambda run: run.end(), runs))
     assert mlflow.steps("twice", "loss") == LOSSES
     assert mlflow.steps("twice", "train_acc") == [(i + 1, pytest.approx(0.1 * i)) for i in range(3)]
-
-
-@pytest.mark.parametrize(
-    ("name", "end", "status"),
-    [
-        ("fails", "sys.exit('error: no')", "FAILED"),
-        ("stopped", "signal.raise_signal(signal.SIGTERM)", "KILLED"),  # as Ray stops a job
-    ],
-)
-def test_a_driver_that_does_not_get_to_its_end(
-    name: str, end: str, status: str, open_run: Callable[[str], Run], mlflow: Server
-) -> None:
-    code = (
-        "import signal, sys; from trainyard.runs import Run;"
-        f"Run('s3://ray', {name!r}).start({{'job': 'f'}}); {end}"
-    )
-    subprocess.run([sys.executable, "-c", code], check=False, timeout=110)
-    assert mlflow.run(name)["info"]["status"] == status
-
-
-def test_a_wrong_password_is_warned_of_once_and_never_shown(
-    open_run: Callable[[str], Run],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    wrong = tmp_path / "wrong"
-    wrong.write_text(
-        "[mlflow]\nmlflow_tracking_username = admin\nmlflow_tracking_password = canary-wrong\n"
-    )
-    monkeypatch.setenv(tracking.CREDENTIALS_VARIABLE, str(wrong))
-    run = open_run("refused")
-    run.start(CONFIG)
-    run.write_metrics(EPOCHS)
-    run.end()
-    out = "".join(capfd.readouterr())
-    assert out.count("warning: MLflow at 127.0.0.1:") == 1
-    assert "canary" not in out
-    assert run.metrics() == EPOCHS
 
 
 def test_a_server_that_never_answers_delays_nothing_for_long(

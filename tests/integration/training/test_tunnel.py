@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -304,21 +304,6 @@ def test_another_host_key_is_refused(kind: str, host: Sshd, tmp_path: Path) -> N
     assert "userauth-request" not in host.log.read_text()
 
 
-@pytest.mark.usefixtures("threads")
-def test_a_host_that_becomes_another_is_given_up(host: Sshd, tmp_path: Path) -> None:
-    said: list[str] = []
-    with service() as dashboard, opened(stack(host, dashboard), said) as through:
-        host.stop()
-        Sshd.new_key(tmp_path / "host_key")
-        host.start()
-        through.wait()
-        assert not listens(through.outputs.dashboard_url)
-    assert "lost the connection" in said[0]
-    assert re.match(
-        r"tunnel: given up: the host key of \S+ is SHA256:\S+, and not SHA256:", said[1]
-    )
-
-
 def attempt(to: Sshd, **ssh: Any) -> str:
     """The message when the host does not let the tunnel in."""
     with pytest.raises(ClientError) as caught, opened(stack(to, "http://x:1", ssh)):
@@ -329,12 +314,9 @@ def attempt(to: Sshd, **ssh: Any) -> str:
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_key_that_cannot_be_used_is_named(host: Sshd, tmp_path: Path) -> None:
+def test_a_key_that_is_not_let_in_is_named(host: Sshd, tmp_path: Path) -> None:
+    """Others are no keys at all: tests/unit/trainyard/client/test_ssh_key.py."""
     path = tmp_path / "other"
-    assert re.match(  # missing
-        rf"cannot read the stack's key file {path} \(No such file.*copy it from",
-        attempt(host, keyFile=str(path)),
-    )
     Sshd.new_key(path)
     shown = subprocess.check_output(["ssh-keygen", "-lf", path], text=True).split()[1]
     assert re.search(
@@ -342,72 +324,6 @@ def test_a_key_that_cannot_be_used_is_named(host: Sshd, tmp_path: Path) -> None:
         f"authorized_keys of user '{host.user}'",
         attempt(host, keyFile=str(path)),
     )
-    path.chmod(0o640)  # F38
-    assert f"(mode 0640, at most 0600): chmod 600 {path}" in attempt(host, keyFile=str(path))
-    path.chmod(0o600)
-    path.write_text("not a key")
-    assert f"key file {path} is not a readable private key" in attempt(host, keyFile=str(path))
-    Sshd.new_key(path, passphrase="canary-passphrase")
-    said = attempt(host, keyFile=str(path))
-    assert f"key file {path} has a passphrase, and no SSH agent" in said
-    assert f"ssh-add {path}" in said
-    assert "canary" not in said
-    assert "names no key for" in attempt(host, keyFile="")
-    said = attempt(host, keyFile="", privateKey="canary-key")
-    assert "has no private key to log in with" in said
-    assert "canary" not in said
-
-
-def test_the_key_may_be_text(host: Sshd, tmp_path: Path) -> None:
-    key = host.key_file.read_text()
-    for file in ("", str(tmp_path / "nowhere")):
-        with service() as dashboard:
-            found = stack(host, dashboard, {"keyFile": file, "privateKey": key})
-            assert key.splitlines()[1] not in repr(found)
-            with opened(found) as through:
-                assert get(through.outputs.dashboard_url).startswith(b"/ at")
-
-
-@pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
-    """An SSH agent; takes private keys."""
-    path = tmp_path / "agent"
-    process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
-    try:
-        wait_for("the agent", path.exists, DEADLINE_S)
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
-        yield lambda key: subprocess.run(["ssh-add", "-q", key], check=True)
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def test_the_agent_holds_the_key(host: Sshd, agent: Callable[[Path], None], tmp_path: Path) -> None:
-    for number in range(8):  # more than the host lets anybody try
-        Sshd.new_key(tmp_path / f"other-{number}")
-        agent(tmp_path / f"other-{number}")
-    assert "has a passphrase, and no SSH agent" in _locked(host)
-    agent(tmp_path / "unlocked")
-    with service() as dashboard, opened(stack(host, dashboard)) as through:
-        assert get(through.outputs.dashboard_url).startswith(b"/ at")
-
-
-def _locked(host: Sshd) -> str:
-    """Puts a passphrase on the host's key; the message then."""
-    unlocked = host.key_file.with_name("unlocked")
-    unlocked.touch(mode=0o600)
-    unlocked.write_text(host.key_file.read_text())
-    command = ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", host.key_file]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return attempt(host)
-
-
-def test_the_agent_is_asked_where_the_stack_names_no_key(
-    host: Sshd, agent: Callable[[Path], None]
-) -> None:
-    agent(host.key_file)
-    with service() as dashboard, opened(stack(host, dashboard, {"keyFile": ""})) as through:
-        assert get(through.outputs.dashboard_url).startswith(b"/ at")
 
 
 @pytest.mark.usefixtures("threads")
@@ -479,7 +395,6 @@ def command(tmp_path: Path, found: dict[str, Any]) -> Iterator[subprocess.Popen[
         stderr=subprocess.STDOUT,
         text=True,
         cwd=REPOSITORY,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     try:
         yield process

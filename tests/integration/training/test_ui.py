@@ -216,22 +216,6 @@ def test_a_run_is_pulled_by_its_button(page: browser.Page) -> None:
     page.wait_text("3 files of records in results/other")
 
 
-def test_a_taken_port_is_one_message(cluster: Cluster) -> None:
-    served = cluster.popen("ui", "--no-open", "--port", "0")
-    try:
-        address = served.stdout.readline().split()[1]
-        port = address.partition("/#")[0].rpartition(":")[2]
-        second = cluster.train("ui", "--no-open", "--port", port)
-        assert second.returncode == 1
-        assert f"port {port} " in second.stderr
-        assert second.stderr.count("\n") == 1
-    finally:
-        served.send_signal(signal.SIGINT)
-        out, err = served.communicate(timeout=30)
-    assert (served.returncode, err) == (0, "")
-    assert "page closed" in out
-
-
 def test_the_page_as_a_service_has_no_buttons_for_commands(tmp_path: Path) -> None:
     ui_stack.write_run(tmp_path / "store", RUN)
     head = ui_stack.Head([ui_stack.job(1, "RUNNING")])

@@ -52,7 +52,7 @@ def _judge(finding, *stacks):
         ({"id": "x", "mark": "0a1b2c3d", "owner": "ann@lab"}, "of no known backend"),
     ],
 )
-def test_verdicts(fields, verdict):
+def test_verdicts(fields, verdict):  # A18
     known = _stack(ids=frozenset({"known"}), mark="0a1b2c3d")
     busy = _stack(mark="bbbbbbbb", busy=True)
     assert _judge(Judgment(kind="instance", name="n", **fields), known, busy) == verdict

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 import tempfile
 import uuid
@@ -17,6 +16,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from infra.hosts import docker_engine
+from tests import ran
 from tests.fakes import registry
 from tests.fakes.registry import Registry
 from tests.integration.infra.docker.conftest import failed
@@ -76,13 +76,10 @@ def test_an_engine_that_is_closed_to_the_user(
         listener.bind(str(short_socket))
         listener.listen()
         short_socket.chmod(0)
-        done = subprocess.run(
+        done = ran.run(
             command,
             cwd=lab.stack.project,
             env={**lab.stack.environment, "DOCKER_HOST": f"unix://{short_socket}"},
-            capture_output=True,
-            text=True,
-            check=False,
         )
     (error,) = _errors(failed(done))
     assert f"the Docker Engine at unix://{short_socket} may not be used by this user" in error

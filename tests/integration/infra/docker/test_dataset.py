@@ -75,7 +75,7 @@ def test_a_volume_is_filled_once_and_read_by_every_node(
     assert lab.containers() == {}  # D56
     (kept,) = [line for line in (done.stdout + done.stderr).splitlines() if "kept: " in line]
     assert volume in kept
-    # The next stack takes it over (test_tracking.py).
+    # The next stack takes it over, as tests of processes show.
     assert set(lab.volumes()) <= set(kept.split())
 
 

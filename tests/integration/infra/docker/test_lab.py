@@ -23,7 +23,6 @@ from infra.service.images import VOLUMES
 from tests import pages, status
 from tests.integration.infra import drained, hostile_job
 from tests.integration.infra.docker import hunt
-from tests.killing import kill
 from tests.listening import kernel_chooses, listeners
 from trainyard.client import outputs as contract
 from trainyard.client import store
@@ -514,15 +513,6 @@ def test_a_node_whose_raylet_ended_in_order_comes_back(  # F25
     ended = lab.container("ray-worker-1").exec_run(["sh", "-c", "kill $(pidof raylet)"])
     assert ended.exit_code == 0, ended.output
     wait_for(lambda: len(alive := _alive(outputs)) == 3 and alive != before, 90)
-    lab.stack.engine("refresh", "--yes", "--expect-no-changes")
-
-
-def test_the_cluster_comes_back_after_its_head_was_killed(  # F27
-    lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
-) -> None:
-    before = _alive(outputs)
-    kill(lambda: lab.container("ray-head").attrs["State"]["Pid"])
-    wait_for(lambda: len(_alive(outputs) - before) == 3, 180)
     lab.stack.engine("refresh", "--yes", "--expect-no-changes")
 
 

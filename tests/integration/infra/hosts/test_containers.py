@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from infra.hosts import docker_engine
+from tests import ran
 from tests.cli import Cli
 from tests.fakes.machines import Machines, images
 from tests.fakes.sshd import BINARY, Sshd
 from tests.integration.training import tiny
 from tests.waiting import wait_for
 from trainyard.access import ssh_run
-from trainyard.access.ssh import Connection
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -108,20 +108,16 @@ def test_all_services_are_containers_there(there: Any, guests: Machines) -> None
 
 
 def test_a_job_trains_there(there: Any, tmp_path: Path) -> None:  # A27
-    done = subprocess.run(
+    said = ran.output(
         [
             *(sys.executable, "-m", "trainyard.client", "submit", tiny.__file__, "--name", "there"),
             *("--outputs", there.write_outputs(tmp_path), "--working-dir", ROOT),
             *("--", "--epochs", "1"),
         ],
         env=there.environment,
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Training completed after 1 epochs" in done.stdout
+    assert "Training completed after 1 epochs" in said
 
 
 def test_a_second_up_and_a_refresh_change_nothing(there: Any) -> None:
@@ -213,13 +209,7 @@ def test_a_socket_there_is_one_here_again_after_a_lost_connection(  # A27
     if not BINARY:
         pytest.skip("no sshd")
     with Sshd(tmp_path) as sshd, socket.socket(socket.AF_UNIX) as served:
-        host = Connection(
-            host=sshd.host,
-            port=sshd.port,
-            user=sshd.user,
-            host_key=sshd.host_key,
-            private_key=sshd.key_file.read_text(),
-        )
+        host = sshd.connection()
         served.bind(path := str(tmp_path / "served"))
         served.listen()
 

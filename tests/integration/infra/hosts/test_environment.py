@@ -13,6 +13,7 @@ from infra import versions
 from infra.hosts import environment, local
 from infra.hosts.bundle import bundle
 from infra.runtimes.folders import FolderMark
+from tests import ran
 from tests.fakes import conda
 from tests.fakes.machines import uv_cache
 from tests.host_facts import machine
@@ -37,7 +38,7 @@ def _make(home: Path, own: Path) -> str:
     shutil.copy(bundle(own=content), home / "lab-dev.tar.gz")
     args = environment.EnvironmentArgs(ray=versions.RAY, own=content)
     script = environment.install_script(machine(home=home), args, gpus=0, head=None, mark=MARK)
-    done = subprocess.run(
+    return ran.output(
         ["/bin/sh", "-c", script],
         env={
             **os.environ,
@@ -45,12 +46,7 @@ def _make(home: Path, own: Path) -> str:
             "PATH": f"{home}/bin:/usr/local/bin:/usr/bin:/bin",
             "UV_CACHE_DIR": str(uv_cache.folder()),
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_conda_makes_the_environment_and_the_services_packages_are_added(  # A5, B4

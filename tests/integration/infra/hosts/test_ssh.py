@@ -20,11 +20,11 @@ import pytest
 
 from infra.hosts.executable import ExecutableProvider
 from infra.runtimes.process import DaemonProvider, ProgramProvider
+from tests import ran
 from tests.fakes.sshd import Sshd
 from tests.web_program import web_program
 from trainyard.access import ssh_run as ssh
 from trainyard.access.ssh import (
-    Connection,
     HostKeyError,
     LoginRefusedError,
     NoKeyError,
@@ -54,13 +54,7 @@ def sshd(tmp_path_factory):
 @pytest.fixture
 def host(sshd):
     """The connection to a machine that lets this user in."""
-    return Connection(
-        host=sshd.host,
-        port=sshd.port,
-        user=sshd.user,
-        host_key=sshd.host_key,
-        private_key=ssh.read_key(sshd.key_file),
-    )
+    return sshd.connection()
 
 
 @pytest.fixture(autouse=True)
@@ -229,16 +223,11 @@ def test_a_copy_that_cannot_be_put_there_leaves_nothing(host, tmp_path):  # F16
 
 def test_a_server_without_sftp_is_told(tmp_path):
     (tmp_path / "file").write_text("x")
-    with Sshd(tmp_path, "ForceCommand echo no shell for you") as server:
-        connection = Connection(
-            host=server.host,
-            port=server.port,
-            user=server.user,
-            host_key=server.host_key,
-            private_key=ssh.read_key(server.key_file),
-        )
-        with pytest.raises(SshError, match="does not take /tmp/x: "):
-            ssh.copy(connection, tmp_path / "file", "/tmp/x", mode=0o600)
+    with (
+        Sshd(tmp_path, "ForceCommand echo no shell for you") as server,
+        pytest.raises(SshError, match="does not take /tmp/x: "),
+    ):
+        ssh.copy(server.connection(), tmp_path / "file", "/tmp/x", mode=0o600)
 
 
 # Forwarded ports
@@ -297,12 +286,7 @@ def test_no_port_is_opened_to_a_machine_that_is_not_reached(host):
 
 def test_another_host_key_is_refused_with_its_fingerprint(host, tmp_path):  # F38
     other = Sshd.new_key(tmp_path / "other")
-    shown = subprocess.run(
-        ["ssh-keygen", "-l", "-f", tmp_path / "other.pub"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()[1]
+    shown = ran.output(["ssh-keygen", "-l", "-f", tmp_path / "other.pub"]).split()[1]
     target, wrong = tmp_path / "target", replace(host, host_key=other)
     for use in (
         lambda: ssh.run(wrong, f"touch {target}", seconds=SECONDS),
@@ -325,13 +309,7 @@ def test_one_of_several_host_keys_is_pinned(tmp_path, kind):  # F38
             "ecdsa": (tmp_path / "ecdsa.pub").read_text().strip(),
             "ed25519": server.host_key,
         }
-        connection = Connection(
-            host=server.host,
-            port=server.port,
-            user=server.user,
-            host_key=keys[kind],
-            private_key=ssh.read_key(server.key_file),
-        )
+        connection = server.connection(host_key=keys[kind])
         assert ssh.run(connection, "echo in", seconds=SECONDS) == "in\n"
 
 

@@ -1,28 +1,21 @@
-"""A whole stack on two existing machines: up, a job, drift, Ray's own launcher, destroy.
+"""A whole stack on two existing machines: up, a job, drift, destroy.
 
 It comes up and ends under the pulumi CLI; the rest is the engine's.
 """
 
 import json
-import os
 import shlex
-import shutil
-import signal
 import socket
-import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ray.job_submission import JobSubmissionClient
 
-from tests import pages, status
+from tests import pages, ran
 from tests.cli import Cli
 from tests.fakes.machines import Machines
 from tests.integration.infra import hostile_job
@@ -33,9 +26,8 @@ from trainyard.client import outputs as contract
 from trainyard.client.job_server import JobServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
-ENDED, LAUNCHER = pages.read_by(__file__)
+(ENDED,) = pages.read_by(__file__)
 (JOB,) = ENDED.of("train")
-UP, DASHBOARD, DOWN = LAUNCHER.of("ray")
 HOSTS = ("stack-a", "stack-b")
 GROUPS: dict[str, dict[str, Any]] = {
     "cpu": {"cpus": 1},
@@ -43,8 +35,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "tpu": {"cpus": 1, "resources": {"TPU": 4}, "idleMinutes": 0.1},
 }
 ROOT = Path(__file__).resolve().parents[4]
-BIN = Path(sys.executable).parent
-TRAIN = str(BIN / "train")
+TRAIN = str(Path(sys.executable).with_name("train"))
 FOLDERS = "ls -d /var/tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
 PROGRAMS = (
     "supervisord|raylet|gcs_server|versitygw|prometheus|alertmanager|replicate.py|node_switch.py"
@@ -161,20 +152,11 @@ def test_a_job_uses_both_machines_from_here(
     on_hosts: Any, outputs_file: Path, guests: Machines
 ) -> None:  # A21, C1, C5
     submit, _, *arguments = JOB  # with a job that takes less time
-    done = subprocess.run(
-        [
-            *(TRAIN, submit, tiny.__file__, "--name", "both", "--outputs", str(outputs_file)),
-            # The whole tree, whose library the script imports.
-            *("--working-dir", str(ROOT), *arguments, "--max-failures", "0"),
-        ],
-        env=on_hosts.environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Training completed after 1 epochs" in done.stdout
+    command = [TRAIN, submit, tiny.__file__, "--name", "both", "--outputs", str(outputs_file)]
+    # The whole tree, whose library the script imports.
+    command += ["--working-dir", str(ROOT), *arguments, "--max-failures", "0"]
+    said = ran.output(command, env=on_hosts.environment, timeout=300)
+    assert "Training completed after 1 epochs" in said
     for name in HOSTS:
         logs = "/var/tmp/trainyard-*/ray-worker-*/ray/session_latest/logs/worker-*.out"
         assert guests.exec(name, f"grep -l actor_name:RayTrainWorker {logs}").stdout, name
@@ -190,25 +172,9 @@ def test_a_hostile_job_has_what_the_login_has(  # F44
     secrets["the stack's key"] = hostile_job.longest_word(key)
     folders = ("/etc", "/root", "/var/lib/cloud", "/var/tmp")
     asked = hostile_job.arguments(secrets, folders=folders)
-    submit = (
-        TRAIN,
-        "submit",
-        *hostile_job.script(tmp_path),
-        "--outputs",
-        str(outputs_file),
-        "--",
-        asked,
-    )
-    done = subprocess.run(
-        submit,
-        env=on_hosts.environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    got = hostile_job.report(done.stdout)
+    submit = (TRAIN, "submit", *hostile_job.script(tmp_path), "--outputs", str(outputs_file))
+    said = ran.output((*submit, "--", asked), env=on_hosts.environment, timeout=120)
+    got = hostile_job.report(said)
     # The store's root keys are files of the same user, who is an admin of these machines.
     assert got == {"secrets": {"root": [path]}, "rights": ["sudo"]}
 
@@ -236,20 +202,6 @@ def test_the_first_machine_has_alertmanager_and_a_second_copy_of_results(
     found = guests.exec(HOSTS[0], f"find {COPY}/both -name manifest.json").stdout.split()
     assert found
     assert guests.exec(HOSTS[1], f"ls {COPY}", check=False).returncode != 0
-
-
-def test_no_secret_on_a_command_line(on_hosts: Any, guests: Machines) -> None:  # F35
-    outputs = on_hosts.outputs()
-    for name in HOSTS:
-        lines = guests.exec(name, "ps -eo args").stdout
-        assert outputs["rayToken"] not in lines
-        assert outputs["secretKey"] not in lines
-    said = "".join(on_hosts.said)
-    assert outputs["rayToken"] not in said
-    assert "OPENSSH PRIVATE KEY" not in said
-    state = next((on_hosts.project.parent / "backend").rglob("test.json")).read_text()
-    assert "OPENSSH PRIVATE KEY" not in state
-    assert outputs["rayToken"] not in state
 
 
 def _drift(stack: Any) -> tuple[int, dict[tuple[str, str], str]]:
@@ -309,104 +261,3 @@ def answers(address: str) -> bool:
     except OSError:
         return False
     return True
-
-
-@pytest.fixture(scope="module")
-def cluster_file(on_hosts: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file for Ray's launcher; from here on the stack has no Ray nodes of its own."""
-    for program in ("ssh", "rsync"):
-        if not shutil.which(program):
-            pytest.skip(f"`ray up` needs {program} on PATH")
-    hosts = [{k: v for k, v in host.items() if k != "group"} for host in on_hosts.settings["hosts"]]
-    on_hosts.change("nodeGroups", hosts=hosts, startRay=False)
-    on_hosts.engine("up", "--yes")
-    folder = tmp_path_factory.mktemp("launcher")
-    outputs = on_hosts.write_outputs(folder)
-    path = folder / UP[-1]
-    (command,) = [words for words in LAUNCHER.of("train") if words[0] == "cluster-file"]
-    done = subprocess.run(
-        [BIN / "train", *command, "--outputs", outputs],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert f"Generating ray config file {path.name} using IP from ray-head instance" in done.stdout
-    return path  # A22, A23
-
-
-def ray(on_hosts: Any, folder: Path, *arguments: str) -> str:
-    environment = {**on_hosts.environment, "TERM": "dumb", "RAY_USAGE_STATS_ENABLED": "0"}
-    done = subprocess.run(
-        [BIN / "ray", *arguments],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def test_the_file_names_the_hosts_and_the_key(on_hosts: Any, cluster_file: Path) -> None:  # A24
-    found = yaml.safe_load(cluster_file.read_text())
-    first, second = on_hosts.settings["hosts"]
-    assert found["provider"] == {
-        "type": "local",
-        "head_ip": first["address"],
-        "worker_ips": [second["privateAddress"]],
-    }
-    assert found["auth"] == {
-        "ssh_user": "ubuntu",
-        "ssh_private_key": on_hosts.settings["sshKeyFile"],
-    }
-    assert on_hosts.outputs()["rayToken"] not in cluster_file.read_text()
-    assert "--disable-usage-stats" in str(found)  # A28
-
-
-def test_up_dashboard_and_down(
-    on_hosts: Any, cluster_file: Path, guests: Machines, wait_for: Callable[..., Any]
-) -> None:  # A25, A26, A29, A42
-    port = on_hosts.settings["dashboardPort"]
-    said = ray(on_hosts, cluster_file.parent, *UP, "--no-config-cache")
-    for text in ("Acquiring an up-to-date head node", "Ray runtime started", "Next steps"):
-        assert text in said
-    try:
-        forward = subprocess.Popen(
-            [BIN / "ray", *DASHBOARD, f"--port={port}", f"--remote-port={port}"],
-            cwd=cluster_file.parent,
-            env=on_hosts.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        token = on_hosts.outputs()["rayToken"]
-        try:
-            # The launcher starts workers some time after the head.
-            wait_for(lambda: living(port, token) == 2, 120)
-            with pytest.raises(urllib.error.HTTPError, match="403"):
-                living(port, "0" * 64)  # F34
-        finally:
-            os.killpg(forward.pid, signal.SIGTERM)
-            forward.wait()
-    finally:
-        said = ray(on_hosts, cluster_file.parent, *DOWN)
-    assert "Fetched IP" in said
-    assert "No nodes remaining" in said
-    head = guests.exec(HOSTS[0], "pgrep -u ubuntu -f raylet || true").stdout
-    assert head == ""
-
-
-def living(port: int, token: str) -> int:
-    """Return the number of living nodes, 0 while nothing answers yet."""
-    try:
-        answer = status.ask(f"http://127.0.0.1:{port}/api/v0/nodes", token)
-    except urllib.error.HTTPError:
-        raise
-    except OSError:
-        return 0
-    return sum(node["state"] == "ALIVE" for node in answer["data"]["result"]["result"])

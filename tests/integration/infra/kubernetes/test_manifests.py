@@ -1,7 +1,6 @@
 """The files of a stack for Argo CD and Flux, and for KubeRay's chart: a real cluster takes them."""
 
 import json
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import yaml
 from pulumi.runtime import settings as pulumi_settings
 
 from infra.manifests import files, program
-from tests import go_tools
+from tests import go_tools, ran
 from tests.fakes.kubernetes import Node, kuberay
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kuberay")]
@@ -105,9 +104,7 @@ def helm(kubernetes: Node, namespace: str) -> Callable[..., str]:
 
     def run(*arguments: str) -> str:
         where = (f"--kubeconfig={kubernetes.kubeconfig}", f"--namespace={namespace}")
-        return subprocess.run(
-            [program_, *arguments, *where], capture_output=True, text=True, check=True
-        ).stdout
+        return ran.output([program_, *arguments, *where])
 
     return run
 

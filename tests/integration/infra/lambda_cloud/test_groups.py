@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from infra.requested import VARIABLE
-from tests import pages, quick
+from tests import pages, quick, ran
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
 from tests.waiting import wait_for
@@ -202,13 +202,10 @@ def test_instances_come_with_the_queue_and_go_with_it(growing: Growing) -> None:
     os.killpg(scaler.pid, signal.SIGINT)  # as a terminal does it
     scaler.wait(60)
     assert "stopped" in growing.said().splitlines()[-1]
-    once = subprocess.run(
+    once = ran.run(
         [str(Path(growing.stack.python).with_name("train")), *ONCE, "-s", "test"],
         cwd=growing.stack.project,
         env=growing.stack.environment,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert once.returncode == 0, once.stdout + once.stderr
     assert "as requested: 0 of" in once.stdout

@@ -147,19 +147,6 @@ def test_killed_at_each_write_of_the_state_nothing_is_billed_twice_or_left(  # F
         assert cloud.account.ssh_keys == cloud.account.rulesets == {}
 
 
-@pytest.mark.parametrize("operation", ["add_ssh_key", "create_firewall_ruleset"])
-@pytest.mark.parametrize("command", ["up", "destroy"])
-def test_killed_while_it_makes_what_is_free(rented, cloud, operation, command):  # F12
-    assert _kill_during(rented, operation, commit=True)
-    rented.done(command)
-    if command == "up":
-        assert len(cloud.account.ssh_keys) == 1
-        assert len(cloud.account.rulesets) == 2  # one in each of the two regions
-        rented.done("destroy")
-    assert cloud.account.ssh_keys == {}
-    assert cloud.account.rulesets == {}
-
-
 class Leaks(RuleBasedStateMachine):
     """Edits, faults and kills in any order; a recovery leaves exactly what the state says.
 

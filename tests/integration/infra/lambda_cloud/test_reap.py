@@ -6,11 +6,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from engine import crypto
 from infra import backend, reap
 from infra.drift import __main__ as drift
 from infra.hosts import identity, local
-from tests import quick
 from tests.integration.infra.lambda_cloud.rented import RentedStack
 
 pytestmark = pytest.mark.integration
@@ -124,28 +122,6 @@ def test_what_an_up_is_launching_is_no_orphan_until_its_end(rented, cloud, reape
     assert "1 instance(s) past their end: 0.75 $/h" in text
     assert rented.live() == set()
     assert reaped()[0] == 0
-
-
-def test_expired_stacks_are_destroyed(rented, reaped, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))  # the embedded engine, whatever is installed
-    monkeypatch.setattr(crypto, "ROUNDS", quick.PULUMIS)  # as for the engine that is started
-    rented.done("up")
-    assert reaped("--expired")[0] == 0
-    assert len(rented.live()) == 2
-    rented.declare(ttlHours=1)
-    rented.done("up")
-    state = rented.state_file
-    document = json.loads(state.read_text())
-    for entry in document["checkpoint"]["latest"]["resources"]:
-        if "launchedAt" in entry.get("outputs", {}):
-            entry["outputs"]["launchedAt"] = "2026-01-01T00:00:00+00:00"
-    del document["sha256"], document["seal"]
-    state.write_text(json.dumps(document))
-    _, text, _ = reaped()
-    assert "stack rented/dev is past its time" in text
-    assert reaped("--expired")[0] == 0
-    assert rented.live() == set()
-    assert rented.resources() == []
 
 
 def test_an_account_that_cannot_be_asked_makes_a_report_incomplete(rented, monkeypatch, capsys):

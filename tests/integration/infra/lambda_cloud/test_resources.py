@@ -65,41 +65,6 @@ def test_the_key_of_the_account_is_nowhere(rented, cloud):  # F35
         assert "OPENSSH PRIVATE KEY" not in text
 
 
-@pytest.mark.parametrize("code", [None, "global/invalid-api-key", "global/account-inactive"])
-def test_no_key_or_a_wrong_one_fails_at_once(rented, cloud, monkeypatch, code):  # F1
-    if code is None:
-        monkeypatch.delenv("LAMBDA_API_KEY")
-    else:
-        cloud.faults.refuse("*", code, times=None)
-    text = rented.failed("up")
-    for name in ("LAMBDA_API_KEY", "LAMBDALABS_API_KEY", "lambdaApiKey"):
-        assert name in text
-    assert cloud.api_key not in text
-    assert len(cloud.journal.entries) <= 2
-    assert rented.posts() == []
-
-
-def test_the_key_may_be_a_setting(rented, cloud, monkeypatch):
-    monkeypatch.delenv("LAMBDA_API_KEY")
-    rented.declare(lambdaApiKey=cloud.api_key)
-    rented.done("up")
-    assert cloud.api_key not in rented.state_file.read_text()
-    rented.done("destroy")
-
-
-@pytest.mark.parametrize(
-    ("config", "told"),
-    [
-        ({"candidates": [{"type": "gpu_1x_a11"}]}, "unknown; nearest: gpu_1x_a10"),
-        ({"candidates": [DEAR], "maxHourlyCost": 5}, "6.58 $/h is above maxHourlyCost 5"),
-    ],
-)
-def test_what_cannot_be_had_is_refused_in_the_preview(rented, config, told):  # F2, F3, A20
-    rented.declare(**config)
-    assert told in rented.failed("preview")
-    assert rented.posts() == []
-
-
 def test_all_launches_refused(rented, cloud):  # F3, A20
     # As the API lists it, there is capacity.
     cloud.faults.refuse("launch", CAPACITY, times=None)
@@ -162,16 +127,6 @@ def test_what_was_ended_elsewhere_is_made_again(rented, cloud):  # F8
     addresses = rented.resource("active")["outputs"]["addresses"]
     assert set(addresses) == rented.recorded()
     rented.done("up", "--expect-no-changes")
-
-
-def test_an_instance_that_falls_ill_is_replaced(rented, cloud):
-    rented.done("up")
-    ill = rented.resource("node-0")["id"]
-    cloud.account.instances[ill].status = "unhealthy"
-    cloud.account.instances[ill].outcome = "unhealthy"
-    rented.done("up", "--refresh")
-    assert rented.live() == rented.recorded()
-    assert ill not in rented.live()
 
 
 def test_a_new_address_shows_and_goes_on(rented, cloud):

@@ -28,7 +28,7 @@ import trainyard.client.idle
 from cluster import idle_watch
 from infra.hosts.cloud_init import HOME
 from infra.hosts.environment import PYTHON
-from tests import pages, status
+from tests import pages, ran, status
 from tests.cli import Cli
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
@@ -49,33 +49,6 @@ INFO, KEEP = IDLE.of("train")
 TRAIN = str(Path(sys.executable).parent / "train")
 RUN = r"alexnet-\d{8}-\d{6}-[0-9a-f]{4}"
 TTL_FILE, TTL_LOG = "/etc/trainyard/ttl.json", "/var/log/trainyard-ttl.log"
-# Counts on each machine, in the store, how often it was submitted.
-COUNT = """\
-import os, boto3, ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-@ray.remote(num_cpus=1)
-def count(address):
-    import humanize  # of environmentFile
-    s3 = boto3.client("s3")
-    bucket = os.environ["TRAINYARD_STORAGE_URL"].removeprefix("s3://")
-    place = {"Bucket": bucket, "Key": os.environ["TRAINYARD_RUN"] + "/" + address}
-    before = b""
-    try:
-        before = s3.get_object(**place)["Body"].read()
-    except s3.exceptions.NoSuchKey:
-        pass
-    s3.put_object(Body=before + b"x", **place)
-    return len(before) + 1
-
-ray.init()
-counts = []
-for node in ray.nodes():
-    if node["Alive"] and node["Resources"].get("CPU"):
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        counts.append(count.options(scheduling_strategy=there).remote(node["NodeManagerAddress"]))
-print("submissions:", ray.get(counts))
-"""
 
 
 @dataclass(frozen=True)
@@ -315,26 +288,8 @@ def test_a_user_logs_in_with_the_host_key_of_the_outputs(
 def submit(rented: Rented, script: Path, *arguments: str, options: tuple[str, ...] = ()) -> str:
     path = rented.stack.write_outputs(script.parent)
     options = ("--name", script.stem, "--outputs", str(path), *options, "--")
-    done = subprocess.run(
-        [TRAIN, "submit", str(script), *options, *arguments],
-        env=rented.stack.environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_each_machine_uses_the_store_and_it_keeps_what_a_run_left(  # A5
-    lambda_stack: Rented, tmp_path: Path
-) -> None:
-    # Tests of stacks on hosts and of training show its effect on training.
-    script = tmp_path / "count.py"
-    script.write_text(COUNT)
-    assert "submissions: [1, 1]" in submit(lambda_stack, script)
-    assert "submissions: [2, 2]" in submit(lambda_stack, script)
+    command = [TRAIN, "submit", str(script), *options, *arguments]
+    return ran.output(command, env=rented.stack.environment, timeout=300)
 
 
 @pytest.fixture
@@ -398,14 +353,8 @@ def test_a_vanished_instance_is_made_again_and_nothing_else(
 
 
 def _train(rented: Rented, outputs_file: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [TRAIN, *arguments, "--outputs", str(outputs_file)],
-        env=rented.stack.environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = [TRAIN, *arguments, "--outputs", str(outputs_file)]
+    done = ran.run(command, env=rented.stack.environment, timeout=120)
     return done.stdout + done.stderr
 
 
@@ -436,11 +385,8 @@ def _timer(rented: Rented, instance: Any, *, network: bool) -> None:
     """Run the timer of a machine; in its own network, or in this one's, where the cloud is."""
     init = str(rented.guests.path(instance.id, TTL_FILE)).split("/")[2]
     own = ["--net"] if network else []
-    done = subprocess.run(
-        ["nsenter", f"--target={init}", "--mount", *own, "/usr/local/sbin/trainyard-ttl"],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran.run(
+        ["nsenter", f"--target={init}", "--mount", *own, "/usr/local/sbin/trainyard-ttl"]
     )
     assert done.returncode == 0 or network, done.stdout + done.stderr
 

@@ -1,0 +1,317 @@
+"""Which long tests run at a landing: `python -m tests.landings choose|record LEDGER`, as in CI.
+
+The long tests do not all fit into CI's hour. PROOFS run at each landing, and so does each file that
+the change touches (TOUCHES). The other files take turns: the one that has not run for longest comes
+first, as far as there is ROOM. The ledger is a file that CI keeps: it says at which landing and
+commit each file last passed, and what it cost. Without it, the change is that of the last day, and
+chance picks the order.
+
+`--landing FILE` has pytest run, of the files that FILE lists, the proofs only.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from tests import cost, ran
+
+ROOT = Path(__file__).parents[1]
+FOLDER = "tests/integration/"
+CACHE = Path(".pytest_cache")
+CHOSEN = CACHE / "landing.json"
+# Reasons why a long file runs whole, in order, each with the processor seconds that it and those
+# before may take. Proofs take 700 s more, short tests 700 s; CI's hour has 4,500 s for tests.
+ROOM = {"overdue": inf, "touched": 2700.0, "by turn": 2000.0}
+DAY_S = 86_400
+OLDEST = 8  # a file that has not run for so many landings fails the run
+# The long files with a first guess of their processor seconds, until a run has measured them.
+LONG = {
+    "docker/test_images.py": 90,
+    "infra/docker/test_bad_input.py": 30,
+    "infra/docker/test_gateway.py": 55,
+    "infra/docker/test_lab.py": 400,
+    "infra/hosts/test_containers.py": 100,
+    "infra/hosts/test_environment.py": 40,
+    "infra/hosts/test_ssh.py": 60,
+    "infra/hosts/test_stack.py": 230,
+    "infra/kubernetes/test_bad_input.py": 40,
+    "infra/kubernetes/test_manifests.py": 40,
+    "infra/kubernetes/test_node.py": 20,
+    "infra/kubernetes/test_stack.py": 180,
+    "infra/lambda_cloud/test_groups.py": 100,
+    "infra/lambda_cloud/test_stack.py": 350,
+    "infra/test_autoscaling.py": 80,
+    "infra/test_drill.py": 150,
+    "infra/test_health.py": 70,
+    "infra/test_pages.py": 370,
+    "infra/test_process.py": 200,
+    "infra/test_pulumi_cli.py": 90,
+    "infra/test_replica.py": 60,
+    "infra/test_reservation.py": 60,
+    "infra/test_rotate.py": 80,
+    "infra/test_tracking.py": 60,
+    "infra/test_workflows.py": 120,
+    "machines/test_box.py": 80,
+    "training/test_alexnet.py": 170,
+    "training/test_chargpt.py": 75,
+    "training/test_examples.py": 150,
+    "training/test_faults.py": 140,
+    "training/test_food11.py": 300,
+    "training/test_infeasible.py": 80,
+    "training/test_plain_ray.py": 150,
+    "training/test_quickstart.py": 100,
+    "training/test_serve.py": 120,
+    "training/test_sweep.py": 160,
+    "training/test_ui.py": 60,
+}
+# One way through each page that began the project, and through each place. `make test` has the
+# place that is this machine.
+PROOFS = {
+    # docs/poc.md, on rented machines
+    "infra/lambda_cloud/test_stack.py": "test_alexnet_is_trained_as_on_the_page",
+    # docs/practical.md, with a sweep
+    "training/test_plain_ray.py": "test_the_practical_on_a_plain_ray",
+    "training/test_sweep.py": "test_a_sweep_of_models_is_six_jobs",
+    # docs/box.md
+    "machines/test_box.py": "test_a_bare_machine_becomes_a_box_that_survives_a_restart",
+    # docs/course.md and docs/lab.md, in containers
+    "infra/docker/test_lab.py": (
+        "test_the_courses_job_goes_on_at_the_other_worker_from_its_checkpoint"
+    ),
+    # docs/kubernetes.md, with the real operator
+    "infra/kubernetes/test_stack.py": (
+        "test_a_job_starts_workers_survives_one_that_is_killed_and_they_go"
+    ),
+    # docs/hosts.md
+    "infra/hosts/test_stack.py": "test_a_job_uses_both_machines_from_here",
+}
+# Words in the path of a changed file, and the long files that they touch. Besides, a long file is
+# touched by itself and by the helpers in its folder. What no rule names is proven by PROOFS.
+TOUCHES = (
+    (r"kubernetes|kuberay|helm", r"infra/kubernetes/"),
+    (r"lambda_cloud|rented|cloud_init", r"infra/lambda_cloud/"),
+    (r"/hosts/(?!lambda_cloud)|/ssh|fakes/sshd", r"infra/hosts/"),
+    (r"container|docker_stack|^docker/", r"infra/docker/|docker/test_images|hosts/test_containers"),
+    (r"gateway", r"docker/test_gateway"),
+    (r"mlflow|tracking", r"test_tracking|test_alexnet"),
+    (r"rotate|secret", r"test_rotate"),
+    (r"reservation|ending|deadline", r"test_reservation"),
+    (r"supervis|runtimes/(process|programs?)", r"test_process|infra/test_health"),
+    (r"health", r"infra/test_health"),
+    (r"node_(provider|switch)|autoscal|scale", r"test_autoscaling|lambda_cloud/test_groups"),
+    (r"gitops|review|policy|^\.github/", r"test_workflows"),
+    (r"replica", r"test_replica"),
+    (r"drill", r"test_drill"),
+    (r"quickstart", r"test_quickstart|test_box"),
+    (r"food11", r"test_food11"),
+    (r"training/[a-z_]+\.py$", r"test_examples"),
+    (r"chargpt", r"test_chargpt"),
+    (r"serving|serve", r"test_serve"),
+    (r"sweep|hydra_plugins", r"test_sweep"),
+    (r"attach", r"test_plain_ray"),
+    (r"client/ui/", r"test_ui"),
+    (r"checkpoint|failpoints|lost_workers", r"test_faults"),
+    (r"^engine/", r"test_pulumi_cli"),
+    (r"^docs/[a-z]+\.md$|^README", r"test_pages"),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """When a long file last passed as a whole: the number of the landing, and the cost."""
+
+    landing: int
+    commit: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What CI keeps from landing to landing; the number is that of the last one."""
+
+    landing: int
+    runs: dict[str, Run]
+
+
+def read(file: Path) -> Ledger:
+    """Return what a ledger says; an empty one if it is missing or broken."""
+    try:
+        found = json.loads(file.read_text())
+        runs = {name: Run(**run) for name, run in found["runs"].items() if name in LONG}
+        return Ledger(int(found["landing"]), runs)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return Ledger(0, {})
+
+
+def touched(file: str, changed: Iterable[str]) -> bool:
+    """Whether the proof of a long file may have changed with some files."""
+    rules = [words for words, files in TOUCHES if re.search(files, file)]
+    folder, own = f"{FOLDER}{Path(file).parent}/", FOLDER + file
+    for path in changed:
+        if path.startswith("tests/"):
+            helps = path.startswith(folder) and not Path(path).name.startswith("test_")
+            if path == own or helps:
+                return True
+        if not path.startswith("tests/unit/") and any(re.search(each, path) for each in rules):
+            return True
+    return False
+
+
+def choose(
+    ledger: Ledger, head: str, changed: Callable[[str], list[str] | None]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Choose the long files that run whole.
+
+    Args:
+        ledger: of the landings before.
+        head: the commit, which decides between files that ran at the same landing.
+        changed: the files that changed since a commit; None if it is not known here. Where no run
+            is known, the commit is "".
+
+    Returns:
+        The chosen files with the reason of each, and the others with theirs.
+    """
+
+    def reason(file: str) -> str:
+        run = ledger.runs.get(file)
+        if run and ledger.landing + 1 - run.landing >= OLDEST - 1:
+            return "overdue"
+        files = changed(run.commit if run else "") or ()
+        return "touched" if touched(file, files) else "by turn"
+
+    def order(file: str) -> tuple[int, int, str]:
+        run = ledger.runs.get(file)
+        chance = hashlib.sha256(f"{head} {file}".encode()).hexdigest()
+        return [*ROOM].index(reasons[file]), run.landing if run else 0, chance
+
+    reasons = {file: reason(file) for file in LONG}
+    whole: dict[str, str] = {}
+    for file in sorted(LONG, key=order):
+        if sum(_seconds(ledger, each) for each in (*whole, file)) <= ROOM[reasons[file]]:
+            whole[file] = reasons[file]
+    return whole, {file: reasons[file] for file in LONG if file not in whole}
+
+
+def _seconds(ledger: Ledger, file: str) -> float:
+    run = ledger.runs.get(file)
+    return run.seconds if run else float(LONG[file])
+
+
+def table(ledger: Ledger, whole: dict[str, str], left: dict[str, str]) -> list[str]:
+    """Return the lines that say which long files run, and since when each has not run whole."""
+    lines = [f"Landing {ledger.landing + 1}: long tests, their processor seconds, their last run"]
+    for file in (*sorted(whole, key=lambda each: (whole[each], each)), *left):
+        run = ledger.runs.get(file)
+        why = "proof only" if file in PROOFS else "not run"
+        why += ", no room" if left.get(file) == "touched" else ""
+        since = f"landing {run.landing}, {run.commit[:10]}" if run else "not known here"
+        seconds = f"{_seconds(ledger, file):5.0f} s"
+        lines.append(f"{whole.get(file, why):19} {seconds}  {since:24}  {file}")
+    return lines
+
+
+def record(ledger: Ledger, head: str, ran: Iterable[str], costs: dict[str, float]) -> Ledger:
+    """Return the ledger after a landing at which some files passed as a whole."""
+    landing = ledger.landing + 1
+    new = {file: Run(landing, head, costs.get(file, _seconds(ledger, file))) for file in ran}
+    return Ledger(landing, ledger.runs | new)
+
+
+def overdue(ledger: Ledger) -> list[str]:
+    """Return a line for each file that has not run for too many landings."""
+    return [
+        f"{FOLDER}{file} has not run for {ledger.landing - run.landing} landings, since "
+        f"{run.commit[:10]}: see why it is skipped"
+        for file, run in sorted(ledger.runs.items())
+        if ledger.landing - run.landing >= OLDEST
+    ]
+
+
+@functools.cache
+def _changed(commit: str) -> list[str] | None:
+    """Return the files that changed since a commit; without one, within a day before the newest."""
+    command = ["git", "diff", "--name-only", commit, "HEAD", "--"]
+    if not commit:
+        newest = int(ran.output(["git", "log", "-1", "--format=%ct"], cwd=ROOT))
+        command = ["git", "log", f"--since={newest - DAY_S}", "--name-only", "--format="]
+    done = ran.run(command, cwd=ROOT)
+    return None if done.returncode else done.stdout.splitlines()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Choose the long tests of this landing, or note that they passed."""
+    command, file = arguments[0], Path(arguments[1])
+    ledger, head = read(file), ran.output(["git", "rev-parse", "HEAD"], cwd=ROOT).strip()
+    if command == "choose":
+        whole, left = choose(ledger, head, _changed)
+        CHOSEN.parent.mkdir(exist_ok=True)
+        CHOSEN.write_text(json.dumps({"whole": whole, "left": left}))
+        print(*table(ledger, whole, left), sep="\n")  # noqa: T201
+        return 0
+    outcomes = [json.loads(each.read_text()) for each in (CACHE / "outcomes").glob("*.json")]
+    # What failed at first has passed since, or CI would not be here.
+    tests = [test for each in outcomes for test in (*each["passed"], *each["failed"])]
+    passed = {test.partition("::")[0].removeprefix(FOLDER) for test in tests}
+    whole = json.loads(CHOSEN.read_text())["whole"]
+    costs = {
+        name.removeprefix(FOLDER): sum(seconds[:2])
+        for name, seconds in cost.by_file([*(CACHE / "costs").glob("*.tsv")])
+    }
+    ledger = record(ledger, head, [each for each in whole if each in passed], costs)
+    if late := overdue(ledger):
+        print(*late, sep="\n")  # noqa: T201
+        return 1
+    written = file.with_suffix(".new")
+    written.write_text(json.dumps(asdict(ledger), indent=1))
+    written.replace(file)
+    skipped = [each for each in whole if each not in passed]
+    print(f"landing {ledger.landing} is recorded; skipped here: {len(skipped)}", *skipped)  # noqa: T201
+    return 0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--landing", type=Path, metavar="FILE", help="run the tests of this landing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if file := config.getoption("--landing"):
+        left = {FOLDER + name for name in json.loads(file.read_text())["left"]}
+        config.pluginmanager.register(_Landing(left), "landing")
+
+
+class _Landing:
+    """The plugin: leaves out the long files that this landing leaves, except their proofs."""
+
+    def __init__(self, left: set[str]) -> None:
+        self.left = left
+        self.proofs = {f"{FOLDER}{file}::{test}" for file, test in PROOFS.items()}
+
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
+        """Import no file of which nothing runs."""
+        file = collection_path.relative_to(config.rootpath).as_posix()
+        unproven = file.removeprefix(FOLDER) not in PROOFS
+        return True if file in self.left and unproven else None
+
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        def runs(item: pytest.Item) -> bool:
+            left = item.nodeid.partition("::")[0] in self.left
+            return not left or item.nodeid.partition("[")[0] in self.proofs
+
+        config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
+        items[:] = [item for item in items if runs(item)]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

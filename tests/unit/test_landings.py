@@ -1,0 +1,155 @@
+"""Which long tests a landing runs, and what the ledger remembers."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import landings, ran
+from tests.landings import LONG, OLDEST, PROOFS, Ledger, Run
+
+ROOT = Path(__file__).parents[2]
+HEAD = "f" * 40
+
+
+def ledger(**runs: int) -> Ledger:
+    """All long files ran at landing 20, except some: of `ui=3` test_ui.py."""
+    found = {file: Run(20, HEAD, 10.0) for file in LONG}
+    for name, landing in runs.items():
+        (file,) = (each for each in LONG if each.endswith(f"test_{name}.py"))
+        found[file] = Run(landing, HEAD, 10.0)
+    return Ledger(20, found)
+
+
+def test_each_name_is_of_a_test_of_today() -> None:
+    for file in LONG:
+        assert (ROOT / landings.FOLDER / file).is_file()
+    for file, test in PROOFS.items():
+        assert f"def {test}(" in (ROOT / landings.FOLDER / file).read_text()
+        assert file in LONG
+    folders = ("trainyard", "infra", "cluster", "engine", "training", "docker", "docs", ".github")
+    paths = [path for name in (*folders, "tests/fakes") for path in (ROOT / name).rglob("*")]
+    tree = [path.relative_to(ROOT).as_posix() for path in paths]
+    for words, files in landings.TOUCHES:
+        assert [path for path in tree if re.search(words, path)], words
+        assert [file for file in LONG if re.search(files, file)], files
+
+
+@pytest.mark.parametrize(
+    ("changed", "touched"),
+    [
+        ("infra/runtimes/kubernetes/manifests.py", "infra/kubernetes/test_stack.py"),
+        ("cluster/kuberay.py", "infra/kubernetes/test_bad_input.py"),
+        ("tests/fakes/kubernetes/node.py", "infra/kubernetes/test_stack.py"),
+        ("tests/integration/infra/docker/conftest.py", "infra/docker/test_lab.py"),
+        ("tests/integration/training/test_ui.py", "training/test_ui.py"),
+        ("docs/poc.md", "infra/test_pages.py"),
+    ],
+)
+def test_a_change_touches_the_proofs_of_its_area(changed: str, touched: str) -> None:
+    assert landings.touched(touched, [changed])
+    for other in ("tests/integration/training/test_memory.py", "tests/unit/infra/test_ssh.py"):
+        assert not landings.touched(touched, [other])
+
+
+def test_what_is_touched_runs_and_the_rest_takes_turns_by_age(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(landings.ROOM, "by turn", 40.0)
+    before, ui = ledger(drill=16, ui=15, serve=18), "training/test_ui.py"
+    whole, left = landings.choose(before, HEAD, lambda _: ["trainyard/client/ui/page.py"])
+    assert list(whole.items())[:3] == [
+        (ui, "touched"),
+        ("infra/test_drill.py", "by turn"),
+        ("training/test_serve.py", "by turn"),
+    ]
+    assert len(whole) == 4
+    assert whole.keys() | left.keys() == LONG.keys()
+    monkeypatch.setitem(landings.ROOM, "touched", 5.0)
+    whole, left = landings.choose(before, HEAD, lambda _: ["trainyard/client/ui/page.py"])
+    assert left[ui] == "touched"
+    (line,) = (each for each in landings.table(before, whole, left) if each.endswith(ui))
+    assert line.startswith("not run, no room")
+
+
+def test_nothing_waits_for_eight_landings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(landings.ROOM, "by turn", 0.0)
+    at = 21 - OLDEST
+    whole, _ = landings.choose(ledger(drill=at + 1, ui=at + 2), HEAD, lambda _: [])
+    assert whole == {"infra/test_drill.py": "overdue"}
+    later = landings.record(ledger(drill=at, ui=at + 1), HEAD, [], {})
+    (line,) = landings.overdue(later)
+    told = f"infra/test_drill.py has not run for 8 landings, since {HEAD[:10]}: see why it is"
+    assert line == f"{landings.FOLDER}{told} skipped"
+    assert landings.overdue(landings.record(later, HEAD, ["infra/test_drill.py"], {})) != []
+    assert "test_drill" not in str(landings.overdue(ledger(drill=20)))
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", '{"landing": 3}', '{"landing": 3, "runs": {"a"'])
+def test_without_a_ledger_chance_begins(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "landings.json"
+    if text is not None:
+        file.write_text(text)
+    empty = landings.read(file)
+    assert empty == Ledger(0, {})
+    first, again, other = (
+        landings.choose(empty, head, lambda _: None) for head in (HEAD, HEAD, "0" * 40)
+    )
+    assert first == again != other
+    assert sum(LONG[name] for name in first[0]) <= landings.ROOM["by turn"]
+    assert landings.overdue(landings.record(empty, HEAD, [], {})) == []
+    whole, _ = landings.choose(empty, HEAD, lambda commit: None if commit else ["drill.py"])
+    assert next(iter(whole.items())) == ("infra/test_drill.py", "touched")
+
+
+def test_the_table_says_what_runs_and_since_when_not() -> None:
+    before = ledger(drill=14)
+    lines = landings.table(before, *landings.choose(before, HEAD, lambda _: []))
+    assert all(len(line) <= 100 for line in lines)
+    assert lines[0].startswith("Landing 21: ")
+    assert f"{'overdue':19}    10 s  landing 14, ffffffffff    infra/test_drill.py" in lines
+    lines = landings.table(Ledger(0, {}), {}, dict.fromkeys(LONG, "by turn"))
+    assert sum("not known here" in line for line in lines) == len(LONG)
+    assert sum(line.startswith("proof only ") for line in lines) == len(PROOFS)
+
+
+def test_a_landing_is_written_down_once_its_tests_have_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(landings.ran, "output", lambda *_, **__: f"{HEAD}\n")
+    file, folder = tmp_path / "landings.json", landings.FOLDER
+    drill, ui, serve = "infra/test_drill.py", "training/test_ui.py", "training/test_serve.py"
+    whole = {drill: "by turn", ui: "by turn", serve: "by turn"}
+    for name in ("outcomes", "costs"):
+        (tmp_path / ".pytest_cache" / name).mkdir(parents=True)
+    landings.CHOSEN.write_text(json.dumps({"whole": whole, "left": []}))
+    outcome = {"passed": [folder + drill], "failed": [f"{folder}{ui}::test_at_first"]}
+    (landings.CACHE / "outcomes/a.json").write_text(json.dumps(outcome))
+    (landings.CACHE / "costs/a.tsv").write_text(
+        "part\tname\ttest\tprocessor_s\tcontainers_s\twall_s\n"
+        f"test\ta\t{folder}{drill}::test_a\t3.5\t4.0\t90\n"
+    )
+    assert landings.main(["record", str(file)]) == 0
+    assert capsys.readouterr().out == f"landing 1 is recorded; skipped here: 1 {serve}\n"
+    expected = {drill: Run(1, HEAD, 7.5), ui: Run(1, HEAD, float(LONG[ui]))}
+    assert landings.read(file) == Ledger(1, expected)
+
+
+def test_pytest_leaves_out_the_rest_but_not_the_proofs(tmp_path: Path) -> None:
+    chosen, proven = tmp_path / "chosen.json", "infra/hosts/test_stack.py"
+    chosen.write_text(json.dumps({"left": [proven, "infra/test_pages.py"]}))
+    for name, code in (
+        (proven, f"def {PROOFS[proven]}(): pass\ndef test_more(): pass"),
+        ("infra/test_pages.py", "raise OSError('imported for nothing')"),
+        ("infra/test_short.py", "def test_short(): pass"),
+    ):
+        file = tmp_path / landings.FOLDER / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(code)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.landings", f"--landing={chosen}", "-v"]
+    command += ["-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
+    said = ran.output(command, cwd=ROOT)
+    assert re.findall(r"::(\w+) PASSED", said) == [PROOFS[proven], "test_short"]

@@ -1,0 +1,56 @@
+"""The house keeps its size: a change that makes it larger says so here, and why in its commit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Lines of Python, with comments and blank lines. The product is all but tests and benchmarks.
+LIMITS = {"product": 67_178, "tests": 77_018}
+SLACK = 200  # a gain that is larger is kept by a lower number
+NOT_OURS = ("build", "out")  # results, as in .gitignore; so is what begins with a dot
+
+
+def lines(top: Path, left_out: tuple[str, ...] = ()) -> int:
+    """Count lines of Python in a folder, without links and without some folders below it."""
+    count = 0
+    for folder, names, files in os.walk(top):
+        names[:] = [name for name in names if not name.startswith(".") and name not in left_out]
+        paths = (Path(folder, name) for name in files if name.endswith(".py"))
+        count += sum(len(each.read_bytes().splitlines()) for each in paths if not each.is_symlink())
+    return count
+
+
+def advice(what: str, found: int, limit: int) -> str:
+    """Say what to do about a number of lines; empty if it is as it should be."""
+    if found > limit:
+        return (
+            f"{found} lines of {what}, {found - limit} more than LIMITS in {__file__} allows: "
+            f"lower something, or raise the number to {found} in the same commit and say why"
+        )
+    if found < limit - SLACK:
+        return f"{found} lines of {what}: lower the number in {__file__} from {limit} to {found}"
+    return ""
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_the_tree_is_as_large_as_its_number(what: str) -> None:
+    tests = lines(ROOT / "tests")
+    found = tests if what == "tests" else lines(ROOT, ("tests", "bench", *NOT_OURS))
+    assert advice(what, found, LIMITS[what]) == ""
+
+
+def test_a_larger_and_a_much_smaller_tree_are_told(tmp_path: Path) -> None:
+    for name in ("a/b.py", "a/.venv/c.py", "a/d.txt", "out/e.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1\n" * 10)
+    (tmp_path / "link").symlink_to(tmp_path / "a", target_is_directory=True)
+    (tmp_path / "link.py").symlink_to(tmp_path / "a/b.py")
+    assert lines(tmp_path, NOT_OURS) == 10
+    assert advice("product", 1000, 1000) == advice("product", 1000 - SLACK, 1000) == ""
+    assert "1 more than" in advice("product", 1001, 1000)
+    assert "raise the number to 1001" in advice("product", 1001, 1000)
+    assert advice("tests", 500, 1000).endswith("from 1000 to 500")
