@@ -6,7 +6,7 @@ It looks at jobs, served models, actors, logins, nodes and results every few sec
 cannot be read counts as active, and so does a time without a look. Results that are neither pulled
 nor copied keep the machines until their deadline: a run costs more than some hours of a machine.
 
-The machines' timers ask `GET /verdict` (infra/hosts/guest/trainyard_ttl.py), `train info` too;
+The machines' timers ask `GET /verdict` (infra/runtimes/ending.py), `train info` too;
 `POST /keep` postpones the end. Both need the token. The head's machine ends after the others, which
 ask it. A decision to end stands while the machines end.
 

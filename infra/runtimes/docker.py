@@ -168,6 +168,7 @@ class DockerRuntime(pulumi.ComponentResource):
             "folder": self.volume(notebook.SERVICE, notebook.WORKSPACE),
         }
         told = {
+            "ends": "containers",
             "drainSeconds": args.drain,
             "network": network.name,
             "leave": leave,
