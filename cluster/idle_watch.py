@@ -359,26 +359,19 @@ class Watch:
         kept = {key: float(known[key]) for key in ("keep_until", "ending")} if known else {}
         self._state = State(active=("nothing was looked at yet",), **kept)
 
-    def looked(self, active: Sequence[str], began: float) -> None:
-        """Note the findings of a look, and when it began."""
+    def change(self, make: Callable[..., State], *given: Any) -> None:
+        """Take the state that `decide` or `keep` makes of the present one."""
         with self._lock:
-            self._set(decide(self._state, active, began, time.time(), self._rules))
-
-    def keep(self, seconds: float) -> None:
-        """See `keep`."""
-        with self._lock:
-            self._set(keep(self._state, seconds, time.time(), self._rules))
+            state = make(self._state, *given, time.time(), self._rules)
+            if (state.keep_until, state.ending) != (self._state.keep_until, self._state.ending):
+                draft = self._file.with_suffix(".new")
+                draft.write_text(json.dumps(asdict(state)))
+                draft.replace(self._file)
+            self._state = state
 
     def verdict(self) -> dict[str, Any]:
         """See `verdict`."""
         return verdict(self._state, time.time(), self._rules)
-
-    def _set(self, state: State) -> None:
-        if (state.keep_until, state.ending) != (self._state.keep_until, self._state.ending):
-            draft = self._file.with_suffix(".new")
-            draft.write_text(json.dumps(asdict(state)))
-            draft.replace(self._file)
-        self._state = state
 
 
 def serve(watch: Watch, address: tuple[str, int], token: str) -> ThreadingHTTPServer:
@@ -405,7 +398,7 @@ def serve(watch: Watch, address: tuple[str, int], token: str) -> ThreadingHTTPSe
                 return
             try:
                 length = min(int(self.headers["Content-Length"]), BODY_BYTES)
-                watch.keep(float(json.loads(self.rfile.read(length))["seconds"]))
+                watch.change(keep, float(json.loads(self.rfile.read(length))["seconds"]))
             except (ValueError, TypeError, LookupError) as error:
                 self._say(HTTPStatus.BAD_REQUEST, {"error": str(error)})
             else:
@@ -460,7 +453,7 @@ def main(settings: Mapping[str, Any]) -> None:
         began = time.time()
         # The store may take minutes, in which a user may submit a job: the rest is asked again.
         active = look(readers) or look(stored) or look(readers)
-        watch.looked(active, began)
+        watch.change(decide, active, began)
         if active != said:
             print("; ".join(active) or "idle", flush=True)  # noqa: T201 - the service's log
         said = active

@@ -349,7 +349,7 @@ def test_only_those_with_the_token_are_answered(watch: Watch) -> None:  # F33
 
 
 def test_another_start_knows_what_was_said(watch: Watch, tmp_path: Path) -> None:
-    watch.keep(1800)
+    watch.change(keep, 1800)
     again = Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
     assert again.verdict()["keep_until"] == watch.verdict()["keep_until"]
     assert again.verdict()["ends_in"] is None  # it has looked at nothing yet
@@ -364,7 +364,7 @@ def test_a_job_that_comes_while_the_store_is_listed_counts(  # F50
     monkeypatch.setattr(idle_watch, "Ray", lambda *_: SimpleNamespace(served=list))
     monkeypatch.setattr(idle_watch, "Work", lambda *_: lambda: list(came))
     monkeypatch.setattr(idle_watch, "Results", lambda *_: lambda: came.append("job a") or [])
-    monkeypatch.setattr(Watch, "looked", lambda _, active, __: looked.append(list(active)))
+    monkeypatch.setattr(Watch, "change", lambda *words: looked.append(list(words[2])))
 
     class EndedError(Exception):
         pass

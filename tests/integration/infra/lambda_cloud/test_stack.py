@@ -457,7 +457,8 @@ def test_a_machine_whose_time_is_over_ends_itself(lambda_stack: Rented) -> None:
     assert eight_hours - 1800 < end <= eight_hours
     assert "trainyard-ttl" in run(worker.id, "cat /etc/cron.d/trainyard-ttl").stdout
     path = host.path(worker.id, TTL_FILE)
-    path.write_text(json.dumps(settings | {"end": (datetime.now(UTC) + timedelta(minutes=4)).isoformat()}))
+    soon = datetime.now(UTC) + timedelta(minutes=4)
+    path.write_text(json.dumps(settings | {"end": soon.isoformat()}))
     run(worker.id, "/usr/local/sbin/trainyard-ttl")
     assert "ends in 4 minutes" in run(worker.id, f"cat {TTL_LOG}").stdout
     path.write_text(json.dumps(settings | {"end": "1970-01-01T00:00:00+00:00"}))
