@@ -228,24 +228,14 @@ class Ray:
         return json.loads(content)
 
 
-class Work:
-    """Jobs that have not ended, and actors.
-
-    Args:
-        ray: the cluster.
-        bounds: of use; running jobs and their actors count only while use exceeds one.
-    """
-
-    def __init__(self, ray: Ray, bounds: Bounds) -> None:
-        self._ray, self._bounds = ray, bounds
-
-    def __call__(self) -> list[str]:
-        """Return the work that counts; a waiting job may be about to install its packages."""
-        waiting = self._ray.jobs("PENDING")  # first: it may run a moment later
-        living = [*self._ray.jobs("RUNNING"), *self._ray.actors()]
-        if living and self._bounds.cpu_percent and not self._ray.is_used(self._bounds):
-            living = []
-        return waiting + living
+def work(ray: Ray, bounds: Bounds) -> list[str]:
+    """Return jobs that wait, and those that run with their actors if use exceeds a bound."""
+    # First: it may run a moment later. It counts, as it may be about to install its packages.
+    waiting = ray.jobs("PENDING")
+    living = [*ray.jobs("RUNNING"), *ray.actors()]
+    if living and bounds.cpu_percent and not ray.is_used(bounds):
+        living = []
+    return waiting + living
 
 
 class Joining:
@@ -312,7 +302,8 @@ class Results:
                 return None
             stamp, made = known.get(name, (None, None))
             if stamp != listed[name]:
-                made = make(_read(self._source, name))
+                with self._source.opened(name) as file:
+                    made = make(file.read())
             self._known[name] = listed[name], made
             return made
 
@@ -330,11 +321,6 @@ class Results:
             if any(newest.values()) and newest not in saved:
                 found.append(f"run {run} was neither pulled nor copied")
         return found
-
-
-def _read(source: replicate.Location, name: str) -> bytes:
-    with source.opened(name) as file:
-        return file.read()
 
 
 def _json(content: bytes) -> Any:
@@ -438,8 +424,9 @@ def main(settings: Mapping[str, Any]) -> None:
     watch = Watch(rules, Path(settings["file"]))
     serve(watch, (settings["listen"], int(settings["port"])), settings["token"])
     ray = Ray(settings["dashboard"], settings["rayToken"])
+    bounds = Bounds(settings["cpuPercent"], settings["gpuPercent"])
     readers: dict[str, Callable[[], Sequence[str]]] = {
-        "jobs and actors": Work(ray, Bounds(settings["cpuPercent"], settings["gpuPercent"])),
+        "jobs and actors": lambda: work(ray, bounds),
         "served models": ray.served,
         "logins": lambda: logins(rules.idle_seconds),
         "nodes": Joining(ray, settings["nodes"], time.time() + JOIN_SECONDS),

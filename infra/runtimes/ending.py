@@ -203,7 +203,7 @@ class Containers(Way):
         if self._told:
             return
         where, end = self.settings["notebook"], datetime.fromisoformat(self.settings["end"])
-        with contextlib.suppress(OSError):  # Docker may be starting
+        with contextlib.suppress(*NO_ANSWER):  # Docker may be starting
             words = ["sh", "-c", notice(where["folder"], end)]
             self._told = self._run(where["container"], words, NOTICE_SECONDS)[0] == 0
 
@@ -223,7 +223,7 @@ class Containers(Way):
                     break
                 with ThreadPoolExecutor(len(running)) as pool:
                     list(pool.map(self._stop, running))
-            except OSError as error:  # Docker may be starting
+            except NO_ANSWER as error:  # Docker may be starting
                 say(f"not all containers could be stopped: {error}")
             time.sleep(LOOK_SECONDS)
         say("all containers have ended")
@@ -236,7 +236,8 @@ class Containers(Way):
         The same `up` may replace some of them meanwhile: it starts the new ones itself.
 
         Raises:
-            OSError: one is not in time, or the Engine cannot be used.
+            OSError: one is not in time, or the Engine refuses.
+            NO_ANSWER: it cannot be used.
         """
         stopped = []
         for container in self._all("all=1&"):
@@ -249,7 +250,7 @@ class Containers(Way):
         for container in stopped:
             while (found := self._inspect(container)) and not _is_healthy(found):
                 if time.monotonic() > deadline:
-                    name = found["Name"].lstrip("/")
+                    name = found["Name"][1:]
                     raise OSError(f"{name} is not healthy: see docker logs {name}")
                 time.sleep(LOOK_SECONDS / 2)
 
@@ -284,7 +285,8 @@ class Containers(Way):
         """Send a request to the Engine; None: the container is gone, or has just ended.
 
         Raises:
-            OSError: the Engine does not answer, or refuses.
+            OSError: the Engine refuses.
+            NO_ANSWER: it does not answer.
         """
         send = by_socket if "socket" in self.settings else by_sdk
         status, answer = send(self.settings.get("socket", ""), method, path, content, seconds)
@@ -308,12 +310,9 @@ def by_socket(path: str, method: str, url: str, content: Any, seconds: float) ->
         connection = http.client.HTTPConnection("localhost")
         connection.sock = there
         body = None if content is None else json.dumps(content)
-        try:
-            connection.request(method, url, body, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except http.client.HTTPException as error:
-            raise OSError(f"{path}: {error!r}") from None
+        connection.request(method, url, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
 
 
 def by_sdk(_: str, method: str, url: str, content: Any, seconds: float) -> tuple[int, bytes]:
@@ -507,7 +506,7 @@ def resume(_file: str, settings: str) -> None:
     """Start containers that an earlier timer has ended."""
     try:
         Containers(json.loads(settings)).resume()
-    except OSError as error:
+    except NO_ANSWER as error:
         sys.exit(str(error))
 
 

@@ -31,6 +31,7 @@ class Engine(socketserver.ThreadingUnixStreamServer):
         containers: what it knows of them, by name.
         refuses: statuses that it answers next, by the end of a request: `start`, `stop`, `exec`.
         calls: commands that ran in containers, and what was started and stopped.
+        garbage: how many answers are nonsense.
         hangs: what a command in the head waits for.
     """
 
@@ -41,6 +42,7 @@ class Engine(socketserver.ThreadingUnixStreamServer):
         self.containers: dict[str, dict[str, Any]] = {}
         self.refuses: dict[str, list[int]] = {}
         self.calls: list[str] = []
+        self.garbage = 0
         self.hangs = Event()
         self.hangs.set()
         super().__init__(self.path, _Request)
@@ -95,7 +97,10 @@ class _Request(BaseHTTPRequestHandler):
     def _answer(self, status: int, content: Any) -> None:
         self.send_response(status)
         self.end_headers()
-        if content is not None:
+        if self.server.garbage:
+            self.server.garbage -= 1
+            self.wfile.write(b"garbage")
+        elif content is not None:
             self.wfile.write(json.dumps(content).encode())
 
     def log_message(self, *_: object) -> None:
