@@ -13,6 +13,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,10 +181,9 @@ def test_ctrl_c_lets_go_and_the_job_goes_on(cluster: Any, script: Callable[[str]
     ray = Ray(cluster.outputs["dashboardUrl"], (cluster.folder / "token").read_text())
     running = [f"job {job_id} is RUNNING"]
     for bounds, counts in ((Bounds(), running), (Bounds(0.001), running), (Bounds(99_999, 99), [])):
+        counted = partial(work, ray, bounds)
         # A node that has just begun has yet to report its use, and its first figure is 0.
-        wait_for(
-            f"{counts} of {bounds}", lambda: look({"": lambda: work(ray, bounds)})[:1] == counts, 30
-        )  # noqa: B023
+        wait_for(f"{counts} of {bounds}", lambda: look({"": counted})[:1] == counts, 30)  # noqa: B023
 
     again = cluster.popen("logs", "-f", "counting")  # by the run's name
     try:
