@@ -51,48 +51,29 @@ LISTED = 10_000  # actors, or nodes
 
 @dataclass(frozen=True)
 class Rules:
-    """The settings of the watch.
+    """The settings of the watch."""
 
-    Attributes:
-        idle_seconds: after which the machines end.
-        deadline: when they end in any case, in seconds since 1970.
-    """
-
-    idle_seconds: float
-    deadline: float
+    idle_seconds: float  # after which the machines end
+    deadline: float  # when they end in any case, in seconds since 1970
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Use of a machine up to which a job counts as doing nothing.
+    """Use of a machine up to which a job counts as doing nothing."""
 
-    Attributes:
-        cpu_percent: use of the machine in percent of one core, as `top` counts; 0: every job does
-            something.
-        gpu_percent: use of each GPU, in percent.
-    """
-
-    cpu_percent: float = 0.0
-    gpu_percent: float = 0.0
+    cpu_percent: float = 0.0  # of one core, as `top` counts; 0: every job does something
+    gpu_percent: float = 0.0  # of each GPU
 
 
 @dataclass(frozen=True)
 class State:
-    """State of the watch; times are seconds since 1970, 0 for none.
+    """State of the watch; times are seconds since 1970, 0 for none."""
 
-    Attributes:
-        looked: when the last look ended.
-        idle_since: when the first in a row of looks that found nothing began.
-        keep_until: before that, the machines do not end.
-        ending: when their end was decided.
-        active: why the cluster is not idle.
-    """
-
-    looked: float = 0.0
-    idle_since: float = 0.0
-    keep_until: float = 0.0
-    ending: float = 0.0
-    active: tuple[str, ...] = ()
+    looked: float = 0.0  # when the last look ended
+    idle_since: float = 0.0  # when the first in a row of looks that found nothing began
+    keep_until: float = 0.0  # before that, the machines do not end
+    ending: float = 0.0  # when their end was decided
+    active: tuple[str, ...] = ()  # why the cluster is not idle
 
     def ends_at(self, rules: Rules) -> float:
         """Return when the machines end if nothing happens; 0 while something does."""
@@ -102,17 +83,10 @@ class State:
 
 
 def decide(before: State, active: Sequence[str], began: float, now: float, rules: Rules) -> State:
-    """Return the state after a look.
+    """Return the state after a look, which began and ended at times in seconds since 1970.
 
     Idle time counts from the start of a look and to the start of one: a look itself may take
     minutes, where there are many runs or the disk is slow.
-
-    Args:
-        before: the state before it.
-        active: why the cluster is not idle, by that look.
-        began: when the look began, in seconds since 1970.
-        now: when it ended.
-        rules: the settings.
     """
     if before.ending:
         revived = active and now - before.ending > REVIVED_SECONDS
@@ -239,13 +213,10 @@ def work(ray: Ray, bounds: Bounds) -> list[str]:
 
 
 class Joining:
-    """Whether nodes of the stack have yet to join: while machines are installed, none is idle.
+    """Whether nodes that the stack always has must yet join: no machine that installs is idle.
 
-    Args:
-        ray: the cluster.
-        nodes: how many the stack always has. Once so many were there, nobody asks again: a node
-            that dies later keeps no machine.
-        until: in seconds since 1970; from then on nobody waits for them.
+    Once so many were there, or after a time in seconds since 1970, nobody asks again: a node that
+    dies later keeps no machine.
     """
 
     def __init__(self, ray: Ray, nodes: int, until: float) -> None:
@@ -271,12 +242,9 @@ def logins(idle_seconds: float) -> list[str]:
 
 
 class Results:
-    """Runs with results that were neither pulled nor copied.
+    """Runs whose results are in the store only, neither pulled nor copied.
 
     A file is read again only after it has changed: a store may hold thousands of runs.
-
-    Args:
-        source: where jobs keep their results.
     """
 
     def __init__(self, source: replicate.Location) -> None:
@@ -331,12 +299,7 @@ def _json(content: bytes) -> Any:
 
 
 class Watch:
-    """State of the watch, which looks update.
-
-    Args:
-        rules: the settings.
-        file: keeps the state for another start of this service.
-    """
+    """State of the watch, which looks update; a file keeps it for another start."""
 
     def __init__(self, rules: Rules, file: Path) -> None:
         self._rules, self._file = rules, file
