@@ -219,7 +219,7 @@ class Containers(Way):
         """Stop all that run, each within its own time; then the supervisord of this program."""
         while True:
             try:
-                if not (running := self._all("")):
+                if not (running := self._all("running", "restarting", "paused")):
                     break
                 with ThreadPoolExecutor(len(running)) as pool:
                     list(pool.map(self._stop, running))
@@ -239,13 +239,14 @@ class Containers(Way):
             OSError: one is not in time, or the Engine refuses.
             NO_ANSWER: it cannot be used.
         """
-        stopped = []
-        for container in self._all("all=1&"):
-            found = self._inspect(container)
-            once = found and found["HostConfig"]["RestartPolicy"]["Name"] == "no"
-            if found and found["State"]["Status"] == "exited" and not once:
-                self._ask("POST", f"/containers/{container}/start")
-                stopped.append(container)
+        stopped = [
+            container
+            for container in self._all("exited")
+            if (found := self._inspect(container))
+            and found["HostConfig"]["RestartPolicy"]["Name"] != "no"  # it runs once
+        ]
+        for container in stopped:
+            self._ask("POST", f"/containers/{container}/start")
         deadline = time.monotonic() + HEALTHY_SECONDS
         for container in stopped:
             while (found := self._inspect(container)) and not _is_healthy(found):
@@ -254,10 +255,10 @@ class Containers(Way):
                     raise OSError(f"{name} is not healthy: see docker logs {name}")
                 time.sleep(LOOK_SECONDS / 2)
 
-    def _all(self, which: str) -> list[str]:
-        """Return the ids of containers of the network."""
-        chosen = quote(json.dumps({"network": [self.settings["network"]]}))
-        answer = self._ask("GET", f"/containers/json?{which}filters={chosen}")
+    def _all(self, *statuses: str) -> list[str]:
+        """Return the ids of the network's containers that have one of some statuses."""
+        chosen = quote(json.dumps({"network": [self.settings["network"]], "status": statuses}))
+        answer = self._ask("GET", f"/containers/json?all=1&filters={chosen}")
         return [each["Id"] for each in json.loads(answer or "[]")]
 
     def _inspect(self, container: str) -> Props | None:

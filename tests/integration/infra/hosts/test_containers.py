@@ -197,7 +197,8 @@ def test_they_end_by_a_timer_there_and_run_again_when_the_reservation_is_extende
     assert "set reservation.end to the new end" in late.stdout + late.stderr
     reserve(7200)
     healthy = "docker ps --filter health=healthy --format '{{.Names}}'"
-    assert {*guests.exec(NAME, healthy).stdout.split()} == SERVICES
+    # Docker's own look may come later than that of `up`.
+    wait_for("health", lambda: {*guests.exec(NAME, healthy).stdout.split()} == SERVICES, 60)
     there.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 

@@ -64,9 +64,10 @@ class _Request(BaseHTTPRequestHandler):
         *_, name, _ = path.split("/")
         if name == "containers":
             known = self.server.containers.values()
-            assert parse_qs(query)["filters"] == ['{"network": ["lab"]}']
-            running = [each for each in known if each["State"]["Status"] == "running"]
-            self._answer(200, [*known] if "all=1" in query else running)
+            asked = parse_qs(query)
+            filters = json.loads(asked["filters"][0])
+            assert (asked["all"], filters["network"]) == (["1"], ["lab"])
+            self._answer(200, [c for c in known if c["State"]["Status"] in filters["status"]])
         elif path.startswith("/exec/"):
             self._answer(200, {"ExitCode": 0 if name == "good" else 3})
         else:
