@@ -6,7 +6,7 @@ It looks at jobs, served models, actors, logins, nodes and results every few sec
 cannot be read counts as active, and so does a time without a look. Results that are neither pulled
 nor copied keep the machines until their deadline: a run costs more than some hours of a machine.
 
-The machines' timers ask `GET /verdict` (infra/hosts/guest/trainyard_ttl.py), `train info` too;
+The machines' timers ask `GET /verdict` (infra/runtimes/ending.py), `train info` too;
 `POST /keep` postpones the end. Both need the token. The head's machine ends after the others, which
 ask it. A decision to end stands while the machines end.
 
@@ -51,48 +51,29 @@ LISTED = 10_000  # actors, or nodes
 
 @dataclass(frozen=True)
 class Rules:
-    """The settings of the watch.
+    """The settings of the watch."""
 
-    Attributes:
-        idle_seconds: after which the machines end.
-        deadline: when they end in any case, in seconds since 1970.
-    """
-
-    idle_seconds: float
-    deadline: float
+    idle_seconds: float  # after which the machines end
+    deadline: float  # when they end in any case, in seconds since 1970
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Use of a machine up to which a job counts as doing nothing.
+    """Use of a machine up to which a job counts as doing nothing."""
 
-    Attributes:
-        cpu_percent: use of the machine in percent of one core, as `top` counts; 0: every job does
-            something.
-        gpu_percent: use of each GPU, in percent.
-    """
-
-    cpu_percent: float = 0.0
-    gpu_percent: float = 0.0
+    cpu_percent: float = 0.0  # of one core, as `top` counts; 0: every job does something
+    gpu_percent: float = 0.0  # of each GPU
 
 
 @dataclass(frozen=True)
 class State:
-    """State of the watch; times are seconds since 1970, 0 for none.
+    """State of the watch; times are seconds since 1970, 0 for none."""
 
-    Attributes:
-        looked: when the last look ended.
-        idle_since: when the first in a row of looks that found nothing began.
-        keep_until: before that, the machines do not end.
-        ending: when their end was decided.
-        active: why the cluster is not idle.
-    """
-
-    looked: float = 0.0
-    idle_since: float = 0.0
-    keep_until: float = 0.0
-    ending: float = 0.0
-    active: tuple[str, ...] = ()
+    looked: float = 0.0  # when the last look ended
+    idle_since: float = 0.0  # when the first in a row of looks that found nothing began
+    keep_until: float = 0.0  # before that, the machines do not end
+    ending: float = 0.0  # when their end was decided
+    active: tuple[str, ...] = ()  # why the cluster is not idle
 
     def ends_at(self, rules: Rules) -> float:
         """Return when the machines end if nothing happens; 0 while something does."""
@@ -102,17 +83,10 @@ class State:
 
 
 def decide(before: State, active: Sequence[str], began: float, now: float, rules: Rules) -> State:
-    """Return the state after a look.
+    """Return the state after a look, which began and ended at times in seconds since 1970.
 
     Idle time counts from the start of a look and to the start of one: a look itself may take
     minutes, where there are many runs or the disk is slow.
-
-    Args:
-        before: the state before it.
-        active: why the cluster is not idle, by that look.
-        began: when the look began, in seconds since 1970.
-        now: when it ended.
-        rules: the settings.
     """
     if before.ending:
         revived = active and now - before.ending > REVIVED_SECONDS
@@ -228,34 +202,21 @@ class Ray:
         return json.loads(content)
 
 
-class Work:
-    """Jobs that have not ended, and actors.
-
-    Args:
-        ray: the cluster.
-        bounds: of use; running jobs and their actors count only while use exceeds one.
-    """
-
-    def __init__(self, ray: Ray, bounds: Bounds) -> None:
-        self._ray, self._bounds = ray, bounds
-
-    def __call__(self) -> list[str]:
-        """Return the work that counts; a waiting job may be about to install its packages."""
-        waiting = self._ray.jobs("PENDING")  # first: it may run a moment later
-        living = [*self._ray.jobs("RUNNING"), *self._ray.actors()]
-        if living and self._bounds.cpu_percent and not self._ray.is_used(self._bounds):
-            living = []
-        return waiting + living
+def work(ray: Ray, bounds: Bounds) -> list[str]:
+    """Return jobs that wait, and those that run with their actors if use exceeds a bound."""
+    # First: it may run a moment later. It counts, as it may be about to install its packages.
+    waiting = ray.jobs("PENDING")
+    living = [*ray.jobs("RUNNING"), *ray.actors()]
+    if living and bounds.cpu_percent and not ray.is_used(bounds):
+        living = []
+    return waiting + living
 
 
 class Joining:
-    """Whether nodes of the stack have yet to join: while machines are installed, none is idle.
+    """Whether nodes that the stack always has must yet join: no machine that installs is idle.
 
-    Args:
-        ray: the cluster.
-        nodes: how many the stack always has. Once so many were there, nobody asks again: a node
-            that dies later keeps no machine.
-        until: in seconds since 1970; from then on nobody waits for them.
+    Once so many were there, or after a time in seconds since 1970, nobody asks again: a node that
+    dies later keeps no machine.
     """
 
     def __init__(self, ray: Ray, nodes: int, until: float) -> None:
@@ -281,12 +242,9 @@ def logins(idle_seconds: float) -> list[str]:
 
 
 class Results:
-    """Runs with results that were neither pulled nor copied.
+    """Runs whose results are in the store only, neither pulled nor copied.
 
     A file is read again only after it has changed: a store may hold thousands of runs.
-
-    Args:
-        source: where jobs keep their results.
     """
 
     def __init__(self, source: replicate.Location) -> None:
@@ -312,7 +270,8 @@ class Results:
                 return None
             stamp, made = known.get(name, (None, None))
             if stamp != listed[name]:
-                made = make(_read(self._source, name))
+                with self._source.opened(name) as file:
+                    made = make(file.read())
             self._known[name] = listed[name], made
             return made
 
@@ -332,11 +291,6 @@ class Results:
         return found
 
 
-def _read(source: replicate.Location, name: str) -> bytes:
-    with source.opened(name) as file:
-        return file.read()
-
-
 def _json(content: bytes) -> Any:
     try:
         return json.loads(content)
@@ -345,12 +299,7 @@ def _json(content: bytes) -> Any:
 
 
 class Watch:
-    """State of the watch, which looks update.
-
-    Args:
-        rules: the settings.
-        file: keeps the state for another start of this service.
-    """
+    """State of the watch, which looks update; a file keeps it for another start."""
 
     def __init__(self, rules: Rules, file: Path) -> None:
         self._rules, self._file = rules, file
@@ -359,26 +308,19 @@ class Watch:
         kept = {key: float(known[key]) for key in ("keep_until", "ending")} if known else {}
         self._state = State(active=("nothing was looked at yet",), **kept)
 
-    def looked(self, active: Sequence[str], began: float) -> None:
-        """Note the findings of a look, and when it began."""
+    def change(self, make: Callable[..., State], *given: Any) -> None:
+        """Take the state that `decide` or `keep` makes of the present one."""
         with self._lock:
-            self._set(decide(self._state, active, began, time.time(), self._rules))
-
-    def keep(self, seconds: float) -> None:
-        """See `keep`."""
-        with self._lock:
-            self._set(keep(self._state, seconds, time.time(), self._rules))
+            state = make(self._state, *given, time.time(), self._rules)
+            if (state.keep_until, state.ending) != (self._state.keep_until, self._state.ending):
+                draft = self._file.with_suffix(".new")
+                draft.write_text(json.dumps(asdict(state)))
+                draft.replace(self._file)
+            self._state = state
 
     def verdict(self) -> dict[str, Any]:
         """See `verdict`."""
         return verdict(self._state, time.time(), self._rules)
-
-    def _set(self, state: State) -> None:
-        if (state.keep_until, state.ending) != (self._state.keep_until, self._state.ending):
-            draft = self._file.with_suffix(".new")
-            draft.write_text(json.dumps(asdict(state)))
-            draft.replace(self._file)
-        self._state = state
 
 
 def serve(watch: Watch, address: tuple[str, int], token: str) -> ThreadingHTTPServer:
@@ -405,7 +347,7 @@ def serve(watch: Watch, address: tuple[str, int], token: str) -> ThreadingHTTPSe
                 return
             try:
                 length = min(int(self.headers["Content-Length"]), BODY_BYTES)
-                watch.keep(float(json.loads(self.rfile.read(length))["seconds"]))
+                watch.change(keep, float(json.loads(self.rfile.read(length))["seconds"]))
             except (ValueError, TypeError, LookupError) as error:
                 self._say(HTTPStatus.BAD_REQUEST, {"error": str(error)})
             else:
@@ -445,8 +387,9 @@ def main(settings: Mapping[str, Any]) -> None:
     watch = Watch(rules, Path(settings["file"]))
     serve(watch, (settings["listen"], int(settings["port"])), settings["token"])
     ray = Ray(settings["dashboard"], settings["rayToken"])
+    bounds = Bounds(settings["cpuPercent"], settings["gpuPercent"])
     readers: dict[str, Callable[[], Sequence[str]]] = {
-        "jobs and actors": Work(ray, Bounds(settings["cpuPercent"], settings["gpuPercent"])),
+        "jobs and actors": lambda: work(ray, bounds),
         "served models": ray.served,
         "logins": lambda: logins(rules.idle_seconds),
         "nodes": Joining(ray, settings["nodes"], time.time() + JOIN_SECONDS),
@@ -460,7 +403,7 @@ def main(settings: Mapping[str, Any]) -> None:
         began = time.time()
         # The store may take minutes, in which a user may submit a job: the rest is asked again.
         active = look(readers) or look(stored) or look(readers)
-        watch.looked(active, began)
+        watch.change(decide, active, began)
         if active != said:
             print("; ".join(active) or "idle", flush=True)  # noqa: T201 - the service's log
         said = active

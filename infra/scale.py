@@ -44,7 +44,7 @@ NAMED, LONGEST_NAME = 3, 63  # unknown names that a message shows, and character
 REQUESTED, LAUNCHED = "requested.json", "launched.json"
 LOCKED = "locked by"  # each engine says so of a stack that another operation holds
 # Asks the idle watch on the head's machine (cluster/idle_watch.py).
-# The answer names all that runs; its bound is that of the machines' timers (trainyard_ttl.py).
+# The answer names all that runs; its bound is that of the machines' timers (ending.py).
 ASK = """\
 import json, sys, urllib.request
 asked = json.load(sys.stdin)

@@ -6,16 +6,13 @@ service: jobs run foreign code, and root of a machine may read the account's API
 timer's file.
 """
 
-from pathlib import Path
-
 import yaml
 
 USER = "trainyard"  # that services and jobs run as
 ADMIN = "ubuntu"  # that the cloud's image makes, with sudo
 HOME = f"/home/{USER}"
 PROMETHEUS = "/usr/bin/prometheus"
-TIMER = "/usr/local/sbin/trainyard-ttl"
-SCRIPT = Path(__file__).parent / "guest" / "trainyard_ttl.py"
+TIMER = "/usr/local/sbin/trainyard-ttl"  # arrives by SSH, with its settings
 # A cloud's metadata service gives any process of a machine the user data, with the host key, and so
 # may a file of the image's: only root may read both, and no container. Routing rules, because not
 # every image has iptables; TCP as a number, because not every image has a list of protocols.
@@ -30,7 +27,7 @@ ip rule show priority 4948 | grep -q . ||
   ip rule add priority 4948 iif lo uidrange 0-0 $there lookup main
 ip rule show priority 4949 | grep -q . || ip rule add priority 4949 $there prohibit
 """
-CRON = f"* * * * * root {TIMER}\n* * * * * root {METADATA}\n"
+CRON = f"* * * * * root [ ! -x {TIMER} ] || {TIMER}\n* * * * * root {METADATA}\n"
 
 LOG = "/var/log/trainyard-boot.log"  # of the steps below; readable by the services' user
 FINISHED = "all steps are done"  # its last line, unless one failed
@@ -85,7 +82,6 @@ def user_data(*, host_key: str, host_public_key: str, authorized_key: str) -> st
             },
         ],
         "write_files": [
-            {"path": TIMER, "permissions": "0755", "content": SCRIPT.read_text()},
             {"path": METADATA, "permissions": "0755", "content": METADATA_SCRIPT},
             {"path": "/etc/cron.d/trainyard-ttl", "permissions": "0644", "content": CRON},
         ],

@@ -120,7 +120,14 @@ def parse(printed: str, name: str) -> Facts:
         ) from None
 
 
-def faults(facts: Facts, name: str, *, gpus: int | None, makes_environment: bool) -> list[str]:
+def faults(
+    facts: Facts,
+    name: str,
+    *,
+    gpus: int | None,
+    makes_environment: bool,
+    has_timer: bool = False,
+) -> list[str]:
     """Return a machine's faults for a stack, one line for each.
 
     Args:
@@ -128,12 +135,18 @@ def faults(facts: Facts, name: str, *, gpus: int | None, makes_environment: bool
         name: its name in messages.
         gpus: required number, None for as many as it has.
         makes_environment: whether a Python environment is to be made there.
+        has_timer: whether a timer ends containers there, which runs in the machine's own Python.
     """
     found = []
     if makes_environment and not facts.python3:
         found.append(
             f"{name} has no python3: install python3 and python3-venv there, or name an "
             "environment that has Ray in pythonEnvironment"
+        )
+    if has_timer and not facts.python3:
+        found.append(
+            f"{name} has no python3, which the timer of the setting reservation needs: install "
+            "python3 there, or remove the setting"
         )
     least = ENVIRONMENT_MIB if makes_environment else LEAST_MIB
     if facts.free_mib < least:

@@ -1,27 +1,22 @@
 """The end of containers on another machine: a timer there, which needs no login once it waits.
 
-The timer is the shell program `container_ending.sh`, since that machine has Docker and nothing of
-ours. Nothing starts it again: if it was killed, or the machine restarted, a refresh sees that, and
-the next `up` starts it.
+The timer is `ending.py`. Nothing starts it again: if it was killed, or the machine restarted, a
+refresh sees that, and the next `up` starts it.
 """
 
+import json
 import shlex
 import time
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from pulumi import dynamic
 
 from cluster.provider import Provider, Resource
-from infra.runtimes import notice
-from infra.runtimes.container import explained
-from infra.runtimes.container_ending import PYTHON, Containers
+from infra.runtimes import ending
 from trainyard.access.docker_client import SOCKET
 from trainyard.access.ssh import Connection
 from trainyard.access.ssh_run import run
 
-PROGRAM = Path(__file__).with_name("container_ending.sh")
 CALL_SECONDS = 60.0
 START_SECONDS = 10.0
 POLL_SECONDS = 0.5
@@ -31,11 +26,11 @@ Props = dict[str, Any]
 
 
 class DeadlineError(Exception):
-    """The timer does not wait, or containers that had ended do not run again."""
+    """The timer does not wait."""
 
 
 class DeadlineProvider(Provider):
-    """The timer; another folder is that of another user there."""
+    """Starts the timer and looks whether it waits; a changed folder means another user's timer."""
 
     replaces = ("folder",)
 
@@ -43,10 +38,14 @@ class DeadlineProvider(Provider):
         """Start the timer, in place of an earlier one, then containers that an earlier one ended.
 
         Raises:
-            SshError: the machine cannot be reached, or lacks what the timer needs.
-            DeadlineError: the timer has ended at once, or a container does not come up again.
+            SshError: the machine cannot be reached, lacks what the timer needs, or a container does
+                not come up again.
+            DeadlineError: the timer has ended at once.
         """
-        _call(props, "start", *_arguments(props), stdin=PROGRAM.read_text())
+        file, folder = (shlex.quote(each) for each in (_file(props), props["folder"]))
+        # In one step: a timer that starts never reads half of it.
+        write = f"umask 077 && mkdir -p {folder} && cat >{file}.new && mv {file}.new {file}"
+        _call(props, f"{write} && python3 -I {file} start", _settings(props))
         # By another login: it has to outlive the first one.
         deadline = time.monotonic() + START_SECONDS
         while not _waits(props):
@@ -59,11 +58,8 @@ class DeadlineProvider(Provider):
                     f"started: run there `sudo loginctl enable-linger {user}`. Then run `up` again"
                 )
             time.sleep(POLL_SECONDS)
-        try:
-            with explained("containers that the reservation had ended"):
-                Containers(props).resume()
-        except OSError as error:
-            raise DeadlineError(f"{error} on {Connection.of(props['host']).name}") from None
+        seconds = CALL_SECONDS + ending.HEALTHY_SECONDS
+        _call(props, "python3 -I - resume", _settings(props), seconds=seconds)
         return dynamic.CreateResult(_file(props), props)
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
@@ -76,41 +72,37 @@ class DeadlineProvider(Provider):
 
     def delete(self, _id: str, props: Props) -> None:
         """End it, and remove its files."""
-        _call(props, "stop")
+        _call(props, "python3 -I - stop")
 
 
 class Deadline(Resource, module="docker", name="Deadline"):
     """The end of all containers of a network on another machine.
 
     From host (as Connection.of takes it), folder (absolute, of the timer), at (ISO 8601),
-    drainSeconds, and network, leave and notebook, as `container_ending.Containers` takes them.
+    drainSeconds, and network, leave and notebook, as `ending.Containers` takes them.
     """
 
     _kind = DeadlineProvider
 
 
-def _arguments(props: Props) -> list[str]:
-    """Return the arguments of the timer; `container_ending.sh` explains them."""
-    end = datetime.fromisoformat(props["at"])
-    notebook, leave = props["notebook"], props["leave"]
-    told = ["", ""]
-    if notebook:
-        told = [notebook["container"], notice.command(notebook["folder"], end)]
-    times = [str(int(each)) for each in (end.timestamp(), props["drainSeconds"])]
-    command = [PYTHON, leave["script"], *leave["arguments"]]
-    return [*times, props["network"], *told, leave["container"], *command]
+def _settings(props: Props) -> str:
+    """Return the settings of the timer: the same text for the same end."""
+    told = {key: props[key] for key in ("network", "leave", "notebook")}
+    times = {"end": props["at"], "drainSeconds": int(props["drainSeconds"])}
+    return json.dumps(
+        {"ends": "containers", "socket": str(SOCKET), **times, **told}, sort_keys=True
+    )
 
 
 def _waits(props: Props) -> bool:
-    return bool(_call(props, "look", *_arguments(props)).strip())
+    return bool(_call(props, "python3 -I - look", _settings(props)).strip())
 
 
 def _file(props: Props) -> str:
-    return f"{props['folder']}/{PROGRAM.name}"
+    return f"{props['folder']}/{ending.FILE}"
 
 
-def _call(props: Props, *words: str, stdin: str = "") -> str:
-    # The Engine that the other resources use, whatever the user of that machine has chosen.
-    engine = ["env", f"DOCKER_HOST=unix://{SOCKET}"]
-    command = shlex.join([*engine, "sh", "-c", PROGRAM.read_text(), _file(props), *words])
-    return run(Connection.of(props["host"]), command, stdin=stdin, seconds=CALL_SECONDS)
+def _call(props: Props, command: str, *settings: str, seconds: float = CALL_SECONDS) -> str:
+    """Run a command with the timer's file and settings; its program is the standard input."""
+    command = f"{command} {shlex.join([_file(props), *settings])}"
+    return run(Connection.of(props["host"]), command, stdin=ending.text(), seconds=seconds)

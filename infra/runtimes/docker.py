@@ -169,6 +169,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
             "folder": self.volume(notebook.SERVICE, notebook.WORKSPACE),
         }
         told = {
+            "ends": "containers",
             "drainSeconds": args.drain,
             "network": network.name,
             "leave": leave,

@@ -6,8 +6,10 @@ if nothing is there.
 """
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -121,7 +123,7 @@ class Daemon(Kind):
             port_check.refuse_held(numbers)
         daemon.start(known=known)
         if reservation := props.get("reservation"):
-            ending.tell(daemon, reservation, props["mark"])
+            _tell(daemon, reservation, props["mark"])
         return props["folder"], {**props, "healthy": True}
 
     def read(self, _id: str, props: Props) -> Props | None:
@@ -179,7 +181,7 @@ class Daemon(Kind):
             return self.create(news)[1]
         port_check.refuse_held(port_check.added(olds.get("ports", {}), news["ports"]))
         if olds.get("reservation") != news.get("reservation"):
-            ending.tell(_daemon(news), news.get("reservation"), news["mark"])
+            _tell(_daemon(news), news.get("reservation"), news["mark"])
         return {**news, "healthy": True}
 
     def delete(self, _id: str, props: Props) -> str:
@@ -315,6 +317,35 @@ def _daemon(props: Props) -> Supervisor:
         identifier=props.get("identifier", "trainyard"),
         mark=_mark(props),
         data=Path(props["data"]) if "data" in props else None,
+    )
+
+
+def _tell(daemon: Supervisor, reservation: Props | None, mark: Props) -> None:
+    """Have a supervisord end at another time, or never.
+
+    Args:
+        daemon: the supervisord.
+        reservation: settings of the timer, see `ending.py`; programs end unless it has `ends`.
+        mark: the stack's mark, which its folders have.
+    """
+    if not reservation:
+        daemon.remove(ending.NAME)
+        return
+    settings = {"ends": "programs", **reservation, "folder": str(daemon.folder), "mark": mark}
+    environment = {"PYTHONPATH": str(LOCKED.parents[2])}
+    if settings["ends"] == "containers":
+        ending.Containers(settings).resume()
+        environment |= {name: os.environ[name] for name in os.environ if name.startswith("DOCKER_")}
+    file = str(daemon.folder / ending.NAME / "files" / "settings.json")
+    daemon.add(
+        Definition(
+            name=ending.NAME,
+            command=[sys.executable, "-P", "-m", ending.__name__, "wait", file],
+            environment=environment,
+            files={"settings.json": json.dumps(settings)},
+            folders=[],
+            stop_seconds=0,
+        )
     )
 
 

@@ -49,10 +49,8 @@ ON_NODES = {
     "cluster/ray_leave.py",
     "cluster/ray_start.py",
     "cluster/replicate.py",
-    "infra/hosts/guest/trainyard_ttl.py",
     "infra/runtimes/agent.py",
     "infra/runtimes/ending.py",
-    "infra/runtimes/kubernetes/pods_end.py",
     "infra/runtimes/locked_supervisord.py",
 }
 FOR_USERS = ("trainyard/quickstart/project/",)  # files of a project that users begin with

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from trainyard import plain
+from trainyard import json_values
 from trainyard.access.outputs import IDLE_END_URL
 from trainyard.client.dashboard import DashboardError, JsonServer, RefusedError
 from trainyard.client.errors import ClientError
@@ -88,7 +88,7 @@ def _ask(outputs: StackOutputs, path: str, content: dict[str, Any] | None = None
             else server.post(path, content, TIMEOUT_S)
         )
     except RefusedError as error:
-        said = plain.json_object(error.text.encode()) or {}
+        said = json_values.parse_object(error.text.encode()) or {}
         raise ClientError(str(said.get("error") or f"the watch answers {error.status}")) from None
     except DashboardError as error:
         raise ClientError(

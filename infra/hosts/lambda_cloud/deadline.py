@@ -1,9 +1,9 @@
-"""The end of a rented machine: kept on the machine, so that it comes when nothing else runs.
+"""The end of a rented machine: its timer (`ending.py`) is there, and needs nothing else.
 
-Terminating needs the account's API key. It goes to the machine by SSH, to a file that only root
-reads, and is not in any state: the provider gets it like all others. The state has a fingerprint of
-it, keyed with the resource's own salt: with another key, or another address of the API, the timer
-is told again, because the old one may no longer work.
+Terminating needs the account's API key. It goes to the machine by SSH with the timer, to a file
+that only root reads, and is not in any state: the provider gets it like all others. The state has a
+fingerprint of it, keyed with the resource's own salt: with another key, or another address of the
+API, the timer is told again, because the old one may no longer work.
 """
 
 import hashlib
@@ -13,39 +13,48 @@ import secrets
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 import pulumi
 from pulumi import dynamic
 
 from cluster.provider import Resource
+from infra.hosts import cloud_init
 from infra.hosts.lambda_cloud import API_KEY
 from infra.hosts.lambda_cloud.account import credentials
 from infra.hosts.presence import HostProvider
+from infra.runtimes import ending
 from trainyard.access.ssh import Connection
 from trainyard.access.ssh_run import run
 
 CALL_SECONDS = 60.0
 FILE = "/etc/trainyard/ttl.json"
-# In one step: the timer may look at any moment.
-WRITE = (
-    "sudo install -d -m 700 /etc/trainyard && "
-    f"sudo sh -c 'umask 077; cat > {FILE}.new && mv {FILE}.new {FILE}'"
-)
+# Mode and content of files by path. Whole or not at all: the timer may look at any moment.
+PUT = """\
+import json, os, sys
+files = json.load(sys.stdin)
+os.umask(0o077)
+for path, (mode, content) in files.items():
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".new", "w") as file:
+        file.write(content)
+    os.chmod(path + ".new", mode)
+    os.replace(path + ".new", path)
+"""
 # The timer's settings, with the fingerprint in place of the key, which stays on the machine.
 LOOK = f"""\
 import hashlib, hmac, json, os, sys
-if os.path.exists("{FILE}"):
+if os.path.exists("{FILE}") and os.path.exists("{cloud_init.TIMER}"):
     try:
         found = json.load(open("{FILE}"))
         told = (found["apiUrl"] + chr(10) + found["apiKey"]).encode()
         made = hmac.new(sys.stdin.read().encode(), told, hashlib.sha256).hexdigest()
-        print(json.dumps([found["deadline"], found["instanceId"], made]))
+        print(json.dumps([found["end"], found["instanceId"], made]))
     except (ValueError, LookupError, TypeError):
         print("[]")
 """
-READ = f"sudo python3 -I -c {shlex.quote(LOOK)}"
+WRITE, READ = (f"sudo python3 -I -c {shlex.quote(program)}" for program in (PUT, LOOK))
 SALT_BYTES = 16
 UNUSABLE = ""  # fingerprint of settings that cannot end the machine
 
@@ -68,13 +77,17 @@ class DeadlineProvider(HostProvider):
         """Tell the timer."""
         key, url = credentials(self._config.get(API_KEY))
         settings = {
-            "deadline": _seconds(props["at"]),
+            "end": props["at"],
             "apiUrl": url,
             "apiKey": key,
             "instanceId": props["machine"],
             **({"idle": props["idle"]} if "idle" in props else {}),
         }
-        run(Connection.of(props["host"]), WRITE, stdin=json.dumps(settings), seconds=CALL_SECONDS)
+        files = {
+            cloud_init.TIMER: (0o755, ending.text()),
+            FILE: (0o600, json.dumps(settings)),
+        }
+        run(Connection.of(props["host"]), WRITE, stdin=json.dumps(files), seconds=CALL_SECONDS)
         salt = secrets.token_hex(SALT_BYTES)
         outs = {**props, "salt": salt, "fingerprint": _fingerprint(salt, key, url)}
         return dynamic.CreateResult(props["machine"], outs)
@@ -101,10 +114,7 @@ class DeadlineProvider(HostProvider):
 def _told(found: list[Any], props: Props) -> Props:
     """Return the properties that a timer's settings stand for."""
     match found:
-        case [int(deadline), str(machine), str(fingerprint)] if machine == props["machine"]:
-            if deadline == _seconds(props["at"]):
-                return {"fingerprint": fingerprint}
-            at = datetime.fromtimestamp(deadline, UTC).isoformat()
+        case [str(at), str(machine), str(fingerprint)] if machine == props["machine"]:
             return {"at": at, "fingerprint": fingerprint}
         case _:
             return {"fingerprint": UNUSABLE}
@@ -112,10 +122,6 @@ def _told(found: list[Any], props: Props) -> Props:
 
 def _fingerprint(salt: str, key: str, url: str) -> str:
     return hmac.new(salt.encode(), f"{url}\n{key}".encode(), hashlib.sha256).hexdigest()
-
-
-def _seconds(at: str) -> int:
-    return int(datetime.fromisoformat(at).timestamp())
 
 
 @dataclass(frozen=True, kw_only=True)

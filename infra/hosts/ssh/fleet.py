@@ -67,6 +67,7 @@ def _look(hosts: Sequence[SshHost], args: FleetArgs) -> list[tuple[Connection, F
             connection.name,
             gpus=host.gpus,
             makes_environment=not (args.python_environment or args.containers),
+            has_timer=args.containers and args.reservation is not None,
         )
     if faults:
         lines = "\n".join(f"  - {fault}" for fault in faults)

@@ -14,7 +14,7 @@ from typing import Any
 from cluster import kuberay_pods
 from cluster.kuberay_spec import Mount, memory
 from cluster.service import HealthCheck, Service, Volume
-from infra.runtimes import notice
+from infra.runtimes import ending
 from infra.service import images
 
 Manifest = dict[str, Any]
@@ -326,7 +326,7 @@ def seeding(volume: Mount, image: str, end: datetime | None) -> Manifest:
     seeded = f"{fresh}/.seeded"
     copy = f"[ -e {seeded} ] || cp -Rn {volume.path}/. {fresh}/ && touch {seeded}"
     if end:
-        copy = f"({copy}); {notice.command(fresh, end)}"
+        copy = f"({copy}); {ending.notice(fresh, end)}"
     return {
         "name": f"seed-{volume.name}",
         "image": image,

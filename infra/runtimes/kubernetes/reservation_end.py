@@ -1,28 +1,31 @@
 """The timer that ends a stack's pods with its reservation: one more pod, with the right to do so.
 
-Only the timer's own container has its token: jobs on the cluster cannot use it. The user's own
-rights must include those of the Role, as Kubernetes demands of all who make one.
+It runs `infra/runtimes/ending.py`. Only its own container has its token: jobs on the cluster cannot
+use it. The user's own rights must include those of the Role, as Kubernetes demands of all who make
+one.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pulumi
 
 from cluster import kuberay, kuberay_pods, ray_leave, ray_node
-from infra.runtimes.kubernetes import manifests, pods_end
+from cluster.kuberay_spec import Mount
+from infra.runtimes import ending
+from infra.runtimes.kubernetes import manifests
 from infra.runtimes.kubernetes.api import KINDS, OF_TIMER
 from infra.runtimes.kubernetes.manifests import Manifest, ObjectDefaults
 from infra.runtimes.kubernetes.runtime import KubernetesRuntime
 
-NAME = "reservation-end"
+NAME = ending.NAME
 SETTINGS = "settings.json"
+SERVER = "https://kubernetes.default.svc"
 MEMORY_MIB = 512  # Ray's client, while workers are drained
 TOKEN, TOKEN_PATH = "ray-token", "/etc/ray-token"
 RIGHTS = OF_TIMER["Role"][0]
-WORKLOADS = ("Deployment", "StatefulSet", "Job")  # what makes the pods of services
+WORKLOADS = ("Deployment", "StatefulSet", "Job")  # a service's pods are made by one of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,43 +55,30 @@ def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.Resou
         opts: its parent, and what comes before.
     """
     defaults = runtime.args.defaults
-    leave = [
-        runtime.file(NAME, ray_leave.FILE),
-        runtime.address(ray_node.HEAD, end.gcs_port),
-        ray_leave.EVERY,
-    ]
-    ending = objects(defaults, runtime.ray_name, end.services)
+    # All that may make pods, the timer's own at last.
+    ends = [(kuberay.KIND, runtime.ray_name)]
+    ends += [(kind, defaults.name(service)) for service in end.services for kind in WORKLOADS]
+    ends.append(("Deployment", defaults.name(NAME)))
+    gcs = runtime.address(ray_node.HEAD, end.gcs_port)
     settings = {
+        "ends": "pods",
         "end": end.at,
         "drainSeconds": end.drain,
-        "leave": leave,
-        "objects": [path(defaults.namespace, *each) for each in ending],
+        "leave": [runtime.file(NAME, ray_leave.FILE), gcs, ray_leave.EVERY],
+        "account": kuberay_pods.API_ACCESS_MOUNT["mountPath"],
+        "objects": [url(defaults.namespace, *each) for each in ends],
     }
     files = {
         SETTINGS: json.dumps(settings),
-        pods_end.FILE: pods_end.text(),
+        ending.FILE: ending.text(),
         ray_leave.FILE: ray_leave.text(),
     }
     before = runtime.place_files(NAME, files, {}, opts)
-    account = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": defaults.metadata(defaults.name(NAME), NAME),
-    }
-    for kind, manifest in (
-        ("account", account),
-        ("role", role(defaults, ending)),
-        ("binding", binding(defaults)),
-    ):
-        before.append(runtime.place_object(f"{NAME}-{kind}", manifest, opts))
-    found = deployment(
-        defaults,
-        image=runtime.args.images["ray"],
-        command=["python3", runtime.file(NAME, pods_end.FILE), runtime.file(NAME, SETTINGS)],
-        files=[*files],
-        digest=runtime.digest(files),
-        token=token,
-    )
+    before += [
+        runtime.place_object(f"{NAME}-{name}", manifest, opts)
+        for name, manifest in rights(defaults, ends).items()
+    ]
+    found = deployment(runtime, [*files], runtime.digest(files), token)
     made = runtime.place_object(NAME, found, opts, before=before)
     runtime.await_ready(
         NAME,
@@ -99,31 +89,24 @@ def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.Resou
     )
 
 
-def objects(defaults: ObjectDefaults, ray: str, services: Sequence[str]) -> list[tuple[str, str]]:
-    """Return kind and name of all that may make pods, the timer's own at last.
-
-    A service has one of three kinds.
-    """
-    named = [(kind, defaults.name(service)) for service in services for kind in WORKLOADS]
-    return [(kuberay.KIND, ray), *named, ("Deployment", defaults.name(NAME))]
-
-
-def path(namespace: str, kind: str, name: str) -> str:
-    """Return the path of an object in the API."""
+def url(namespace: str, kind: str, name: str) -> str:
+    """Return the URL of an object in the API, as pods reach it."""
     group, version, plural = KINDS[kind]
-    return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}/{name}"
+    return f"{SERVER}/apis/{group}/{version}/namespaces/{namespace}/{plural}/{name}"
 
 
-def role(defaults: ObjectDefaults, ending: Sequence[tuple[str, str]]) -> Manifest:
-    """Return the timer's rights: to look at what it ends, and to delete it.
+def rights(defaults: ObjectDefaults, ends: Sequence[tuple[str, str]]) -> dict[str, Manifest]:
+    """Return the timer's account, with the right to look at what it ends, and to delete it.
 
     Args:
         defaults: the stack's defaults for its objects.
-        ending: kind and name of each object.
+        ends: kind and name of each object that it ends.
     """
+    name = defaults.name(NAME)
+    metadata = defaults.metadata(name, NAME)
     names: dict[str, list[str]] = {}
-    for kind, name in ending:
-        names.setdefault(kind, []).append(name)
+    for kind, ended in ends:
+        names.setdefault(kind, []).append(ended)
     rules = [
         {
             "apiGroups": [KINDS[kind][0]],
@@ -133,51 +116,44 @@ def role(defaults: ObjectDefaults, ending: Sequence[tuple[str, str]]) -> Manifes
         }
         for kind, found in names.items()
     ]
+    of_role = {"apiVersion": f"{RIGHTS}/v1", "metadata": metadata}
     return {
-        "apiVersion": f"{RIGHTS}/v1",
-        "kind": "Role",
-        "metadata": defaults.metadata(defaults.name(NAME), NAME),
-        "rules": rules,
-    }
-
-
-def binding(defaults: ObjectDefaults) -> Manifest:
-    """Return what gives the timer its rights."""
-    name = defaults.name(NAME)
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": defaults.namespace}
-    return {
-        "apiVersion": f"{RIGHTS}/v1",
-        "kind": "RoleBinding",
-        "metadata": defaults.metadata(name, NAME),
-        "roleRef": {"apiGroup": RIGHTS, "kind": "Role", "name": name},
-        "subjects": [subject],
+        "account": {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        "role": {**of_role, "kind": "Role", "rules": rules},
+        "binding": {
+            **of_role,
+            "kind": "RoleBinding",
+            "roleRef": {"apiGroup": RIGHTS, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": defaults.namespace}],
+        },
     }
 
 
 def deployment(
-    defaults: ObjectDefaults,
-    *,
-    image: str,
-    command: Sequence[str],
-    files: Sequence[str],
-    digest: Any,
-    token: str,
+    runtime: KubernetesRuntime, files: Sequence[str], digest: object, token: str
 ) -> Manifest:
     """Return what runs the timer.
 
     Args:
-        defaults: the stack's defaults for its objects.
-        image: one with Ray.
-        command: what runs in it.
-        files: names of its files.
+        runtime: the stack's.
+        files: names of the timer's files.
         digest: a text that changes with these files, and so with the end.
         token: name of the Secret with Ray's token.
     """
+    defaults = runtime.args.defaults
+    source = manifests.files_source(defaults, NAME, files, ())
+    secret = {"secret": {"secretName": token, "defaultMode": manifests.FILE_MODE}}
+    mounts = [
+        Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source),
+        Mount(name=TOKEN, path=TOKEN_PATH, source=secret),
+    ]
     container = {
         "name": NAME,
-        "image": image,
+        "image": runtime.args.images["ray"],
         "imagePullPolicy": manifests.PULL,
-        "command": [*command],
+        "command": [
+            *("python3", runtime.file(NAME, ending.FILE), "wait", runtime.file(NAME, SETTINGS))
+        ],
         "env": [
             {"name": "RAY_AUTH_MODE", "value": "token"},
             # A file, which follows a change of the token.
@@ -185,17 +161,9 @@ def deployment(
         ],
         "resources": manifests.resources(MEMORY_MIB),
         "securityContext": manifests.container_security(),
-        "volumeMounts": [
-            {"name": manifests.FILES_VOLUME, "mountPath": manifests.FILES, "readOnly": True},
-            {"name": TOKEN, "mountPath": TOKEN_PATH, "readOnly": True},
-            dict(kuberay_pods.API_ACCESS_MOUNT),
-        ],
+        "volumeMounts": [*(each.mount for each in mounts), dict(kuberay_pods.API_ACCESS_MOUNT)],
     }
-    volumes = [
-        {"name": manifests.FILES_VOLUME, **manifests.files_source(defaults, NAME, files, ())},
-        {"name": TOKEN, "secret": {"secretName": token, "defaultMode": manifests.FILE_MODE}},
-        kuberay_pods.api_access(),
-    ]
+    volumes = [*(each.volume for each in mounts), kuberay_pods.api_access()]
     spec = manifests.pod_of(defaults, manifests.USER, container, volumes, stop_seconds=1)
     spec["serviceAccountName"] = defaults.name(NAME)
     return manifests.one_pod(defaults, NAME, spec, digest, claims=False)

@@ -12,12 +12,13 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.idle_watch import Bounds, Ray, Work, look
+from cluster.idle_watch import Bounds, Ray, look, work
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -160,9 +161,9 @@ def test_ctrl_c_lets_go_and_the_job_goes_on(cluster: Any, script: Callable[[str]
     ray = Ray(cluster.outputs["dashboardUrl"], (cluster.folder / "token").read_text())
     running = [f"job {job_id} is RUNNING"]
     for bounds, counts in ((Bounds(), running), (Bounds(0.001), running), (Bounds(99_999, 99), [])):
-        work = Work(ray, bounds)
+        counted = partial(work, ray, bounds)
         # A node that has just begun has yet to report its use, and its first figure is 0.
-        wait_for(f"{counts} of {bounds}", lambda: look({"": work})[:1] == counts, 30)  # noqa: B023
+        wait_for(f"{counts} of {bounds}", lambda: look({"": counted})[:1] == counts, 30)  # noqa: B023
 
     again = cluster.popen("logs", "-f", "counting")  # by the run's name
     try:

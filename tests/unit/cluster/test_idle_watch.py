@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cluster import idle_watch, replicate
-from cluster.idle_watch import Bounds, Ray, Rules, State, Watch, Work, decide, keep, verdict
+from cluster.idle_watch import Bounds, Ray, Rules, State, Watch, decide, keep, verdict, work
 from cluster.replicate import Folder
 
 RULES = Rules(idle_seconds=600, deadline=100_000)
@@ -199,13 +199,13 @@ def test_a_job_below_the_bounds_of_use_is_no_activity(  # F50
     dashboard.says["/api/jobs/"] = jobs
     dashboard.says["/api/v0/actors"] = {"data": {"result": {"result": [actor]}}}
     dashboard.says["/nodes"] = {"data": {"summary": summary}}
-    found = idle_watch.look({"jobs and actors": Work(ray, bounds)})
+    found = idle_watch.look({"jobs and actors": lambda: work(ray, bounds)})
     if counts is None:
         assert [text.partition(" (")[0] for text in found] == ["jobs and actors cannot be read"]
     else:
         assert found == (ACTIVE if counts else [])
     jobs.append({"submission_id": "b", "status": "PENDING"})  # it may be installing
-    assert idle_watch.look({"work": Work(ray, bounds)})
+    assert idle_watch.look({"work": lambda: work(ray, bounds)})
 
 
 def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard) -> None:
@@ -349,7 +349,7 @@ def test_only_those_with_the_token_are_answered(watch: Watch) -> None:  # F33
 
 
 def test_another_start_knows_what_was_said(watch: Watch, tmp_path: Path) -> None:
-    watch.keep(1800)
+    watch.change(keep, 1800)
     again = Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
     assert again.verdict()["keep_until"] == watch.verdict()["keep_until"]
     assert again.verdict()["ends_in"] is None  # it has looked at nothing yet
@@ -362,9 +362,9 @@ def test_a_job_that_comes_while_the_store_is_listed_counts(  # F50
     looked: list[list[str]] = []
     monkeypatch.setattr(idle_watch, "serve", lambda *_: None)
     monkeypatch.setattr(idle_watch, "Ray", lambda *_: SimpleNamespace(served=list))
-    monkeypatch.setattr(idle_watch, "Work", lambda *_: lambda: list(came))
+    monkeypatch.setattr(idle_watch, "work", lambda *_: list(came))
     monkeypatch.setattr(idle_watch, "Results", lambda *_: lambda: came.append("job a") or [])
-    monkeypatch.setattr(Watch, "looked", lambda _, active, __: looked.append(list(active)))
+    monkeypatch.setattr(Watch, "change", lambda *words: looked.append(list(words[2])))
 
     class EndedError(Exception):
         pass

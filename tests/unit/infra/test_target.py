@@ -164,9 +164,8 @@ def test_containers_of_another_machine_are_all_of_its_engine(  # A27
     assert exported["ssh"]["host"] == "192.0.2.4"
 
 
-@pytest.mark.usefixtures("looks")
 def test_containers_of_another_machine_end_by_a_timer_there(  # D3
-    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
+    run: Any, looks: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounds = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
     monkeypatch.setattr(docker_engine, "info", lambda machine: bounds)
@@ -194,6 +193,10 @@ def test_containers_of_another_machine_end_by_a_timer_there(  # D3
     after = {name: args.inputs for name, args in recorded.of_type("docker:Leave").items()}
     versions = [{name: each["version"] for name, each in of.items()} for of in (before, after)]
     assert versions[0] == versions[1], "a reservation restarts no Ray node"
+    looks(python3="")
+    run(**there)
+    with pytest.raises(pulumi.RunError, match="has no python3, which the timer"):
+        run(**there, reservation=RESERVED)
 
 
 @pytest.mark.usefixtures("looks")

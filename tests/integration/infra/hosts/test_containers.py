@@ -32,7 +32,7 @@ NAMED = ("grafana", "prometheus", "versitygw")
 SERVICES = {"grafana", "jupyter", "prometheus", "ray-head", "ray-worker-0", "versitygw"}
 UP = "for _ in $(seq 300); do docker version >/dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1"
 DOWN = "kill $(cat /var/run/docker.pid); while [ -e /var/run/docker.pid ]; do sleep 0.1; done"
-TIMER = "~ubuntu/.trainyard/trainyard-test/container_ending.sh"
+TIMER = "~ubuntu/.trainyard/trainyard-test/ending.py"
 LEFT = "docker ps --all --quiet; docker network ls --quiet --filter type=custom; docker volume ls"
 
 
@@ -93,7 +93,7 @@ def there(
     stack.engine("refresh", "--yes")
     stack.pulumi("destroy", "--yes")
     assert guests.exec(NAME, LEFT).stdout.split() == ["DRIVER", "VOLUME", "NAME"]
-    timer = "ls -d ~ubuntu/.trainyard; pgrep -f 'container_ending[.]sh wait'"
+    timer = "ls -d ~ubuntu/.trainyard; pgrep -f 'ending[.]py wait'"
     assert guests.exec(NAME, timer, check=False).stdout == ""
 
 
@@ -174,7 +174,7 @@ def test_they_end_by_a_timer_there_and_run_again_when_the_reservation_is_extende
 
     before = started()
     reserve(7200)
-    guests.exec(NAME, f"kill -9 $(cat {TIMER}.pid)")
+    guests.exec(NAME, "pkill -9 -f 'ending[.]py wait'")
     found = json.loads(there.drift("--json").stdout)["findings"]
     ends = [(each["name"], each["found"]) for each in found]
     assert ends == [("hosts-deadline", "at never: its timer does not run")]
@@ -193,7 +193,8 @@ def test_they_end_by_a_timer_there_and_run_again_when_the_reservation_is_extende
     assert "set reservation.end to the new end" in late.stdout + late.stderr
     reserve(7200)
     healthy = "docker ps --filter health=healthy --format '{{.Names}}'"
-    assert {*guests.exec(NAME, healthy).stdout.split()} == SERVICES
+    # Docker's own look may come later than that of `up`.
+    wait_for("health", lambda: {*guests.exec(NAME, healthy).stdout.split()} == SERVICES, 60)
     there.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -398,13 +399,15 @@ def test_a_machine_whose_time_is_over_ends_itself(lambda_stack: Rented) -> None:
     settings = json.loads(known)
     assert settings["instanceId"] == worker.id
     eight_hours = time.time() + 8 * 3600
-    assert eight_hours - 1800 < settings["deadline"] <= eight_hours
+    end = datetime.fromisoformat(settings["end"]).timestamp()
+    assert eight_hours - 1800 < end <= eight_hours
     assert "trainyard-ttl" in run(worker.id, "cat /etc/cron.d/trainyard-ttl").stdout
     path = host.path(worker.id, TTL_FILE)
-    path.write_text(json.dumps(settings | {"deadline": int(time.time()) + 240}))
+    soon = datetime.now(UTC) + timedelta(minutes=4)
+    path.write_text(json.dumps(settings | {"end": soon.isoformat()}))
     run(worker.id, "/usr/local/sbin/trainyard-ttl")
     assert "ends in 4 minutes" in run(worker.id, f"cat {TTL_LOG}").stdout
-    path.write_text(json.dumps(settings | {"deadline": 0}))
+    path.write_text(json.dumps(settings | {"end": "1970-01-01T00:00:00+00:00"}))
     # The cloud is on the loopback of this machine: from there the request arrives, see below.
     _timer(lambda_stack, worker, network=True)
     assert "this machine cannot be terminated" in run(worker.id, f"cat {TTL_LOG}").stdout

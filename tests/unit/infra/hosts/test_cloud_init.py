@@ -129,19 +129,18 @@ def test_a_step_that_fails_fails_the_first_boot_and_says_so(first_boot, programs
     assert cloud_init.FINISHED not in log
 
 
-def test_the_timer_is_there_from_the_first_boot(config):
+def test_cron_runs_the_timer_once_it_is_there(config):
     files = {file["path"]: file for file in config["write_files"]}
-    script = files["/usr/local/sbin/trainyard-ttl"]
-    assert script["content"] == cloud_init.SCRIPT.read_text()
-    assert script["permissions"] == "0755"
     cron = files["/etc/cron.d/trainyard-ttl"]
+    timer, closed = (f"/usr/local/sbin/trainyard-{name}" for name in ("ttl", "metadata"))
     assert cron["content"].splitlines() == [
-        f"* * * * * root /usr/local/sbin/trainyard-{name}" for name in ("ttl", "metadata")
+        f"* * * * * root [ ! -x {timer} ] || {timer}",
+        f"* * * * * root {closed}",
     ]
     assert cron["permissions"] == "0644"  # cron ignores one that others may write to
     metadata = files["/usr/local/sbin/trainyard-metadata"]
     assert metadata["permissions"] == "0755"
-    assert set(files) == {script["path"], metadata["path"], cron["path"]}
+    assert set(files) == {metadata["path"], cron["path"]}
 
 
 def test_the_host_key_is_its_only_secret(text, config, key):  # F35

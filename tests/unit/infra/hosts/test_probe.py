@@ -122,3 +122,6 @@ def test_every_lack_is_told_with_what_to_do() -> None:
     # An existing environment takes no room and brings its Python.
     enough = replace(poor, free_mib=2000, free_tmp_mib=2000)
     assert probe.faults(enough, "host", gpus=None, makes_environment=False) == []
+    # Containers bring their Python too, but not the timer that ends them.
+    (told,) = probe.faults(enough, "host", gpus=None, makes_environment=False, has_timer=True)
+    assert told.startswith("host has no python3, which the timer of the setting reservation needs")

@@ -211,6 +211,33 @@ def test_the_timer_that_a_killed_up_did_not_start_is_missed(monkeypatch, tmp_pat
         assert bool(found["reservation"]) is runs
 
 
+def test_a_later_end_is_told_and_starts_containers_that_had_ended(  # D3 F82
+    monkeypatch, tmp_path, engine
+):
+    told = []
+    monkeypatch.setenv("DOCKER_HOST", "unix:///other.sock")
+    monkeypatch.setattr(Supervisor, "alive", lambda _: True)
+    monkeypatch.setattr(Supervisor, "add", lambda _, definition: told.append(definition))
+    monkeypatch.setattr(Supervisor, "remove", lambda _, name: told.append(name))
+    engine.add("head", "exited")
+    props = {"folder": str(tmp_path), "mark": MARK, "ports": {}}
+    where = {"ends": "containers", "network": "lab", "notebook": None, "socket": engine.path}
+    for own in ({}, where):
+        olds = props | {"reservation": {"end": "2030-01-01T00:00:00+00:00", **own}}
+        news = props | {"reservation": {"end": "2031-01-01T00:00:00+00:00", **own}}
+        programs.Daemon().update(news, news)
+        assert told == []
+        programs.Daemon().update(olds, news)
+        definition = told.pop()
+        (settings,) = map(json.loads, definition.files.values())
+        whose = {"ends": "programs", "folder": str(tmp_path), "mark": MARK}
+        assert settings == whose | news["reservation"]
+        assert ("DOCKER_HOST" in definition.environment) is bool(own)
+    assert engine.calls == ["start head"]
+    programs.Daemon().update(olds, props)
+    assert told == ["reservation-end"]
+
+
 def test_jobs_that_go_on_without_supervisord_are_its_users(monkeypatch, tmp_path):  # F57 F63
     variables = os.environ | {programs.JOB: "{}"}
     with subprocess.Popen(["sleep", "60"], env=variables) as job:

@@ -2,15 +2,18 @@
 
 import hmac
 import json
+import stat
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from infra.hosts import presence
+from infra.hosts import cloud_init, presence
 from infra.hosts.lambda_cloud import deadline
 from infra.hosts.lambda_cloud.deadline import DeadlineProvider, after
 from infra.hosts.lambda_cloud.errors import AccessError
+from infra.runtimes import ending
 from trainyard.access.ssh import SshError
 
 PROPS = {
@@ -21,24 +24,29 @@ PROPS = {
 INPUTS = PROPS | {"salt": None, "fingerprint": None}
 
 
+def _settings(folder):
+    return Path(f"{folder}{deadline.FILE}")
+
+
 @pytest.fixture
 def calls(monkeypatch, tmp_path):
-    """The commands that machines were asked to run."""
+    """The commands that the machine was asked to run, each with the timer's settings after it."""
     made = []
-    path = tmp_path / "ttl.json"
 
     def run(connection, command, *, stdin="", seconds):
-        made.append(SimpleNamespace(connection=connection, command=command, stdin=stdin))
-        if command == deadline.WRITE:
-            path.write_text(stdin)
-        # Without sudo, and not in a folder of the system: neither is for tests.
-        look = command.removeprefix("sudo ").replace(deadline.FILE, str(path))
-        if command == deadline.READ:
-            done = subprocess.run(
-                look, shell=True, input=stdin, capture_output=True, text=True, check=True
-            )
-            return done.stdout
-        return ""
+        call = SimpleNamespace(connection=connection, command=command, stdin=stdin)
+        made.append(call)
+        # Without sudo, and not in folders of the system: neither is for tests.
+        command = command.removeprefix("sudo ")
+        for path in (deadline.FILE, cloud_init.TIMER):
+            command = command.replace(path, f"{tmp_path}{path}")
+            stdin = stdin.replace(f'"{path}":', f'"{tmp_path}{path}":')
+        done = subprocess.run(
+            command, shell=True, input=stdin, capture_output=True, text=True, check=True
+        )
+        if command == deadline.WRITE.removeprefix("sudo "):
+            call.settings = json.loads(_settings(tmp_path).read_text())
+        return done.stdout
 
     monkeypatch.setattr(deadline, "run", run)
     monkeypatch.setenv("LAMBDA_API_KEY", "canary")
@@ -49,7 +57,7 @@ def calls(monkeypatch, tmp_path):
 def test_the_timer_is_told_whom_to_ask(calls):
     idle = {"url": "http://10.0.0.1:8768/verdict", "token": "canary", "last": True}
     made = _provider().create(PROPS | {"idle": idle}).outs
-    assert json.loads(calls[0].stdin)["idle"] == idle
+    assert calls[0].settings["idle"] == idle
     # Where the setting was off, the timer is told again.
     assert _provider().diff("i-1", {k: v for k, v in made.items() if k != "idle"}, made).changes
 
@@ -60,28 +68,31 @@ def _provider(setting=None):
     return provider
 
 
-def test_the_timer_is_told_by_standard_input(calls):  # F35
+def test_the_timer_is_told_by_standard_input(calls, tmp_path):  # F35
     made = _provider().create(PROPS)
     assert made.id == "i-1"
     assert made.outs.items() >= PROPS.items()
     (call,) = calls
     assert call.connection.user == "ubuntu"
-    assert json.loads(call.stdin) == {
-        "deadline": 1795291200,
+    assert call.settings == {
+        "end": "2026-11-21T20:00:00+00:00",
         "apiUrl": "http://127.0.0.1:8080",
         "apiKey": "canary",
         "instanceId": "i-1",
     }
     assert "canary" not in call.command
     assert "canary" not in str(made.outs)
-    assert "umask 077" in call.command
+    files = _settings(tmp_path), Path(f"{tmp_path}{cloud_init.TIMER}")
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (*files, files[0].parent)]
+    assert modes == [0o600, 0o755, 0o700]
+    assert files[1].read_text() == ending.text()
 
 
 def test_the_key_may_be_the_stacks_setting(calls, monkeypatch):
     for name in ("LAMBDA_API_KEY", "LAMBDALABS_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     _provider("of the setting").create(PROPS)
-    assert json.loads(calls[0].stdin)["apiKey"] == "of the setting"
+    assert calls[0].settings["apiKey"] == "of the setting"
     with pytest.raises(AccessError):
         _provider().create(PROPS)
     assert len(calls) == 1
@@ -93,7 +104,7 @@ def test_a_later_end_is_told_to_the_same_timer(calls):
     difference = _provider().diff("i-1", olds, INPUTS | later)
     assert (difference.changes, difference.replaces) == (True, [])
     assert _provider().update("i-1", olds, INPUTS | later).outs["at"] == later["at"]
-    assert json.loads(calls[1].stdin)["deadline"] == 1795291200 + 2 * 3600
+    assert calls[1].settings["end"] == later["at"]
     assert _provider().diff("i-1", olds, INPUTS | {"machine": "i-2"}).replaces == ["machine"]
 
 
@@ -108,7 +119,7 @@ def test_another_key_or_address_is_told_to_the_timer(calls, monkeypatch, name, v
     difference = provider.diff("i-1", olds, INPUTS)
     assert (difference.changes, difference.replaces) == (True, [])
     news = provider.update("i-1", olds, INPUTS).outs
-    assert value in json.loads(calls[1].stdin).values()
+    assert value in calls[1].settings.values()
     assert not provider.diff("i-1", news, INPUTS).changes
     assert "canary" not in json.dumps(news)  # F35
 
@@ -137,8 +148,8 @@ def test_a_refresh_finds_a_timer_as_it_was_told(calls):
         ({"apiKey": "a dead one"}, "fingerprint"),
         ({"apiUrl": "http://127.0.0.1:1"}, "fingerprint"),
         ({"instanceId": "i-2"}, "fingerprint"),
-        ({"deadline": 1795291200 + 7200}, "at"),
-        ({"deadline": None}, "fingerprint"),
+        ({"end": "2026-11-21T22:00:00+00:00"}, "at"),
+        ({"end": None}, "fingerprint"),
         ({"apiKey": 7}, "fingerprint"),
     ],
 )
@@ -147,7 +158,7 @@ def test_a_refresh_sees_a_timer_that_has_something_else(  # F43
 ):
     provider = _provider()
     outs = provider.create(PROPS).outs
-    path = tmp_path / "ttl.json"
+    path = _settings(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
     found = provider.read("i-1", outs)
     assert found.id == "i-1"
@@ -159,11 +170,13 @@ def test_a_refresh_sees_a_timer_that_has_something_else(  # F43
 def test_a_refresh_sees_a_timer_that_has_nothing_or_rubbish(calls, tmp_path):
     provider = _provider()
     outs = provider.create(PROPS).outs
-    (tmp_path / "ttl.json").write_text("{")
+    _settings(tmp_path).write_text("{")
     found = provider.read("i-1", outs)
     assert provider.diff("i-1", found.outs, INPUTS).changes
-    (tmp_path / "ttl.json").unlink()
-    assert provider.read("i-1", outs).id == ""
+    for path in (_settings(tmp_path), Path(f"{tmp_path}{cloud_init.TIMER}")):
+        provider.create(PROPS)
+        path.unlink()
+        assert provider.read("i-1", outs).id == ""
 
 
 def test_without_an_end_the_key_is_taken_away(calls):
