@@ -1,7 +1,7 @@
 # Aliases of `train` and others: `train up` is `make up` without the set-up. `make` prints the texts after ##.
 STACK ?= dev
 PYTHON ?= python3
-# Rules that `up` must keep: POLICY=infra/policy; LEVELS is a JSON file with the levels of rules.
+# Rules that `up` must keep: POLICY=infra/operate/policy; LEVELS is a JSON file with the levels of rules.
 RULES = $(if $(POLICY),--policy-pack '$(POLICY)') $(if $(LEVELS),--policy-pack-config '$(LEVELS)')
 BIN := .venv/bin
 READY := .venv/.ready
@@ -20,19 +20,19 @@ python:
 
 # One locked environment; `pulumi up` uses it too (runtime options in Pulumi.yaml). uv's locks stay in TMPDIR.
 $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
-	@$(PYTHON) -m infra.new_environment
+	@$(PYTHON) -m scripts.new_environment
 	@echo 'installing the packages of requirements/dev.txt'
 	@TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt
 	TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m infra.checkout
+	@$(BIN)/python -m infra.operate.checkout
 	@cd -P .venv && pwd >.ready
 # A billed stack must end even if no package is available: then by the old environment.
 able: python
-	@$(MAKE) --no-print-directory setup || { $(BIN)/python -c 'import trainyard.client.cli, engine.cli, infra.checkout' && \
+	@$(MAKE) --no-print-directory setup || { $(BIN)/python -c 'import trainyard.client.cli, engine.cli, infra.operate.checkout' && \
 		echo 'warning: make setup failed; the stack is ended by the packages of before' >&2; }
 # The default object store: Go builds it once, without the environment.
 store: python
-	@$(PYTHON) -m infra.hosts.go_build
+	@$(PYTHON) -m infra.machines.go_build
 
 # One epoch, 30 s of processor time: after it, the model knows two thirds of the unseen digits.
 demo: python ## bring the stack up, train, show the results and the addresses
@@ -55,16 +55,16 @@ down: able ## end the whole stack; results stay. It asks before it ends jobs, or
 ##                    not pulled; YES=1 does not ask about runs, FORCE=1 ends jobs too
 	$(BIN)/train down -s $(STACK) $(if $(YES),--yes) $(if $(FORCE),--force)
 monitoring: python ## build Prometheus and Alertmanager, once; the next `make up` of processes starts them
-	@$(PYTHON) -m infra.hosts.go_build monitoring
+	@$(PYTHON) -m infra.machines.go_build monitoring
 preview: setup ## show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it;
 ##                    DIFF=1 shows which properties change, and files line by line
 	$(BIN)/train preview -s $(STACK) $(if $(DIFF),--diff) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
 review: setup ## show what PLAN=FILE changes, costs and opens, as a page for a pull request
 	@$(BIN)/train review -s $(STACK) '$(PLAN)' $(RULES)
 # It needs protobuf 5, unlike the rest.
-policy: setup ## make the environment in which the pulumi CLI runs the rules of infra/policy
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python infra/policy/.venv
-	$(BIN)/uv pip install --quiet --require-hashes --python infra/policy/.venv -r infra/policy/requirements.txt
+policy: setup ## make the environment in which the pulumi CLI runs the rules of infra/operate/policy
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python infra/operate/policy/.venv
+	$(BIN)/uv pip install --quiet --require-hashes --python infra/operate/policy/.venv -r infra/operate/policy/requirements.txt
 refresh: setup ## compare the stack's state with what runs
 	$(BIN)/train refresh -s $(STACK)
 drift: setup ## report differences from the state; changes nothing
@@ -113,7 +113,7 @@ BASE := -c requirements/base.txt
 # TPU hosts have other versions of PyTorch and its dependencies.
 OF_PYTORCH := torch(vision)?==|triton|nvidia|cuda|setuptools
 lock: setup ## pin the requirements again
-	set -e; for name in requirements/setup requirements/base requirements/dev requirements/mutants infra/policy/requirements; \
+	set -e; for name in requirements/setup requirements/base requirements/dev requirements/mutants infra/operate/policy/requirements; \
 		do $(call COMPILE,$$name); done
 	set -e; for name in requirements/host requirements/site docker/ray/torch docker/jupyter/requirements docker/mlflow/requirements; \
 		do $(call COMPILE,$$name) $(BASE); done
@@ -123,8 +123,8 @@ lock: setup ## pin the requirements again
 	$(call COMPILE,requirements/tpu) -c build/constraints.txt
 	set -e; for image in ray jupyter mlflow; do cp requirements/setup.txt docker/$$image/; done
 docs: setup ## write the generated pages and parts of pages in docs/
-	$(BIN)/python -m infra.settings_page
-	$(BIN)/python -m engine.resources_page
+	$(BIN)/python -m scripts.settings_page
+	$(BIN)/python -m scripts.resources_page
 	$(BIN)/python -m tests.course_page
 	$(BIN)/python -m tests.items --write
 	$(BIN)/python -m tests.ui_pictures
@@ -135,27 +135,27 @@ record: setup store ## record a real `make demo` as docs/demo.svg, then end the 
 		"sh -c 'echo $$ make demo; unset MAKEFLAGS MAKELEVEL; PATH=\"$(CURDIR)/$(BIN):$$PATH\" make demo'"
 	@$(MAKE) --no-print-directory down YES=1
 release: setup ## check the tagged version and build it into out/dist; publishes nothing
-	$(BIN)/python -m infra.release
+	$(BIN)/python -m scripts.release
 	$(BIN)/uv tool run --quiet twine==7.0.0 check --strict out/dist/trainyard_ray-*
 SITE_ENVIRONMENT := out/site-environment
 site: setup ## build the site of docs/ and its references into out/site; warnings are errors
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SITE_ENVIRONMENT)
 	$(BIN)/uv pip install --quiet --require-hashes --python $(SITE_ENVIRONMENT) -r requirements/site.txt
-	$(SITE_ENVIRONMENT)/bin/python -m infra.website
+	$(SITE_ENVIRONMENT)/bin/python -m scripts.website
 digests: setup ## ask the registries for the digests of third-party images
-	$(BIN)/python -m infra.registry
+	$(BIN)/python -m scripts.registry
 # A mirror may lack PyPI's advisories: --strict makes an unknown package an error, not a pass.
 audit: setup ## look for advisories on the locked packages
-	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off $(foreach lock,requirements/dev.txt docker/mlflow/requirements.txt docker/jupyter/requirements.txt infra/policy/requirements.txt,-r $(lock))
+	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off $(foreach lock,requirements/dev.txt docker/mlflow/requirements.txt docker/jupyter/requirements.txt infra/operate/policy/requirements.txt,-r $(lock))
 
 ##
-## POLICY=infra/policy has up, preview, review, rotate, plan, apply and review-up keep the rules of that folder.
+## POLICY=infra/operate/policy has up, preview, review, rotate, plan, apply and review-up keep the rules of that folder.
 ##
 ## For runners of a team, as the workflows in .github use them (docs/gitops.md):
 OUT ?= out
 SMOKE ?= cpu_example -- 2
 OF := PULUMI# or REVIEW: prefix of the variables and secrets for the states
-GITOPS := $(BIN)/python -m infra.gitops
+GITOPS := $(BIN)/python -m infra.operate.gitops
 ready: setup
 	@$(GITOPS) ready $(OF)
 plan: ready ## plan of STACK, and its page, into the folder OUT; REFRESH=1 and UNLOCK=1 mend first
@@ -164,9 +164,9 @@ apply: ready ## apply the plan in OUT, then run the job SMOKE
 	$(BIN)/python -m engine up -s $(STACK) --yes --wait 10m --plan '$(OUT)/plan.json' $(RULES)
 	$(BIN)/train submit -s $(STACK) $(SMOKE)
 drift-issue: ready ## open, update or close an issue about the drift of STACK
-	$(GITOPS) issue 'Drift of $(STACK)' $(BIN)/python -m infra.drift -s $(STACK)
+	$(GITOPS) issue 'Drift of $(STACK)' $(BIN)/python -m infra.operate.drift -s $(STACK)
 reap-issue: ready ## the same about machines that no stack knows; ends machines past their end
-	$(GITOPS) issue 'Unknown to every stack, or past its end$(if $(filter REVIEW,$(OF)), (of pull requests))' $(BIN)/python -m infra.reap --past-end $(if $(OWNER),--owner '$(OWNER)')
+	$(GITOPS) issue 'Unknown to every stack, or past its end$(if $(filter REVIEW,$(OF)), (of pull requests))' $(BIN)/python -m infra.operate.reap --past-end $(if $(OWNER),--owner '$(OWNER)')
 # The state of a pull request's stack has its own place: the pull request's code may write everything there.
 review-up review-down review-sweep: OF := REVIEW
 review-up: ready ## bring the stack of the pull request NUMBER up

@@ -24,7 +24,7 @@ def main() -> None:
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from trainyard import ray_train
-    from trainyard.runs import Run
+    from trainyard.tracking.runs import Run
 
     ray_train.connect()
     epochs, images, way = sys.argv[1:]
@@ -49,8 +49,9 @@ def measure(config: dict[str, Any]) -> None:
     from torch.nn.functional import cross_entropy
     from torch.utils.data import DataLoader
 
-    from trainyard import checkpoints, data
+    from trainyard import data
     from trainyard.models.alexnet import IMAGE_SIZE, AlexNet
+    from trainyard.resume import checkpoints
 
     torch.set_num_threads(1)
     torch.manual_seed(1)

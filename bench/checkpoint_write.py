@@ -1,4 +1,4 @@
-"""The job of P8: writes checkpoints to the store by trainyard/checkpoints.py and by boto3, in turn.
+"""The job of P8: writes checkpoints to the store by trainyard/resume/checkpoints.py and by boto3, in turn.
 
 Prints the seconds of each way as JSON. Run as a file: it imports nothing of bench.
 """
@@ -31,7 +31,7 @@ def main() -> None:
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from trainyard import ray_train
-    from trainyard.runs import Run
+    from trainyard.tracking.runs import Run
 
     ray_train.connect()
     run = Run(os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"])
@@ -79,7 +79,8 @@ def _report(folder: Path) -> float:
     """Measure from the report until the checkpoint can be restored; then check that it can."""
     from ray import train
 
-    from trainyard import checkpoint_files, checkpoints, objects
+    from trainyard.resume import checkpoint_files, checkpoints
+    from trainyard.store import objects
 
     contents = {path.name: path.read_bytes() for path in folder.iterdir()}
     done = threading.Event()

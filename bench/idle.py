@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from bench.measure import Usage
-from infra.hosts import docker_engine
+from infra.machines import docker_engine
 
 # Docker's own processes: the first two serve all containers of the machine.
 FOR_ALL = ("dockerd", "containerd")

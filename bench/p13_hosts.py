@@ -37,7 +37,7 @@ RAY = f"{HOME}/ray/bin/ray"
 PORT, DASHBOARD = 6379, "http://127.0.0.1:8265"
 JOIN_SECONDS = 300.0
 POLL_SECONDS = 0.25
-# As a host of a stack gets them (infra/hosts/environment.py).
+# As a host of a stack gets them (infra/machines/environment.py).
 INSTALL = f"""\
 python3 -m venv {HOME}/uv
 {HOME}/uv/bin/pip install --quiet --require-hashes --requirement {HOME}/setup.txt

@@ -17,10 +17,10 @@ from bench import measure
 from bench.form import Form
 from bench.measure import FailedError, Ratio, in_turn
 from bench.scratch import ScratchStack
-from trainyard import run_folder
 from trainyard.client import outputs
 from trainyard.client.store import open_store
-from trainyard.objects import Store
+from trainyard.store.objects import Store
+from trainyard.tracking import run_folder
 
 ROUNDS = 5
 RUNS = 5000

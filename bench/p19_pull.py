@@ -16,12 +16,12 @@ from bench import measure
 from bench.form import Form
 from bench.measure import Ratio, in_turn
 from bench.scratch import TRAIN
-from trainyard import checkpoint_files
 from trainyard.client import outputs
 from trainyard.client.pull.transfer import Transfer
 from trainyard.client.store import open_store
-from trainyard.objects import open_url
-from trainyard.runs import Run
+from trainyard.resume import checkpoint_files
+from trainyard.store.objects import open_url
+from trainyard.tracking.runs import Run
 
 ROUNDS = 5
 MB = 1_000_000

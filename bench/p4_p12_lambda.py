@@ -28,8 +28,8 @@ from bench import measure
 from bench.form import Form
 from bench.measure import ROOT, FailedError, Ratio, in_turn
 from bench.scratch import PASSPHRASE
-from infra.hosts import keys
-from infra.hosts.lambda_cloud.pacing import Pace, PacedClient
+from infra.machines import keys
+from infra.places.lambda_cloud.pacing import Pace, PacedClient
 
 INSTANCES = 8
 ROUNDS = 3

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from bench.measure import FailedError
-from infra.runtimes.supervisor import inherited_environment
+from node.supervisor import inherited_environment
 
 POLL_SECONDS = 0.1
 START_SECONDS = 120.0

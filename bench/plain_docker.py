@@ -15,7 +15,7 @@ from typing import Any
 from bench.measure import FailedError
 from engine.state import Entry
 from engine.values import reveal
-from infra.runtimes.container import ReadyProvider
+from infra.places.containers.container import ReadyProvider
 
 # Properties for which `docker create` needs no option: only the provider looks at them, `docker rm`
 # gets them, or they are Docker's own defaults.

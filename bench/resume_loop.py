@@ -55,7 +55,7 @@ def worker(_: dict[str, Any]) -> None:
     """Train until a kill, or a step after it."""
     import torch
 
-    from trainyard import checkpoint_files, checkpoints
+    from trainyard.resume import checkpoint_files, checkpoints
 
     torch.set_num_threads(1)
     model = network()
@@ -84,7 +84,7 @@ def worker(_: dict[str, Any]) -> None:
 def under_ray_train() -> None:
     """Train in a worker of Ray Train."""
     from trainyard import ray_train
-    from trainyard.runs import Run
+    from trainyard.tracking.runs import Run
 
     ray_train.connect()
     from ray.train import ScalingConfig

@@ -21,7 +21,7 @@ from bench.measure import ROOT, FailedError, SkippedError, record, run
 from cluster import services
 from engine.project import Project
 from engine.state import Backend, State
-from infra.hosts import docker_engine
+from infra.machines import docker_engine
 from tests import stores
 from tests.cli import Cli, install
 from tests.go_tools import GoToolError, NoGoError

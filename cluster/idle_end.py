@@ -8,12 +8,13 @@ from typing import Annotated
 
 import pulumi
 
-from cluster import idle_watch, ray_node, replicate
+from cluster import ray_node
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, setting, whole
 from cluster.replica import source_of
 from cluster.service import HealthCheck, Port, Service, Volume
+from node import idle_watch, replicate
 from trainyard.access import outputs
 
 SERVICE = "idle-end"

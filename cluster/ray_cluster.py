@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pulumi
 from pydantic import Field
 
-from cluster import autoscaling, ray_leave, ray_node, ray_start
+from cluster import autoscaling, ray_node
 from cluster.descriptor import (
     Descriptor,
     Endpoint,
@@ -28,6 +28,7 @@ from cluster.ray_node import (
     worker_name,
 )
 from cluster.service import HealthCheck, Leave, Port, Runtime, Service
+from node import ray_leave, ray_start
 from trainyard.access import outputs
 
 NODE_SWITCH_PORT = "nodeSwitchPort"

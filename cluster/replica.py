@@ -12,12 +12,12 @@ from typing import Annotated
 import pulumi
 from pydantic import Field
 
-from cluster import replicate
 from cluster.descriptor import Descriptor, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, Only, matching, setting
 from cluster.service import HealthCheck, Port, Service
 from cluster.storage import REGION, Storage
+from node import replicate
 
 SERVICE = "replica"
 PORT = "replicaPort"

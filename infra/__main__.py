@@ -3,8 +3,10 @@
 import pulumi
 
 from cluster import ray_node, secret, services
-from infra import checkout, config, shared_store, target, versions
-from infra.hosts import local
+from infra.machines import local
+from infra.operate import checkout
+from infra.places import target
+from infra.settings import config, shared_store, versions
 from trainyard.access import outputs
 
 name = pulumi.get_stack()

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from infra.hosts.machine import Machine
-from infra.hosts.probe import Facts
-from infra.node_settings import Group
+from infra.machines.machine import Machine
+from infra.machines.probe import Facts
+from infra.settings.nodes import Group
 
 FACTS = Facts(
     cpus=8,

@@ -19,12 +19,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ROOT / "build" / "mutants"
 # One module each turn of CI, with the tests that guard it.
-LAMBDA = "infra/hosts/lambda_cloud"
+LAMBDA = "infra/places/lambda_cloud"
 GUARDS = [
     (f"{LAMBDA}/machines.py", f"tests/unit/{LAMBDA}/test_machines.py"),
-    ("trainyard/checkpoint_files.py", "tests/unit/trainyard/test_checkpoint_files.py"),
+    (
+        "trainyard/resume/checkpoint_files.py",
+        "tests/unit/trainyard/resume/test_checkpoint_files.py",
+    ),
     ("trainyard/client/ui/guard.py", "tests/unit/trainyard/client/ui/test_guard.py"),
-    ("infra/runtimes/ending.py", "tests/unit/infra/runtimes/test_ending.py"),
+    ("node/ending.py", "tests/unit/node/test_ending.py"),
 ]
 
 

@@ -6,7 +6,7 @@ import random
 import socket
 from contextlib import ExitStack
 
-from infra.runtimes import claims
+from node import claims
 
 # Below 32768, from which the kernel serves everybody: Ray's nodes open dozens of ports there and
 # would now and then take one before the service that it was meant for.

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from infra.hosts.go_build import is_whole
-from infra.hosts.go_programs import TOOLS
+from infra.machines.go_build import is_whole
+from infra.machines.go_programs import TOOLS
 
 PACKAGES = {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}  # Debian's
 

@@ -22,7 +22,7 @@ from cluster.storage import REGION
 from cluster.store_kind import Keys, StoreKind
 from tests.ports import free_ports
 from tests.waiting import wait_for
-from trainyard import objects
+from trainyard.store import objects
 
 START_SECONDS = 60.0
 POLL_SECONDS = 0.05

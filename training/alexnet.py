@@ -13,7 +13,7 @@ Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
 and at the end the total time and the accuracies of all three splits. An epoch's training
 accuracy is that of its batches during training; at the end it is measured again.
 
-Checkpoints, metrics and curves go to <storage>/<run>/ (trainyard/run_folder.py). Submitted again
+Checkpoints, metrics and curves go to <storage>/<run>/ (trainyard/tracking/run_folder.py). Submitted again
 under the same --name it resumes from the last checkpoint; arguments that are not given keep their
 last values. Shuffling, crops and dropout depend only on seed and epoch, so that an interrupted run
 ends like an uninterrupted one.
@@ -33,7 +33,7 @@ from trainyard import data, job
 from trainyard.epochs import Totals, evaluate, seed_epoch, share
 from trainyard.models.alexnet import IMAGE_SIZE, AlexNet
 from trainyard.options import at_least, matching
-from trainyard.run_folder import CHECKPOINT_FILE
+from trainyard.tracking.run_folder import CHECKPOINT_FILE
 
 JOB = "alexnet"
 # The defaults of training are the notebook's (trainyard/models/alexnet.py).

@@ -21,17 +21,17 @@ from ray.tune import FailureConfig, RunConfig, TuneConfig, Tuner
 from ray.tune.search import BasicVariantGenerator
 from torch.utils.data import DataLoader
 
-from trainyard import checkpoint_files
 from trainyard.data.characters import Blocks, RandomBatches
 from trainyard.epochs import Totals, evaluate, seed_epoch
 from trainyard.jobs import chargpt
 from trainyard.models import char_gpt
 from trainyard.models.char_gpt import SIZES
 from trainyard.options import at_least, between, matching
-from trainyard.run_folder import CHECKPOINT_FILE
-from trainyard.search import recorded_search
-from trainyard.search_state import ASHAScheduler  # Ray's, for resumed searches too
-from trainyard.trials import Goal
+from trainyard.resume import checkpoint_files
+from trainyard.search.recorded import recorded_search
+from trainyard.search.state import ASHAScheduler  # Ray's, for resumed searches too
+from trainyard.search.trials import Goal
+from trainyard.tracking.run_folder import CHECKPOINT_FILE
 
 JOB = "chargpt_tune"
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)

@@ -18,7 +18,7 @@ from trainyard.data import digits
 from trainyard.data.splits import cut
 from trainyard.job import recorded_run
 from trainyard.options import at_least
-from trainyard.runs import write_metrics
+from trainyard.tracking.runs import write_metrics
 
 LOOPBACK = re.compile(r"\b127(?:\.[0-9]+){3}\b")
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)

@@ -17,7 +17,7 @@ from trainyard.data import digits
 from trainyard.data.splits import cut
 from trainyard.job import recorded_run
 from trainyard.options import at_least
-from trainyard.runs import write_metrics
+from trainyard.tracking.runs import write_metrics
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
 parser.add_argument("--total-epochs", type=at_least(1), default=20, help="rounds of trees")

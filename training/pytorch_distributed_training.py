@@ -12,7 +12,7 @@ missing. If that fails, scikit-learn's digits stand in for it, and each line wit
 `--data fashion-mnist` stops instead, `--data digits` does not try.
 
 docker/jupyter/examples/pytorch-distributed-training.ipynb has the same training as a notebook.
-Checkpoints and metrics go to <storage>/<run>/ (trainyard/run_folder.py); submitted again under
+Checkpoints and metrics go to <storage>/<run>/ (trainyard/tracking/run_folder.py); submitted again under
 the same --name it resumes from the last checkpoint.
 """
 
@@ -33,7 +33,7 @@ from trainyard.data.splits import Splits
 from trainyard.epochs import Totals, evaluate, share
 from trainyard.models.resnet import resnet18
 from trainyard.options import at_least
-from trainyard.run_folder import CHECKPOINT_FILE
+from trainyard.tracking.run_folder import CHECKPOINT_FILE
 
 JOB = "pytorch_distributed_training"
 # The defaults are those of Ray's own example.

@@ -37,8 +37,8 @@ from trainyard.epochs import Totals
 from trainyard.memory import PeakMemory
 from trainyard.models.resnet import resnet18
 from trainyard.options import at_least
-from trainyard.run_folder import CHECKPOINT_FILE
-from trainyard.runs import Run
+from trainyard.tracking.run_folder import CHECKPOINT_FILE
+from trainyard.tracking.runs import Run
 
 JOB = "pytorch_training_e2e"
 # The defaults are those of Ray's own benchmark.

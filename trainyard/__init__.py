@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def load(run: str, folder: str | Path = "results") -> nn.Module:
-    """Return a run's trained model; see `trainyard.results.load`."""
-    from trainyard import results  # noqa: PLC0415 - slow: every import of this package would wait
+    """Return a run's trained model; see `trainyard.report.results.load`."""
+    from trainyard.report import results  # noqa: PLC0415 - slow: every import of this package would wait
 
     return results.load(run, folder)

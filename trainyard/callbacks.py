@@ -14,11 +14,11 @@ from typing import Any
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 
-from trainyard import optimizer_settings as settings
-from trainyard.checkpoints import new_folder
 from trainyard.data.food11 import Food11
 from trainyard.housekeeping import housekeeping
-from trainyard.progress import LINE_INTERVAL_S, Epoch, Progress, interval, tell
+from trainyard.report.progress import LINE_INTERVAL_S, Epoch, Progress, interval, tell
+from trainyard.resume import optimizer_settings as settings
+from trainyard.resume.checkpoints import new_folder
 
 # It reports what these callbacks print.
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
@@ -71,7 +71,7 @@ class Finetuning(BackboneFinetuning):
 
 
 class EpochRecords(Callback):
-    """One record an epoch (trainyard/run_folder.py); the first worker prints and writes them.
+    """One record an epoch (trainyard/tracking/run_folder.py); the first worker prints and writes them.
 
     Attributes:
         history: the records, the oldest first; a checkpoint holds them too.
@@ -170,7 +170,7 @@ class ResumableCheckpoints(Checkpoint):
 
     A `Checkpoint`, because Lightning calls these after EarlyStopping: before it, the file would
     count one epoch without progress too few. What this start asks of the optimizer and of
-    EarlyStopping takes precedence over their stored state (trainyard/optimizer_settings.py).
+    EarlyStopping takes precedence over their stored state (trainyard/resume/optimizer_settings.py).
     """
 
     def __init__(self, data: Food11) -> None:

@@ -40,25 +40,20 @@ from ray.train.torch import TorchTrainer, get_device
 from ray.util import get_node_ip_address
 from torch import distributed
 
-from trainyard import checkpoint_files as files
-from trainyard import (
-    checkpoints,
-    code_faults,
-    epoch_position,
-    options,
-    progress,
-    ray_train,
-)
-from trainyard import optimizer_settings as settings
+from trainyard import options, ray_train
 from trainyard.counted_gpus import torch_config
-from trainyard.epoch_position import Position
 from trainyard.epochs import Totals
 from trainyard.errors import JobError
 from trainyard.json_values import plain
-from trainyard.notices import Notices
-from trainyard.objects import StorageError
-from trainyard.run_folder import CHECKPOINT_FILE, RUN_VARIABLE, STORAGE_VARIABLE
-from trainyard.runs import Run
+from trainyard.report import progress
+from trainyard.resume import checkpoint_files as files
+from trainyard.resume import checkpoints, code_faults, epoch_position
+from trainyard.resume import optimizer_settings as settings
+from trainyard.resume.epoch_position import Position
+from trainyard.resume.notices import Notices
+from trainyard.store.objects import StorageError
+from trainyard.tracking.run_folder import CHECKPOINT_FILE, RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.tracking.runs import Run
 from trainyard.user_code import load_script, name_of_main
 
 __all__ = [
@@ -143,7 +138,7 @@ class Session:
         """Loads the run's last valid checkpoint, if it has one, and the records of its epochs.
 
         The parts are named as in `report`, and are also stored when a node of the run must go.
-        What this start asks of an optimizer takes precedence (trainyard/optimizer_settings.py).
+        What this start asks of an optimizer takes precedence (trainyard/resume/optimizer_settings.py).
 
         Raises:
             CheckpointError: checkpoints exist and none is valid.
@@ -586,7 +581,7 @@ def _work(train_worker: Callable[[Session], object], config: Config) -> None:
     try:
         train_worker(Session(config))
     except JobError as error:
-        # Its message ends the run (trainyard/lost_workers.py): Ray Train need not log a traceback.
+        # Its message ends the run (trainyard/resume/lost_workers.py): Ray Train need not log a traceback.
         logging.getLogger(RAYS_LOG_OF_ERRORS).disabled = True
         checkpoints.settle()
         raise JobError(code_faults.message(error)) from None

@@ -23,21 +23,22 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2.api.callback import RayTrainCallback
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from trainyard import controller_log, options
-from trainyard.controller_files import LIST
+from trainyard import options
 from trainyard.errors import JobError
-from trainyard.lost_workers import LostWorkers, job_error
-from trainyard.objects import StorageError, open_url
-from trainyard.run_folder import NODES_VARIABLE
+from trainyard.resume import controller_log
+from trainyard.resume.controller_files import LIST
+from trainyard.resume.lost_workers import LostWorkers, job_error
+from trainyard.store.objects import StorageError, open_url
+from trainyard.tracking.run_folder import NODES_VARIABLE
 
 if TYPE_CHECKING:
-    from trainyard.runs import Run
+    from trainyard.tracking.runs import Run
 
 # The job's runtime environment takes precedence.
 SETTINGS = {
     # Ray Train would also log each printed line.
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-    # The watch for nodes that must go runs in the first worker (trainyard/notices.py): Ray Train
+    # The watch for nodes that must go runs in the first worker (trainyard/resume/notices.py): Ray Train
     # would start it with an extra process and an error line for each run.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     # Ray Data would print its plan and its log's path once per epoch.
@@ -104,7 +105,7 @@ def nodes() -> list[dict[str, float]]:
 
 
 def run_config(run: Run, max_failures: int) -> RunConfig:
-    """Return Ray's configuration of a run with the checkpoints of trainyard/checkpoints.py."""
+    """Return Ray's configuration of a run with the checkpoints of trainyard/resume/checkpoints.py."""
     return RunConfig(  # type: ignore[call-arg]  # typed as that of Train V1
         name=run.name,
         storage_path=run.storage_path,

@@ -1,5 +1,5 @@
 // Added to the sources of MinIO, in package cmd, by whoever builds it here: docker/minio/Dockerfile
-// and infra/hosts/go_tool.py. MinIO's makers publish no release that mends what it refuses.
+// and infra/machines/go_tool.py. MinIO's makers publish no release that mends what it refuses.
 
 package cmd
 

@@ -1,5 +1,5 @@
 // Added to the sources of versitygw, in its package main, by whoever builds it here:
-// docker/versitygw/Dockerfile and infra/hosts/go_tool.py. versitygw takes its root key from its
+// docker/versitygw/Dockerfile and infra/machines/go_tool.py. versitygw takes its root key from its
 // environment only, and has to be told where a file system cannot keep attributes.
 
 package main

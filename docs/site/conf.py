@@ -1,4 +1,4 @@
-"""Sphinx's settings of the site, which infra/website.py builds from a copy of docs/."""
+"""Sphinx's settings of the site, which scripts/website.py builds from a copy of docs/."""
 
 import os
 
@@ -44,7 +44,7 @@ html_theme_options = {
     "navbar_start": ["navbar-logo", "version-switcher"],
     "navbar_align": "left",
     "switcher": {"json_url": os.environ["SITE_SWITCHER"], "version_match": release},
-    "check_switcher": False,  # infra/website.py writes it after the build
+    "check_switcher": False,  # scripts/website.py writes it after the build
     "show_version_warning_banner": True,
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Callable, Sequence
 
-from infra.provided import FORCE, say
-from infra.service.life import ServiceError
+from infra.service.provided import FORCE, say
+from node.life import ServiceError
 
 
 def refuse_loss(what: str, ask: Callable[[], Sequence[str]]) -> None:

@@ -1,7 +1,7 @@
 """Instances of an account of Lambda Cloud without a network, in place of the client's."""
 
-from infra.hosts.lambda_cloud.errors import NotFoundError
-from infra.hosts.lambda_cloud.model import Machine
+from infra.places.lambda_cloud.errors import NotFoundError
+from infra.places.lambda_cloud.model import Machine
 
 
 class PlainAccount:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from infra.hosts import local
+from infra.machines import local
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainyard-tests"

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra import build_context, versions
+from infra.settings import build_context, versions
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from infra.hosts import go_build
-from infra.hosts.go_programs import STORES
+from infra.machines import go_build
+from infra.machines.go_programs import STORES
 
 
 def main() -> int:

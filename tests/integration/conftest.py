@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infra import tools
-from infra.hosts import go_tool
-from infra.hosts.go_programs import STORES
+from infra.machines import go_tool, tools
+from infra.machines.go_programs import STORES
 from tests import go_tools
 from tests.cli import Cli, install, lacking
 from tests.integration.engine import forked

@@ -27,17 +27,19 @@ from engine.operation import secret_strings
 from engine.project import Project, read_settings
 from engine.state import Backend, State, stack_outputs
 from engine.values import mask, reveal, secret
-from infra import backend, config, states
-from infra.hosts.lambda_cloud.client import Client
-from infra.hosts.lambda_cloud.errors import LambdaError
-from infra.hosts.local import LocalHost
-from tests.unit.infra.hosts.lambda_cloud.test_client import CALLS, MACHINE, TYPE
-from trainyard import checkpoint_files, objects
+from infra.machines.local import LocalHost
+from infra.operate import backend, states
+from infra.places.lambda_cloud.client import Client
+from infra.places.lambda_cloud.errors import LambdaError
+from infra.settings import config
+from tests.unit.infra.places.lambda_cloud.test_client import CALLS, MACHINE, TYPE
 from trainyard.access import settings_file, state_folder
 from trainyard.access.settings_file import SettingsError
-from trainyard.checkpoint_files import CheckpointError
 from trainyard.client.dashboard import Dashboard, DashboardError
-from trainyard.objects import StorageError
+from trainyard.resume import checkpoint_files
+from trainyard.resume.checkpoint_files import CheckpointError
+from trainyard.store import objects
+from trainyard.store.objects import StorageError
 
 few = settings(
     derandomize=True,  # the same examples in each run
@@ -97,7 +99,9 @@ def changed(draw, good):
 
 
 def _provider():
-    names = b"".join(b"\x8c" + bytes([len(x)]) + x + b"\x94" for x in (b"infra.images", b"P"))
+    names = b"".join(
+        b"\x8c" + bytes([len(x)]) + x + b"\x94" for x in (b"infra.settings.images", b"P")
+    )
     pickled = b"\x80\x04\x95" + bytes(8) + names + b"\x93\x94)\x81\x94."
     return base64.b64encode(pickled).decode()
 

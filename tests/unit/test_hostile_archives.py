@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.replicate import Folder, Replica
-from trainyard import checkpoint_files, objects
+from node.replicate import Folder, Replica
 from trainyard.client import store
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
@@ -27,9 +26,11 @@ from trainyard.client.sweep import collect
 from trainyard.client.sweep.point import Point
 from trainyard.client.sweep.records import Record, Records
 from trainyard.errors import JobError
-from trainyard.runs import Run
+from trainyard.resume import checkpoint_files
 from trainyard.serving import deploy
+from trainyard.store import objects
 from trainyard.sweep import result
+from trainyard.tracking.runs import Run
 
 PROGRAM = Path(__file__).resolve().parents[2] / "docker" / "dataset" / "dataset.py"
 NAME = "checkpoint_000001-abcd"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from infra import places
-from infra.hosts import sources
+from infra.machines import sources
 from tests import ran
 from trainyard.access import variables
 
@@ -31,12 +31,12 @@ FORBIDDEN = {
     "cluster": {"infra", "engine", "trainyard"},
     "engine": {"infra", "cluster", "trainyard"},
     "infra": {"engine", "trainyard"},
-    "infra/policy": {"infra", "cluster", "engine", "trainyard", "pulumi"},
+    "infra/operate/policy": {"infra", "cluster", "engine", "trainyard", "pulumi"},
 }
 # The only parts of the library that these four use.
 ACCESS = {"trainyard.access", "trainyard.failpoints"}
 # Not part of the program: like the engine, they look at states, plans and real resources.
-ASK_THE_ENGINE = [ROOT / "infra/drift/look.py", ROOT / "infra/review/planned.py"]
+ASK_THE_ENGINE = [ROOT / "infra/operate/drift/look.py", ROOT / "infra/operate/review/planned.py"]
 # Names of Go's modules have a host's form: golang.org/x/sys.
 PACKAGE_INDEXES = re.compile(
     r"(pypi|pythonhosted|npmjs|golang(?!\.org/x/)|crates|maven|debian)[\w.-]*\.(org|io|com|net)"
@@ -91,21 +91,21 @@ def test_imports_go_one_way(package):
 # Places whose modules are not all those of a folder: states record providers in others, and
 # Kubernetes has a command of its own.
 OF_PLACES = {
-    "infra.runtimes.containers": (
-        "infra.runtimes.containers",
-        *("infra.runtimes.docker", "infra.runtimes.choice"),
-        *("infra.runtimes.container", "infra.runtimes.container_leave"),
-        "infra.runtimes.container_deadline",
+    "infra.places.containers": (
+        "infra.places.containers",
+        *("infra.places.containers.docker", "infra.places.containers.choice"),
+        *("infra.places.containers.container", "infra.places.containers.container_leave"),
+        "infra.places.containers.container_deadline",
     ),
-    "infra.runtimes.kubernetes": (
-        *("infra.runtimes.kubernetes", "infra.kubernetes_settings", "infra.manifests"),
+    "infra.places.kubernetes": (
+        *("infra.places.kubernetes", "infra.settings.kubernetes", "infra.operate.manifests"),
     ),
 }
 NAMING_PLACES = {
-    "infra/places.py": "the list",
-    "infra/config.py": "all settings are in one model",
-    "infra/runtimes/docker_stack.py": "containers are on this machine and on those of other places",
-    "infra/dashboard.py": "outputs have two forms of connection, which the client has too",
+    "infra/places/__init__.py": "the list",
+    "infra/settings/config.py": "all settings are in one model",
+    "infra/places/docker_stack.py": "containers are on this machine and on those of other places",
+    "infra/operate/dashboard.py": "outputs have two forms of connection, which the client has too",
 }
 
 
@@ -154,7 +154,7 @@ def test_a_place_imports_no_other_and_only_its_module_place_knows_all_settings()
         for name, path in mine.items():
             imported = {*_imported(path)}
             assert not imported & others, name
-            assert name == f"{package}.place" or "infra.config" not in imported, name
+            assert name == f"{package}.place" or "infra.settings.config" not in imported, name
 
 
 def _imports(folders):
@@ -190,18 +190,20 @@ def _circle(graph):
 
 def test_no_modules_import_each_other():
     graph = _imports(["cluster", "engine", "hydra_plugins", "infra", "trainyard", "training"])
-    assert {"cluster.services", "infra.config"} <= graph["infra.target"]
+    assert {"cluster.services", "infra.settings.config"} <= graph["infra.places.target"]
     assert _circle({"a": {"b"}, "b": {"c"}, "c": {"a", "b"}})
     assert _circle(graph) == []
 
 
 def test_a_workflow_begins_with_python_alone():
-    """The package infra.gitops runs before `make setup`."""
-    names = {name for path in (ROOT / "infra/gitops").glob("*.py") for name in _imported(path)}
+    """The package infra.operate.gitops runs before `make setup`."""
+    names = {
+        name for path in (ROOT / "infra/operate/gitops").glob("*.py") for name in _imported(path)
+    }
     theirs = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert {name for name in theirs if not _is_of(name, {"infra.gitops", *ACCESS})} == set()
+    assert {name for name in theirs if not _is_of(name, {"infra.operate.gitops", *ACCESS})} == set()
     # Also with its imports from access.
-    command = [sys.executable, "-S", "-m", "infra.gitops", "--help"]
+    command = [sys.executable, "-S", "-m", "infra.operate.gitops", "--help"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 
@@ -256,7 +258,7 @@ def test_the_readme_says_what_each_of_at_most_twelve_folders_is_for():
 
 
 LOCKS = ["requirements/setup", "requirements/base", "requirements/dev", "requirements/site"]
-LOCKS += ["infra/policy/requirements"]
+LOCKS += ["infra/operate/policy/requirements"]
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -313,10 +315,10 @@ def test_help_of_every_command_line_works_without_docstrings():  # F76
         ["-m", "engine", "up", "--help"],
         ["-m", "trainyard.client", "--help"],
         ["-m", "bench", "--help"],
-        ["-m", "infra.reap", "--help"],
-        ["-m", "infra.drift", "--help"],
-        ["-m", "infra.review", "--help"],
-        ["-m", "infra.gitops", "--help"],
+        ["-m", "infra.operate.reap", "--help"],
+        ["-m", "infra.operate.drift", "--help"],
+        ["-m", "infra.operate.review", "--help"],
+        ["-m", "infra.operate.gitops", "--help"],
     ):
         done = subprocess.run(
             [sys.executable, *command], cwd=ROOT, check=False, capture_output=True, env=environment

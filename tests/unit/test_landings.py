@@ -40,7 +40,7 @@ def test_each_name_is_of_a_test_of_today() -> None:
 @pytest.mark.parametrize(
     ("changed", "touched"),
     [
-        ("infra/runtimes/kubernetes/manifests.py", "infra/kubernetes/test_stack.py"),
+        ("infra/places/kubernetes/manifests.py", "infra/kubernetes/test_stack.py"),
         ("cluster/kuberay.py", "infra/kubernetes/test_bad_input.py"),
         ("tests/fakes/kubernetes/node.py", "infra/kubernetes/test_stack.py"),
         ("tests/integration/infra/docker/conftest.py", "infra/docker/test_lab.py"),
@@ -139,7 +139,7 @@ def test_a_landing_is_written_down_once_its_tests_have_passed(
 
 
 def test_pytest_leaves_out_the_rest_but_not_the_proofs(tmp_path: Path) -> None:
-    chosen, proven = tmp_path / "chosen.json", "infra/hosts/test_stack.py"
+    chosen, proven = tmp_path / "chosen.json", "infra/machines/test_stack.py"
     chosen.write_text(json.dumps({"left": [proven, "infra/test_pages.py"]}))
     for name, code in (
         (proven, f"def {PROOFS[proven]}(): pass\ndef test_more(): pass"),

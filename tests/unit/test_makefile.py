@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.gitops.runner import review_stack
-from infra.review.page import MARK
+from infra.operate.gitops.runner import review_stack
+from infra.operate.review.page import MARK
 from tests.fakes import github as fake
 
 ROOT = Path(__file__).parents[2]
@@ -25,14 +25,14 @@ PYTHON = """#!/bin/sh
 {meet}
 echo "$*" >> {folder}/log
 case "$*" in
-*infra.new_environment*) mkdir -p .venv/bin
+*scripts.new_environment*) mkdir -p .venv/bin
   for name in pip train python; do cp "$0" .venv/bin/$name; done; cp {folder}/uv.sh .venv/bin/uv ;;
 *go_build*) echo "building the store"; meet store packages; exit {store} ;;
-*infra.gitops*) PYTHONPATH={root} exec {real} "$@" ;;
+*infra.operate.gitops*) PYTHONPATH={root} exec {real} "$@" ;;
 *"engine preview"*) exit "${{PREVIEW:-0}}" ;;
-*infra.review*) printf %s "$PAGE"; exit "${{REVIEW:-0}}" ;;
+*infra.operate.review*) printf %s "$PAGE"; exit "${{REVIEW:-0}}" ;;
 *"stack ls") [ -z "$LIST" ] && printf '%s\n' $STACKS ;;
-*infra.expired) [ -z "$EXPIRED" ] && echo $PAST ;;
+*infra.operate.expired) [ -z "$EXPIRED" ] && echo $PAST ;;
 *"engine destroy"*) exit "${{DESTROY:-0}}" ;;
 esac
 """
@@ -136,7 +136,7 @@ def test_a_copied_or_renamed_checkout_has_its_environment_made_again(  # F57
     def made(*targets: str) -> int:
         code, said, calls = run(*targets)
         assert code == 0, said
-        return sum("infra.new_environment" in call for call in calls)
+        return sum("scripts.new_environment" in call for call in calls)
 
     assert made("setup", "store", "-j2") == made("setup") == 1
     (tmp_path / "checkout" / ".venv" / ".ready").write_text("/copied/from/.venv\n")
@@ -151,8 +151,8 @@ def test_a_copied_or_renamed_checkout_has_its_environment_made_again(  # F57
         (["preview", "DIFF=1"], "preview -s dev --diff"),
         (["up", "STACK=lab"], "up -s lab"),
         (
-            ["up", "POLICY=infra/policy", "LEVELS=levels.json"],
-            "up -s dev --policy-pack infra/policy --policy-pack-config levels.json",
+            ["up", "POLICY=infra/operate/policy", "LEVELS=levels.json"],
+            "up -s dev --policy-pack infra/operate/policy --policy-pack-config levels.json",
         ),
         (["up", "FORCE=1"], "up -s dev --force"),
         (["up", "FIND_PORTS=1"], "up -s dev --find-ports"),
@@ -202,7 +202,7 @@ def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (tmp_path / "log").unlink(missing_ok=True)
         code, _, calls = run(*arguments)
         # Except the checks of Python's version, and the module that makes the other calls.
-        calls = [call for call in calls if not call.startswith(("-c ", "-m infra.gitops"))]
+        calls = [call for call in calls if not call.startswith(("-c ", "-m infra.operate.gitops"))]
         found = tmp_path / "checkout" / "out" / "page.md"
         return code, calls, found.read_text() if found.exists() else ""
 
@@ -220,8 +220,8 @@ def github(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_runner_makes_a_plan_and_its_page(on_runner) -> None:
     look = "-m engine preview -s prod --save-plan out/plan.json"
-    tell = "-m infra.review -s prod out/plan.json --policy-pack infra/policy"
-    asked = ("plan", "STACK=prod", "POLICY=infra/policy")
+    tell = "-m infra.operate.review -s prod out/plan.json --policy-pack infra/operate/policy"
+    asked = ("plan", "STACK=prod", "POLICY=infra/operate/policy")
     assert on_runner(*asked, PAGE="a page") == (0, [look, tell], "a page")
     # A rule refuses the plan: its page says so.
     assert on_runner(*asked, PAGE="refused", REVIEW="1") == (2, [look, tell], "refused")
@@ -244,8 +244,8 @@ def test_a_runner_settles_what_a_killed_one_left(on_runner) -> None:
 
 
 def test_a_runner_applies_a_plan_and_tries_the_cluster(on_runner) -> None:
-    assert on_runner("apply", "STACK=prod", "POLICY=infra/policy")[1] == [
-        "-m engine up -s prod --yes --wait 10m --plan out/plan.json --policy-pack infra/policy",
+    assert on_runner("apply", "STACK=prod", "POLICY=infra/operate/policy")[1] == [
+        "-m engine up -s prod --yes --wait 10m --plan out/plan.json --policy-pack infra/operate/policy",
         "submit -s prod cpu_example -- 2",
     ]
 
@@ -263,9 +263,9 @@ def ended(stack: str) -> list[str]:
 def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path: Path) -> None:
     # Not in the backend of other stacks: code of the pull request may write there.
     assert on_runner("review-up", "NUMBER=8") == (2, [LISTED], "")
-    assert on_runner("review-up", "NUMBER=8", "POLICY=infra/policy", STACKS="pr-7")[1] == [
+    assert on_runner("review-up", "NUMBER=8", "POLICY=infra/operate/policy", STACKS="pr-7")[1] == [
         LISTED,
-        "-m engine up -s pr-8 --yes --wait 10m --refresh --policy-pack infra/policy",
+        "-m engine up -s pr-8 --yes --wait 10m --refresh --policy-pack infra/operate/policy",
     ]
     settings = (ROOT / "Pulumi.review.yaml").read_text()
     assert (tmp_path / "checkout" / "Pulumi.pr-8.yaml").read_text() == settings
@@ -293,7 +293,7 @@ def test_a_stack_that_cannot_be_judged_or_ended_keeps_no_other(  # F49
         answers[fails] = "1"
     code, calls, _ = on_runner("review-sweep", **answers)
     assert code == (2 if fails else 0)
-    assert calls[:2] == [LISTED, "-m infra.expired"]
+    assert calls[:2] == [LISTED, "-m infra.operate.expired"]
     calls = [call for call in calls[2:] if call != LISTED]
     if fails == "DESTROY":
         assert calls == [ended(mine["7"])[0], ended(mine["9"])[0]]
@@ -314,7 +314,9 @@ def test_a_runner_keeps_states_where_the_next_one_finds_them(
     for target in ("plan", "apply", "drift-issue", "reap-issue", "review-up", "review-down"):
         code, said, calls = run(target, "NUMBER=1")
         assert code == 2
-        assert not [call for call in calls if not call.startswith(("-c ", "-m infra.gitops ready"))]
+        assert not [
+            call for call in calls if not call.startswith(("-c ", "-m infra.operate.gitops ready"))
+        ]
         whose = "REVIEW" if target.startswith("review") else "PULUMI"
         told = f"set the variable {whose}_BACKEND_URL and the secret {whose}_CONFIG_PASSPHRASE"
         assert f"error: PULUMI_BACKEND_URL is empty: {told}" in said

@@ -11,9 +11,9 @@ import typer
 import typer.main
 
 import engine.cli
-import infra.drift.__main__
-import infra.reap
-import infra.review.__main__
+import infra.operate.drift.__main__
+import infra.operate.reap
+import infra.operate.review.__main__
 from tests import fresh, pages
 from trainyard.client.cli import app
 
@@ -24,9 +24,9 @@ SENTENCE = "Run commands in the checkout, after `source .venv/bin/activate`."
 PROJECTS = {"docs/box.md"}
 PARSERS = {
     "engine": engine.cli._parser,
-    "infra.drift": infra.drift.__main__._parser,
-    "infra.reap": infra.reap._parser,
-    "infra.review": infra.review.__main__._parser,
+    "infra.operate.drift": infra.operate.drift.__main__._parser,
+    "infra.operate.reap": infra.operate.reap._parser,
+    "infra.operate.review": infra.operate.review.__main__._parser,
 }
 # Their first block lists commands with their options.
 USAGES = {"docs/train.md", "docs/engine.md"}

@@ -15,8 +15,8 @@ import pytest
 
 from engine.display import Display
 from engine.values import Properties
-from infra import provided
-from infra.drift.findings import SERVICES, Finding, Report
+from infra.operate.drift.findings import SERVICES, Finding, Report
+from infra.service import provided
 from tests import ran
 from tests.hostile import HARM
 from trainyard.access import terminal
@@ -38,20 +38,20 @@ CLEANS = {
     "trainyard/client/commands/drill.py",  # what the client says, to standard error
     "trainyard/client/sweep/run.py",  # LogWriter writes to it
     "engine/display.py",
-    "infra/build_images.py",  # what Docker says
-    "infra/drift/__main__.py",  # argparse's usage
+    "infra/operate/build_images.py",  # what Docker says
+    "infra/operate/drift/__main__.py",  # argparse's usage
 }
 # Programs on a cluster's nodes: a log that `train logs` cleans, or an answer that a program reads.
 ON_NODES = {
     "trainyard/client/drill/agent.py",
     "trainyard/client/drill/store.py",
-    "cluster/idle_watch.py",
-    "cluster/ray_leave.py",
-    "cluster/ray_start.py",
-    "cluster/replicate.py",
-    "infra/runtimes/agent.py",
-    "infra/runtimes/ending.py",
-    "infra/runtimes/locked_supervisord.py",
+    "node/idle_watch.py",
+    "node/ray_leave.py",
+    "node/ray_start.py",
+    "node/replicate.py",
+    "node/agent.py",
+    "node/ending.py",
+    "node/locked_supervisord.py",
 }
 FOR_USERS = ("trainyard/quickstart/project/",)  # files of a project that users begin with
 ASKS = r"engine/cli\.py:\d+: (input|getpass\.getpass)\(question\)"  # by a name that the user typed

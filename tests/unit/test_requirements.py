@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra import versions
+from infra.settings import versions
 
 FOLDER = Path(__file__).parents[2] / "requirements"
 # PyTorch's dependencies, in the versions that go with it.

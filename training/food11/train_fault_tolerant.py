@@ -23,8 +23,8 @@ from ray.train.torch import TorchTrainer
 
 from trainyard.counted_gpus import torch_config
 from trainyard.job import recorded_run
-from trainyard.lost_workers import LostWorkers
 from trainyard.options import at_least, between
+from trainyard.resume.lost_workers import LostWorkers
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
 parser.add_argument("--initial-epochs", type=at_least(0), default=5, help="epochs of the head only")
@@ -56,10 +56,10 @@ def train_func(config: dict[str, Any]) -> None:
     from lightning.pytorch.callbacks import EarlyStopping
 
     from trainyard.callbacks import EpochRecords, Finetuning
-    from trainyard.checkpoints import get_checkpoint  # Ray's, for checked ones
     from trainyard.data import food11
     from trainyard.models.mobilenet import Classifier
-    from trainyard.report_callbacks import SafeReportCallback
+    from trainyard.report.callbacks import SafeReportCallback
+    from trainyard.resume.checkpoints import get_checkpoint  # Ray's, for checked ones
 
     data = food11.load(
         side=config["image_side"],

@@ -6,7 +6,7 @@
 
 or like train_lightning.py, by `ray job submit`, without --entrypoint-num-gpus and -cpus: the
 workers ask for their own resources. With several workers the batch size is that of each worker.
-Checkpoints, metrics and curves go to <storage>/<run>/ (trainyard/run_folder.py).
+Checkpoints, metrics and curves go to <storage>/<run>/ (trainyard/tracking/run_folder.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def train_func(config: dict[str, Any]) -> None:
     from trainyard.callbacks import EpochRecords, Finetuning
     from trainyard.data import food11
     from trainyard.models.mobilenet import Classifier
-    from trainyard.runs import write_metrics
+    from trainyard.tracking.runs import write_metrics
 
     data = food11.load(
         side=config["image_side"],

@@ -15,7 +15,7 @@ and its last checkpoint is the run's: `train pull` fetches it.
 A failed trial does not end the search. Submitted again under its --name, an interrupted search
 resumes: finished trials are not repeated, others go on from their last checkpoint. (Tune keeps its
 state for that pickled in the run's folder in the store; it is signed with a key of the cluster, and
-unsigned state is refused: trainyard/search_files.py.)
+unsigned state is refused: trainyard/search/files.py.)
 
 Each trial is one process, without Ray Train: Tune no longer accepts a TorchTrainer, and one in each
 trial would add a process, for several workers that no trial here has.
@@ -31,9 +31,9 @@ from ray.tune import FailureConfig, RunConfig, TuneConfig, Tuner
 from ray.tune.search import BasicVariantGenerator
 
 from trainyard.options import at_least
-from trainyard.search import recorded_search
-from trainyard.search_state import ASHAScheduler  # Ray's, for resumed searches too
-from trainyard.trials import Goal
+from trainyard.search.recorded import recorded_search
+from trainyard.search.state import ASHAScheduler  # Ray's, for resumed searches too
+from trainyard.search.trials import Goal
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
 parser.add_argument("--initial-epochs", type=at_least(0), default=5, help="epochs of the head only")
@@ -62,7 +62,7 @@ def train_func(config: dict[str, Any]) -> None:
     from trainyard.callbacks import Finetuning
     from trainyard.data import food11
     from trainyard.models.mobilenet import Classifier
-    from trainyard.report_callbacks import SafeTuneReportCallback
+    from trainyard.report.callbacks import SafeTuneReportCallback
 
     data = food11.load(
         side=config["image_side"],

@@ -23,7 +23,7 @@ from trainyard.client.job_server import JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.store import open_store
 from trainyard.failpoints import reach
-from trainyard.objects import Store
+from trainyard.store.objects import Store
 
 FOLDER = ".trainyard/claims"
 GRACE_S = 120  # from a claim until its job is known: requests of a submission may take so long

@@ -17,7 +17,7 @@ import urllib3
 from trainyard.access import bounded
 from trainyard.access.bounded import MOST_MIB
 from trainyard.client.outputs import StackOutputs
-from trainyard.request_body import RequestBody
+from trainyard.store.request_body import RequestBody
 
 CONNECTIONS = 4  # a request that was given up may still hold one
 TIMEOUT_S = 30  # to connect, for each piece that is sent, and between two pieces of the reply

@@ -1,6 +1,6 @@
 """What is wrong with the services of a stack: one question for all commands, asked where one fails.
 
-`infra.drift` answers it, as a process, since it reads the stack's state and asks its places.
+`infra.operate.drift` answers it, as a process, since it reads the stack's state and asks its places.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def remedy(outputs: StackOutputs) -> str:
 
 
 def _ask(folder: Path, stack: str) -> list[str] | None:
-    question = [sys.executable, "-P", "-m", "infra.drift", "--health"]
+    question = [sys.executable, "-P", "-m", "infra.operate.drift", "--health"]
     try:
         done = contract.run_in_checkout([*question, "-C", str(folder), "-s", stack], LIMIT_S)
     except subprocess.TimeoutExpired:

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard import json_values, run_folder
+from trainyard import json_values
 from trainyard.client import fields
 from trainyard.client.errors import ClientError, guess
-from trainyard.objects import Store
+from trainyard.store.objects import Store
+from trainyard.tracking import run_folder
 
 READERS = 8
 DIGITS = 4

@@ -6,8 +6,8 @@ import re
 import sys
 from typing import TextIO
 
-from trainyard import progress
 from trainyard.access.terminal import clean, clean_log
+from trainyard.report import progress
 
 BAR_CELLS = 24
 CLEAR_LINE = "\r\x1b[2K"

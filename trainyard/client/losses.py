@@ -14,10 +14,8 @@ import sys
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 
-from trainyard import checkpoint_files
 from trainyard.access import parallel
 from trainyard.access.terminal import agree
-from trainyard.checkpoint_files import MANIFEST
 from trainyard.client import connection, history
 from trainyard.client import outputs as contract
 from trainyard.client.console import warn
@@ -25,7 +23,9 @@ from trainyard.client.errors import DownError
 from trainyard.client.job_server import JobServer
 from trainyard.client.pull import marks
 from trainyard.client.store import open_store
-from trainyard.objects import Store
+from trainyard.resume import checkpoint_files
+from trainyard.resume.checkpoint_files import MANIFEST
+from trainyard.store.objects import Store
 
 DEADLINE_S = 15.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from trainyard import curves, run_folder
 from trainyard.access import user
 from trainyard.access.outputs import TRACKING_URL
 from trainyard.client import history
@@ -14,7 +13,9 @@ from trainyard.client.errors import ClientError, writing
 from trainyard.client.history import RunRecord
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.store import open_store
-from trainyard.objects import Store
+from trainyard.report import curves
+from trainyard.store.objects import Store
+from trainyard.tracking import run_folder
 
 ACCURACIES = {
     "train_acc": "training",

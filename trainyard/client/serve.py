@@ -14,7 +14,7 @@ from trainyard.client.job_server import JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import PACKAGE, Script
 from trainyard.client.store import open_store
-from trainyard.objects import Store
+from trainyard.store.objects import Store
 
 DEPLOY = Script(
     name="serve",

@@ -19,12 +19,12 @@ from trainyard.access import repository
 from trainyard.client import outputs as contract
 from trainyard.client.errors import ClientError
 
-LAUNCH, SALT = "engine.launch", "infra.checkout"
+LAUNCH, SALT = "engine.launch", "infra.operate.checkout"
 FORCE = {"TRAINYARD_FORCE": "1"}
 
 Pack = Annotated[
     Path | None,
-    typer.Option("--policy-pack", help="Folder of rules to keep, such as infra/policy."),
+    typer.Option("--policy-pack", help="Folder of rules to keep, such as infra/operate/policy."),
 ]
 Levels = Annotated[
     Path | None,

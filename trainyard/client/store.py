@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from trainyard import objects
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
-from trainyard.objects import S3, BucketStore, FolderStore, Keys, Store
+from trainyard.store import objects
+from trainyard.store.objects import S3, BucketStore, FolderStore, Keys, Store
 
 MARKER = b"trainyard pre-flight"
 ANSWER_S = 2  # without a byte of an answer about a small object

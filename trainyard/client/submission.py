@@ -15,7 +15,7 @@ from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Any
 
-from trainyard import options, run_folder
+from trainyard import options
 from trainyard.access import parallel, repository, user
 from trainyard.client import feasibility, listing, package, preflight, runtimes, scripts
 from trainyard.client.console import say
@@ -34,6 +34,7 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import Packed
 from trainyard.client.pull.meter import Meter
 from trainyard.client.state import ClusterState
+from trainyard.tracking import run_folder
 
 if TYPE_CHECKING:
     from trainyard.client.job_server import JobServer
@@ -378,7 +379,7 @@ def prepare() -> Future[None]:
     def load() -> None:
         with suppress(ModuleNotFoundError):  # a client without Ray
             from ray import runtime_env  # noqa: F401, PLC0415 - slow
-        from trainyard import s3_requests  # noqa: F401, PLC0415 - slow
         from trainyard.client import jobs  # noqa: F401, PLC0415 - slow
+        from trainyard.store import s3_requests  # noqa: F401, PLC0415 - slow
 
     return parallel.start(load)

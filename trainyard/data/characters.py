@@ -30,7 +30,7 @@ from torch.utils.data import Dataset
 
 from trainyard.data.node_folder import CONNECT_S, DOWNLOAD_DEADLINE_S, node_folder
 from trainyard.errors import JobError
-from trainyard.objects import FolderStore, StorageError
+from trainyard.store.objects import FolderStore, StorageError
 
 # The text of nanoGPT's shakespeare_char, which has 65 different characters.
 SHAKESPEARE = (

@@ -21,7 +21,7 @@ from pyarrow import parquet
 from ray.data import DataIterator, Dataset, ExecutionOptions, ExecutionResources
 
 from trainyard import pictures
-from trainyard.objects import MOST_STATE_BYTES, open_url
+from trainyard.store.objects import MOST_STATE_BYTES, open_url
 
 SIDE = 224  # pixels, as ResNet was made for
 RESIZED_SIDE = 256  # of the shorter side, before the middle is cut out

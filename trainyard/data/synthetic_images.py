@@ -22,7 +22,7 @@ import ray
 from PIL import Image
 from pyarrow import parquet
 
-from trainyard.objects import open_url
+from trainyard.store.objects import open_url
 
 CLASSES = 10
 FOLDER = ".trainyard/synthetic-images"

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from trainyard.data.characters import Corpus
-from trainyard.run_folder import CHECKPOINT_FILE
+from trainyard.tracking.run_folder import CHECKPOINT_FILE
 
 ARCHITECTURE = "char_gpt_"  # followed by a name of SIZES, in a checkpoint's manifest
 WARM_UP_STEPS = 100

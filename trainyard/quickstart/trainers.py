@@ -12,10 +12,10 @@ import ray.train.torch
 import ray.tune
 from ray.train.constants import DEFAULT_STORAGE_PATH
 
-from trainyard import run_folder
 from trainyard.client.errors import ClientError
 from trainyard.quickstart import on_box
 from trainyard.quickstart.syncer import Syncer
+from trainyard.tracking import run_folder
 
 
 @dataclass(frozen=True, kw_only=True)

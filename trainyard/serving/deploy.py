@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 import urllib3
 
 from trainyard.errors import JobError
-from trainyard.objects import StorageError, open_url
-from trainyard.run_folder import STORAGE_VARIABLE
 from trainyard.serving import TOKEN_FILE_VARIABLE, check_description
+from trainyard.store.objects import StorageError, open_url
+from trainyard.tracking.run_folder import STORAGE_VARIABLE
 
 if TYPE_CHECKING:
     from ray.serve.schema import ApplicationStatusOverview
@@ -129,7 +129,7 @@ def _address() -> tuple[str, int]:
 
 def _choose(storage: str, run: str, wanted: str | None) -> str:
     """Return the checkpoint to serve; it is read and loaded before a service is changed."""
-    from trainyard import checkpoint_files
+    from trainyard.resume import checkpoint_files
 
     store = open_url(f"{storage}/{run}")
     found = [name for name, _ in checkpoint_files.valid(store)]

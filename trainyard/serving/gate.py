@@ -16,8 +16,8 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 
-from trainyard.run_folder import NAME_PATTERN
 from trainyard.serving import TOKEN_FILE_VARIABLE
+from trainyard.tracking.run_folder import NAME_PATTERN
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

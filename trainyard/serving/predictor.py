@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from trainyard import checkpoint_files, models, serving
+from trainyard import models, serving
 from trainyard.data.transforms import cropped, to_tensor
+from trainyard.resume import checkpoint_files
 
 TOP = 5  # classes named for each image
 

@@ -16,11 +16,11 @@ import torch
 from fastapi import FastAPI, HTTPException, Request
 from ray import serve
 
-from trainyard import checkpoint_files
-from trainyard.objects import open_url
+from trainyard.resume import checkpoint_files
 from trainyard.serving import uploads
 from trainyard.serving.gate import SERVICE_HEALTH, Gate
 from trainyard.serving.predictor import Predictor
+from trainyard.store.objects import open_url
 
 ONGOING_REQUESTS = 16  # of a replica
 QUEUED_REQUESTS = 64  # waiting for replicas; a further one gets 503

@@ -21,11 +21,12 @@ from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 
-from trainyard import objects, run_folder
+from trainyard.store import objects
 from trainyard.sweep import points as all_points
 from trainyard.sweep import result
 from trainyard.sweep.points import Points, ScriptFunction
 from trainyard.sweep.result import Result
+from trainyard.tracking import run_folder
 
 
 def run(points: Points, number: int, job: str) -> Result:

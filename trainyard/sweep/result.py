@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainyard import archive, json_values
+from trainyard import json_values
 from trainyard.errors import JobError
+from trainyard.store import archive
 
 FOLDER = ".trainyard/sweeps"  # in the store; no run's name begins with a dot
 MOST_BYTES = 256 * 2**20  # of a point's files: they pass through the memory of both sides

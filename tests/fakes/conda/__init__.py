@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.hosts import local
+from infra.machines import local
 
 PROGRAM = Path(__file__).with_name("program.py")
 RATTLER = ("--with", "py-rattler==0.28.0", "--with", "pyyaml")

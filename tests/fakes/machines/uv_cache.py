@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from infra.hosts import local
+from infra.machines import local
 
 
 def folder() -> Path:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pulumi
 
-from infra.hosts import identity
-from infra.hosts.holdings import INSTANCE, Holding
+from infra.machines import identity
+from infra.machines.holdings import INSTANCE, Holding
 
 PRICE = 1.5  # $/h of a machine
 

@@ -8,8 +8,8 @@ import pulumi
 
 from cluster import services
 from cluster.descriptor import Stack
-from infra.config import Settings
-from infra.hosts import identity, local
+from infra.machines import identity, local
+from infra.settings.config import Settings
 from trainyard.access import outputs
 
 from .resources import Account, Choice, FirewallRuleset, Instance

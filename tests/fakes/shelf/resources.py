@@ -7,8 +7,8 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.provider import Provider, Resource
-from infra.hosts import cloud_provider
-from infra.hosts.cloud_provider import Props
+from infra.machines import cloud_provider
+from infra.machines.cloud_provider import Props
 
 from . import account
 

@@ -18,8 +18,8 @@ from cluster.dataset import VOLUME as FOOD11
 from cluster.grafana import DASHBOARDS
 from cluster.notebook import WORKSPACE
 from cluster.tracking import DATA as TRACKED
-from infra import versions
 from infra.service.images import VOLUMES
+from infra.settings import versions
 from tests import pages
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from cluster import versitygw_store
 from engine.state import Backend
-from infra import backend, states
+from infra.operate import backend, states
 from tests import pages, stores
 from tests.waiting import wait_for
 from trainyard.access import state_bucket

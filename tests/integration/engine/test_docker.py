@@ -22,7 +22,15 @@ def _health(stack):
 def _drift(stack):
     """A report's findings about services, by name."""
     done = subprocess.run(
-        [sys.executable, *quick.module("infra.drift"), "-C", stack.project, "-s", "dev", "--json"],
+        [
+            sys.executable,
+            *quick.module("infra.operate.drift"),
+            "-C",
+            stack.project,
+            "-s",
+            "dev",
+            "--json",
+        ],
         env=stack.environment,
         capture_output=True,
         text=True,

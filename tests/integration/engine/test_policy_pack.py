@@ -12,12 +12,12 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
 
 from engine.structs import to_struct
-from infra.policy.rules import ADVISORY, MANDATORY, RULES
-from tests.unit.infra.policy.test_rules import CASES
+from infra.operate.policy.rules import ADVISORY, MANDATORY, RULES
+from tests.unit.infra.operate.policy.test_rules import CASES
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
-PACK = Path(__file__).resolve().parents[3] / "infra/policy"
+PACK = Path(__file__).resolve().parents[3] / "infra/operate/policy"
 UV = Path(sys.executable).with_name("uv")
 RUDE = """
 def no_rude(_role, props):

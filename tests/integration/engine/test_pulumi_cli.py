@@ -12,7 +12,7 @@ import sys
 import psutil
 import pytest
 
-from infra import states
+from infra.operate import states
 from tests.cli import lacking
 from tests.file_stack import PROJECTS
 from tests.secret_hunt import finds

@@ -21,7 +21,7 @@ from cluster import object_store, services
 from engine import crypto
 from engine.state import Backend, State
 from engine.values import mask
-from infra import tools
+from infra.machines import tools
 from tests import checkout, pages, quick, status, stores, waiting, webhook
 from tests.cli import Cli
 from tests.fakes.machines import Machines, NoMachinesError
@@ -141,7 +141,7 @@ class Stack:
         return user
 
     def drift(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self._run("infra.drift", self.project, *arguments, check=False)
+        return self._run("infra.operate.drift", self.project, *arguments, check=False)
 
     def _run(
         self, module: str, folder: Path, *arguments: str, check: bool

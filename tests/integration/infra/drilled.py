@@ -20,10 +20,12 @@ from typing import Any
 
 from ray.util import get_node_ip_address
 
-from trainyard import checkpoints, progress, ray_train
-from trainyard.notices import Notices
-from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from trainyard.runs import Run
+from trainyard import ray_train
+from trainyard.report import progress
+from trainyard.resume import checkpoints
+from trainyard.resume.notices import Notices
+from trainyard.tracking.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.tracking.runs import Run
 
 STEPS = 10  # an epoch
 STEP_S = 0.02

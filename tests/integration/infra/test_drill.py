@@ -14,10 +14,10 @@ import requests
 from tests import pages, waiting
 from tests.integration.infra import drilled
 from tests.webhook import Webhook
-from trainyard import progress
 from trainyard.client import jobs, store
 from trainyard.client import outputs as contract
 from trainyard.client.job_server import JobServer
+from trainyard.report import progress
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -18,11 +18,11 @@ import pytest
 from ray.autoscaler import tags
 from ray.autoscaler.node_launch_exception import NodeLaunchException
 
-from infra.runtimes import node_provider, node_switch
-from infra.runtimes.folders import FolderMark
-from infra.runtimes.node_provider import Programs, Provider, Switch
-from infra.runtimes.process import DaemonProvider, ProgramProvider
-from infra.runtimes.supervisor import Supervisor
+from infra.machines.process import DaemonProvider, ProgramProvider
+from node import node_provider, node_switch
+from node.folders import FolderMark
+from node.node_provider import Programs, Provider, Switch
+from node.supervisor import Supervisor
 from tests.killing import kill
 from tests.waiting import wait_for
 

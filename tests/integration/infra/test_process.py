@@ -17,12 +17,12 @@ import psutil
 import pytest
 
 from cluster import ray_node
-from infra.provided import FORCE
-from infra.runtimes import claims, ending, supervisor
-from infra.runtimes.folders import FolderMark
-from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
-from infra.runtimes.supervisor import Definition, Supervisor
-from infra.service.life import ServiceError
+from infra.machines.process import DaemonProvider, DataProvider, ProgramProvider
+from infra.service.provided import FORCE
+from node import claims, ending, supervisor
+from node.folders import FolderMark
+from node.life import ServiceError
+from node.supervisor import Definition, Supervisor
 from tests.flocks import is_locked
 from tests.killing import kill
 from tests.waiting import wait_for

@@ -13,10 +13,11 @@ import pytest
 from cluster import replica
 from tests import stores
 from tests.stores import BUCKET, BareStore
-from trainyard import checkpoint_files, objects
 from trainyard.client import outputs as contract
 from trainyard.client.losses import unpulled
 from trainyard.client.store import open_store
+from trainyard.resume import checkpoint_files
+from trainyard.store import objects
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -16,7 +16,7 @@ from tests.fakes import shelf
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).resolve().parents[3]
-RULES = str(ROOT / "infra/policy")
+RULES = str(ROOT / "infra/operate/policy")
 ADDED = {"shelf": {"type": "object", "default": {}}, "shelfKey": {"type": "string", "default": ""}}
 WANTED = {"machines": 2, "maxHourlyCost": 4, "ttlHours": 2}
 
@@ -61,7 +61,7 @@ class Project:
         return done.stdout
 
     def drift(self) -> dict[tuple[str, str], str]:
-        document = json.loads(self.run("infra.drift", "-s", "test", "--json", code=2))
+        document = json.loads(self.run("infra.operate.drift", "-s", "test", "--json", code=2))
         assert document["failures"] == []
         return {(each["layer"], each["name"]): each["found"] for each in document["findings"]}
 
@@ -75,7 +75,9 @@ def test_a_sixth_place_is_a_folder_and_a_line(tmp_path: Path) -> None:
     # Priced and judged in the preview, as a page for a review: nothing is made.
     plan = str(tmp_path / "plan.json")
     project.run("engine", "preview", *here, "--save-plan", plan, "--policy-pack", RULES)
-    page = json.loads(project.run("infra.review", *here, plan, "--json", "--policy-pack", RULES))
+    page = json.loads(
+        project.run("infra.operate.review", *here, plan, "--json", "--policy-pack", RULES)
+    )
     assert page["cost"] == {"before": 0.0, "after": 3.0, "total": 6.0, "budget": 0.0}
     assert page["listening"]["after"] == {"shelf-firewall": ["ports 22 to 22 from 10.1.0.0/16"]}
     assert page["policies"] == []
@@ -102,7 +104,9 @@ def test_a_sixth_place_is_a_folder_and_a_line(tmp_path: Path) -> None:
         ("instances", "machine-stray (machine-stray)"): "file in , 1.50 $/h, in no state"
     }
     # The stray one is reaped, the other is left to its stack.
-    report = json.loads(project.run("infra.reap", "--owner", "ada", "--json", "--end", "--yes"))
+    report = json.loads(
+        project.run("infra.operate.reap", "--owner", "ada", "--json", "--end", "--yes")
+    )
     verdicts = {each["id"]: each["verdict"] for each in report["findings"]}
     assert verdicts == {first.stem: "in state", "machine-stray": "orphan"}
     assert report["orphansHourlyCost"] == 1.5

@@ -22,8 +22,8 @@ import psutil
 import pytest
 import yaml
 
-from infra.runtimes import folders
-from infra.runtimes.supervisor import Supervisor
+from node import folders
+from node.supervisor import Supervisor
 from tests import go_tools, pages, quick
 from tests.fakes import github as fake
 from tests.ports import free_ports

@@ -13,7 +13,7 @@ learn = chargpt.train_worker
 
 
 def train_worker(session):
-    from trainyard import checkpoints
+    from trainyard.resume import checkpoints
 
     report, fault = checkpoints.report, Path(os.environ["FAULT"])
 

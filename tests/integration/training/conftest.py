@@ -22,10 +22,9 @@ import ray
 import requests
 from botocore.loaders import create_loader
 
-from cluster import ray_start
 from cluster.object_store import STORES
-from infra import tools
-from infra.runtimes import ray_logs
+from infra.machines import tools
+from node import ray_logs, ray_start
 from tests import stores
 from tests.integration.training.mlflow_server import Server, tracking_server
 from tests.integration.training.services import service

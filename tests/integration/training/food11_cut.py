@@ -18,7 +18,7 @@ learn = train_fault_tolerant.train_func
 
 
 def train_func(config):
-    from trainyard import checkpoints
+    from trainyard.resume import checkpoints
 
     report = checkpoints.report
 

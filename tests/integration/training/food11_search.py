@@ -22,7 +22,7 @@ ACCURACIES = {"00002": 1.0, "00003": 0.0}
 def trial(config):
     from ray import tune
 
-    from trainyard.checkpoint_files import write_manifest
+    from trainyard.resume.checkpoint_files import write_manifest
 
     name = tune.get_context().get_trial_name().rpartition("_")[2]
     folder = Path(os.environ["FOLDER"])

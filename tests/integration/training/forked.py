@@ -23,7 +23,7 @@ import trainyard.client.serve
 import trainyard.client.tunnel
 import trainyard.client.unreachable
 import trainyard.client.waiting
-import trainyard.s3_requests
+import trainyard.store.s3_requests
 from trainyard.client import cli
 
 

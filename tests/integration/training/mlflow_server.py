@@ -15,7 +15,7 @@ import requests
 from tests.integration.training.services import service
 from tests.ports import free_ports
 from tests.waiting import wait_for
-from trainyard import tracking
+from trainyard.tracking import tracking
 
 PASSWORD = "canary-password-0123456789"
 START_DEADLINE_S = 120

@@ -17,8 +17,9 @@ from torch import distributed
 import trainyard
 from tests.integration.training.mlflow_server import Server
 from tests.waiting import wait_for
-from trainyard import checkpoints, job, options
+from trainyard import job, options
 from trainyard.jobs import alexnet
+from trainyard.resume import checkpoints
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

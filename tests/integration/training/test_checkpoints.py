@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from cluster.object_store import STORES
-from infra import tools
+from infra.machines import tools
 from tests import stores
 from tests.fakes.chaos_proxy import ChaosProxy
 from tests.stores import BareStore
 from tests.waiting import wait_for
-from trainyard import checkpoint_files, objects
+from trainyard.resume import checkpoint_files
+from trainyard.store import objects
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from cluster.idle_watch import Bounds, Ray, look, work
+from node.idle_watch import Bounds, Ray, look, work
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -220,7 +220,7 @@ def test_ray_settings_of_the_user_do_not_lead_elsewhere(cluster: Any) -> None:
 
 def test_a_terminal_shows_a_bar_that_moves(cluster: Any, script: Callable[[str], str]) -> None:
     path = script(
-        "import os\nfrom trainyard.progress import Batches, tell\n"
+        "import os\nfrom trainyard.report.progress import Batches, tell\n"
         "print('asked', os.environ['TRAINYARD_PROGRESS'])\n"
         "for i in (1, 2): tell(Batches('epoch 1/1', i, 2, 1.0))\n"
         "print('done')\n"

@@ -180,6 +180,6 @@ def test_a_notebook_runs_with_our_package_and_leaves_no_results(
     said = ran.output(command, env=cluster.env, timeout=100)
     assert said.count("arguments") == 1  # nothing ran before the command
     assert "arguments ['--epochs', '1']" in said
-    assert f"worker has {REPOSITORY}/trainyard/run_folder.py" in said
+    assert f"worker has {REPOSITORY}/trainyard/tracking/run_folder.py" in said
     assert "returned 0" in said
     assert not [key for key in cluster.keys(".dev/") if key != ".dev/"]

@@ -21,7 +21,7 @@ from torchvision.models import mobilenet_v2
 
 from tests import pages
 from tests.waiting import wait_for
-from trainyard import search_state
+from trainyard.search import state as search_state
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

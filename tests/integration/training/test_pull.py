@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from cluster.object_store import STORES
-from infra import tools
+from infra.machines import tools
 from tests import stores
 from tests.fakes.chaos_proxy import ChaosProxy
 from tests.stores import BareStore
-from trainyard import checkpoint_files, objects
 from trainyard.access.outputs import NOTHING
 from trainyard.client import outputs, store
 from trainyard.client.pull.transfer import Pulled, Transfer
-from trainyard.runs import Run
+from trainyard.resume import checkpoint_files
+from trainyard.store import objects
+from trainyard.tracking.runs import Run
 
 pytestmark = pytest.mark.integration
 

@@ -17,10 +17,12 @@ import torch
 from PIL import Image
 
 from tests.waiting import wait_for
-from trainyard import checkpoint_files, models, objects
+from trainyard import models
 from trainyard.data.transforms import to_tensor
 from trainyard.jobs import alexnet
-from trainyard.run_folder import CHECKPOINT_FILE
+from trainyard.resume import checkpoint_files
+from trainyard.store import objects
+from trainyard.tracking.run_folder import CHECKPOINT_FILE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from tests.integration.training.mlflow_server import Server
-from trainyard import checkpoint_files, objects, tracking
-from trainyard.runs import Run
+from trainyard.resume import checkpoint_files
+from trainyard.store import objects
+from trainyard.tracking import tracking
+from trainyard.tracking.runs import Run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

@@ -479,8 +479,8 @@ def forwarded(host: Sshd, url: str) -> int:
 # The work of a training that a tunnel could notice: records in the store.
 RECORDING = """
 import os
-from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from trainyard.runs import Run
+from trainyard.tracking.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.tracking.runs import Run
 
 run = Run(os.environ[STORAGE_VARIABLE], os.environ[RUN_VARIABLE])
 run.start({"job": "far", "epochs": 1})

@@ -2,8 +2,8 @@
 
 import pulumi
 
-from infra.hosts import identity, local
-from infra.hosts.lambda_cloud.resources import (
+from infra.machines import identity, local
+from infra.places.lambda_cloud.resources import (
     Account,
     AccountArgs,
     Active,

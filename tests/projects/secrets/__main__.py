@@ -3,7 +3,7 @@
 import pulumi
 
 from cluster.secret import Secret
-from infra.hosts.host_key import HostKey
+from infra.machines.host_key import HostKey
 
 pulumi.export("secret", Secret("token", 16).value)
 pulumi.export("key", HostKey("key").publicKey)

@@ -5,21 +5,14 @@ from typing import Any
 
 import pytest
 
-from cluster import (
-    minio_admin,
-    minio_store,
-    object_store,
-    ray_leave,
-    ray_start,
-    versitygw_admin,
-    versitygw_store,
-)
+from cluster import minio_admin, minio_store, object_store, versitygw_admin, versitygw_store
 from cluster.object_store import ObjectStore
 from cluster.ray_cluster import RayCluster
 from cluster.ray_node import NodeAddition, NodeResources
 from cluster.service import HealthCheck, Service
 from cluster.storage import Storage
 from cluster.store_kind import StoreKind
+from node import ray_leave, ray_start
 from tests.unit.cluster.conftest import Deploy, stack
 
 ROOT = {"endpoint": "127.0.0.1:9", "rootUser": "root", "rootPassword": "valid"}

@@ -25,11 +25,11 @@ DRAWN = {
     ("cluster/tracking.py", "{name}-session-key"): "tracking-session",
     ("cluster/descriptor.py", "ray-token"): "ray-token",
     ("cluster/descriptor.py", "serve-token"): "serve-token",
-    ("infra/runtimes/process_runtime.py", "{self._name}-{SWITCH}-token"): "hosts-node-switch-token",
-    ("infra/runtimes/kubernetes/runtime.py", "{name}-owner"): (
+    ("infra/machines/process_runtime.py", "{self._name}-{SWITCH}-token"): "hosts-node-switch-token",
+    ("infra/places/kubernetes/runtime.py", "{name}-owner"): (
         "identity: anyone who may look at the objects sees it"
     ),
-    ("infra/hosts/target.py", "idle-end-token"): "idle-end-token",
+    ("infra/machines/target.py", "idle-end-token"): "idle-end-token",
 }
 USERS = {"object-store-monitoring", "object-store-training"}  # of the same place as root's
 

@@ -12,8 +12,8 @@ import pytest
 
 from engine.recorded import of_kind
 from engine.values import SECRET, SIGNATURE
-from infra.drift.look import look
-from infra.review import planned
+from infra.operate.drift.look import look
+from infra.operate.review import planned
 from trainyard.access import state_folder
 
 COMMANDS = [
@@ -199,7 +199,7 @@ def test_a_provider_that_no_later_operation_would_take_makes_nothing(made):  # F
 def _move(stack):
     """Let the state name classes that are no longer there."""
     text = stack.state_file.read_text()
-    for module in (b"cluster.secret", b"infra.hosts.host_key"):
+    for module in (b"cluster.secret", b"infra.machines.host_key"):
         former = re.findall(rb'"__provider": "([^"]+)"', text.encode())
         for each in former:
             moved = base64.b64decode(each).replace(module, module[:-2] + b"__")

@@ -17,9 +17,9 @@ from engine.command.provider import CommandProvider
 from engine.docker.provider import DockerProvider
 from engine.goal import goal_of
 from engine.values import reveal
-from infra import config
-from infra.hosts import bundle, docker_engine
-from infra.hosts.local import LocalHost
+from infra.machines import bundle, docker_engine
+from infra.machines.local import LocalHost
+from infra.settings import config
 
 PLUGINS = ("docker:", "command:")
 NO_IMAGE = "Container.image has to be given"  # mocks draw no IDs of images

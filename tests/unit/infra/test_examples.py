@@ -9,7 +9,7 @@ import pulumi
 import pytest
 import yaml
 
-from infra import config
+from infra.settings import config
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTATION = ipaddress.ip_network("192.0.2.0/24")  # RFC 5737: for examples only

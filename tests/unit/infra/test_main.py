@@ -9,8 +9,8 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra.hosts import accelerators, docker_engine, local
-from infra.hosts.accelerators import Device
+from infra.machines import accelerators, docker_engine, local
+from infra.machines.accelerators import Device
 from tests.outputs import names_of_outputs
 from trainyard.client import outputs as contract
 

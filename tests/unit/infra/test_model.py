@@ -6,8 +6,8 @@ import pulumi
 import pytest
 
 from cluster.model import Fault, Model, bare_type, json_type, parsed
-from infra import config
-from infra.hosts.local import LocalHost
+from infra.machines.local import LocalHost
+from infra.settings import config
 from tests.unit.infra.conftest import is_named
 
 DECLARED = config.TREE.declared()

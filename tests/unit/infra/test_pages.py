@@ -7,8 +7,8 @@ import pulumi
 import pytest
 import yaml
 
-from infra import config
-from infra.hosts.local import LocalHost
+from infra.machines.local import LocalHost
+from infra.settings import config
 from tests import pages
 
 BLOCKS = [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.goal import goal_of
-from infra.policy.rules import ADVISORY, RULES
+from infra.operate.policy.rules import ADVISORY, RULES
 
 # Mocks mark no outputs as secrets: real stacks do (test_drift.py).
 NOT_UNDER_MOCKS = {"credentials-as-secrets"}

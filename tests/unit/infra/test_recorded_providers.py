@@ -21,7 +21,7 @@ def _resources():
     """The classes of dynamic resources of Trainyard, by their kinds."""
     for package in (cluster, infra):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if found.name not in ("infra.__main__", "infra.policy.__main__"):
+            if found.name not in ("infra.__main__", "infra.operate.policy.__main__"):
                 importlib.import_module(found.name)
     todo, found = [dynamic.Resource], {}
     while todo:

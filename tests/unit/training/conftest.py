@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.unit.trainyard.conftest import _no_settings_of_the_caller
-from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from trainyard.runs import Run
+from trainyard.tracking.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.tracking.runs import Run
 
 __all__ = ["_no_settings_of_the_caller"]
 

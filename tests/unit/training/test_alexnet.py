@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from trainyard.jobs import alexnet
-from trainyard.runs import Run
+from trainyard.tracking.runs import Run
 
 DONE = [{"epoch": 0, "loss": 1.8459, "train_acc": 0.3, "valid_acc": 0.30717, "minutes": 0.58}]
 MEASURED = {"final_train_acc": 0.30934, "test_acc": 0.30658}

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import trainyard
-from trainyard import best_trial, options, search
-from trainyard.checkpoint_files import CheckpointError
+from trainyard import options
 from trainyard.client import scripts
 from trainyard.data import characters
 from trainyard.data.node_folder import FOLDER_VARIABLE
@@ -22,8 +21,11 @@ from trainyard.errors import JobError
 from trainyard.jobs import chargpt, chargpt_tune
 from trainyard.models import char_gpt
 from trainyard.models.char_gpt import CharGpt, Size
-from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from trainyard.runs import Run
+from trainyard.resume.checkpoint_files import CheckpointError
+from trainyard.search import best_trial
+from trainyard.search import recorded as search
+from trainyard.tracking.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.tracking.runs import Run
 
 TINY = Size(1, 2, 8, block=8, batch_size=4, dropout=0.0, steps=20)
 

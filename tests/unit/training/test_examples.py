@@ -28,8 +28,8 @@ from trainyard.jobs import (
     pytorch_training_e2e,
 )
 from trainyard.jobs.food11 import train_fault_tolerant
-from trainyard.run_folder import STORAGE_VARIABLE
-from trainyard.runs import Run
+from trainyard.tracking.run_folder import STORAGE_VARIABLE
+from trainyard.tracking.runs import Run
 
 JOBS = [pytorch_distributed_training, pytorch_training_e2e]
 

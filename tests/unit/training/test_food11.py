@@ -20,14 +20,14 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import distributed
 from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 
-from trainyard import progress
 from trainyard.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
 from trainyard.data import food11
 from trainyard.errors import JobError
 from trainyard.jobs.food11 import train_fault_tolerant, train_lightning, train_ray, train_tune
 from trainyard.models.mobilenet import PREFIX, Classifier
-from trainyard.objects import StorageError
-from trainyard.progress import Epoch
+from trainyard.report import progress
+from trainyard.report.progress import Epoch
+from trainyard.store.objects import StorageError
 
 GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
 LIBRARY = Path(__file__).resolve().parents[3] / "trainyard"

@@ -16,12 +16,13 @@ from torch.utils.data import DataLoader, IterableDataset
 from torchvision.datasets import CIFAR10
 
 from tests.unit.trainyard import cifar10_files
-from trainyard import data, progress
+from trainyard import data
 from trainyard.data import digits
 from trainyard.data.node_folder import FOLDER_VARIABLE
 from trainyard.data.splits import cut, size
 from trainyard.epochs import seed_epoch
 from trainyard.errors import JobError
+from trainyard.report import progress
 
 
 @given(st.integers(3, 3000), st.integers(0, 2**31), st.sampled_from([1, 2]))

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from trainyard import checkpoint_files, failpoints, objects
+from trainyard import failpoints
+from trainyard.resume import checkpoint_files
+from trainyard.store import objects
 
 MODEL = {"file": "weights"}
 BIG = b"x" * (checkpoint_files.SMALL_BYTES + 1)

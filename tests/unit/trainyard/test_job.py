@@ -25,12 +25,14 @@ from ray.util import get_node_ip_address
 from torch import distributed
 from torch._utils import ExceptionWrapper
 
-from trainyard import checkpoint_files, checkpoints, code_faults, job, options, progress
+from trainyard import job, options
 from trainyard.errors import JobError
 from trainyard.jobs import _template
-from trainyard.objects import StorageError
-from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from trainyard.runs import Run
+from trainyard.report import progress
+from trainyard.resume import checkpoint_files, checkpoints, code_faults
+from trainyard.store.objects import StorageError
+from trainyard.tracking.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.tracking.runs import Run
 from trainyard.user_code import name_of_main
 
 parser = argparse.ArgumentParser()

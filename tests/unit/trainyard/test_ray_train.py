@@ -32,12 +32,14 @@ from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import Check
 from ray.train.v2._internal.execution.training_report import _TrainingReport
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from trainyard import controller_log, objects, ray_train
-from trainyard.controller_files import LIST, ControllerFiles
+from trainyard import ray_train
 from trainyard.counted_gpus import torch_config
 from trainyard.errors import JobError
-from trainyard.objects import StorageError
-from trainyard.runs import Run
+from trainyard.resume import controller_log
+from trainyard.resume.controller_files import LIST, ControllerFiles
+from trainyard.store import objects
+from trainyard.store.objects import StorageError
+from trainyard.tracking.runs import Run
 
 
 @pytest.fixture

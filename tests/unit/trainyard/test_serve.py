@@ -11,15 +11,16 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from trainyard import checkpoint_files, models
+from trainyard import models
 from trainyard.data import food11
 from trainyard.data.transforms import to_tensor
 from trainyard.errors import JobError
 from trainyard.jobs import alexnet
 from trainyard.models.alexnet import IMAGE_SIZE
-from trainyard.run_folder import CHECKPOINT_FILE
+from trainyard.resume import checkpoint_files
 from trainyard.serving import deploy
 from trainyard.serving.predictor import Predictor
+from trainyard.tracking.run_folder import CHECKPOINT_FILE
 
 CLASSES = ["bread", "egg", "rice"]
 CROPPED = {"crop": True, "mean": list(food11.MEAN), "std": list(food11.STD)}

@@ -10,7 +10,7 @@ import typer
 from trainyard.client.command import Stack
 from trainyard.client.stack_program import name_of, options, run_here
 
-MODULE = "infra.manifests"
+MODULE = "infra.operate.manifests"
 
 
 def manifests(

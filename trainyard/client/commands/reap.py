@@ -32,4 +32,4 @@ def reap(
     if names and not end:
         raise ClientError(f"{names[0]!r} is an orphan to end: add --end, which asks first")
     flags = options(owner=owner, yes=yes, expired=expired, past_end=past_end, json=as_json)
-    run_here("infra.reap", *flags, *(("--end", *(names or [])) if end else ()))
+    run_here("infra.operate.reap", *flags, *(("--end", *(names or [])) if end else ()))

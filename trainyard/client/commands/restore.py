@@ -14,7 +14,7 @@ from trainyard.client.errors import ClientError
 
 if TYPE_CHECKING:
     from trainyard.client.pull.meter import Meter
-    from trainyard.objects import Store
+    from trainyard.store.objects import Store
 
 
 def restore(
@@ -52,11 +52,11 @@ def copy(run: str, source: Store, target: Store) -> int:
     Raises:
         ClientError: the run is missing, the target has a run of this name, or one of them failed.
     """
-    from trainyard import archive
-    from trainyard.checkpoint_files import MANIFEST
     from trainyard.client.pull import marks
     from trainyard.client.pull.meter import Meter
-    from trainyard.run_folder import STARTS
+    from trainyard.resume.checkpoint_files import MANIFEST
+    from trainyard.store import archive
+    from trainyard.tracking.run_folder import STARTS
 
     found, there = (_sizes(store, run) for store in (source, target))
     wanted = {}
@@ -132,7 +132,7 @@ def _sizes(store: Store, run: str) -> dict[str, int]:
 
 def _source(text: str) -> Store:
     from trainyard.client.store import StackFolder, environments_bucket
-    from trainyard.objects import S3
+    from trainyard.store.objects import S3
 
     if text.startswith(S3):
         if not text.removeprefix(S3).strip("/"):

@@ -20,4 +20,4 @@ def review(
 ) -> None:
     """Show what a plan changes, costs and opens, as a page for a pull request."""
     given = options(json=as_json, policy_pack=policy_pack, policy_pack_config=policy_pack_config)
-    run_here("infra.review", "-s", name_of(stack), *given, str(plan.absolute()))
+    run_here("infra.operate.review", "-s", name_of(stack), *given, str(plan.absolute()))

@@ -24,9 +24,9 @@ def rotate(
     """List a stack's secrets, or give one a new value and bring the stack up with it."""
     name = program.name_of(stack)
     if secret is None:
-        program.run_here("infra.rotate", "-s", name)
+        program.run_here("infra.operate.rotate", "-s", name)
         return
     asked = program.options(force=force, yes=force and yes)
-    program.run_here("infra.rotate", "-s", name, f"--secret={secret}", *asked)
+    program.run_here("infra.operate.rotate", "-s", name, f"--secret={secret}", *asked)
     rules = program.options(policy_pack=policy_pack, policy_pack_config=policy_pack_config)
     program.run(program.LAUNCH, "up", "-s", name, *rules, variables=program.FORCE if force else {})

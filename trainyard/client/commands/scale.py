@@ -15,4 +15,4 @@ def scale(
     stack: Stack = None,
 ) -> None:
     """Launch and end the rented machines of a group as Ray requests, until Ctrl-C."""
-    run_here("infra.scale", "-s", name_of(stack), *options(once=once))
+    run_here("infra.operate.scale", "-s", name_of(stack), *options(once=once))

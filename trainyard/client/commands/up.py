@@ -35,7 +35,7 @@ def up(
 
         losses.agree_to_a_new_head(name, yes=yes)
     if find_ports:
-        program.run_here("infra.find_ports", "-s", name)
+        program.run_here("infra.operate.find_ports", "-s", name)
     given = program.options(
         plan=plan, policy_pack=policy_pack, policy_pack_config=policy_pack_config
     )

@@ -6,7 +6,7 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from trainyard import json_values, run_folder
+from trainyard import json_values
 from trainyard.client import history, jobs, repeat, scripts, submission
 from trainyard.client.console import warn
 from trainyard.client.dashboard import DashboardError
@@ -20,7 +20,8 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import ClusterState
 from trainyard.client.store import open_store
 from trainyard.client.ui.table import number
-from trainyard.objects import Store
+from trainyard.store.objects import Store
+from trainyard.tracking import run_folder
 
 RECOVERY_S = 600  # for a head and its nodes to be back
 UNDISTURBED = "-undisturbed"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from trainyard import progress, run_folder
 from trainyard.access import parallel, typed
 from trainyard.client.console import warn
 from trainyard.client.dashboard import DashboardError
@@ -15,7 +14,9 @@ from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer
 from trainyard.client.state import TRAIN_WORKER, Actor, ClusterState
 from trainyard.client.ui.table import number
-from trainyard.objects import Store
+from trainyard.report import progress
+from trainyard.store.objects import Store
+from trainyard.tracking import run_folder
 
 POLL_S = 0.2
 ANSWER_S = 10  # a server that hangs does not answer

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from trainyard.checkpoint_files import PREFIX
 from trainyard.client import fields
-from trainyard.objects import Store
+from trainyard.resume.checkpoint_files import PREFIX
+from trainyard.store.objects import Store
 
 MARK = "pulled.json"
-REPLICATED = "replicated.json"  # by the service that copies (cluster/replicate.py)
+REPLICATED = "replicated.json"  # by the service that copies (node/replicate.py)
 ALL = (MARK, REPLICATED)
 
 
@@ -36,7 +36,7 @@ class PullMark:
 
 
 def inner(names: Iterable[str]) -> int:
-    """Return the number of files in a run's folders, not checkpoints (cluster/replicate.py too)."""
+    """Return the number of files in a run's folders, not checkpoints (node/replicate.py too)."""
     return sum(
         len(parts) > 1 and not any(part.startswith((".", PREFIX)) for part in parts)
         for parts in (name.split("/") for name in names)

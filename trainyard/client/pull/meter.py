@@ -8,7 +8,7 @@ from typing import TextIO
 
 from trainyard.access.terminal import clean
 from trainyard.client.log_writer import CLEAR_LINE, bar
-from trainyard.progress import LINE_INTERVAL_S
+from trainyard.report.progress import LINE_INTERVAL_S
 
 MB = 1_000_000
 BAR_INTERVAL_S = 0.1

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from trainyard import checkpoint_files
-from trainyard.checkpoint_files import MANIFEST, PREFIX, CheckpointError
 from trainyard.client.console import warn
 from trainyard.client.errors import ClientError
 from trainyard.client.pull.meter import MB, Meter
 from trainyard.client.pull.source import RunSource
-from trainyard.objects import Digest, FolderStore
+from trainyard.resume import checkpoint_files
+from trainyard.resume.checkpoint_files import MANIFEST, PREFIX, CheckpointError
+from trainyard.store.objects import Digest, FolderStore
 
 PART = ".part"
 ROOM_BYTES = 64 * 1024 * 1024  # left free: others write too

@@ -8,11 +8,12 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainyard import archive, json_values
-from trainyard.checkpoint_files import PREFIX
+from trainyard import json_values
 from trainyard.client.pull import marks
 from trainyard.client.pull.source import RunSource
-from trainyard.objects import Listed
+from trainyard.resume.checkpoint_files import PREFIX
+from trainyard.store import archive
+from trainyard.store.objects import Listed
 
 # States of the files that were fetched: tags of buckets are digests of small objects only.
 KNOWN = ".records.json"

@@ -18,7 +18,7 @@ from typing import TypeVar
 from trainyard.access import parallel
 from trainyard.client.errors import ClientError
 from trainyard.client.pull.meter import Meter
-from trainyard.objects import BLOCK_BYTES, Digest, Listed, Store, patience_s, retry
+from trainyard.store.objects import BLOCK_BYTES, Digest, Listed, Store, patience_s, retry
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ PARTS_AT_ONCE = 4  # 32 MiB of memory
 
 
 class RunSource:
-    """A run in the store; implements `trainyard.objects.StoreReader`.
+    """A run in the store; implements `trainyard.store.objects.StoreReader`.
 
     A store that has answered and goes away is asked again for TRAINYARD_STORE_PATIENCE_S.
 

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainyard import run_folder
 from trainyard.client.console import warn
 from trainyard.client.errors import ClientError
 from trainyard.client.pull import marks, records
 from trainyard.client.pull.newest import Newest
 from trainyard.client.pull.source import RunSource
 from trainyard.client.store import AwayError
-from trainyard.objects import Store
+from trainyard.store.objects import Store
+from trainyard.tracking import run_folder
 
 LOCK = ".pull.lock"
 

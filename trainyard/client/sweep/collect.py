@@ -13,7 +13,7 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep.point import Outcome, Point
 from trainyard.client.sweep.records import DamagedArchiveError, Record, Records
 from trainyard.failpoints import reach
-from trainyard.objects import Store
+from trainyard.store.objects import Store
 from trainyard.sweep import result
 
 MOST_ARCHIVE_BYTES = 2 * result.MOST_BYTES  # with the headers of many files

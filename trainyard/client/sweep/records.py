@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainyard import archive
 from trainyard.access import users_file
 from trainyard.client import fields
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep.point import Point
+from trainyard.store import archive
 from trainyard.sweep.result import MOST_BYTES
 
 FOLDER, TABLE, PICTURE, EARLIER = ".points", "results.csv", "results.png", "earlier"

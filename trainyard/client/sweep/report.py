@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from trainyard import curves
 from trainyard.access import users_file
 from trainyard.client.console import print_table, say
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep.point import Outcome, Point, settings, values
 from trainyard.client.sweep.records import PICTURE, TABLE, Record
+from trainyard.report import curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

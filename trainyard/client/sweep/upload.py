@@ -13,12 +13,12 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from trainyard import run_folder
 from trainyard.client import listing, package, scripts, submission
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import Script
 from trainyard.client.sweep.point import Point
+from trainyard.tracking import run_folder
 
 # Ray gives a worker back after half a second, and getting it again takes a fifth of one.
 # Another job waits for a sweep's workers only so much longer.

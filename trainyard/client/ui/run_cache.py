@@ -11,13 +11,13 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
-from trainyard import run_folder
 from trainyard.access import parallel
 from trainyard.client import history
 from trainyard.client.errors import ClientError
 from trainyard.client.history import READERS, RunRecord
 from trainyard.client.outputs import StackOutputs
-from trainyard.objects import Store
+from trainyard.store.objects import Store
+from trainyard.tracking import run_folder
 
 LOOK_S = 3.0  # between the end of a look and the next one, at least
 SHARE = 4  # and this many times as long as the look took, so that a large store is not always read

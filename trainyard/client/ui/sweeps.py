@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from trainyard import run_folder
 from trainyard.client import fields
 from trainyard.client.errors import ClientError
 from trainyard.client.history import READERS
@@ -16,6 +15,7 @@ from trainyard.client.sweep import records
 from trainyard.client.sweep.point import settings, values
 from trainyard.client.ui.run_cache import TRIAL_RESULTS, RunCache
 from trainyard.client.ui.table import number
+from trainyard.tracking import run_folder
 
 DEPTH = 4  # folders below this one: Hydra's default is multirun/DATE/TIME
 HYDRA, TUNE = "hydra", "tune"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from infra.hosts import docker_engine, local
+from infra.machines import docker_engine, local
 from tests.cli import Cli
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from infra.hosts import docker_engine
+from infra.machines import docker_engine
 from tests import ran
 from tests.fakes import registry
 from tests.fakes.registry import Registry

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from infra.hosts import docker_engine
+from infra.machines import docker_engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

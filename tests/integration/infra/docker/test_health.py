@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from infra.hosts import docker_engine
-from infra.runtimes.container import ReadyProvider
-from infra.service.life import ServiceError
+from infra.machines import docker_engine
+from infra.places.containers.container import ReadyProvider
+from node.life import ServiceError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

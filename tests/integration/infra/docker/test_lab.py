@@ -18,8 +18,8 @@ from docker.errors import APIError
 
 from cluster import grafana
 from cluster.notebook import WORKSPACE
-from infra import container_limits
 from infra.service.images import VOLUMES
+from infra.settings import container_limits
 from tests import pages, status
 from tests.integration.infra import drained, hostile_job
 from tests.integration.infra.docker import hunt

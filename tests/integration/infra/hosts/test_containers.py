@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from infra.hosts import docker_engine
+from infra.machines import docker_engine
 from tests import ran
 from tests.cli import Cli
 from tests.fakes.machines import Machines, images

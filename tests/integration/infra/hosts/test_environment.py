@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from infra import versions
-from infra.hosts import environment, local
-from infra.hosts.bundle import bundle
-from infra.runtimes.folders import FolderMark
+from infra.machines import environment, local
+from infra.machines.bundle import bundle
+from infra.settings import versions
+from node.folders import FolderMark
 from tests import ran
 from tests.fakes import conda
 from tests.fakes.machines import uv_cache

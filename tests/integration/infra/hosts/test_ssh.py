@@ -18,8 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.hosts.executable import ExecutableProvider
-from infra.runtimes.process import DaemonProvider, ProgramProvider
+from infra.machines.executable import ExecutableProvider
+from infra.machines.process import DaemonProvider, ProgramProvider
 from tests import ran
 from tests.fakes.sshd import Sshd
 from tests.web_program import web_program

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pulumi.runtime import settings as pulumi_settings
 
-from infra.manifests import files, program
+from infra.operate.manifests import files, program
 from tests import go_tools, ran
 from tests.fakes.kubernetes import Node, kuberay
 

@@ -3,10 +3,10 @@
 import httpx
 import pytest
 
-from infra.hosts import keys
-from infra.hosts.lambda_cloud import errors
-from infra.hosts.lambda_cloud.client import Client
-from infra.hosts.lambda_cloud.errors import (
+from infra.machines import keys
+from infra.places.lambda_cloud import errors
+from infra.places.lambda_cloud.client import Client
+from infra.places.lambda_cloud.errors import (
     LambdaError,
     NotFoundError,
     ServerError,

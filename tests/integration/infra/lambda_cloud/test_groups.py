@@ -1,6 +1,6 @@
 """Instances that come with the queue and go with it, on the fake cloud with its machines.
 
-`infra.scale` runs as users run it: on this machine, while jobs run on the rented head.
+`infra.operate.scale` runs as users run it: on this machine, while jobs run on the rented head.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.requested import VARIABLE
+from infra.operate.requested import VARIABLE
 from tests import pages, quick, ran
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines

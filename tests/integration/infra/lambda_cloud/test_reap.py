@@ -1,4 +1,4 @@
-"""`python -m infra.reap`, and the drift report, on a real account and real states."""
+"""`python -m infra.operate.reap`, and the drift report, on a real account and real states."""
 
 import json
 import shutil
@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from infra import backend, reap
-from infra.drift import __main__ as drift
-from infra.hosts import identity, local
+from infra.machines import identity, local
+from infra.operate import backend, reap
+from infra.operate.drift import __main__ as drift
 from tests.integration.infra.lambda_cloud.rented import RentedStack
 
 pytestmark = pytest.mark.integration

@@ -2,8 +2,8 @@
 
 import pytest
 
-from infra.hosts import keys
-from infra.hosts.lambda_cloud.errors import CAPACITY
+from infra.machines import keys
+from infra.places.lambda_cloud.errors import CAPACITY
 from tests.fakes.lambda_cloud.account import CREATED
 from tests.fakes.lambda_cloud.catalogue import region
 

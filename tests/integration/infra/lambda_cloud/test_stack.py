@@ -26,9 +26,9 @@ import yaml
 from ray.job_submission import JobSubmissionClient
 
 import trainyard.client.idle
-from cluster import idle_watch
-from infra.hosts.cloud_init import HOME
-from infra.hosts.environment import PYTHON
+from infra.machines.cloud_init import HOME
+from infra.machines.environment import PYTHON
+from node import idle_watch
 from tests import pages, ran, status
 from tests.cli import Cli
 from tests.fakes.lambda_cloud import FakeCloud

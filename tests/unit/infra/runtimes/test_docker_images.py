@@ -11,11 +11,11 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra import build_context
-from infra import images as names
-from infra.build_context import digest
-from infra.images import BUILT, PULLED, sources
-from infra.runtimes.docker import DockerRuntime
+from infra.places.containers.docker import DockerRuntime
+from infra.settings import build_context
+from infra.settings import images as names
+from infra.settings.build_context import digest
+from infra.settings.images import BUILT, PULLED, sources
 
 DOCKERFILE = """\
 ARG TOOLS=tools:1

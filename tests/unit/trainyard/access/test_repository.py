@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from engine import history, plan
-from infra import checkout
+from infra.operate import checkout
 from trainyard.access import repository
 from trainyard.client import submission
 

@@ -27,6 +27,6 @@ def test_what_is_no_key_is_refused(tmp_path):  # F38
 
 
 def test_a_stack_of_this_machine_does_not_load_an_ssh_library():
-    modules = "infra.runtimes.this_machine.place, cluster.minio_calls, cluster.versitygw_calls"
+    modules = "infra.places.this_machine.place, cluster.minio_calls, cluster.versitygw_calls"
     script = f"import sys, {modules}; sys.exit('asyncssh' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)

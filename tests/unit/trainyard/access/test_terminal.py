@@ -26,7 +26,9 @@ def run(*words: str, shell: str = "", **given: object) -> tuple[int, str]:
 
 
 @needs_full
-@pytest.mark.parametrize("module", ["trainyard.client", "engine", "engine.launch", "infra.drift"])
+@pytest.mark.parametrize(
+    "module", ["trainyard.client", "engine", "engine.launch", "infra.operate.drift"]
+)
 def test_each_command_tells_that_its_output_is_lost(module: str) -> None:  # F76
     lost = run("-P", "-m", module, "--help", shell=f">{FULL}")
     assert lost == (1, "error: the output cannot be written: No space left on device\n")

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from infra.runtimes import folders
+from node import folders
 from trainyard.access import user
 
 

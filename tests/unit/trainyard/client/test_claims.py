@@ -13,13 +13,14 @@ from urllib.parse import quote
 
 import pytest
 
-from trainyard import failpoints, s3_requests
+from trainyard import failpoints
 from trainyard.client import claims, package, preflight, scripts, submission
 from trainyard.client.dashboard import Dashboard, RefusedError
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import JobServer
-from trainyard.objects import BucketStore, FolderStore
-from trainyard.s3_requests import Reply
+from trainyard.store import s3_requests
+from trainyard.store.objects import BucketStore, FolderStore
+from trainyard.store.s3_requests import Reply
 
 ROUNDS = 20
 

@@ -16,7 +16,6 @@ import ray
 import shellingham
 
 from tests.client import Train
-from trainyard import runs
 from trainyard.access.terminal import COLOUR, CONTROL, clean
 from trainyard.client import cli, results, scripts, submission
 from trainyard.client import outputs as contract
@@ -25,6 +24,7 @@ from trainyard.client.commands import submit as submit_command
 from trainyard.client.drill import procedure
 from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import StackOutputs
+from trainyard.tracking import runs
 
 EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
 

@@ -19,7 +19,7 @@ import pytest
 
 from trainyard.client import cli, completion, job_server
 from trainyard.client.job_server import Job, Status
-from trainyard.runs import Run
+from trainyard.tracking.runs import Run
 
 Complete = Callable[..., list[str]]
 

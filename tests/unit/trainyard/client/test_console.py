@@ -8,10 +8,10 @@ import pytest
 
 from tests.growth import growth
 from tests.hostile import HARM, LINK, TITLE
-from trainyard import progress
 from trainyard.access.terminal import COLOUR, CONTROL, clean, print_json
 from trainyard.client.console import print_table, say, warn
 from trainyard.client.log_writer import CLEAR_LINE, LogWriter, bar
+from trainyard.report import progress
 
 PREFIX = "(RayTrainWorker pid=7) "
 

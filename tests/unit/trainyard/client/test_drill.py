@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from tests import client
-from trainyard import progress, runs
 from trainyard.client import history, repeat, submission
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.drill import Fault, agent, faults, procedure
@@ -29,6 +28,8 @@ from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Ssh
 from trainyard.client.state import Actor
 from trainyard.client.store import open_store
+from trainyard.report import progress
+from trainyard.tracking import runs
 
 EPOCHS = [
     {"epoch": 0, "loss": 2.0, "minutes": 0.5},

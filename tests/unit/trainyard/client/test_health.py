@@ -103,7 +103,7 @@ def test_the_question_is_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         monkeypatch.setattr(subprocess, "run", run)
         found = health._ask(tmp_path, "dev")
         assert run.call_args.args[0][1:] == [
-            *("-P", "-m", "infra.drift", "--health", "-C", str(tmp_path), "-s", "dev")
+            *("-P", "-m", "infra.operate.drift", "--health", "-C", str(tmp_path), "-s", "dev")
         ]
         return found
 

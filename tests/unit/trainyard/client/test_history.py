@@ -8,8 +8,8 @@ import pytest
 
 from trainyard.client import history, store
 from trainyard.client.errors import ClientError
-from trainyard.run_folder import COMMIT_VARIABLE
-from trainyard.runs import Run
+from trainyard.tracking.run_folder import COMMIT_VARIABLE
+from trainyard.tracking.runs import Run
 
 EPOCHS = [
     {"epoch": i, "loss": 2.0 - i, "valid_loss": 2.1 - i, "train_acc": 0.1 * i, "valid_acc": 0.1}

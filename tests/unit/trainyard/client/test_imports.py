@@ -12,7 +12,7 @@ import pytest
 import ray
 
 from trainyard.client import extras
-from trainyard.runs import Run
+from trainyard.tracking.runs import Run
 
 # Not among them: pydantic, which Typer takes for each command.
 SLOW = {

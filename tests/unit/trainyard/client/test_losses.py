@@ -12,14 +12,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from trainyard import checkpoint_files, objects
 from trainyard.access import typed
 from trainyard.client import losses, store
 from trainyard.client import outputs as contract
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.pull.transfer import Transfer
-from trainyard.runs import Run
+from trainyard.resume import checkpoint_files
+from trainyard.store import objects
+from trainyard.tracking.runs import Run
 
 ENDS = {"expiresAt": "2030-01-01T00:00:00+00:00"}
 

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from trainyard import checkpoint_files, objects
 from trainyard.client import cli, store
 from trainyard.client.commands import pull
 from trainyard.client.dashboard import UnreachableError
@@ -25,7 +24,9 @@ from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.pull import marks, meter, source
 from trainyard.client.pull.transfer import Pulled, Transfer
-from trainyard.runs import Run
+from trainyard.resume import checkpoint_files
+from trainyard.store import objects
+from trainyard.tracking.runs import Run
 
 MODEL = {"job": "test", "classes": ["a"], "file": "checkpoint.pt", "prefix": ""}
 PART = 1 << 20

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from trainyard import runs
 from trainyard.client import results
 from trainyard.client.errors import ClientError
 from trainyard.client.history import find_run
 from trainyard.client.store import open_store
+from trainyard.tracking import runs
 
 
 @pytest.fixture

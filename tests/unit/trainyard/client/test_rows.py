@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tests.client import job
-from trainyard import runs
 from trainyard.client import jobs, rows, state
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import StackOutputs
+from trainyard.tracking import runs
 
 GPU_JOB = '[{"GPU": 8}]'
 

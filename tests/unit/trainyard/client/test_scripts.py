@@ -253,7 +253,7 @@ def test_a_script_that_may_accept_more_is_not_refused(old: str, new: str, tmp_pa
         ("from ray import tune", True),
         ("def main():\n    import ray.train", True),
         ("from trainyard import data, job", True),
-        ("from trainyard.search import recorded_search", True),
+        ("from trainyard.search.recorded import recorded_search", True),
         ("import deep.inner", True),
         ("from deep import inner", True),
         ("import flat", True),

@@ -8,7 +8,7 @@ import pytest
 
 from trainyard.client import serve
 from trainyard.client.errors import ClientError
-from trainyard.run_folder import CONFIG
+from trainyard.tracking.run_folder import CONFIG
 
 
 @pytest.fixture

@@ -56,10 +56,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 STARTS = [
     ("up", "LAUNCH up -s dev"),
     (
-        "up -s lab --plan ROOT/p --policy-pack infra/policy",
-        "LAUNCH up -s lab --plan=ROOT/p --policy-pack=ROOT/infra/policy",
+        "up -s lab --plan ROOT/p --policy-pack infra/operate/policy",
+        "LAUNCH up -s lab --plan=ROOT/p --policy-pack=ROOT/infra/operate/policy",
     ),
-    ("up --find-ports -s lab", "infra.find_ports HERE -s lab; LAUNCH up -s lab"),  # F64
+    ("up --find-ports -s lab", "infra.operate.find_ports HERE -s lab; LAUNCH up -s lab"),  # F64
     ("up --force --yes", "agree_to_a_new_head dev {'yes':True}; LAUNCH up -s dev forced"),
     ("preview --diff", "LAUNCH preview -s dev --diff"),
     ("preview --plan p", "LAUNCH preview -s dev --plan=ROOT/p"),
@@ -68,18 +68,18 @@ STARTS = [
         "agree_to_the_end dev {'yes':True,'force':False}; LAUNCH destroy -s dev; SALT dev",
     ),
     ("refresh", "LAUNCH refresh -s dev; SALT dev"),
-    ("drift --json -s lab", "infra.drift HERE -s lab --json"),
-    ("review p", "infra.review HERE -s dev ROOT/p"),
-    ("rotate", "infra.rotate HERE -s dev"),
+    ("drift --json -s lab", "infra.operate.drift HERE -s lab --json"),
+    ("review p", "infra.operate.review HERE -s dev ROOT/p"),
+    ("rotate", "infra.operate.rotate HERE -s dev"),
     (
         "rotate ray-token --force",
-        "infra.rotate HERE -s dev --secret=ray-token --force; LAUNCH up -s dev forced",
+        "infra.operate.rotate HERE -s dev --secret=ray-token --force; LAUNCH up -s dev forced",
     ),
-    ("scale --once", "infra.scale HERE -s dev --once"),
-    ("reap --owner -x", "infra.reap HERE --owner=-x"),  # F76
-    ("reap --end i-1 i-2 --yes", "infra.reap HERE --yes --end i-1 i-2"),
-    ("manifests --to k", "infra.manifests HERE -s dev --to=ROOT/k"),
-    ("helm-values -s lab", "infra.manifests HERE -s lab --helm-values"),
+    ("scale --once", "infra.operate.scale HERE -s dev --once"),
+    ("reap --owner -x", "infra.operate.reap HERE --owner=-x"),  # F76
+    ("reap --end i-1 i-2 --yes", "infra.operate.reap HERE --yes --end i-1 i-2"),
+    ("manifests --to k", "infra.operate.manifests HERE -s dev --to=ROOT/k"),
+    ("helm-values -s lab", "infra.operate.manifests HERE -s lab --helm-values"),
     (
         "config set -s lab --path head.cpus 2 --secret",
         "engine HERE config set -s dev -s lab --path head.cpus 2 --secret",
@@ -98,7 +98,7 @@ def test_a_command_runs_the_code_of_make(
     given: str, expected: str, started: list[tuple[str, ...]], train: Train
 ) -> None:
     def written(words: str) -> str:
-        meant = {"LAUNCH": "engine.launch", "SALT": "infra.checkout", "HERE": f"-C {ROOT}"}
+        meant = {"LAUNCH": "engine.launch", "SALT": "infra.operate.checkout", "HERE": f"-C {ROOT}"}
         for name, value in (meant | {"ROOT": str(ROOT)}).items():
             words = words.replace(name, value)
         return words
@@ -235,6 +235,16 @@ def test_signals_and_exit_codes_pass_through(
 
 
 def test_the_modules_exist() -> None:
-    named = [stack_program.LAUNCH, stack_program.SALT, "infra.rotate", "infra.scale"]
-    for name in (*named, "infra.drift.__main__", "infra.review.__main__", "infra.reap"):
+    named = [
+        stack_program.LAUNCH,
+        stack_program.SALT,
+        "infra.operate.rotate",
+        "infra.operate.scale",
+    ]
+    for name in (
+        *named,
+        "infra.operate.drift.__main__",
+        "infra.operate.review.__main__",
+        "infra.operate.reap",
+    ):
         assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name

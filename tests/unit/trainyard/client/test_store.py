@@ -16,9 +16,9 @@ import pytest
 from minio.credentials import Credentials
 from minio.signer import sign_v4_s3
 
-from trainyard import objects, s3_requests
 from trainyard.client import preflight, store
 from trainyard.client.errors import ClientError
+from trainyard.store import objects, s3_requests
 
 
 def bucket(stack, endpoint):

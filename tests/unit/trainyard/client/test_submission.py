@@ -12,7 +12,7 @@ from contextlib import nullcontext
 import pytest
 
 from engine import plan
-from trainyard import options, run_folder
+from trainyard import options
 from trainyard.access import user
 from trainyard.client import claims, listing, package, preflight, scripts, submission
 from trainyard.client.dashboard import Dashboard, RefusedError
@@ -20,6 +20,7 @@ from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.listing import NEVER_UPLOADED
 from trainyard.client.state import ClusterState, RayNode
+from trainyard.tracking import run_folder
 
 
 @pytest.fixture

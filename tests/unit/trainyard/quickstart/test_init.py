@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tree_sitter_language_pack import get_parser
 
-from infra import versions
+from infra.settings import versions
 from trainyard import options
 from trainyard.client import cli, scripts
 from trainyard.client.errors import ClientError

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainyard import archive
+from trainyard.store import archive
 from trainyard.sweep import result
 from trainyard.sweep.result import Result
 

@@ -18,8 +18,8 @@ import pytest
 
 from tests import ui_stack
 from tests.hostile import TITLE
-from trainyard import runs
 from trainyard.access.terminal import CONTROL, ESCAPE
+from trainyard.tracking import runs
 
 ENTERS, LEAVES = b"\x1b[?1049h", b"\x1b[?1049l"  # of a terminal's second screen
 DEADLINE_S = 60

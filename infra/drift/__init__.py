@@ -1,1 +1,0 @@
-"""`python -m infra.drift`: how a stack differs from its state. Nothing is changed."""

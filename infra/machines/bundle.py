@@ -1,0 +1,52 @@
+"""The part of this project that other machines run: the agent, and its environment's lock."""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from infra.machines.local import cache_folder
+from trainyard.access import users_file
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = (
+    *("agent", "claims", "ending", "folders", "locked_supervisord", "owned_processes"),
+    *("ports", "process_health", "programs", "supervisor"),
+)
+FILES = {
+    "infra/__init__.py": "infra/__init__.py",
+    "infra/runtimes/__init__.py": "infra/runtimes/__init__.py",
+    **{f"infra/runtimes/{name}.py": f"infra/runtimes/{name}.py" for name in MODULES},
+    "infra/service/__init__.py": "infra/service/__init__.py",
+    "node/life.py": "node/life.py",
+    "setup.txt": "requirements/setup.txt",
+    "host.txt": "requirements/host.txt",
+}
+MODE = 0o644
+
+
+def bundle(root: Path = ROOT, own: Mapping[str, bytes] | None = None) -> Path:
+    """Return an archive of it and the user's own files, named by its content."""
+    content = {name: (root / path).read_bytes() for name, path in sorted(FILES.items())}
+    archive = _archive(content | dict(own or {}))
+    path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"
+    if not path.exists() or path.read_bytes() != archive:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        users_file.replace(path, archive, mode=0o600)
+    return path
+
+
+def _archive(content: dict[str, bytes]) -> bytes:
+    """Return the same bytes for the same content: no time, no owner."""
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for name, data in content.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), MODE
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()

@@ -1,0 +1,68 @@
+"""Tells whether a machine that does not answer is off or gone for good; ends machines."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from pulumi import dynamic
+
+from cluster.provider import Provider
+from infra.machines.holdings import Account
+from trainyard.access.ssh import SshError
+
+
+def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
+    """Return whether a rented machine is gone, according to the cloud that rented it.
+
+    A machine without a cloud's id is not rented.
+
+    Raises:
+        RunError: the cloud does not answer.
+    """
+    return any(account.is_gone(instance) for account, instance in _rented(host, config))
+
+
+def end(host: dict[str, Any], config: dynamic.Config) -> bool:
+    """End a machine if it is rented, and wait until it has ended; return whether it is.
+
+    Raises:
+        RunError: the cloud does not end it.
+    """
+    for account, instance in _rented(host, config):
+        account.end([instance])
+        return True
+    return False
+
+
+def _rented(host: dict[str, Any], config: dynamic.Config) -> Iterator[tuple[Account, str]]:
+    """Yield the account that a machine is rented from, and its id there; nothing for others."""
+    # Not at the top: a provider of this machine would pay a third of a second for models.
+    from infra.machines import sources  # noqa: PLC0415
+
+    for cloud in sources.CLOUDS:
+        if instance := host.get(cloud.instance):
+            yield cloud.account(config.get(cloud.api_key)), instance
+
+
+class HostProvider(Provider):
+    """A resource on a machine: when a rented machine is gone, so is everything on it."""
+
+    _config = dynamic.Config({}, "")
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:
+        """Take API keys from the stack's config, where the environment may have none."""
+        super().configure(req)
+        self._config = req.config
+
+    @contextlib.contextmanager
+    def unless_gone(self, props: dict[str, Any]) -> Iterator[None]:
+        """Skip work that fails because the machine is gone; one that is off is an error.
+
+        Raises:
+            SshError: the machine cannot be reached, and is not known to be gone.
+        """
+        try:
+            yield
+        except SshError:
+            if not is_gone(props["host"], self._config):
+                raise

@@ -1,0 +1,119 @@
+"""A program of this machine that runs once, to its end; the folders that it filled stay.
+
+Its lines are shown while it works. It runs in its own session: a Ctrl-C reaches the engine,
+which then asks the program to end.
+"""
+
+import contextlib
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from pulumi import dynamic
+
+from cluster.provider import Resource
+from infra.service.cancellation import WaitingProvider
+from infra.service.provided import say
+from node import folders
+from node.folders import FolderMark
+from node.life import ServiceError
+from node.supervisor import inherited_environment
+
+STOP_SECONDS = 20.0  # to remove unfinished work
+
+
+class OnceProvider(WaitingProvider):
+    """A program that has ended well; it runs again for another command or other files."""
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:
+        """Prepare to know the running programs."""
+        super().configure(req)
+        self._running: set[subprocess.Popen[str]] = set()
+
+    def cancel(self) -> None:
+        """End the running programs."""
+        super().cancel()
+        for process in list(self._running):
+            process.terminate()
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Run it."""
+        self._run(props)
+        return dynamic.CreateResult(props["name"], props)
+
+    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+        """Look whether the folders that it filled still hold something."""
+        folders = map(Path, props["folders"])
+        filled = all(folder.is_dir() and any(folder.iterdir()) for folder in folders)
+        return dynamic.ReadResult(id_, props) if filled else dynamic.ReadResult("", {})
+
+    def _run(self, props: dict[str, Any]) -> None:
+        """Run it to its end.
+
+        Raises:
+            ServiceError: it ended badly, or the folder is not the stack's.
+            CanceledError: the user asked to stop.
+        """
+        self._cancellation.check()
+        name, own = props["name"], Path(props["folder"]) / props["name"]
+        if reason := folders.foreign(own.parent, FolderMark.of(props["mark"])):
+            raise ServiceError(
+                f"{own.parent} {reason}. Run `up` with --refresh to have another made"
+            )
+        for folder in props["folders"]:
+            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.rmtree(own, ignore_errors=True)
+        (own / "files").mkdir(mode=0o700, parents=True)
+        for file, path in props["hostFiles"].items():
+            (own / "files" / file).symlink_to(path)
+        process = subprocess.Popen(
+            props["command"],
+            env=inherited_environment() | props["environment"],
+            cwd=own,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            umask=0o077,
+            start_new_session=True,
+        )
+        self._running.add(process)
+        said = "(nothing)"
+        try:
+            self._cancellation.check()
+            assert process.stdout is not None  # noqa: S101 (for the type checker)
+            for line in process.stdout:
+                said = line.rstrip()
+                say(f"{name}: {said}")
+            status = process.wait()
+        finally:
+            _end(process)
+            self._running.discard(process)
+            shutil.rmtree(own, ignore_errors=True)
+        self._cancellation.check()
+        if status:
+            raise ServiceError(f"{name} ended (exit code {status}): {said.removeprefix('error: ')}")
+
+
+class Once(Resource, module="process", name="Once"):
+    """A program that has ended well.
+
+    From folder (of a supervisord), name, command, environment, hostFiles (paths by the names that
+    it knows them by), folders (that it fills) and mark.
+    """
+
+    _kind = OnceProvider
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a program, whatever it is doing."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+    process.kill()
+    process.wait()
+    assert process.stdout is not None  # noqa: S101 (for the type checker)
+    process.stdout.close()

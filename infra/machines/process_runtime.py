@@ -1,0 +1,371 @@
+"""The process runtime: one supervisord for each host of a stack, this machine or others.
+
+The Ray head, the object store and monitoring run on the first host. This machine runs all workers;
+of other machines each runs one.
+"""
+
+import ipaddress
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from cluster import ray_node
+from cluster.autoscaling import RayNodeProvider
+from cluster.inputs import join
+from cluster.ray_cluster import NODE_SWITCH_PORT
+from cluster.secret import TOKEN_BYTES, Secret
+from cluster.service import HealthCheck, Port, Service, Volume
+from infra.machines import local
+from infra.machines.fleet import ElasticGroup
+from infra.machines.machine import LOOPBACK, Host
+from infra.machines.once import Once
+from infra.machines.process import Daemon, Data, Files, Program
+from infra.places.args import RuntimeArgs
+from infra.places.stack_mark import StackMark
+from node import ray_leave, ray_logs
+from node.ports import by_setting
+from node.process_health import TCP
+
+NODE_PROVIDER = Path(__file__).with_name("node_provider.py")
+REQUESTS = "requests"
+NODE_SWITCH = Path(__file__).with_name("node_switch.py")
+SWITCH = "node-switch"  # names of services begin so, and end like those of the workers
+SWITCH_TOKEN_FILE = "node-switch-token"  # noqa: S105 (a file's name)
+SWITCH_SETTINGS_FILE = "settings.json"  # a secret: it has the token
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessRuntimeArgs(RuntimeArgs):
+    """Arguments of the process runtime.
+
+    Attributes:
+        hosts: the hosts, the head's first; others may come later.
+        several: whether there may be more than one.
+        mark: tells the files of this stack from others.
+        folder: runtime folder of each host, absolute; removed with the stack.
+        data: data folder of each host, absolute; on other machines also below `~/`.
+        identifier: name of this stack's supervisords.
+        shared: names of services of the head's host that jobs on other hosts reach.
+    """
+
+    hosts: Sequence[Host]
+    several: bool = False
+    mark: StackMark
+    folder: str
+    data: str
+    identifier: str
+    shared: Collection[str] = ()
+
+
+class ProcessRuntime(pulumi.ComponentResource):
+    """Runs services as supervised processes.
+
+    Attributes:
+        folder: runtime folder.
+    """
+
+    folder: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: ProcessRuntimeArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:process:ProcessRuntime", name, None, opts)
+        self._name, self._args = name, args
+        self._hosts = {host.number: host for host in args.hosts}
+        self._filled: dict[str, Once] = {}
+        self._base: dict[int, tuple[Daemon, Data]] = {}
+        for index, host in self._hosts.items():
+            own = {"mark": args.mark.props, **host.reached}
+            data = Data(
+                f"{host.name}-data",
+                {
+                    "folder": host.path(args.data),
+                    "keep": args.keep_data,
+                    "store": "" if index else args.store,
+                    "ports": _ports(args, index),
+                    **own,
+                },
+                host.options(self),
+            )
+            daemon = Daemon(
+                f"{host.name}-supervisor",
+                {
+                    "folder": args.folder,
+                    "identifier": args.identifier,
+                    "ports": _ports(args, index),
+                    # Elsewhere it is empty, and homes that machines share have one lock.
+                    **({} if index else {"data": data.folder}),
+                    **({"reservation": self._end(index)} if args.end else {}),
+                    **own,
+                },
+                host.options(self),
+            )
+            self._base[index] = (daemon, data)
+        self.folder = self._base[0][0].folder
+        self.register_outputs({"folder": self.folder})
+
+    def _end(self, index: int) -> dict[str, Any]:
+        """Return what the timer of a host's supervisord is told."""
+        told: dict[str, Any] = {"end": self._args.end, "drainSeconds": self._args.drain}
+        if index:
+            return told
+        (gcs,) = (port.number for port in self._args.ports if port.setting == "gcsPort")
+        address = join(self.node_address(0), f":{gcs}")
+        arguments = [address, ray_leave.EVERY]
+        leave = {"service": ray_node.HEAD, "file": ray_leave.FILE, "arguments": arguments}
+        return {**told, "leave": leave}
+
+    @property
+    def via(self) -> Mapping[str, pulumi.Input[Any]] | None:
+        """Ports of other machines are reached through the head's."""
+        return self._head.reached.get("host")
+
+    def listen_address(self, service: str) -> pulumi.Input[str]:
+        """Return an address that other hosts reach if they use the service, else loopback."""
+        if service in self._args.shared and self._args.several:
+            return self._head.address
+        if service.startswith(SWITCH):
+            return self._hosts[self._index(service)].address
+        return LOOPBACK
+
+    def node_address(self, index: int) -> pulumi.Input[str]:
+        """Return the address of a node; on a single host each has a loopback address of its own.
+
+        Ray takes 127.0.0.1 for the machine's address, with which the cluster would be open to
+        others, and lost when a laptop changes its network.
+        """
+        if not self._args.several:
+            return str(ipaddress.IPv4Address(LOOPBACK) + 1 + index)
+        return self._hosts[max(0, index - 1)].address
+
+    def address(self, service: str, port: int) -> pulumi.Input[str]:
+        """Return host:port at which other services reach the port of a service."""
+        return join(self.listen_address(service), f":{port}")
+
+    published = address  # at which the head's host reaches a published port
+    public = address  # at which users do, through the head's host
+
+    def file(self, service: str, name: str) -> str:
+        """Return the path at which a service finds one of its files or secrets."""
+        return f"{self._args.folder}/{service}/files/{name}"
+
+    def volume(self, service: str, volume: Volume) -> str:
+        """Return the path at which a service finds one of its volumes."""
+        host = self._hosts[self._index(service)]
+        base = host.path(self._args.data) if volume.keep else self._args.folder
+        return f"{base}/{volume.name}" if volume.shared else f"{base}/{service}/{volume.name}"
+
+    def node_provider(self) -> RayNodeProvider:
+        """Return the provider that has the supervisords start and stop nodes on demand.
+
+        The head's machine has no key to log in to others, so they get switches. Its own workers are
+        run by its own supervisord.
+        """
+        settings: dict[str, Any] = {"supervisor": self._args.folder}
+        if not self._args.several:
+            return _node_provider(settings)
+        token = Secret(
+            f"{self._name}-{SWITCH}-token", TOKEN_BYTES, pulumi.ResourceOptions(parent=self)
+        ).value
+        settings["switches"] = {
+            ray_node.worker_name(number): self._switch(number, token)
+            for number in self._hosts.keys() - {0}
+        }
+        settings["token"] = self.file(ray_node.HEAD, SWITCH_TOKEN_FILE)
+        return _node_provider(settings, {SWITCH_TOKEN_FILE: token})
+
+    def _switch(self, number: int, token: pulumi.Input[str]) -> pulumi.Input[str]:
+        """Declare the switch of another machine's worker; return its URL."""
+        (port,) = (port.number for port in self._args.ports if port.setting == NODE_SWITCH_PORT)
+        name = _switch_name(number)
+        address = self.listen_address(name)
+        known = pulumi.Output.json_dumps(
+            {
+                "address": address,
+                "port": port,
+                "program": ray_node.worker_name(number),
+                "token": token,
+            }
+        )
+        self.place(
+            Service(
+                name=name,
+                program="python",
+                arguments=[
+                    self.file(name, NODE_SWITCH.name),
+                    self.file(name, SWITCH_SETTINGS_FILE),
+                ],
+                files={NODE_SWITCH.name: NODE_SWITCH.read_text(encoding="utf-8")},
+                secrets={SWITCH_SETTINGS_FILE: known},
+                ports=[Port(number=port, setting=NODE_SWITCH_PORT)],
+                health=[HealthCheck(port=port, path="/health")],
+                stop_seconds=0,
+            ),
+            pulumi.ResourceOptions(parent=self),
+        )
+        return join("http://", address, f":{port}")
+
+    def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+        """Declare a service; the returned resource exists once it is up, or has ended well."""
+        if service.once:
+            return self._place_once(service, opts)
+        index = self._index(service.name)
+        host, (daemon, data) = self._hosts[index], self._base[index]
+        listens = self.listen_address(service.name)
+        props: dict[str, Any] = {
+            "folder": daemon.folder,
+            "name": service.name,
+            "command": [host.programs[service.program], *service.arguments],
+            "environment": {
+                **service.environment,
+                **self.environment(host),
+                **self._one_machine(service, host),
+            },
+            "files": dict(service.files),
+            "secrets": pulumi.Output.secret(dict(service.secrets)),
+            "folders": self._folders(service),
+            "stopSeconds": service.stop_seconds,
+            "ports": [{"number": p.number, "setting": p.setting} for p in service.ports],
+            "health": [
+                *(join("http://", listens, f":{each.port}{each.path}") for each in service.health),
+                *(join(f"{TCP}://", self.node_address(0), f":{port}") for port in service.listens),
+            ],
+            "startTimeout": self._args.start_timeout,
+            "mark": self._args.mark.props,
+            **host.reached,
+            **({"onDemand": True} if service.on_demand else {}),
+            **({"steadySeconds": service.steady_seconds} if service.steady_seconds else {}),
+        }
+        if leave := service.leave:
+            props["leave"] = {
+                "file": leave.file,
+                "arguments": list(leave.arguments),
+                "drains": leave.drains,
+                "seconds": self._args.drain,
+            }
+        fillers = [self._filled[v.name] for v in service.volumes if v.name in self._filled]
+        after = host.options(self, [data, *fillers])
+        return Program(
+            f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(after, opts)
+        )
+
+    def environment(self, host: Host) -> dict[str, pulumi.Input[str]]:
+        """Return the variables that tell programs of a host about its network.
+
+        Gloo would take the address of the machine's own name, which is a loopback one on Debian
+        and Ubuntu, and tell it to its peers on other machines.
+        """
+        return {"GLOO_SOCKET_IFNAME": host.interface} if self._args.several else {}
+
+    def place_files(
+        self,
+        service: str,
+        index: int,
+        files: Mapping[str, pulumi.Input[str]],
+        opts: pulumi.ResourceOptions,
+    ) -> Files:
+        """Declare secret files for a service of a host that the stack does not start itself."""
+        host, (daemon, _) = self._hosts[index], self._base[index]
+        props = {
+            "folder": daemon.folder,
+            "name": service,
+            "secrets": pulumi.Output.secret(dict(files)),
+            "mark": self._args.mark.props,
+            **host.reached,
+        }
+        after = host.options(self)
+        return Files(f"{host.name}-{service}", props, pulumi.ResourceOptions.merge(after, opts))
+
+    @property
+    def requests_folder(self) -> str:
+        """Folder of the head's machine for the requests of machines of an elastic group."""
+        return f"{self._args.folder}/{REQUESTS}"
+
+    def request_provider(self, group: ElasticGroup) -> RayNodeProvider:
+        """Return the provider that requests machines of a group."""
+        return _node_provider(
+            {
+                "requests": self.requests_folder,
+                "group": [ray_node.worker_name(number) for number in group.numbers],
+                "least": group.least,
+            }
+        )
+
+    @property
+    def label(self) -> pulumi.Output[str]:
+        """Value of the variable that marks processes of Ray's launcher as the stack's."""
+        return self._args.mark.known.apply(lambda mark: mark.label)
+
+    @property
+    def _head(self) -> Host:
+        return self._hosts[0]
+
+    def _index(self, service: str) -> int:
+        """Return the host of a service: that of its worker or switch, else the head's."""
+        for number in self._hosts:
+            if service in (ray_node.worker_name(number), _switch_name(number)):
+                return number
+        return 0
+
+    def _place_once(self, service: Service, opts: pulumi.ResourceOptions) -> Once:
+        """Declare a service of this machine that runs to its end."""
+        daemon, data = self._base[0]
+        props: dict[str, Any] = {
+            "folder": daemon.folder,
+            "name": service.name,
+            "command": [self._head.programs[service.program], *service.arguments],
+            "environment": dict(service.environment),
+            "hostFiles": {
+                name: local.existing_file(path, f"{service.name}.{name}")
+                for name, path in service.host_files.items()
+            },
+            "folders": self._folders(service),
+            "mark": self._args.mark.props,
+        }
+        after = pulumi.ResourceOptions(depends_on=[data])
+        once = Once(
+            f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(opts, after)
+        )
+        self._filled |= {volume.name: once for volume in service.volumes if volume.shared}
+        return once
+
+    def _one_machine(self, service: Service, host: Host) -> dict[str, str]:
+        """Return the variables of a Ray worker of this machine, which its head shares."""
+        # The Ray of other machines does not find our packages.
+        if host.reached or service.program != "ray" or service.name == ray_node.HEAD:
+            return {}
+        return ray_logs.environment(self.volume(ray_node.HEAD, ray_node.TEMP))
+
+    def _folders(self, service: Service) -> list[str]:
+        """Return the folders that a service needs; another one makes those that it only reads."""
+        return [self.volume(service.name, v) for v in service.volumes if not v.read_only]
+
+
+def _node_provider(
+    settings: Mapping[str, Any], secrets: Mapping[str, pulumi.Input[str]] | None = None
+) -> RayNodeProvider:
+    # Not imported: it imports all of Ray.
+    text = NODE_PROVIDER.read_text(encoding="utf-8")
+    return RayNodeProvider(text=text, settings=settings, secrets=secrets or {})
+
+
+def _switch_name(number: int) -> str:
+    """Return the name of the service that starts and stops the worker of a machine."""
+    return f"{SWITCH}-{number}"
+
+
+def _ports(args: ProcessRuntimeArgs, host: int) -> dict[str, list[int]]:
+    """Return the ports of a host: the head's has all but other workers' agents and switches."""
+    agents = sorted(port.number for port in args.ports if port.setting == "agentPort")
+    if args.several:
+        agents = agents[:2] if host == 0 else agents[host + 1 : host + 2]
+
+    def is_here(port: Port) -> bool:
+        if port.setting == "agentPort":
+            return port.number in agents
+        return (port.setting == NODE_SWITCH_PORT) == (host > 0)
+
+    return by_setting((each.setting, each.number) for each in args.ports if is_here(each))

@@ -1,0 +1,382 @@
+"""Manifests of a service, by pure functions.
+
+A service with results is a StatefulSet, of which a cluster never runs two pods at a time; others
+are Deployments, and a program that runs once is a Job. Pods keep Kubernetes' profile "restricted".
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cluster import kuberay_pods
+from cluster.kuberay_spec import Mount, memory
+from cluster.service import HealthCheck, Service, Volume
+from infra.service import images
+from node import ending
+
+Manifest = dict[str, Any]
+
+FILES = images.FILES
+SHARED = "/var/lib/trainyard/shared"  # the volume that pods share, in all of them
+PROJECT_LABEL, SERVICE_LABEL = "trainyard/project", "trainyard/service"
+STACK_LABEL = "trainyard/stack"
+USER_LABEL = "trainyard/user"  # the annotation trainyard/owner is the stack's id
+MANAGED_BY = "app.kubernetes.io/managed-by"
+FILES_ANNOTATION = "trainyard/files"  # digest of a pod's files: a change recreates it
+MEMORY = "/dev/shm"  # noqa: S108 (the kernel's own place)
+FILES_VOLUME, SHARED_VOLUME, MEMORY_VOLUME = "files", "shared", "shared-memory"
+FILE_MODE = 0o440  # their group is the pod's
+USER = 1000  # of the images in docker/
+# Users of others' images that do not give it as a number, which `runAsNonRoot` needs.
+USERS = {"prometheus": 65534, "alertmanager": 65534, "grafana": 472}
+# Their images have files in a volume's folder, which a fresh volume should have too.
+SEEDED = frozenset({"jupyter"})
+CPU_REQUEST = "100m"  # of a service: what it needs while nobody uses it
+MEMORY_REQUEST_SHARE = 8  # its bound divided by this is kept for it
+PROBE_SECONDS = 2
+# One that hangs for three minutes is ended; a store under load may answer late.
+LIVE_SECONDS, LIVE_FAILURES, LIVE_TIMEOUT_SECONDS = 30, 6, 10
+PULL = "IfNotPresent"  # images have a tag or a digest that stays
+JOB_TRIES = 0  # what runs once fails at once, and says why
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectDefaults:
+    """Values that all objects of a stack share.
+
+    Attributes:
+        prefix: of all names.
+        namespace: of all objects.
+        labels: of all objects and pods.
+        group: group of the files in volumes.
+        pull_secrets: names of the Secrets for pulling images.
+        storage_class: of claims, "" for the cluster's default.
+        storage_gib: size of each claim.
+        shared: source of the volume that pods share, as Kubernetes says it; {} for none.
+        start_seconds: that a service may take until it answers.
+        end: when the reservation ends, in UTC; None without a reservation.
+    """
+
+    prefix: str
+    namespace: str
+    labels: Mapping[str, str]
+    group: int
+    pull_secrets: Sequence[str]
+    storage_class: str
+    storage_gib: int
+    shared: Mapping[str, Any]
+    start_seconds: int
+    end: datetime | None
+
+    def name(self, service: str) -> str:
+        """Return the name of a service's objects."""
+        return f"{self.prefix}-{service}"
+
+    def pods(self, service: str) -> dict[str, str]:
+        """Return the labels that a service's pods have, and no others."""
+        return {**self.labels, SERVICE_LABEL: service}
+
+    def metadata(self, name: str, service: str = "") -> Manifest:
+        """Return the metadata of an object."""
+        labels = self.pods(service) if service else dict(self.labels)
+        return {"name": name, "namespace": self.namespace, "labels": labels}
+
+
+def labels(project: str, stack: str) -> dict[str, str]:
+    """Return the labels that all objects of a stack have."""
+    return {MANAGED_BY: "trainyard", PROJECT_LABEL: project, STACK_LABEL: stack}
+
+
+def label_value(text: str) -> str:
+    """Return a text as a label may have it."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("._-")
+
+
+def is_claimed(volume: Volume) -> bool:
+    """Return whether a volume has a claim of its own."""
+    return volume.keep and not volume.shared
+
+
+def claim(defaults: ObjectDefaults, service: str, volume: Volume) -> Manifest:
+    """Return the claim of a volume with results."""
+    spec: Manifest = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": f"{defaults.storage_gib}Gi"}},
+    }
+    if defaults.storage_class:
+        spec["storageClassName"] = defaults.storage_class
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": defaults.metadata(claim_name(defaults, service, volume), service),
+        "spec": spec,
+    }
+
+
+def claim_name(defaults: ObjectDefaults, service: str, volume: Volume) -> str:
+    """Return the name of a volume's claim."""
+    return f"{defaults.name(service)}-{volume.name}"
+
+
+def config_map(defaults: ObjectDefaults, service: str, files: Mapping[str, Any]) -> Manifest:
+    """Return the files of a service; keys may hold no slash, so mounts name paths."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": defaults.metadata(defaults.name(service), service),
+        "data": {key(name): content for name, content in files.items()},
+    }
+
+
+def secret(defaults: ObjectDefaults, service: str, name: str = "") -> Manifest:
+    """Return the Secret of a service, without its content."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": defaults.metadata(name or defaults.name(service), service),
+    }
+
+
+def key(name: str) -> str:
+    """Return the key of a file in a ConfigMap or Secret."""
+    return name.replace("/", "..")
+
+
+def digest(contents: Mapping[str, str]) -> str:
+    """Return a text that changes with the content of files."""
+    whole = hashlib.sha256()
+    for name, content in sorted(contents.items()):
+        whole.update(f"{name}\0{content}\0".encode())
+    return whole.hexdigest()[:16]
+
+
+def network_service(defaults: ObjectDefaults, service: Service) -> Manifest:
+    """Return the name and ports by which other services reach a service."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": defaults.metadata(defaults.name(service.name), service.name),
+        "spec": {
+            "selector": defaults.pods(service.name),
+            "ports": [
+                {"name": f"p{port.number}", "port": port.number, "targetPort": port.number}
+                for port in service.ports
+            ],
+        },
+    }
+
+
+def files_source(
+    defaults: ObjectDefaults, service: str, files: Sequence[str], secrets: Sequence[str]
+) -> Manifest:
+    """Return the source of a volume with the files and secret files of a service."""
+    sources = []
+    for kind, names in (("configMap", files), ("secret", secrets)):
+        if names:
+            items = [{"key": key(name), "path": name} for name in sorted(names)]
+            sources.append({kind: {"name": defaults.name(service), "items": items}})
+    return {"projected": {"defaultMode": FILE_MODE, "sources": sources}}
+
+
+def path(defaults: ObjectDefaults, volume: Volume) -> str:
+    """Return the path at which a service finds one of its volumes.
+
+    Shared ones are the stack's own folders in the one volume that pods share: the kubelet would
+    make a missing `subPath` as root, and no other user could write there.
+    """
+    if volume.shared and defaults.shared:
+        return f"{SHARED}/{defaults.prefix}/{volume.name}"
+    return images.path(volume)
+
+
+def mounted(defaults: ObjectDefaults, service: str, volume: Volume) -> Mount:
+    """Return a volume of a service's pod; a shared one without a place is the pod's own."""
+    if volume.shared and defaults.shared:
+        return Mount(
+            name=SHARED_VOLUME, path=SHARED, source=defaults.shared, read_only=volume.read_only
+        )
+    source: Mapping[str, Any] = {"emptyDir": {}}
+    if is_claimed(volume):
+        source = {"persistentVolumeClaim": {"claimName": claim_name(defaults, service, volume)}}
+    name = f"volume-{volume.name}"
+    return Mount(name=name, path=path(defaults, volume), source=source, read_only=False)
+
+
+def mounts(defaults: ObjectDefaults, service: Service) -> list[Mount]:
+    """Return all volumes of a service's pod."""
+    found = [mounted(defaults, service.name, volume) for volume in service.volumes]
+    if service.files or service.secrets:
+        source = files_source(defaults, service.name, [*service.files], [*service.secrets])
+        found.append(Mount(name=FILES_VOLUME, path=FILES, source=source))
+    if service.shared_memory_mib:
+        found.append(memory(MEMORY_VOLUME, MEMORY, service.shared_memory_mib))
+    return found
+
+
+def workload(
+    defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: int, files: Any
+) -> Manifest:
+    """Return the Job, StatefulSet or Deployment that runs a service; see one_pod."""
+    spec = pod(defaults, service, image=image, memory_mib=memory_mib)
+    if service.once:
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": defaults.metadata(defaults.name(service.name), service.name),
+            "spec": {
+                "backoffLimit": JOB_TRIES,
+                "template": _template(defaults, service.name, spec, files),
+            },
+        }
+    claims = any(is_claimed(volume) for volume in service.volumes)
+    return one_pod(defaults, service.name, spec, files, claims=claims)
+
+
+def one_pod(
+    defaults: ObjectDefaults, service: str, spec: Manifest, files: Any, *, claims: bool
+) -> Manifest:
+    """Return the StatefulSet, if a volume has a claim, or Deployment that keeps one pod running.
+
+    The digest of its files may be known later.
+    """
+    name = defaults.name(service)
+    found: Manifest = {
+        "replicas": 1,
+        "selector": {"matchLabels": defaults.pods(service)},
+        "template": _template(defaults, service, spec, files),
+    }
+    if claims:
+        # Parallel: otherwise a fixed pod would not replace one that never gets ready.
+        found |= {"serviceName": name, "podManagementPolicy": "Parallel"}
+    else:
+        found["strategy"] = {"type": "Recreate"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet" if claims else "Deployment",
+        "metadata": defaults.metadata(name, service),
+        "spec": found,
+    }
+
+
+def _template(defaults: ObjectDefaults, service: str, spec: Manifest, files: Any) -> Manifest:
+    metadata = {"labels": defaults.pods(service), "annotations": {FILES_ANNOTATION: files}}
+    return {"metadata": metadata, "spec": spec}
+
+
+def pod(defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: int) -> Manifest:
+    """Return the pod of a service."""
+    found = mounts(defaults, service)
+    user = USERS.get(service.program, USER)
+    container: Manifest = {
+        "name": service.program,
+        "image": image,
+        "imagePullPolicy": PULL,
+        "args": list(service.arguments),
+        "env": [{"name": name, "value": value} for name, value in service.environment.items()],
+        "ports": [{"containerPort": port.number} for port in service.ports],
+        "resources": resources(memory_mib),
+        "securityContext": container_security(),
+        "volumeMounts": [each.mount for each in found],
+        **probes(service.health, defaults.start_seconds),
+    }
+    volumes = list({each.name: each.volume for each in found}.values())
+    spec = pod_of(defaults, user, container, volumes, stop_seconds=service.stop_seconds)
+    if service.once:
+        spec["restartPolicy"] = "Never"
+    if service.program in SEEDED:
+        kept = [mounted(defaults, service.name, each) for each in service.volumes if each.keep]
+        if kept:
+            spec["initContainers"] = [seeding(each, image, defaults.end) for each in kept]
+    return spec
+
+
+def pod_of(
+    defaults: ObjectDefaults,
+    user: int,
+    container: Manifest,
+    volumes: Sequence[Manifest],
+    *,
+    stop_seconds: int,
+) -> Manifest:
+    """Return a pod with one container, by the rules that all pods of a stack's services keep."""
+    spec: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # variables such as MINIO_PORT, which programs read
+        "terminationGracePeriodSeconds": max(1, stop_seconds),
+        "securityContext": kuberay_pods.pod_security(user, defaults.group),
+        "containers": [container],
+        "volumes": [*volumes],
+    }
+    if defaults.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in defaults.pull_secrets]
+    return spec
+
+
+def seeding(volume: Mount, image: str, end: datetime | None) -> Manifest:
+    """Return the container that fills a fresh volume from the image; users' changes stay.
+
+    A file there says when the reservation ends. It never fails: a user may have replaced a folder
+    by a link, or filled the volume, and fixes that in the pod that waits for this.
+    """
+    fresh = "/volume"
+    seeded = f"{fresh}/.seeded"
+    copy = f"[ -e {seeded} ] || cp -Rn {volume.path}/. {fresh}/ && touch {seeded}"
+    if end:
+        copy = f"({copy}); {ending.notice(fresh, end)}"
+    return {
+        "name": f"seed-{volume.name}",
+        "image": image,
+        "imagePullPolicy": PULL,
+        "command": ["/bin/sh", "-c", f"{copy} || true"],
+        "resources": resources(256),
+        "securityContext": container_security(),
+        "volumeMounts": [{"name": volume.name, "mountPath": fresh}],
+    }
+
+
+def resources(memory_mib: int) -> Manifest:
+    """Return the requests and limits of a container."""
+    least = max(64, memory_mib // MEMORY_REQUEST_SHARE)
+    return {
+        "requests": {"cpu": CPU_REQUEST, "memory": f"{least}Mi"},
+        "limits": {"memory": f"{memory_mib}Mi"},
+    }
+
+
+def container_security() -> Manifest:
+    """Return a container's rights: only those of its user."""
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def probes(health: Sequence[HealthCheck], start_seconds: int) -> Manifest:
+    """Return the probes of a service; its first check stands for all."""
+    if not health:
+        return {}
+    check = health[0]
+    get = {
+        "httpGet": {
+            "path": check.path,
+            "port": check.port,
+            # As users name it: some programs refuse other names.
+            "httpHeaders": [{"name": "Host", "value": f"127.0.0.1:{check.port}"}],
+        }
+    }
+    return {
+        "startupProbe": {
+            **get,
+            "periodSeconds": 1,
+            "timeoutSeconds": LIVE_TIMEOUT_SECONDS,
+            "failureThreshold": start_seconds,
+        },
+        "readinessProbe": {**get, "periodSeconds": PROBE_SECONDS, "timeoutSeconds": 5},
+        "livenessProbe": {
+            **get,
+            "periodSeconds": LIVE_SECONDS,
+            "timeoutSeconds": LIVE_TIMEOUT_SECONDS,
+            "failureThreshold": LIVE_FAILURES,
+        },
+    }

@@ -1,0 +1,169 @@
+"""The timer that ends a stack's pods with its reservation: one more pod, with the right to do so.
+
+It runs `node/ending.py`. Only its own container has its token: jobs on the cluster cannot
+use it. The user's own rights must include those of the Role, as Kubernetes demands of all who make
+one.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+
+from cluster import kuberay, kuberay_pods, ray_node
+from cluster.kuberay_spec import Mount
+from infra.places.kubernetes import manifests
+from infra.places.kubernetes.api import KINDS, OF_TIMER
+from infra.places.kubernetes.manifests import Manifest, ObjectDefaults
+from infra.places.kubernetes.runtime import KubernetesRuntime
+from node import ending, ray_leave
+
+NAME = ending.NAME
+SETTINGS = "settings.json"
+SERVER = "https://kubernetes.default.svc"
+MEMORY_MIB = 512  # Ray's client, while workers are drained
+TOKEN, TOKEN_PATH = "ray-token", "/etc/ray-token"
+RIGHTS = OF_TIMER["Role"][0]
+WORKLOADS = ("Deployment", "StatefulSet", "Job")  # a service's pods are made by one of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """The end of a stack's pods.
+
+    Attributes:
+        at: time, in ISO 8601.
+        drain: seconds before it in which runs store a checkpoint and leave.
+        services: names of all services but Ray's.
+        gcs_port: port of Ray's control service.
+    """
+
+    at: str
+    drain: int
+    services: Sequence[str]
+    gcs_port: int
+
+
+def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.ResourceOptions) -> None:
+    """Declare the timer, and the wait until it runs.
+
+    Args:
+        end: when, and what ends.
+        runtime: the stack's.
+        token: name of the Secret with Ray's token.
+        opts: its parent, and what comes before.
+    """
+    defaults = runtime.args.defaults
+    # All that may make pods, the timer's own at last.
+    ends = [(kuberay.KIND, runtime.ray_name)]
+    ends += [(kind, defaults.name(service)) for service in end.services for kind in WORKLOADS]
+    ends.append(("Deployment", defaults.name(NAME)))
+    gcs = runtime.address(ray_node.HEAD, end.gcs_port)
+    settings = {
+        "ends": "pods",
+        "end": end.at,
+        "drainSeconds": end.drain,
+        "leave": [runtime.file(NAME, ray_leave.FILE), gcs, ray_leave.EVERY],
+        "account": kuberay_pods.API_ACCESS_MOUNT["mountPath"],
+        "objects": [url(defaults.namespace, *each) for each in ends],
+    }
+    files = {
+        SETTINGS: json.dumps(settings),
+        ending.FILE: ending.text(),
+        ray_leave.FILE: ray_leave.text(),
+    }
+    before = runtime.place_files(NAME, files, {}, opts)
+    before += [
+        runtime.place_object(f"{NAME}-{name}", manifest, opts)
+        for name, manifest in rights(defaults, ends).items()
+    ]
+    found = deployment(runtime, [*files], runtime.digest(files), token)
+    made = runtime.place_object(NAME, found, opts, before=before)
+    runtime.await_ready(
+        NAME,
+        found,
+        pods=defaults.pods(NAME),
+        seconds=defaults.start_seconds,
+        opts=pulumi.ResourceOptions(parent=opts.parent, depends_on=[made]),
+    )
+
+
+def url(namespace: str, kind: str, name: str) -> str:
+    """Return the URL of an object in the API, as pods reach it."""
+    group, version, plural = KINDS[kind]
+    return f"{SERVER}/apis/{group}/{version}/namespaces/{namespace}/{plural}/{name}"
+
+
+def rights(defaults: ObjectDefaults, ends: Sequence[tuple[str, str]]) -> dict[str, Manifest]:
+    """Return the timer's account, with the right to look at what it ends, and to delete it.
+
+    Args:
+        defaults: the stack's defaults for its objects.
+        ends: kind and name of each object that it ends.
+    """
+    name = defaults.name(NAME)
+    metadata = defaults.metadata(name, NAME)
+    names: dict[str, list[str]] = {}
+    for kind, ended in ends:
+        names.setdefault(kind, []).append(ended)
+    rules = [
+        {
+            "apiGroups": [KINDS[kind][0]],
+            "resources": [KINDS[kind][2]],
+            "resourceNames": found,
+            "verbs": ["get", "delete"],
+        }
+        for kind, found in names.items()
+    ]
+    of_role = {"apiVersion": f"{RIGHTS}/v1", "metadata": metadata}
+    return {
+        "account": {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        "role": {**of_role, "kind": "Role", "rules": rules},
+        "binding": {
+            **of_role,
+            "kind": "RoleBinding",
+            "roleRef": {"apiGroup": RIGHTS, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": defaults.namespace}],
+        },
+    }
+
+
+def deployment(
+    runtime: KubernetesRuntime, files: Sequence[str], digest: object, token: str
+) -> Manifest:
+    """Return what runs the timer.
+
+    Args:
+        runtime: the stack's.
+        files: names of the timer's files.
+        digest: a text that changes with these files, and so with the end.
+        token: name of the Secret with Ray's token.
+    """
+    defaults = runtime.args.defaults
+    source = manifests.files_source(defaults, NAME, files, ())
+    secret = {"secret": {"secretName": token, "defaultMode": manifests.FILE_MODE}}
+    mounts = [
+        Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source),
+        Mount(name=TOKEN, path=TOKEN_PATH, source=secret),
+    ]
+    container = {
+        "name": NAME,
+        "image": runtime.args.images["ray"],
+        "imagePullPolicy": manifests.PULL,
+        "command": [
+            *("python3", runtime.file(NAME, ending.FILE), "wait", runtime.file(NAME, SETTINGS))
+        ],
+        "env": [
+            {"name": "RAY_AUTH_MODE", "value": "token"},
+            # A file, which follows a change of the token.
+            {"name": "RAY_AUTH_TOKEN_PATH", "value": f"{TOKEN_PATH}/{kuberay.TOKEN_KEY}"},
+        ],
+        "resources": manifests.resources(MEMORY_MIB),
+        "securityContext": manifests.container_security(),
+        "volumeMounts": [*(each.mount for each in mounts), dict(kuberay_pods.API_ACCESS_MOUNT)],
+    }
+    volumes = [*(each.volume for each in mounts), kuberay_pods.api_access()]
+    spec = manifests.pod_of(defaults, manifests.USER, container, volumes, stop_seconds=1)
+    spec["serviceAccountName"] = defaults.name(NAME)
+    return manifests.one_pod(defaults, NAME, spec, digest, claims=False)

@@ -1,0 +1,47 @@
+"""This machine: the stack's services are processes here."""
+
+from __future__ import annotations
+
+import pulumi
+
+from cluster import autoscaling, services
+from cluster.descriptor import Stack
+from infra.machines import tools
+from infra.machines.machine import this_machine
+from infra.machines.process_runtime import ProcessRuntime, ProcessRuntimeArgs
+from infra.places.stack_mark import StackMark
+from infra.places.target import runtime_args, services_for, warn_of_missing
+from infra.settings.config import Settings
+
+
+def is_wanted(_settings: Settings, _stack: str) -> bool:
+    """Return whether a stack is to be here: if no other place takes it."""
+    return True
+
+
+def declare(settings: Settings, _stack: str) -> Stack:
+    """Declare the process runtime of this machine."""
+    wanted = [service for service in services.ALL if service.wanted(settings)]
+    found = tools.find(settings.object_store, settings.data_dir, wanted)
+    store = found.store.name if found.store else ""
+    running = [each for each in services_for(settings, store) if each.program in found.paths]
+    warn_of_missing(settings, running, "Run `make monitoring`")
+    runtime = ProcessRuntime(
+        "local",
+        ProcessRuntimeArgs(
+            **runtime_args(settings, running, store),
+            hosts=[this_machine(found.paths)],
+            mark=StackMark("mark"),
+            folder=str(settings.state_dir),
+            data=str(settings.data_dir),
+            identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
+        ),
+    )
+    return Stack(
+        runtime=runtime,
+        settings=settings,
+        services=running,
+        workers=settings.workers,
+        data=str(settings.data_dir),
+        node_provider=runtime.node_provider() if autoscaling.grows(settings.workers) else None,
+    )

@@ -1,1 +1,0 @@
-"""`python -m infra.review -s STACK PLAN`: a planned change as a page for a reviewer."""

@@ -1,1 +1,0 @@
-"""Runtimes: services on hosts and in clusters."""

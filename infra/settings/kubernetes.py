@@ -1,0 +1,212 @@
+"""Settings of a stack on Kubernetes; the cluster itself is looked at by the runtime."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from cluster import ray_cluster, services
+from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
+from cluster.kuberay_spec import POD_SECONDS
+from cluster.model import (
+    ABSOLUTE,
+    NAMES,
+    Fault,
+    Items,
+    Meaning,
+    Model,
+    Says,
+    is_absolute,
+    matching,
+    satisfying,
+    whole,
+)
+from cluster.ray_node import NodeResources
+from infra.settings import build_context
+from infra.settings import nodes as node_settings
+from infra.settings.container_limits import Bounds
+from infra.settings.containers import Dataset
+from infra.settings.hosts import from_home
+from infra.settings.images import BUILT
+from infra.settings.nodes import OF_PODS, Group, Node
+from trainyard.access.kubectl import KUBECONFIG
+
+KEY = "kubernetes"
+# Names of Kubernetes: of a namespace, and of objects that may have dots.
+LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+AS_SHOWN = "write it as kubectl shows it"
+# The names of a stack's objects begin with its own; KubeRay appends to that of the cluster.
+STACK = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
+# Ports of each pod that are not the settings': KubeRay's own, for Ray's agents.
+TAKEN_PORTS = (METRICS_PORT, AGENT_PORT)
+NO_PORTS_OF_PODS = ("agentPort", ray_cluster.NODE_SWITCH_PORT)
+# Defaults of a worker: this machine's size says nothing about a pod's.
+WORKER_CPUS, WORKER_MEMORY_MIB = 2, 8192
+
+
+class Shared(Model):
+    """The volume that all Ray pods share: a claim, or a folder of each node."""
+
+    claim: Annotated[str, matching(NAME, "must be the name of a claim", AS_SHOWN)] = ""
+    host_path: Annotated[str, ABSOLUTE] = ""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield anything but one of them."""
+        if bool(self.claim) == bool(self.host_path):
+            bound = "must be an object with one of claim, hostPath"
+            yield Fault("", bound, "write {claim: NAME} or {hostPath: /folder}")
+
+
+class Kubernetes(Model):
+    """The place of a stack in a cluster.
+
+    Attributes:
+        context: of the kubeconfig.
+        kubeconfig: path of that file, "" for the default of kubectl.
+        namespace: of all objects.
+        storage_class: of claims, "" for the cluster's default.
+        storage_gib: size of each claim.
+        shared: what pods share; None for nothing.
+        group: group of the files in volumes.
+        pull_secrets: names of the Secrets by which images are pulled.
+        cpu_share: of the CPUs that Ray nodes offer, the share that is kept for them.
+        pod_timeout_seconds: time that a pod of a group that grows may take until Ray runs in it.
+    """
+
+    context: Annotated[
+        str,
+        satisfying(
+            lambda text: text.strip() and text.isprintable(),
+            "must be a context of the kubeconfig",
+            "choose one: kubectl config get-contexts",
+        ),
+    ]
+    kubeconfig: Annotated[
+        str,
+        satisfying(
+            lambda text: is_absolute(Path(from_home(text))),
+            "must be an absolute path, or begin with ~/",
+            f"write the path of the file; {KUBECONFIG} is the default",
+        ),
+    ] = ""
+    namespace: Annotated[
+        str, matching(LABEL, "must be at most 63 lowercase letters, digits and hyphens", AS_SHOWN)
+    ] = "default"
+    storage_class: Annotated[
+        str, matching(NAME, "must be the name of a StorageClass", AS_SHOWN)
+    ] = ""
+    storage_gib: Annotated[int, whole(1, 1_000_000)] = 20
+    shared: Shared | None = None
+    group: Annotated[int, whole(1, 2**31 - 1)] = 1000
+    pull_secrets: Annotated[
+        Items[Annotated[str, matching(NAME, "must be names of Secrets", AS_SHOWN)]],
+        Meaning("must be an array", "write [NAME, …] of Secrets"),
+    ] = ()
+    cpu_share: Annotated[
+        float, Says("must be above 0, at most 1", "leave it out for 1", Field(gt=0, le=1))
+    ] = 1.0
+    pod_timeout_seconds: Annotated[int, whole(60, 86_400)] = POD_SECONDS
+
+
+def faults(
+    where: Kubernetes | None,
+    stack: str,
+    beginning: str,
+    data: Dataset | None,
+    limits: Mapping[str, Bounds],
+) -> Iterator[Fault]:
+    """Yield what a stack in a cluster lacks, and what pods do not have.
+
+    Args:
+        where: the cluster.
+        stack: its name.
+        beginning: what all names of its objects begin with: Kubernetes must take it.
+        data: source of the images.
+        limits: bounds of services.
+    """
+    if where is None:
+        bound = f"must be set with runtime = {KEY!r}"
+        yield Fault(f"{KEY}.context", bound, "choose one: kubectl config get-contexts", "")
+    if not STACK.fullmatch(stack):
+        bound = "must be at most 30 lowercase letters, digits and hyphens after a letter: names "
+        bound += "of Kubernetes begin with it"
+        yield Fault("stack", bound, "make a stack with such a name", stack)
+    elif not STACK.fullmatch(beginning):
+        bound = f"makes names begin with {beginning!r}, which has over 30 characters"
+        yield Fault("owner", bound, "set a shorter one, or make a stack with a shorter name", NAMES)
+    if data and data.archive:
+        bound = "is a file of this machine, which pods do not have"
+        yield Fault("dataset.archive", bound, "use dataset.url")
+    if data and where and not where.shared:
+        bound = f"needs a volume that pods share: {KEY}.shared is not set"
+        yield Fault("dataset", bound, f"set {KEY}.shared", NAMES)
+    for service, bounds in limits.items():
+        if bounds.processes:
+            key = f"containerLimits.{service}.processes"
+            yield Fault(key, "is bounded by the kubelet (podPidsLimit)", f"remove {key}")
+
+
+def elsewhere_faults(
+    where: Kubernetes | None, groups: Sequence[Group], runtime: str
+) -> Iterator[Fault]:
+    """Yield what a stack of another runtime does not use."""
+    if where:
+        bound, action = f"does nothing with runtime = {runtime!r}", f"set runtime to {KEY}, or "
+        yield Fault(KEY, bound, f"{action}remove {KEY}", NAMES)
+    for group in groups:
+        for name, value in group.set_fields().items():
+            if name in OF_PODS:
+                bound = f"is of pods, and runtime = {runtime!r}"
+                action = f"remove it, or set runtime to {KEY}"
+                yield Fault(f"{group.key}.{name}", bound, action, value)
+
+
+def image_faults(images: Collection[str], programs: Collection[str], store: str) -> Iterator[Fault]:
+    """Yield images that a cluster cannot have: nothing is built there.
+
+    Args:
+        images: programs that have one.
+        programs: that run.
+        store: name of the object store that runs.
+    """
+    others = services.STORES.keys() - {store}
+    for program in sorted({*BUILT} & {*programs} - others - {*images}):
+        bound = f"must be named with runtime = {KEY!r}: nothing is built there"
+        action = f"build and push it: python -m infra.operate.build_images REGISTRY {program} --push, and "
+        action += f"write its output as images.{program} (docs/kubernetes.md)"
+        if program == build_context.NOTEBOOK:
+            action += "; or set notebook and page to false"
+        yield Fault(f"images.{program}", bound, action, "")
+
+
+def gpu_faults(head: Node, groups: Sequence[Group]) -> Iterator[Fault]:
+    """Yield GPUs whose pods would get none: Kubernetes hands them out by the name of their kind."""
+    nodes = {"head": head.gpus} | {group.key: group.gpus for group in groups}
+    for key, gpus in nodes.items():
+        if gpus:
+            bound = f"must be 0 with runtime = {KEY!r} and accelerator = 'none': pods get no GPU"
+            action = f"set accelerator to {' or '.join(GPU_RESOURCES)}, or remove {key}.gpus"
+            yield Fault(f"{key}.gpus", bound, action, gpus)
+
+
+def port_faults(ports: Mapping[str, int]) -> Iterator[Fault]:
+    """Yield ports of the head that KubeRay gives to Ray's agents, in each pod."""
+    for setting in services.RAY.ports:
+        if ports[setting.key] in TAKEN_PORTS and setting.key not in NO_PORTS_OF_PODS:
+            taken = " nor ".join(str(each) for each in TAKEN_PORTS)
+            bound = f"must be neither {taken}: Ray's agents have these in each pod"
+            yield Fault(setting.key, bound, f"set {setting.key} to another port")
+
+
+def workers(groups: Sequence[Group], devices: int) -> tuple[NodeResources, ...]:
+    """Return the resources of each worker by group; a pod has the CPUs that it offers."""
+    return tuple(
+        replace(node, threads=None)
+        for group in groups
+        for node in [node_settings.worker(group, WORKER_CPUS, WORKER_MEMORY_MIB, devices)]
+        * group.count
+    )

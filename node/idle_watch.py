@@ -1,0 +1,414 @@
+"""Decides when a cluster of rented machines has been idle for so long that they end themselves.
+
+    python idle_watch.py SETTINGS
+
+It looks at jobs, served models, actors, logins, nodes and results every few seconds. Anything that
+cannot be read counts as active, and so does a time without a look. Results that are neither pulled
+nor copied keep the machines until their deadline: a run costs more than some hours of a machine.
+
+The machines' timers ask `GET /verdict` (node/ending.py), `train info` too;
+`POST /keep` postpones the end. Both need the token. The head's machine ends after the others, which
+ask it. A decision to end stands while the machines end.
+
+This module is a file of a service, and needs only replicate.py, boto3 and psutil.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+try:
+    from node import replicate
+except ImportError:  # next to this file, where the service runs
+    import replicate  # type: ignore[import-not-found,no-redef]
+
+LOOK_SECONDS = 15.0
+BLIND_SECONDS = 120.0  # without a look: anything may have happened meanwhile
+# Machines that still run so long after the decision to end, and are in use again, stay.
+REVIVED_SECONDS = 600.0
+HEAD_SECONDS = 180.0  # the head's machine ends so much later: the others ask it once a minute
+JOIN_SECONDS = 3600.0  # a machine that has not joined by then does not keep the others
+REQUEST_SECONDS = 10.0
+BODY_BYTES = 1000
+ANSWER_MIB = 64  # of an answer of Ray: jobs choose much of its content
+MARKS = (replicate.MARK, "pulled.json")
+LISTED = 10_000  # actors, or nodes
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The settings of the watch."""
+
+    idle_seconds: float  # after which the machines end
+    deadline: float  # when they end in any case, in seconds since 1970
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Use of a machine up to which a job counts as doing nothing."""
+
+    cpu_percent: float = 0.0  # of one core, as `top` counts; 0: every job does something
+    gpu_percent: float = 0.0  # of each GPU
+
+
+@dataclass(frozen=True)
+class State:
+    """State of the watch; times are seconds since 1970, 0 for none."""
+
+    looked: float = 0.0  # when the last look ended
+    idle_since: float = 0.0  # when the first in a row of looks that found nothing began
+    keep_until: float = 0.0  # before that, the machines do not end
+    ending: float = 0.0  # when their end was decided
+    active: tuple[str, ...] = ()  # why the cluster is not idle
+
+    def ends_at(self, rules: Rules) -> float:
+        """Return when the machines end if nothing happens; 0 while something does."""
+        if self.ending or not self.idle_since:
+            return self.ending
+        return max(self.idle_since + rules.idle_seconds, self.keep_until)
+
+
+def decide(before: State, active: Sequence[str], began: float, now: float, rules: Rules) -> State:
+    """Return the state after a look, which began and ended at times in seconds since 1970.
+
+    Idle time counts from the start of a look and to the start of one: a look itself may take
+    minutes, where there are many runs or the disk is slow.
+    """
+    if before.ending:
+        revived = active and now - before.ending > REVIVED_SECONDS
+        return State(looked=now, active=tuple(active)) if revived else before
+    looked = replace(before, looked=now, active=tuple(active))
+    if active:
+        return replace(looked, idle_since=0.0)
+    if not before.idle_since or not 0 <= began - before.looked <= BLIND_SECONDS:
+        looked = replace(looked, idle_since=began)
+    return replace(looked, ending=now) if began >= looked.ends_at(rules) else looked
+
+
+def keep(before: State, seconds: float, now: float, rules: Rules) -> State:
+    """Return the state after a request to keep the machines for so long.
+
+    Raises:
+        ValueError: they end by then; the message says when.
+    """
+    if before.ending:
+        raise ValueError("the machines are ending already: make up starts new ones")
+    left = max(0.0, rules.deadline - now)
+    if not (math.isfinite(seconds) and 0 < seconds <= left):
+        raise ValueError(
+            f"{seconds / 60:.0f} minutes must be more than 0 and at most the {left / 60:.0f} until "
+            "the machines' deadline: raise lambdaCloud.ttlHours or reservation.end and run make "
+            "up, or keep less"
+        )
+    return replace(before, keep_until=now + seconds)
+
+
+def verdict(state: State, now: float, rules: Rules) -> dict[str, Any]:
+    """Return the answer for clients."""
+    ends_at = state.ends_at(rules)
+    return {
+        **asdict(state),
+        "idle_seconds": rules.idle_seconds,
+        "ends_in": ends_at - now if ends_at else None,
+        "end": bool(state.ending),
+        "end_head": bool(state.ending) and now >= state.ending + HEAD_SECONDS,
+    }
+
+
+def look(readers: Mapping[str, Callable[[], Sequence[str]]]) -> list[str]:
+    """Return the reasons why the cluster is not idle, as the readers find them."""
+    found: list[str] = []
+    for what, read in readers.items():
+        try:
+            found += read()
+        except Exception as error:  # after any error, something may be there
+            found.append(f"{what} cannot be read ({error or repr(error)})")
+    return found
+
+
+class Ray:
+    """The cluster's work, read from its dashboard."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url, self._token = url, token
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def jobs(self, *statuses: str) -> list[str]:
+        """Return jobs of some statuses, those of Ray's client and of `train dev` included."""
+        return [
+            f"job {each.get('submission_id') or each.get('job_id')} is {each['status']}"
+            for each in self._ask("/api/jobs/")
+            if each["status"] in statuses
+        ]
+
+    def served(self) -> list[str]:
+        """Return the applications of Ray Serve."""
+        return [
+            f"{name} is served" for name in self._ask("/api/serve/applications/")["applications"]
+        ]
+
+    def actors(self) -> list[str]:
+        """Return actors that have outlived their jobs; Ray's own are left out."""
+        return [
+            f"actor {each['name'] or each['class_name']} lives"
+            for each in self._living("actors")
+            if not str(each["ray_namespace"]).startswith("_")
+            and not str(each["class_name"]).startswith("_")
+        ]
+
+    def nodes(self) -> int:
+        """Return how many nodes are alive."""
+        return len(self._living("nodes"))
+
+    def is_used(self, bounds: Bounds) -> bool:
+        """Return whether a machine is used beyond bounds, or its current use is unknown."""
+        listed = self._ask("/nodes?view=summary")["data"]["summary"]
+        alive = [each for each in listed if each["raylet"]["state"] == "ALIVE"]
+        return not alive or any(
+            abs(time.time() - each["now"]) > BLIND_SECONDS
+            or each["cpu"] * each["cpus"][0] > bounds.cpu_percent
+            or any(gpu["utilizationGpu"] > bounds.gpu_percent for gpu in each["gpus"])
+            for each in alive
+        )
+
+    def _living(self, what: str) -> list[dict[str, Any]]:
+        asked = f"/api/v0/{what}?detail=1&limit={LISTED}"
+        asked += "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
+        found: list[dict[str, Any]] = self._ask(asked)["data"]["result"]["result"]
+        return found
+
+    def _ask(self, path: str) -> Any:
+        request = urllib.request.Request(  # noqa: S310 (written by the stack)
+            self._url + path, headers={"Authorization": f"Bearer {self._token}"}
+        )
+        with self._opener.open(request, timeout=REQUEST_SECONDS) as answer:
+            content = answer.read(ANSWER_MIB * 2**20 + 1)
+        if len(content) > ANSWER_MIB * 2**20:
+            raise ValueError(f"more than {ANSWER_MIB} MiB, which are not read")
+        return json.loads(content)
+
+
+def work(ray: Ray, bounds: Bounds) -> list[str]:
+    """Return jobs that wait, and those that run with their actors if use exceeds a bound."""
+    # First: it may run a moment later. It counts, as it may be about to install its packages.
+    waiting = ray.jobs("PENDING")
+    living = [*ray.jobs("RUNNING"), *ray.actors()]
+    if living and bounds.cpu_percent and not ray.is_used(bounds):
+        living = []
+    return waiting + living
+
+
+class Joining:
+    """Whether nodes that the stack always has must yet join: no machine that installs is idle.
+
+    Once so many were there, or after a time in seconds since 1970, nobody asks again: a node that
+    dies later keeps no machine.
+    """
+
+    def __init__(self, ray: Ray, nodes: int, until: float) -> None:
+        self._ray, self._nodes, self._until = ray, nodes, until
+
+    def __call__(self) -> list[str]:
+        """Return that nodes have yet to join; nothing once they have."""
+        there = self._ray.nodes() if self._nodes and time.time() < self._until else self._nodes
+        if there < self._nodes:
+            return [f"{there} of {self._nodes} nodes have joined"]
+        self._nodes = 0
+        return []
+
+
+def logins(idle_seconds: float) -> list[str]:
+    """Return the logins at terminals of this machine that were used lately."""
+    found = []
+    for each in psutil.users():
+        terminal = Path("/dev", each.terminal or "")
+        if terminal.is_char_device() and time.time() - terminal.stat().st_atime < idle_seconds:
+            found.append(f"{each.name} is logged in at {each.terminal}")
+    return found
+
+
+class Results:
+    """Runs whose results are in the store only, neither pulled nor copied.
+
+    A file is read again only after it has changed: a store may hold thousands of runs.
+    """
+
+    def __init__(self, source: replicate.Location) -> None:
+        self._source = source
+        self._known: dict[str, tuple[replicate.Stamp, Any]] = {}  # made of a file, by its name
+
+    def __call__(self) -> list[str]:
+        """Return those runs."""
+        listed = self._source.listed()
+        manifests: dict[str, dict[str, str]] = {}  # of each run, by their checkpoints
+        for name, stamp in listed.items():
+            folder = replicate.described(name)
+            if folder and stamp.size <= replicate.MANIFEST_BYTES:
+                manifests.setdefault(name.partition("/")[0], {})[folder] = name
+        runs = sorted(
+            run for run, _, rest in (n.partition("/") for n in listed) if rest == replicate.CONFIG
+        )
+        trials = replicate.inner(listed)
+        known, self._known = self._known, {}  # files that are gone are forgotten
+
+        def of(name: str, make: Callable[[bytes], Any]) -> Any:
+            if name not in listed:
+                return None
+            stamp, made = known.get(name, (None, None))
+            if stamp != listed[name]:
+                with self._source.opened(name) as file:
+                    made = make(file.read())
+            self._known[name] = listed[name], made
+            return made
+
+        found = []
+        for run in runs:
+            epochs = of(f"{run}/{replicate.METRICS}", replicate.records) or 0
+            whole = [
+                folder
+                for folder, name in manifests.get(run, {}).items()
+                if replicate.is_whole(folder, of(name, replicate.named), listed)
+            ]
+            newest = {"checkpoint": replicate.newest(run, whole), "epochs": epochs}
+            newest["files"] = trials[run]
+            saved = [of(f"{run}/{mark}", _json) for mark in MARKS]
+            if any(newest.values()) and newest not in saved:
+                found.append(f"run {run} was neither pulled nor copied")
+        return found
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+class Watch:
+    """State of the watch, which looks update; a file keeps it for another start."""
+
+    def __init__(self, rules: Rules, file: Path) -> None:
+        self._rules, self._file = rules, file
+        self._lock = threading.Lock()
+        known = _json(file.read_bytes()) if file.exists() else None
+        kept = {key: float(known[key]) for key in ("keep_until", "ending")} if known else {}
+        self._state = State(active=("nothing was looked at yet",), **kept)
+
+    def change(self, make: Callable[..., State], *given: Any) -> None:
+        """Take the state that `decide` or `keep` makes of the present one."""
+        with self._lock:
+            state = make(self._state, *given, time.time(), self._rules)
+            if (state.keep_until, state.ending) != (self._state.keep_until, self._state.ending):
+                draft = self._file.with_suffix(".new")
+                draft.write_text(json.dumps(asdict(state)))
+                draft.replace(self._file)
+            self._state = state
+
+    def verdict(self) -> dict[str, Any]:
+        """See `verdict`."""
+        return verdict(self._state, time.time(), self._rules)
+
+
+def serve(watch: Watch, address: tuple[str, int], token: str) -> ThreadingHTTPServer:
+    """Answer requests in a separate thread."""
+
+    class Answers(BaseHTTPRequestHandler):
+        timeout = REQUEST_SECONDS
+
+        def do_GET(self) -> None:
+            if self.path == "/health":
+                self._say(HTTPStatus.OK, {})
+            elif self._may():
+                known = self.path == "/verdict"
+                self._say(
+                    HTTPStatus.OK if known else HTTPStatus.NOT_FOUND,
+                    watch.verdict() if known else {},
+                )
+
+        def do_POST(self) -> None:
+            if not self._may():
+                return
+            if self.path != "/keep":
+                self._say(HTTPStatus.NOT_FOUND, {})
+                return
+            try:
+                length = min(int(self.headers["Content-Length"]), BODY_BYTES)
+                watch.change(keep, float(json.loads(self.rfile.read(length))["seconds"]))
+            except (ValueError, TypeError, LookupError) as error:
+                self._say(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+            else:
+                self._say(HTTPStatus.OK, watch.verdict())
+
+        def _may(self) -> bool:
+            given = self.headers.get("Authorization", "")
+            if hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+                return True
+            self._say(HTTPStatus.UNAUTHORIZED, {})
+            return False
+
+        def _say(self, status: HTTPStatus, content: Mapping[str, Any]) -> None:
+            body = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing: clients ask every minute."""
+
+    server = ThreadingHTTPServer(address, Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def main(settings: Mapping[str, Any]) -> None:
+    """Look until the process is ended.
+
+    Args:
+        settings: `listen`, `port`, `token`, `idleSeconds`, `cpuPercent`, `gpuPercent`, `deadline`
+            (seconds since 1970), `file`, `dashboard` and `rayToken`, `nodes` (how many the stack
+            always has), `source` as replicate.py's `location` takes it.
+    """
+    rules = Rules(settings["idleSeconds"], settings["deadline"])
+    watch = Watch(rules, Path(settings["file"]))
+    serve(watch, (settings["listen"], int(settings["port"])), settings["token"])
+    ray = Ray(settings["dashboard"], settings["rayToken"])
+    bounds = Bounds(settings["cpuPercent"], settings["gpuPercent"])
+    readers: dict[str, Callable[[], Sequence[str]]] = {
+        "jobs and actors": lambda: work(ray, bounds),
+        "served models": ray.served,
+        "logins": lambda: logins(rules.idle_seconds),
+        "nodes": Joining(ray, settings["nodes"], time.time() + JOIN_SECONDS),
+    }
+    # Last: all of the store is listed.
+    stored: dict[str, Callable[[], Sequence[str]]] = {
+        "results": Results(replicate.location(settings["source"]))
+    }
+    said: list[str] = []
+    while True:
+        began = time.time()
+        # The store may take minutes, in which a user may submit a job: the rest is asked again.
+        active = look(readers) or look(stored) or look(readers)
+        watch.change(decide, active, began)
+        if active != said:
+            print("; ".join(active) or "idle", flush=True)  # noqa: T201 - the service's log
+        said = active
+        time.sleep(LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

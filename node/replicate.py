@@ -1,0 +1,504 @@
+"""Copies results to a second place while they are made: `python replicate.py SETTINGS`.
+
+A pass copies new files, and a checkpoint's manifest after its files. Older checkpoints that the run
+removed are removed there too, after a newer one has arrived whole. Files that may be of another
+stack are neither removed nor overwritten. If a run is gone here, its copy stays: once a machine has
+ended, nothing else is left of the run.
+
+This module is a file of the service, wherever that runs, and needs only boto3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import sys
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol
+
+import boto3
+from boto3.exceptions import Boto3Error
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+PAUSE_SECONDS = 5.0  # between two passes
+CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 30, 3
+# Names in the store, as training/ writes them.
+CONFIG = "config.json"  # only runs of ours have one at the top
+STARTS, METRICS, MANIFEST, CHECKPOINT = (
+    "starts.jsonl",
+    "metrics.jsonl",
+    "manifest.json",
+    "checkpoint_",
+)
+CHECKPOINT_NAME = re.compile(CHECKPOINT + r"([0-9]{1,200})(?:-[0-9a-z]{1,32})?")
+MARK = "replicated.json"  # a run's copied results; `make down` reads it (client/pull/marks.py)
+PART = re.compile(
+    r"\..*\.part"
+)  # a file while it is written, here and by trainyard/store/objects.py
+OWN = ".trainyard"  # folder of files that are not results
+LEFT_OUT = (MARK, "pulled.json")
+MANIFEST_BYTES = 16 * 1024 * 1024  # at most
+LONGEST_NAME, LONGEST_PART = 768, 255  # bytes, as of trainyard/store/archive.py
+FAULTS = (OSError, BotoCoreError, ClientError, Boto3Error)
+
+
+OTHER = (
+    "the replica has another run of this name, which is kept: give this one another name, or move "
+    "that one away"
+)
+
+
+class Stamp(NamedTuple):
+    """Properties of a file that change with its content."""
+
+    size: int  # bytes
+    tag: str
+
+
+class Location(Protocol):
+    """A folder or bucket with results. Names are relative to it and may have slashes."""
+
+    def listed(self) -> dict[str, Stamp]:
+        """Return all files."""
+
+    def opened(self, name: str) -> IO[bytes]:
+        """Open a file for reading."""
+
+    def write(self, name: str, source: IO[bytes]) -> None:
+        """Store a file, which appears whole or not at all."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+
+
+class Folder:
+    """A folder of this machine. Its parent has to exist: it may be another disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def listed(self) -> dict[str, Stamp]:
+        """Return all files, by their names within the folder."""
+        found = {}
+        for folder, _, names in os.walk(self._path):
+            for path in (Path(folder, name) for name in names if not PART.fullmatch(name)):
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    status = path.stat()
+                    if stat.S_ISREG(status.st_mode):
+                        name = path.relative_to(self._path).as_posix()
+                        found[name] = Stamp(status.st_size, str(status.st_mtime_ns))
+        return found
+
+    def opened(self, name: str) -> IO[bytes]:
+        """Open a file."""
+        return (self._path / name).open("rb")
+
+    def write(self, name: str, source: IO[bytes]) -> None:
+        """Write a draft next to it first."""
+        path = self._path / name
+        if not self._path.parent.is_dir():
+            raise NotADirectoryError(f"{self._path.parent} is not there: attach its disk")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Short: the file's name may be as long as the file system allows.
+        part = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()}.part")
+        try:
+            with part.open("wb") as target:
+                shutil.copyfileobj(source, target)
+                target.flush()
+                os.fsync(target.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def delete(self, name: str) -> None:
+        """Remove it, and its folder with the last file."""
+        path = self._path / name
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+
+
+class Bucket:
+    """A bucket of an S3 service, below a prefix."""
+
+    def __init__(
+        self, bucket: str, prefix: str, *, endpoint: str, region: str, access: str, secret: str
+    ) -> None:
+        self._bucket, self._prefix = bucket, f"{prefix}/" if prefix else ""
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name=region,
+            aws_access_key_id=access,
+            aws_secret_access_key=secret,
+            config=Config(
+                connect_timeout=CONNECT_SECONDS,
+                read_timeout=READ_SECONDS,
+                retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+                # All services of this kind know these, AWS's and others'.
+                s3={"addressing_style": "path"},
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+
+    def listed(self) -> dict[str, Stamp]:
+        """Return all objects, by their names after the prefix."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._prefix
+        )
+        return {
+            each["Key"].removeprefix(self._prefix): Stamp(each["Size"], each["ETag"])
+            for page in pages
+            for each in page.get("Contents", [])
+            if not each["Key"].endswith("/")  # a mark of a folder
+        }
+
+    def opened(self, name: str) -> IO[bytes]:
+        """Open an object.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+        """
+        try:
+            found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
+        except self._client.exceptions.NoSuchKey:
+            raise FileNotFoundError(name) from None
+        body: Any = found["Body"]  # reads as a file does
+        file: IO[bytes] = body
+        return file
+
+    def write(self, name: str, source: IO[bytes]) -> None:
+        """Upload in parts; an upload that fails leaves no object."""
+        self._client.upload_fileobj(source, self._bucket, self._prefix + name)
+
+    def delete(self, name: str) -> None:
+        """Remove an object."""
+        self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
+
+
+def location(settings: dict[str, str]) -> Location:
+    """Return a location from its URL and, for a bucket, its endpoint, region and keys."""
+    scheme, _, rest = settings["url"].partition("://")
+    if scheme == "file":
+        return Folder(Path(rest))
+    bucket, _, prefix = rest.partition("/")
+    access = {key: settings[key] for key in ("endpoint", "region", "access", "secret")}
+    return Bucket(bucket, prefix.strip("/"), **access)
+
+
+class Replica:
+    """Copies results from one place to another."""
+
+    def __init__(self, source: Location, target: Location) -> None:
+        self._source, self._target = source, target
+        self._copied: dict[str, Stamp] = {}  # of files that change, as they were when copied
+        self._whole: dict[str, tuple[Stamp, dict[str, int]]] = {}  # files by checkpoint
+        self._epochs: dict[str, int] = {}
+        self._marks: dict[str, bytes] = {}
+        self._proof = f"{OWN}/replica-{uuid.uuid4().hex}"
+
+    def prove(self) -> None:
+        """Write to the target, and look whether that is the source.
+
+        Raises:
+            SystemExit: it is the source.
+        """
+        name = self._proof
+        self._target.write(name, io.BytesIO(b""))
+        try:
+            own = any(each.endswith(name) for each in self._source.listed())
+        finally:
+            self._target.delete(name)
+        if own:
+            sys.exit("replicate.to is where the results are already: name another place")
+
+    def copy(self) -> list[str]:
+        """Copy all new files; return the runs that failed, and why."""
+        here, there = _by_run(self._source.listed()), _by_run(self._target.listed())
+        faults = []
+        for run in sorted(here.keys() - {OWN}):
+            try:
+                self._copy_run(run, here[run], there.get(run, {}))
+            except FileNotFoundError:  # the run removed it meanwhile: the next pass sees the rest
+                continue
+            except FAULTS as error:
+                faults.append(f"{run}: {error}")
+        return faults
+
+    def _copy_run(self, run: str, here: dict[str, Stamp], there: dict[str, Stamp]) -> None:
+        here = {name: stamp for name, stamp in here.items() if _base(name) not in LEFT_OUT}
+        starts = f"{run}/{STARTS}"
+        # A folder's first start tells which run it is of.
+        strange = any(_checkpoint(name) for name in there.keys() - self._copied.keys())
+        if starts in there.keys() - here.keys() or (
+            starts in here.keys() - there.keys() and strange
+        ):
+            raise FileExistsError(OTHER)
+        whole = {
+            folder for name in here if (folder := described(name)) and self._is_whole(name, here)
+        }
+        for name in sorted(here, key=_order):
+            # Files that a manifest names never change. Tags of two places cannot be compared.
+            fixed = _checkpoint(name) in whole
+            known = here[name].size if fixed else here[name]
+            there_is = there[name].size if fixed and name in there else self._copied.get(name)
+            if name not in there or known != there_is:
+                self._copy_file(run, name)
+                self._copied[name] = there[name] = here[name]
+        own = set(there) if starts in here else self._copied.keys() & set(there)
+        self._prune({folder for name in here if (folder := _checkpoint(name))}, whole, there, own)
+        if f"{run}/{CONFIG}" in here:
+            self._mark(run, newest(run, whole), inner(here)[run])
+
+    def _is_whole(self, name: str, here: dict[str, Stamp]) -> bool:
+        """See `is_whole`; a manifest is read again only after it has changed."""
+        stamp, folder = here[name], _checkpoint(name)
+        if folder not in self._whole or self._whole[folder][0] != stamp:
+            content = b""
+            if stamp.size <= MANIFEST_BYTES:
+                with self._source.opened(name) as file:
+                    content = file.read()
+            self._whole[folder] = stamp, named(content)
+        return is_whole(folder, self._whole[folder][1], here)
+
+    def _prune(
+        self, present: set[str], whole: set[str], there: dict[str, Stamp], own: set[str]
+    ) -> None:
+        """Remove older checkpoints that the run removed; all present ones have arrived.
+
+        Args:
+            present: checkpoints of the source.
+            whole: checkpoints of the source that can be restored.
+            there: files of the target.
+            own: files of the target that are certainly of this run.
+        """
+        stored = {folder for name in there if (folder := _checkpoint(name))}
+        others = {_checkpoint(name) for name in there.keys() - own}
+        for gone in sorted(stored - present - others):
+            # Others' checkpoints have no manifests.
+            known = whole if f"{gone}/{MANIFEST}" in there else present
+            beside = [each for each in known if _parent(each) == _parent(gone)]
+            if any(_age(gone) < _age(each) for each in beside):
+                names = [name for name in there if name.startswith(f"{gone}/")]
+                # Without its manifest it does not count as a checkpoint.
+                for name in sorted(names, key=lambda name: _base(name) != MANIFEST):
+                    self._target.delete(name)
+                    del there[name]
+
+    def _copy_file(self, run: str, name: str) -> None:
+        with self._source.opened(name) as file:
+            if name == f"{run}/{STARTS}":
+                content = file.read()
+                self._refuse_other(name, content)
+                self._target.write(name, io.BytesIO(content))
+            elif name == f"{run}/{METRICS}":
+                content = file.read()
+                self._target.write(name, io.BytesIO(content))
+                self._epochs[run] = records(content)
+            else:
+                self._target.write(name, file)
+
+    def _refuse_other(self, name: str, content: bytes) -> None:
+        """Keep the files of another run of this name there.
+
+        Raises:
+            FileExistsError: the run there began differently.
+        """
+        try:
+            with self._target.opened(name) as file:
+                first = file.readline()
+        except FileNotFoundError:
+            return
+        if content.partition(b"\n")[0] != first.rstrip(b"\n"):
+            raise FileExistsError(OTHER)
+
+    def _mark(self, run: str, checkpoint: str, files: int) -> None:
+        found = {"checkpoint": checkpoint, "epochs": self._epochs.get(run, 0), "files": files}
+        mark = json.dumps(found).encode()
+        if self._marks.get(run) != mark:
+            self._source.write(f"{run}/{MARK}", io.BytesIO(mark))
+            self._marks[run] = mark
+
+
+def inner(names: Iterable[str]) -> Counter[str]:
+    """Count the files in each run's folders except checkpoints, as client/pull/marks.py does."""
+    return Counter(
+        run
+        for run, *parts in (name.split("/") for name in names)
+        if len(parts) > 1 and not any(part.startswith((".", CHECKPOINT)) for part in parts)
+    )
+
+
+def _by_run(listed: dict[str, Stamp]) -> dict[str, dict[str, Stamp]]:
+    """Return files by the first part of their names, if they can be files of a folder."""
+    found: dict[str, dict[str, Stamp]] = {}
+    for name, stamp in listed.items():
+        parents = itertools.accumulate(name.split("/")[:-1], "{}/{}".format)
+        if _is_file_name(name) and not any(parent in listed for parent in parents):
+            found.setdefault(name.split("/")[0], {})[name] = stamp
+    return found
+
+
+def _is_file_name(name: str) -> bool:
+    """Tell whether a name stays inside its folder: anyone who writes to a bucket names objects."""
+    parts = name.encode(errors="surrogateescape").split(b"/")
+    return (
+        not {b"", b".", b".."} & set(parts)
+        and "\0" not in name
+        and sum(map(len, parts)) + len(parts) <= LONGEST_NAME
+        and max(map(len, parts)) <= LONGEST_PART
+    )
+
+
+def named(content: bytes) -> dict[str, int]:
+    """Return the sizes of the files that a manifest names; none where it cannot be read."""
+    try:
+        files = json.loads(content)["files"]
+        return {str(name): int(digest["size"]) for name, digest in files.items()}
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return {}
+
+
+def is_whole(folder: str, files: Mapping[str, int], listed: Mapping[str, Stamp]) -> bool:
+    """Tell whether a checkpoint's manifest names files, and all exist in their sizes."""
+    return bool(files) and all(
+        f"{folder}/{file}" in listed and listed[f"{folder}/{file}"].size == size
+        for file, size in files.items()
+    )
+
+
+def newest(run: str, whole: Iterable[str]) -> str:
+    """Return a run's newest checkpoint, "" for none.
+
+    Args:
+        run: its folder.
+        whole: folders of checkpoints; those of trials are not the run's own.
+    """
+    own = (folder for folder in whole if _parent(folder) == run)
+    return _base(max(own, key=_age, default=""))
+
+
+def described(name: str) -> str:
+    """Return the folder of the checkpoint whose manifest it is, "" for none."""
+    folder = _checkpoint(name) if _base(name) == MANIFEST else ""
+    return folder if folder == _parent(name) else ""
+
+
+def _base(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _checkpoint(name: str) -> str:
+    """Return the folder of the checkpoint that has a file, "" for none."""
+    parts = name.split("/")
+    for index, part in enumerate(parts[:-1]):
+        if CHECKPOINT_NAME.fullmatch(part):
+            return "/".join(parts[: index + 1])
+    return ""
+
+
+def _age(folder: str) -> tuple[int, str]:
+    """Return a key that sorts checkpoints, the oldest first."""
+    found = CHECKPOINT_NAME.fullmatch(_base(folder))
+    return (int(found[1]) if found else -1, folder)
+
+
+def _order(name: str) -> tuple[int, str, bool, str]:
+    """Starts first, which tell two runs of one name apart; then checkpoints, manifests last."""
+    folder = _checkpoint(name)
+    rank = 0 if _base(name) == STARTS else 1 if folder else 2
+    return rank, folder, _base(name) == MANIFEST, name
+
+
+def records(content: bytes) -> int:
+    """Count the lines that are JSON objects, up to the first other (trainyard/tracking/run_folder.py)."""
+    return sum(1 for _ in itertools.takewhile(_is_record, content.splitlines()))
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Copy until SIGTERM, and once more then.
+
+    Args:
+        settings: `source` and `target` as `location` takes them; `listen` and `port` for health.
+    """
+    ready, ending = threading.Event(), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    _serve((settings["listen"], int(settings["port"])), ready)
+    replica = Replica(location(settings["source"]), location(settings["target"]))
+    said: list[str] = []
+    while True:
+        last = ending.is_set()
+        try:
+            if not ready.is_set():
+                replica.prove()
+                ready.set()
+            faults = replica.copy()
+        except FAULTS as error:
+            if not ready.is_set():
+                _refuse(error, settings["target"]["url"])
+            faults = [str(error)]
+        if faults != said:
+            for each in faults or ["all results are copied again"]:
+                print(each, flush=True)  # noqa: T201 - the service's log
+        said = faults
+        if last:
+            return
+        ending.wait(PAUSE_SECONDS)
+
+
+def _refuse(error: Exception, url: str) -> None:
+    """End if another attempt cannot help.
+
+    Raises:
+        SystemExit: keys, bucket or region are wrong.
+    """
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            sys.exit(f"replicate.to = {url!r}: {error}; check keys, bucket, endpoint and region")
+
+
+def _serve(address: tuple[str, int], ready: threading.Event) -> None:
+    """Answer /health, with 200 from the first write to the target on."""
+
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(HTTPStatus.OK if ready.is_set() else HTTPStatus.SERVICE_UNAVAILABLE)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing: only the supervisor asks."""
+
+    server = ThreadingHTTPServer(address, Health)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,62 @@
+"""The table of docs/engine.md, made from the schema modules.
+
+    python -m scripts.resources_page
+
+replaces the text between two marks of the page and keeps everything else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from engine.command import schema as command
+from engine.docker import schema as docker
+from engine.schema import Property, Table
+from trainyard.access import terminal
+
+PAGE = Path(__file__).parents[1] / "docs" / "engine.md"
+BEGIN = "<!-- Written by `make docs` from the schema modules of engine/. -->\n"
+END = "<!-- End of the table. -->\n"
+HEADER = "| Resource | Properties | Changed in place |\n| --- | --- | --- |\n"
+
+
+def table() -> str:
+    """Return the supported resources as a Markdown table."""
+    rows = [_row(type_, known) for type_, known in (docker.TABLES | command.TABLES).items()]
+    return HEADER + "".join(rows)
+
+
+def updated(page: str) -> str:
+    """Return a page with the table as it is now; raises ValueError where a mark is missing."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the page has no line {(END if begin else BEGIN).strip()}: restore it")
+    return before + begin + table() + end + after
+
+
+def _row(type_: str, known: Table) -> str:
+    name = re.sub(r":(index/\w+:)?", ".", type_)
+    in_place = ", ".join(key for key, each in known.items() if not each.replaces)
+    return f"| `{name}` | {_names(known)} | {in_place} |\n"
+
+
+def _names(known: Table) -> str:
+    return ", ".join(_name(key, each) for key, each in known.items())
+
+
+def _name(key: str, known: Property) -> str:
+    text = f"**{key}**" if known.required else key
+    if known.default is not None:
+        text += f" = `{json.dumps(known.default)}`"
+    return f"{text} ({_names(known.fields)})" if known.fields else text
+
+
+if __name__ == "__main__":
+    try:
+        PAGE.write_text(updated(PAGE.read_text()))
+    except ValueError as error:
+        sys.exit(terminal.clean_lines(f"error: {PAGE}: {error}"))

@@ -1,0 +1,103 @@
+"""Where services of several machines go; the whole program is in test_target.py."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pulumi
+import pytest
+
+from cluster.service import Port, Volume
+from infra.machines.environment import EnvironmentArgs, prepare
+from infra.machines.machine import Machine
+from infra.machines.process_runtime import ProcessRuntime, ProcessRuntimeArgs, _ports
+from node.folders import FolderMark
+from tests.host_facts import machine
+
+AGENTS = [Port(number=27365 + i, setting="agentPort") for i in range(4)]
+PORTS = [Port(number=8265, setting="dashboardPort"), Port(number=6379, setting="gcsPort"), *AGENTS]
+
+
+def _machine(index: int, **changes: Any) -> Machine:
+    return machine(index, f"/srv/u{index}", **changes)
+
+
+@pytest.fixture
+def within(recorded: Any) -> Callable[..., None]:
+    """Do something with a runtime, inside a program."""
+
+    def run(use: Callable[[ProcessRuntime], None], machines: list[Machine], **changes: Any) -> None:
+        values: dict[str, Any] = {
+            "hosts": machines,
+            "several": len(machines) > 1,
+            "mark": SimpleNamespace(props={}),
+            "folder": "/tmp/ty",
+            "data": "~/data",
+            "keep_data": True,
+            "identifier": "x",
+            "store": "minio",
+            "shared": {"minio"},
+            "ports": PORTS[: 3 + len(machines)],
+            "start_timeout": 120,
+            "drain": 60,
+        }
+
+        @pulumi.runtime.test
+        def program() -> None:
+            use(ProcessRuntime("hosts", ProcessRuntimeArgs(**values | changes)))
+
+        program()
+
+    return run
+
+
+def test_a_machine_has_the_ports_of_what_runs_there() -> None:
+    args: Any = SimpleNamespace(ports=PORTS, several=True)
+    assert _ports(args, 0) == {
+        "dashboardPort": [8265],
+        "gcsPort": [6379],
+        "agentPort": [27365, 27366],  # the head's and its own worker's
+    }
+    assert _ports(args, 1) == {"agentPort": [27367]}
+    assert _ports(args, 2) == {"agentPort": [27368]}
+
+
+def test_services_find_their_files_on_their_own_machine(within: Any) -> None:
+    def look(runtime: ProcessRuntime) -> None:
+        data, temp = Volume(name="data", keep=True), Volume(name="ray")
+        assert runtime.volume("minio", data) == "/srv/u0/data/minio/data"
+        assert runtime.volume("ray-worker-1", data) == "/srv/u1/data/ray-worker-1/data"
+        assert runtime.volume("ray-worker-1", temp) == "/tmp/ty/ray-worker-1/ray"
+        assert runtime.file("ray-head", "ray-token") == "/tmp/ty/ray-head/files/ray-token"
+
+    within(look, [_machine(0), _machine(1)])
+
+
+def test_only_the_store_listens_beyond_its_machine(within: Any) -> None:  # F33
+    def several(runtime: ProcessRuntime) -> None:
+        assert runtime.listen_address("minio") == "10.0.0.0"
+        for service in ("ray-head", "prometheus", "ray-worker-1"):
+            assert runtime.listen_address(service) == "127.0.0.1"
+        assert [runtime.node_address(i) for i in range(3)] == ["10.0.0.0", "10.0.0.0", "10.0.0.1"]
+
+    def single(runtime: ProcessRuntime) -> None:
+        assert runtime.listen_address("minio") == "127.0.0.1"
+        assert [runtime.node_address(i) for i in range(2)] == ["127.0.0.2", "127.0.0.3"]
+
+    within(several, [_machine(0), _machine(1)])
+    within(single, [_machine(0)])
+
+
+def test_another_machine_of_the_same_index_is_set_up_again(recorded: Any) -> None:
+    @pulumi.runtime.test
+    def program() -> None:
+        mark: Any = pulumi.Output.from_input(
+            FolderMark(id="1", project="lab", stack="dev", by="ada")
+        )
+        prepare([_machine(0, identity="i-1")], EnvironmentArgs(ray="2.60.0"), mark, {})
+
+    program()
+    commands = recorded.of_type("remote:Command")
+    (first,) = [args.inputs["triggers"] for args in commands.values()]
+    assert first[0] == "i-1"
+    assert first[1].startswith("agent-")  # and with another content of the agent

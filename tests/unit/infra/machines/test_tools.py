@@ -1,0 +1,176 @@
+"""The programs that run where one is missing, and the messages to the user."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+
+from cluster import services
+from infra.machines import go_programs, tools
+from infra.machines.go_programs import DEFAULT, MONITORING
+
+Put = Callable[[Path, str, str], Path]
+STORES = sorted(go_programs.STORES)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    messages: list[str] = []
+    for level in ("info", "warn"):
+        monkeypatch.setattr(
+            pulumi.log, level, lambda text, kind=level: messages.append(f"{kind}: {text}")
+        )
+    return messages
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "d"
+
+
+@pytest.fixture
+def find(data: Path, recorded: Any) -> Callable[[str], tools.Tools]:
+    """Find the programs inside a program: what is to be built is declared."""
+
+    def inside(setting: str) -> tools.Tools:
+        found: list[tools.Tools] = []
+        pulumi.runtime.test(lambda: found.append(tools.find(setting, data, services.ALL)))()
+        return found[0]
+
+    return inside
+
+
+@pytest.fixture
+def go(bare: Path, put_program: Put) -> None:
+    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
+
+
+def _keep(data: Path, store: str) -> None:
+    (data / store / "data" / "ray").mkdir(parents=True)
+
+
+def test_programs_on_path(bare: Path, put_program: Put, find: Any) -> None:
+    prometheus = put_program(bare, "prometheus", "exit 0")
+    found = find("directory")
+    assert found.paths["prometheus"] == str(prometheus)
+    assert Path(str(found.paths["ray"])).exists(), "of this environment, whatever PATH says"
+
+
+@pytest.mark.usefixtures("bare")
+def test_auto_falls_back_to_a_folder_and_says_so(find: Any, told: list[str]) -> None:
+    assert find("auto").store is None
+    assert told[0].startswith("info: No object store: results go to a folder")
+    assert "install Go 1.25 or later" in told[0]
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("store", STORES)
+def test_a_store_asked_for_and_not_to_be_had_is_an_error(store: str, find: Any) -> None:
+    with pytest.raises(pulumi.RunError, match=rf"objectStore = '{store}'.* install Go 1\.25"):
+        find(store)
+
+
+def test_a_go_that_is_too_old_builds_none(bare: Path, put_program: Put, find: Any) -> None:
+    put_program(bare, "go", "echo go version go1.24.9 linux/amd64")
+    assert find("auto").store is None
+
+
+def test_a_store_on_path_is_not_taken(  # F41: it has no guard
+    bare: Path, put_program: Put, find: Any
+) -> None:
+    for store in STORES:
+        put_program(bare, store, "exit 0")
+    assert find("auto").store is None
+
+
+@pytest.mark.usefixtures("bare")
+def test_what_was_built_needs_no_go(find: Any) -> None:
+    path = go_programs.STORES["minio"].path
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert find("minio").store.name == "minio"
+
+
+@pytest.mark.usefixtures("go")
+def test_directory_asks_for_no_store(find: Any, told: list[str]) -> None:
+    assert find("directory").store is None
+    assert not [line for line in told if "object store" in line]
+
+
+@pytest.mark.usefixtures("go")
+def test_auto_goes_on_with_the_store_that_has_the_results(find: Any, data: Path) -> None:
+    assert find("auto").store.name == DEFAULT
+    for store in STORES:
+        if store != DEFAULT:
+            _keep(data, store)
+            assert find("auto").store.name == store
+
+
+@pytest.mark.usefixtures("go")
+def test_results_of_another_store_are_not_passed_over_in_silence(
+    find: Any, data: Path, told: list[str]
+) -> None:
+    _keep(data, "minio")
+    assert find("versitygw").store.name == "versitygw"
+    assert told[0] == (
+        f"warn: {data}/minio holds results of minio, which versitygw cannot read: they stay there, "
+        "and are back with objectStore = 'minio'"
+    )
+
+
+@pytest.mark.usefixtures("bare")
+def test_without_prometheus_there_is_no_monitoring_and_no_warning_each_time(
+    find: Any, told: list[str]
+) -> None:
+    assert "prometheus" not in find("directory").paths
+    assert told == []  # `train info` says it
+
+
+def _built(name: str, version: str = "") -> Path:
+    """A program as `make monitoring` leaves it, of this version or another."""
+    program = MONITORING[name]
+    path = program.path
+    if version:
+        path = path.with_name(path.name.replace(program.version, version))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    path.with_name(f"{path.name}{go_programs.NOTE}").touch()
+    return path
+
+
+def test_what_make_monitoring_built_is_used_and_not_an_older_one_on_path(
+    bare: Path, put_program: Put, find: Any, recorded: Any
+) -> None:
+    for name in ("prometheus", "prometheus-alertmanager"):
+        put_program(bare, name, "exit 0")
+    path = _built("prometheus")
+    found = find("directory").paths
+    # The resource checks its digest, and has it built again where that is another.
+    (built,) = recorded.of_type(":GoTool").values()
+    assert built.inputs["path"] == str(path)
+    assert found["alertmanager"] == str(bare / "prometheus-alertmanager")
+
+
+def test_what_was_built_for_an_earlier_version_is_built_again(
+    bare: Path, put_program: Put, find: Any, recorded: Any
+) -> None:
+    _built("prometheus", version="v0.300.1")
+    prometheus = put_program(bare, "prometheus", "exit 0")
+    assert find("directory").paths["prometheus"] == str(prometheus)  # no Go
+    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
+    find("directory")
+    (built,) = recorded.of_type(":GoTool").values()
+    assert built.inputs["version"] == MONITORING["prometheus"].version
+
+
+@pytest.mark.usefixtures("go")
+@pytest.mark.parametrize("store", STORES)
+def test_go_builds_the_store_as_a_resource(
+    store: str, find: Any, bare: Path, recorded: Any
+) -> None:
+    find(store)
+    (built,) = recorded.of_type(":GoTool").values()
+    assert built.inputs["version"] == go_programs.STORES[store].version
+    assert built.inputs["path"].startswith(str(bare.parent / "cache"))

@@ -1,0 +1,217 @@
+"""The whole program on Kubernetes, under Pulumi's mocks: what is declared, and what is exported."""
+
+import json
+
+import pulumi
+import pytest
+
+from engine.goal import goal_of
+from engine.values import holds_secret, reveal
+from infra.places.kubernetes import preflight
+from trainyard.access import outputs
+
+IMAGES = {
+    program: f"registry.example/{program}:1"
+    for program in ("ray", "versitygw", "jupyter", "mlflow")
+}
+SETTINGS = {
+    "runtime": "kubernetes",
+    "kubernetes": {"context": "lab", "kubeconfig": "/config", "namespace": "team"},
+    "images": IMAGES,
+}
+
+
+@pytest.fixture
+def declared(run, requests, recorded, monkeypatch):
+    """Run the program; what it exports, and its objects by kind and name."""
+
+    def program(**changes):
+        monkeypatch.setattr(preflight, "check", lambda *_, **__: "cluster-1")
+        exported = run(**SETTINGS | changes)
+        objects = {}
+        for request in requests:
+            goal = goal_of(request, project="trainyard", stack="test")
+            if goal.type.endswith("kubernetes:Object"):
+                manifest = reveal(goal.inputs["manifest"])
+                objects[manifest["kind"], manifest["metadata"]["name"]] = goal
+        return exported, objects
+
+    return program
+
+
+def test_all_of_a_stack_is_in_one_namespace_under_its_label(declared):
+    exported, objects = declared(tracking="mlflow")
+    kinds = {kind for kind, _ in objects}
+    assert kinds == {
+        *("ConfigMap", "Secret", "Service", "PersistentVolumeClaim", "StatefulSet", "Deployment"),
+        *("RayCluster", "NetworkPolicy", "PodDisruptionBudget"),
+    }
+    for (_, name), goal in objects.items():
+        metadata = reveal(goal.inputs["manifest"])["metadata"]
+        assert name == "test" or name.startswith("test-")
+        assert metadata["namespace"] == "team"
+        assert metadata["labels"]["trainyard/stack"] == "test"
+    assert exported[outputs.KUBERNETES]["services"]["8265"] == "test-ray-head-svc"
+    assert exported[outputs.KUBERNETES]["services"]["9000"] == "test-versitygw"
+    assert exported[outputs.DASHBOARD_URL] == "http://127.0.0.1:8265"
+    assert [node["name"] for node in exported[outputs.NODES]][:2] == ["ray-head", "ray-worker-0"]
+
+
+def test_objects_name_their_owner(declared):  # D4
+    exported, objects = declared(owner="net id@lab_")
+    assert exported["owner"] == "net-id@lab_"
+    for (_, name), goal in objects.items():
+        assert name == "test-net-id-lab" or name.startswith("test-net-id-lab-")
+        manifest = reveal(goal.inputs["manifest"])
+        assert manifest["metadata"]["labels"]["trainyard/user"] == "net-id-lab"
+        # Pods are selected by it: those of another owner's stack of this name are not.
+        assert manifest["metadata"]["labels"]["trainyard/stack"] == "test-net-id-lab"
+    place = exported[outputs.KUBERNETES]
+    assert place["rayCluster"] == "test-net-id-lab-ray"
+    assert place["services"]["8265"] == "test-net-id-lab-ray-head-svc"
+
+
+def test_names_are_refused_before_any_object_is_touched(declared, requests):  # D4
+    _, objects = declared(owner="ada")
+    first = objects.pop(("NetworkPolicy", "test-ada"))
+    assert not any("kubernetes:Object::" in urn for urn in first.fields["dependencies"])
+    # Nor are jobs asked for.
+    (guard,) = [each for each in requests if each.type.endswith("kubernetes:RecreateGuard")]
+    after = {key: goal.fields["dependencies"] for key, goal in objects.items()}
+    for key, urns in [*after.items(), ("guard", guard.dependencies)]:
+        assert "kubernetes-network" in {urn.rpartition("::")[2] for urn in urns}, key
+
+
+def test_a_reservations_timer_may_end_what_makes_pods_and_nothing_else(declared):  # D3
+    reserved = {"start": "2026-01-01T13:00Z", "end": "2126-01-01T15:55Z"}
+    before = declared(tracking="mlflow")[1]
+    _, objects = declared(tracking="mlflow", reservation=reserved)
+    timer = {
+        (kind, "test-reservation-end")
+        for kind in ("ConfigMap", "Deployment", "Role", "RoleBinding", "ServiceAccount")
+    }
+    assert objects.keys() - before.keys() == timer
+
+    def made(kind):
+        return reveal(objects[kind, "test-reservation-end"].inputs["manifest"])
+
+    told = json.loads(made("ConfigMap")["data"]["settings.json"])
+    assert (told["end"], told["drainSeconds"]) == ("2126-01-01T15:55:00+00:00", 60)
+    paths = {tuple(path.split("/")[-2:]) for path in told["objects"]}
+    pods = {kind: f"{kind.lower()}s" for kind in ("Deployment", "StatefulSet", "Job", "RayCluster")}
+    assert {(pods[kind], name) for kind, name in objects if kind in pods} <= paths
+    assert told["objects"][-1].endswith("/deployments/test-reservation-end")  # its own, at last
+    allowed = {
+        (resource, name)
+        for rule in made("Role")["rules"]
+        for resource in rule["resources"]
+        for name in rule["resourceNames"]
+    }
+    assert {verb for rule in made("Role")["rules"] for verb in rule["verbs"]} == {"get", "delete"}
+    assert paths <= allowed
+    assert {name for _, name in allowed} == {name for _, name in paths}
+    assert {kind for kind, _ in allowed} == {*pods.values()}
+
+
+def test_a_later_end_restarts_what_tells_it_and_no_ray(declared):  # D3
+    found = []
+    for end in ("2126-01-01T15:55Z", "2126-01-02T15:55Z"):
+        _, objects = declared(reservation={"start": "2026-01-01T13:00Z", "end": end})
+        found.append({key: reveal(goal.inputs["manifest"]) for key, goal in objects.items()})
+    changed = {key for key in found[0] if found[0][key] != found[1][key]}
+    # The notebook's `train` and folder tell the end, Prometheus warns of it.
+    told = {"test-reservation-end", "test-prometheus", "test-jupyter"}
+    assert {name for _, name in changed} == told
+    (seeds,) = found[1]["StatefulSet", "test-jupyter"]["spec"]["template"]["spec"]["initContainers"]
+    assert ">reservation-ends-2126-01-02-1555-UTC.txt" in seeds["command"][-1]
+
+
+def test_a_groups_pods_have_its_image_and_run_on_its_nodes(declared):  # B24
+    taint = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+    gpu = {"name": "gpu", "image": "registry.example/ray-cuda:1", "tolerations": [taint]}
+    _, objects = declared(
+        nodeGroups=[{"name": "cpu"}, {**gpu, "nodeSelector": {"example.com/gpu": "h100"}}]
+    )
+    cluster = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])
+    pods = {
+        group["groupName"]: group["template"]["spec"]
+        for group in cluster["spec"]["workerGroupSpecs"]
+    }
+    images = {name: pod["containers"][0]["image"] for name, pod in pods.items()}
+    assert images == {"cpu": IMAGES["ray"], "gpu": gpu["image"]}
+    assert pods["gpu"]["nodeSelector"] == {"example.com/gpu": "h100"}
+    assert pods["gpu"]["tolerations"] == [taint]
+    assert not {"nodeSelector", "tolerations"} & pods["cpu"].keys()
+
+
+def test_secrets_are_secret_inputs_and_in_no_manifest(declared):
+    exported, objects = declared()
+    for goal in objects.values():
+        assert not holds_secret(goal.inputs["manifest"])
+        assert holds_secret(goal.inputs["secrets"]) is bool(reveal(goal.inputs["secrets"]))
+    token = objects["Secret", "test-ray-token"]
+    assert reveal(token.inputs["secrets"]) == {"auth_token": exported[outputs.RAY_TOKEN]}
+    assert exported[outputs.RAY_TOKEN] not in json.dumps(
+        [reveal(goal.inputs["manifest"]) for goal in objects.values()]
+    )
+
+
+def test_jobs_find_what_they_find_elsewhere(declared):
+    _, objects = declared(tracking="mlflow")
+    spec = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
+    (container,) = spec["workerGroupSpecs"][0]["template"]["spec"]["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    assert variables["AWS_ENDPOINT_URL"] == "http://test-versitygw:9000"
+    assert variables["MLFLOW_TRACKING_URI"] == "http://test-mlflow:5000"
+    assert variables["AWS_SHARED_CREDENTIALS_FILE"] == "/etc/trainyard/aws-credentials"
+    assert "RAY_AUTH_TOKEN_PATH" not in variables  # the operator gives the token
+    files = next(each for each in spec["headGroupSpec"]["template"]["spec"]["volumes"])
+    assert files
+    secret = reveal(objects["Secret", "test-ray"].inputs["secrets"])
+    assert {"aws-credentials", "mlflow-credentials", "serve-token"} <= secret.keys()
+    digests = spec["headGroupSpec"]["template"]["metadata"]["annotations"]
+    assert digests["trainyard/files"]
+
+
+def test_groups_are_groups_of_kuberays(declared):
+    groups = [
+        {"name": "cpu", "count": 2, "cpus": 4},
+        {"name": "gpu", "min": 0, "max": 3, "gpus": 1, "idleMinutes": 2},
+    ]
+    exported, objects = declared(nodeGroups=groups, accelerator="nvidia")
+    spec = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
+    found = [
+        (each["groupName"], each["minReplicas"], each["maxReplicas"])
+        for each in spec["workerGroupSpecs"]
+    ]
+    assert found == [("cpu", 2, 2), ("gpu", 0, 3)]
+    assert spec["enableInTreeAutoscaling"] is True
+    assert [node["onDemand"] for node in exported[outputs.NODES]] == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_claims_with_results_are_kept_where_the_settings_say_so(declared, keep):
+    _, objects = declared(keepData=json.dumps(keep))
+    kept = {kind for (kind, _), goal in objects.items() if goal.inputs["keep"]}
+    assert kept == ({"PersistentVolumeClaim"} if keep else set())
+
+
+def test_jobs_wait_for_a_data_set_in_the_volume_that_pods_share(declared):
+    kubernetes = SETTINGS["kubernetes"] | {"shared": {"claim": "nfs"}}
+    images = IMAGES | {"dataset": "registry.example/dataset:1"}
+    _, objects = declared(kubernetes=kubernetes, images=images, dataset={"generate": True})
+    ray = objects["RayCluster", "test-ray"]
+    assert any(urn.endswith("kubernetes-dataset-ready") for urn in ray.fields["dependencies"])
+    pod = reveal(ray.inputs["manifest"])["spec"]["workerGroupSpecs"][0]["template"]["spec"]
+    claims = [each.get("persistentVolumeClaim") for each in pod["volumes"]]
+    assert {"claimName": "nfs"} in claims
+    variables = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    folder = "/var/lib/trainyard/shared/test/food11/Food-11"
+    assert variables["FOOD11_DATA_DIR"] == folder
+    job = reveal(objects["Job", "test-dataset"].inputs["manifest"])
+    assert "/var/lib/trainyard/shared/test/food11" in str(job)
+
+
+def test_what_kuberay_cannot_do_is_one_message(declared):
+    with pytest.raises(pulumi.RunError, match="takes whole numbers"):
+        declared(worker={"cpus": 0.5})

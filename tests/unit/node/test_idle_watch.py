@@ -1,0 +1,392 @@
+"""When a cluster counts as idle, and when its machines end for that."""
+
+import contextlib
+import http.server
+import io
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from node import idle_watch, replicate
+from node.idle_watch import Bounds, Ray, Rules, State, Watch, decide, keep, verdict, work
+from node.replicate import Folder
+
+RULES = Rules(idle_seconds=600, deadline=100_000)
+BUSY = ("job a is RUNNING",)
+
+
+def looks(state: State, *found: tuple[float, tuple[str, ...]]) -> State:
+    for now, active in found:
+        state = decide(state, active, now, now, RULES)
+    return state
+
+
+def idle(state: State, begin: float, end: float) -> State:
+    for now in range(int(begin), int(end) + 1, 15):
+        state = decide(state, (), now, now, RULES)
+    return state
+
+
+def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
+    state = looks(State(), (1000, BUSY), (1015, ()))
+    assert (state.idle_since, state.ends_at(RULES)) == (1015, 1615)
+    assert not idle(state, 1030, 1600).ending
+    ended = idle(state, 1030, 1615)
+    assert ended.ending == 1615
+    # The others' machines first: they ask the head's.
+    assert verdict(ended, 1616, RULES)["end"] is True
+    assert verdict(ended, 1616, RULES)["end_head"] is False
+    assert verdict(ended, 1615 + idle_watch.HEAD_SECONDS, RULES)["end_head"] is True
+    # Some have ended by then: the decision stands.
+    assert looks(ended, (1700, BUSY)).ending == 1615
+    # Their timers' key was revoked, say, and somebody works there the next morning.
+    later = 1616 + idle_watch.REVIVED_SECONDS
+    assert looks(ended, (later, ())).ending == 1615
+    assert looks(ended, (later, BUSY)).ends_at(RULES) == 0
+
+
+def test_whatever_is_found_begins_the_time_anew() -> None:
+    state = idle(State(), 1000, 1585)
+    state = looks(state, (1590, BUSY))
+    assert (state.idle_since, state.ends_at(RULES)) == (0, 0)
+    assert verdict(state, 1591, RULES)["ends_in"] is None
+    assert looks(state, (1605, ())).ends_at(RULES) == 2205
+
+
+@pytest.mark.parametrize("now", [1711.0, 5000.0, 900.0])
+def test_a_time_without_a_look_counts_as_active(now: float) -> None:
+    state = idle(State(), 1000, 1590)
+    assert looks(state, (now, ())).idle_since == now  # also where the clock was set back
+
+
+def test_slow_looks_count_from_their_start() -> None:  # F50
+    state = decide(State(), BUSY, 1000, 1140, RULES)
+    for began in range(1155, 1700, 155):  # each takes 140 s, and the next begins 15 s later
+        state = decide(state, (), began, began + 140, RULES)
+    assert (state.idle_since, state.ending) == (1155, 0)  # at 1620, for less than 10 minutes
+    assert decide(state, (), 1775, 1915, RULES).ending == 1915
+    # A look's first answers say nothing about the rest of it: only starts count.
+    assert not decide(state, (), 1754, 1915, RULES).ending
+    assert decide(state, (), 1760 + idle_watch.BLIND_SECONDS + 1, 2100, RULES).idle_since == 1881
+
+
+def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most() -> None:
+    kept = keep(idle(State(), 1000, 1300), 7200, 1300, RULES)
+    assert kept.ends_at(RULES) == 8500
+    assert not idle(kept, 1315, 8485).ending
+    assert idle(kept, 1315, 8500).ending == 8500
+    for seconds in (0, -1, 98_701, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"at most the 1645 until the machines' deadline"):
+            keep(kept, seconds, 1300, RULES)
+    with pytest.raises(ValueError, match="are ending already"):
+        keep(idle(kept, 1315, 8500), 60, 8501, RULES)
+
+
+def test_what_cannot_be_read_counts_as_active() -> None:
+    def broken() -> list[str]:
+        raise OSError("no route")
+
+    found = idle_watch.look({"jobs": broken, "actors": list, "logins": lambda: ["a"]})
+    assert found == ["jobs cannot be read (no route)", "a"]
+
+
+class Dashboard(http.server.ThreadingHTTPServer):
+    """Answers as Ray's dashboard does."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Reply)
+        self.says: dict[str, Any] = {}
+
+
+class Reply(http.server.BaseHTTPRequestHandler):
+    server: Dashboard
+
+    def do_GET(self) -> None:
+        known = self.server.says.get(self.path.partition("?")[0])
+        allowed = self.headers["Authorization"] == "Bearer t"
+        self.send_response(200 if known is not None and allowed else 500)
+        self.end_headers()
+        self.wfile.write(json.dumps(known).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def dashboard() -> Iterator[Dashboard]:
+    with Dashboard() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_jobs_models_and_actors_are_activity(dashboard: Dashboard) -> None:
+    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    assert "cannot be read" in idle_watch.look({"jobs": lambda: ray.jobs("RUNNING")})[0]
+    dashboard.says["/api/jobs/"] = [
+        {"submission_id": "a", "status": "SUCCEEDED"},
+        {"submission_id": "b", "status": "PENDING"},
+        {"submission_id": None, "job_id": "02000000", "status": "RUNNING"},  # of Ray's client
+    ]
+    found = ray.jobs("PENDING", "RUNNING")
+    assert found == ["job b is PENDING", "job 02000000 is RUNNING"]
+    dashboard.says["/api/serve/applications/"] = {"applications": {"cats": {}}}
+    assert ray.served() == ["cats is served"]
+    actor = {"name": "", "class_name": "Counter", "ray_namespace": "x"}
+    own = {"name": "s", "class_name": "_StatsActor", "ray_namespace": "_dataset_stats_actor"}
+    dashboard.says["/api/v0/actors"] = {"data": {"result": {"result": [actor, own]}}}
+    assert ray.actors() == ["actor Counter lives"]
+
+
+def test_an_answer_without_end_is_read_up_to_a_bound(  # F39
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = 0
+
+    def endless(reply: Reply) -> None:
+        nonlocal sent
+        reply.send_response(200)
+        reply.end_headers()
+        with contextlib.suppress(ConnectionError):
+            for _ in range(4 * idle_watch.ANSWER_MIB):
+                reply.wfile.write(b" " * 2**20)
+                sent += 1
+
+    monkeypatch.setattr(Reply, "do_GET", endless)
+    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    why = "jobs cannot be read (more than 64 MiB, which are not read)"
+    assert idle_watch.look({"jobs": lambda: ray.jobs("RUNNING")}) == [why]
+    assert sent < 2 * idle_watch.ANSWER_MIB
+
+
+ACTIVE = ["job a is RUNNING", "actor Sleeper lives"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "changes", "counts"),
+    [
+        (Bounds(), {"cpu": 0.0}, True),  # off by default: `sleep` counts until it ends
+        (Bounds(100), {}, False),
+        (Bounds(100), {"cpu": 4.0}, True),  # 120 % of a core
+        (Bounds(100), {"gpus": [{"utilizationGpu": 0}, {"utilizationGpu": 1}]}, True),
+        (Bounds(100, 5), {"gpus": [{"utilizationGpu": 5}]}, False),
+        # Unknown use counts.
+        (Bounds(100, 5), {"gpus": [{"utilizationGpu": None}]}, None),
+        (Bounds(100), {"cpu": None}, None),
+        (Bounds(100), {"now": 0.0}, True),  # its agent has died
+        (Bounds(100), {"now": None}, None),
+        (Bounds(100), {"raylet": {"state": "DEAD"}}, True),  # then nobody tells
+    ],
+)
+def test_a_job_below_the_bounds_of_use_is_no_activity(  # F50
+    dashboard: Dashboard, bounds: Bounds, changes: dict[str, Any], counts: bool | None
+) -> None:
+    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    jobs = [{"submission_id": "a", "status": "RUNNING"}]
+    actor = {"name": "", "class_name": "Sleeper", "ray_namespace": "x"}
+    node = {"raylet": {"state": "ALIVE"}, "now": time.time(), "cpu": 3.0, "cpus": [30, 15]}
+    summary = [node | {"gpus": []} | changes, {"raylet": {"state": "DEAD"}}]
+    dashboard.says["/api/jobs/"] = jobs
+    dashboard.says["/api/v0/actors"] = {"data": {"result": {"result": [actor]}}}
+    dashboard.says["/nodes"] = {"data": {"summary": summary}}
+    found = idle_watch.look({"jobs and actors": lambda: work(ray, bounds)})
+    if counts is None:
+        assert [text.partition(" (")[0] for text in found] == ["jobs and actors cannot be read"]
+    else:
+        assert found == (ACTIVE if counts else [])
+    jobs.append({"submission_id": "b", "status": "PENDING"})  # it may be installing
+    assert idle_watch.look({"work": lambda: work(ray, bounds)})
+
+
+def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard) -> None:
+    def alive(count: int) -> None:
+        dashboard.says["/api/v0/nodes"] = {"data": {"result": {"result": [{}] * count}}}
+
+    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    joining = idle_watch.Joining(ray, 2, time.time() + 60)
+    alive(1)  # the second machine still installs
+    assert joining() == ["1 of 2 nodes have joined"]
+    assert idle_watch.Joining(ray, 2, time.time())() == []  # and did for too long
+    alive(2)
+    assert joining() == []
+    alive(1)  # a node that dies keeps no machine
+    assert joining() == []
+
+
+def test_a_run_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:  # F50
+    class Counted(Folder):
+        opens = 0
+
+        def opened(self, name: str) -> Any:
+            self.opens += 1
+            return super().opened(name)
+
+    place, mark = Counted(tmp_path), '{"checkpoint": "", "epochs": 1, "files": 0}'
+    for number in range(200):
+        for name, content in (
+            ("config.json", "{}"),
+            ("metrics.jsonl", '{"epoch": 0}\n'),
+            ("pulled.json", mark),
+        ):
+            place.write(f"run-{number}/{name}", io.BytesIO(content.encode()))
+    read = idle_watch.Results(place)
+    assert (read(), place.opens) == ([], 400)
+    assert (read(), place.opens) == ([], 400)
+    place.write("run-7/metrics.jsonl", io.BytesIO(b'{"epoch": 0}\n{"epoch": 1}\n'))
+    assert (read(), place.opens) == (["run run-7 was neither pulled nor copied"], 401)
+    place.delete("run-7/metrics.jsonl")
+    assert (read(), place.opens) == ([], 401)
+
+
+def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
+    place = Folder(tmp_path / "store")
+    (tmp_path / "store").mkdir()
+    results = idle_watch.Results(place)
+
+    def put(name: str, content: str = "{}") -> None:
+        place.write(name, io.BytesIO(content.encode()))
+
+    put("other/file")  # no run
+    put("failed/config.json")  # has nothing to lose
+    assert results() == []
+    put("one/config.json")
+    put("one/metrics.jsonl", '{"epoch": 0}\n')
+    for name in ("one/checkpoint_000001", "one/trial/checkpoint_000009"):
+        put(f"{name}/manifest.json", '{"files": {"model.pt": {"size": 2}}}')
+        put(f"{name}/model.pt")
+    put("one/checkpoint_000002/model.pt")  # not whole
+    said = ["run one was neither pulled nor copied"]
+    assert results() == said
+    put("one/pulled.json", '{"checkpoint": "checkpoint_000000", "epochs": 1, "files": 0}')
+    assert results() == said
+    put("one/replicated.json", '{"checkpoint": "checkpoint_000001", "epochs": 1, "files": 0}')
+    assert results() == []
+    put("one/metrics.jsonl", '{"epoch": 0}\n{"epoch": 1}\n')
+    assert results() == said
+    put("search/config.json")
+    put("search/trial_1/result.json")  # before it has ended it has nothing else
+    assert results()[1:] == ["run search was neither pulled nor copied"]
+    put("search/replicated.json", '{"checkpoint": "", "epochs": 0, "files": 1}')
+    assert results() == said
+
+
+def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(  # F53
+    tmp_path: Path,
+) -> None:
+    for folder in ("store", "there"):
+        (tmp_path / folder).mkdir()
+    place = Folder(tmp_path / "store")
+    replica, results = (
+        replicate.Replica(place, Folder(tmp_path / "there")),
+        idle_watch.Results(place),
+    )
+    files = {
+        "checkpoint_999999-ab/manifest.json": '{"files": {"model.pt": {"size": 1}}}',
+        "checkpoint_999999-ab/model.pt": "1",
+        "checkpoint_1000000-ab/manifest.json": '{"files": {"model.pt": {"size": 1}}}',
+        "checkpoint_1000000-ab/model.pt": "1",  # the newest by number, not by text
+        "checkpoint_1000001-ab/manifest.json": '{"files": {}}',
+        "checkpoint_1000002-ab/manifest.json": '{"files": ',
+        "checkpoint_1000003-ab/manifest.json": '{"files": {"model.pt": {"size": 1}}}',
+        "checkpoint_1000004-ab/manifest.json": '{"files": {"model.pt": {"size": 1}}}',
+        "checkpoint_1000004-ab/model.pt": "cut",
+        "checkpoint_zz/manifest.json": '{"files": {"model.pt": {"size": 1}}}',
+        "checkpoint_zz/model.pt": "1",
+        "config.json": "{}",
+    }
+    for name, content in files.items():
+        place.write(f"one/{name}", io.BytesIO(content.encode()))
+    assert results() == ["run one was neither pulled nor copied"]
+    assert replica.copy() == []
+    with place.opened("one/replicated.json") as file:
+        assert json.load(file)["checkpoint"] == "checkpoint_1000000-ab"
+    assert results() == []
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    return Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
+
+
+def test_only_those_with_the_token_are_answered(watch: Watch) -> None:  # F33
+    server = idle_watch.serve(watch, ("127.0.0.1", 0), "canary")
+    url = f"http://127.0.0.1:{server.server_port}"
+
+    def ask(path: str, token: str = "canary", body: str | None = None) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {token}"}
+        data = None if body is None else body.encode()
+        request = urllib.request.Request(url + path, headers=headers, data=data)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    try:
+        assert ask("/health", "")[0] == 200
+        for path, body in (("/verdict", None), ("/keep", '{"seconds": 60}')):
+            assert ask(path, "x", body) == (401, {})
+        status, answer = ask("/verdict")
+        assert (status, answer["end"], answer["ends_in"]) == (200, False, None)
+        assert answer["active"] == ["nothing was looked at yet"]
+        assert ask("/keep", body='{"seconds": 1800}')[1]["keep_until"] > time.time() + 1700
+        for bad in ('{"seconds": 7200}', '{"seconds": "x"}', "{}", "[]", "no", "1" * 5000):
+            status, answer = ask("/keep", body=bad)
+            assert (status, bool(answer["error"])) == (400, True), bad
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_another_start_knows_what_was_said(watch: Watch, tmp_path: Path) -> None:
+    watch.change(keep, 1800)
+    again = Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
+    assert again.verdict()["keep_until"] == watch.verdict()["keep_until"]
+    assert again.verdict()["ends_in"] is None  # it has looked at nothing yet
+
+
+def test_a_job_that_comes_while_the_store_is_listed_counts(  # F50
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    came: list[str] = []
+    looked: list[list[str]] = []
+    monkeypatch.setattr(idle_watch, "serve", lambda *_: None)
+    monkeypatch.setattr(idle_watch, "Ray", lambda *_: SimpleNamespace(served=list))
+    monkeypatch.setattr(idle_watch, "work", lambda *_: list(came))
+    monkeypatch.setattr(idle_watch, "Results", lambda *_: lambda: came.append("job a") or [])
+    monkeypatch.setattr(Watch, "change", lambda *words: looked.append(list(words[2])))
+
+    class EndedError(Exception):
+        pass
+
+    def end(_: float) -> None:
+        raise EndedError
+
+    monkeypatch.setattr(time, "sleep", end)
+    settings = {
+        "listen": "127.0.0.1",
+        "port": 0,
+        "token": "t",
+        "idleSeconds": 60,
+        "deadline": 1e10,
+        "cpuPercent": 0,
+        "gpuPercent": 0,
+        "nodes": 0,
+        "dashboard": "",
+        "rayToken": "",
+        "file": str(tmp_path / "state.json"),
+        "source": {"url": tmp_path.as_uri()},
+    }
+    with pytest.raises(EndedError):
+        idle_watch.main(settings)
+    assert looked == [["job a"]]

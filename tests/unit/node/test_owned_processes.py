@@ -1,0 +1,106 @@
+"""Which processes are a stack's: those that carry its label, and no others."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from node import owned_processes
+from node.folders import FolderMark
+from node.life import ServiceError
+from node.owned_processes import NAME, STACK, URL
+from trainyard.client.outputs import STACK_VARIABLE
+
+OURS = FolderMark(id="0123abcd", project="trainyard", stack="dev", by="ada@here")
+THEIRS = FolderMark(id="4567abcd", project="trainyard", stack="dev", by="bob@there")
+SLEEP = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+Start = Callable[..., int]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"unix://{tmp_path}/supervisor.sock"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a process that sleeps, in an environment; its id."""
+    with ExitStack() as started:
+
+        def run(*arguments: str, **environment: str) -> int:
+            process = started.enter_context(
+                subprocess.Popen([*SLEEP, *arguments], env=environment, stdout=subprocess.PIPE)
+            )
+            started.callback(process.kill)
+            assert process.stdout is not None
+            process.stdout.readline()  # its own program runs, and no copy of this one
+            return process.pid
+
+        yield run
+
+
+def _pids(found: list[psutil.Process]) -> set[int]:
+    return {process.pid for process in found}
+
+
+def test_jobs_inherit_nothing_that_train_reads_as_the_users_choice(url: str) -> None:
+    client = Path(__file__).parents[3] / "trainyard/client"
+    read = "".join(path.read_text() for path in client.rglob("*.py"))
+    assert STACK_VARIABLE in read
+    assert not [name for name in owned_processes.environment(url, OURS) if f'"{name}"' in read]
+
+
+def test_a_process_is_known_by_its_environment_alone(start: Start, url: str) -> None:
+    web = start(**owned_processes.environment(url, OURS), **{NAME: "web"})
+    itself = start(**owned_processes.environment(url, OURS))
+    unmarked = start(**{URL: url, NAME: "web"})
+    other = start(**owned_processes.environment(url, THEIRS), **{NAME: "web"})
+    elsewhere = start(**owned_processes.environment(f"{url}2", OURS), **{NAME: "web"})
+    editor = start(f"{url.removeprefix('unix://')}", "-c", f"{url}/web/run")
+    assert _pids(owned_processes.supervised(url, OURS)) == {web, itself, unmarked}
+    assert _pids(owned_processes.supervised(url, OURS, "web")) == {web, unmarked}
+    owned_processes.end(lambda: owned_processes.supervised(url, OURS), Path("/x"))
+    assert [psutil.pid_exists(pid) for pid in (other, elsewhere, editor)] == [True] * 3
+    assert owned_processes.supervised(url, OURS) == []
+
+
+def test_processes_of_another_stack_in_the_same_folder_are_refused_by_name(  # F46
+    start: Start, url: str, tmp_path: Path
+) -> None:
+    start(**owned_processes.environment(url, OURS))
+    owned_processes.refuse_foreign(url, OURS)
+    pid = start(**owned_processes.environment(url, THEIRS))
+    with pytest.raises(ServiceError) as raised:
+        owned_processes.refuse_foreign(url, OURS)
+    message = str(raised.value)
+    assert message.startswith(f"processes {pid} run from {tmp_path} for stack dev of project ")
+    assert "made by bob@there" in message
+    assert message.endswith(f"kill -9 {pid}")
+
+
+def test_what_a_launcher_started_is_known_by_the_label_and_no_supervisord(
+    start: Start, url: str
+) -> None:
+    node = start(**{STACK: OURS.label})
+    start(**{STACK: THEIRS.label})
+    start(**owned_processes.environment(url, OURS))
+    assert _pids(owned_processes.unsupervised(OURS)) == {node}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root sees and starts processes of others")
+def test_what_another_user_writes_into_an_environment_says_nothing(url: str) -> None:
+    with subprocess.Popen(
+        ["/bin/sleep", "600"],
+        env=owned_processes.environment(url, OURS),
+        user=12345,
+    ) as process:
+        try:
+            assert owned_processes.supervised(url, OURS) == []
+            owned_processes.refuse_foreign(url, THEIRS)
+        finally:
+            process.kill()

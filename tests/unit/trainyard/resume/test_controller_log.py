@@ -1,0 +1,68 @@
+"""On a busy machine Ray Train's controller logs one line, without a traceback."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import ray
+from ray.exceptions import GetTimeoutError
+from ray.train import ScalingConfig
+from ray.train.v2._internal.execution.scaling_policy import autoscaling_coordinator_client as sender
+
+from trainyard.resume import controller_log
+
+
+@pytest.fixture
+def log() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch, log: io.StringIO) -> Iterator[Any]:
+    """Ray Train's own sender in a process that Ray has prepared."""
+    logger = logging.getLogger(controller_log.LOGGER)
+    assert sender.logger is logger
+    before, handler = logger.filters[:], logging.StreamHandler(log)
+    logger.addHandler(handler)
+    monkeypatch.setattr(sender, "get_or_create_autoscaling_coordinator", Coordinator)
+    controller_log.shorten()
+    yield sender.TrainAutoscalingCoordinatorClient("first")
+    logger.filters[:] = before
+    logger.removeHandler(handler)
+
+
+class Coordinator:
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def remote(self, **_: Any) -> None:
+        """Sends nothing."""
+
+
+def test_late_answers_are_told_once_and_in_one_line(
+    controller: Any, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
+) -> None:
+    def late(*_: Any, **__: Any) -> None:
+        raise GetTimeoutError("5 s")
+
+    monkeypatch.setattr(ray, "get", late)
+    for _ in range(3):
+        controller.send_resource_request(ScalingConfig(num_workers=1), 1)
+    controller.cancel_resource_request()
+    assert log.getvalue() == f"{controller_log.BUSY}\n"
+
+
+def test_other_failures_keep_their_traceback(
+    controller: Any, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no such actor")
+
+    monkeypatch.setattr(ray, "get", broken)
+    controller.send_resource_request(ScalingConfig(num_workers=1), 1)
+    assert "Failed to send resource request" in log.getvalue()
+    assert "no such actor" in log.getvalue()

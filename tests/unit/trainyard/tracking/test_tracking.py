@@ -1,0 +1,176 @@
+"""Disabled tracking, and its settings and messages; MLflow itself is in integration."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from mlflow.utils import validation
+
+from trainyard.tracking import tracking
+from trainyard.tracking.mlflow_log import MlflowLog
+from trainyard.tracking.run_folder import CURVES
+from trainyard.tracking.runs import Run
+
+PASSWORD = "canary%password"
+
+
+@pytest.fixture(autouse=True)
+def _no_mlflow_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        *tracking.SETTINGS,
+        *(tracking.URI_VARIABLE, tracking.USER_VARIABLE, tracking.PASSWORD_VARIABLE),
+    ):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_without_an_mlflow_nothing_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    run = Run(tmp_path.as_uri(), "first")
+    assert tracking.of(run) is None
+    run.start({"epochs": 1})
+    run.write_metrics([{"epoch": 0, "loss": 1.0}])
+    run.end()
+    assert not (tmp_path / "first" / "tracking.json").exists()
+
+
+def test_credentials_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tracking._credentials() == {}
+    file = tmp_path / "credentials"
+    file.write_text(
+        f"[mlflow]\nmlflow_tracking_username = admin\nmlflow_tracking_password = {PASSWORD}\n"
+    )
+    monkeypatch.setenv(tracking.CREDENTIALS_VARIABLE, str(file))
+    assert tracking._credentials() == {
+        "MLFLOW_TRACKING_USERNAME": "admin",
+        "MLFLOW_TRACKING_PASSWORD": PASSWORD,
+    }
+
+
+def test_a_fault_is_warned_of_once_without_the_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(tracking.URI_VARIABLE, f"http://admin:{PASSWORD}@127.0.0.1:1")
+    monkeypatch.setenv(tracking.PASSWORD_VARIABLE, PASSWORD)
+
+    def broken(_: object) -> None:
+        raise OSError(f"no way to http://admin:{PASSWORD}@127.0.0.1:1\nand more")
+
+    monkeypatch.setattr(tracking.Tracking, "_client", broken)
+    (tmp_path / "first").mkdir()
+    run = Run(tmp_path.as_uri(), "first")
+    run.start({"epochs": 1})
+    run.write_metrics([{"epoch": 0, "loss": 1.0}])
+    run.end()
+    out = capsys.readouterr().out
+    assert out.count("warning: MLflow at 127.0.0.1:1 does not accept the log of run first") == 1
+    assert "no way to" in out
+    assert "canary" not in out
+    assert "and more" not in out
+    assert run.metrics() == [{"epoch": 0, "loss": 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("end", "told", "code"),
+    [
+        ("signal.raise_signal(signal.SIGTERM)", "KILLED", -signal.SIGTERM),
+        ("sys.exit(1)", "FAILED", 1),
+        ("run.end(); signal.raise_signal(signal.SIGTERM)", "", -signal.SIGTERM),
+        # A fork, such as a loader's, dies without a word.
+        ("os.fork() or signal.raise_signal(signal.SIGTERM); os.wait(); run.end()", "", 0),
+    ],
+)
+def test_a_run_is_logged_as_it_ended(end: str, told: str, code: int, tmp_path: Path) -> None:  # A45
+    program = f"""
+import os, signal, sys
+from trainyard import tracking
+from trainyard.tracking.runs import Run
+
+class Log:
+    describe = log = finish = lambda *_: None
+    def stop(self, status):
+        print(status, flush=True)
+
+tracking.Tracking._find = lambda self: setattr(self, "_opened", Log()) or self._opened
+run = Run({tmp_path.as_uri()!r}, "first")
+run.start({{"job": "tiny"}})
+{end}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {tracking.URI_VARIABLE: "http://127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.returncode) == (told, code), done.stderr
+
+
+class Client:
+    """MLflow's, with its own checks and no server."""
+
+    def __init__(self) -> None:
+        self.logged: dict[str, dict[str, Any]] = {"metrics": {}, "params": {}, "tags": {}}
+        self.requests = 0
+        self.ended: list[str] = []
+
+    def get_run(self, _: str) -> Any:
+        return SimpleNamespace(data=SimpleNamespace(params={}))
+
+    def get_metric_history(self, *_: str) -> list[Any]:
+        return []
+
+    def update_run(self, _: str, *, status: str) -> None: ...
+
+    def log_batch(self, _: str, **items: Any) -> None:
+        self.requests += 1
+        all_of_it: dict[str, Any] = dict.fromkeys(self.logged, ()) | items
+        validation._validate_batch_log_data(**all_of_it)
+        for kind, each in items.items():
+            self.logged[kind] |= {(item.key, getattr(item, "step", 0)): item.value for item in each}
+
+    def log_artifact(self, *_: str) -> None:
+        raise OSError("no room for pictures")
+
+    def set_terminated(self, _: str, status: str) -> None:
+        self.ended.append(status)
+
+
+def test_what_mlflow_refuses_takes_nothing_else_along(  # F74
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "first").mkdir()
+    run = Run(tmp_path.as_uri(), "first")
+    run.write(CURVES, b"picture")
+    info = SimpleNamespace(run_id="1", start_time=0)
+    odd, good = {"odd!": 1.0, "..": 2.0}, {f"loss {at}": 0.5 for at in range(50)}
+    history = [good | odd | {"minutes": "soon"} for _ in range(3)]
+    client = Client()
+    for _ in ("worker", "driver"):
+        log = MlflowLog(run, cast(Any, client), info)
+        log.describe({"batch?": 1, "text": 9999 * "x", "epochs": 3})
+        log.log(history)
+        requests = client.requests
+        log.log(history)  # the next epoch's
+        assert client.requests == requests
+    assert client.logged["metrics"].keys() == {(key, step) for key in good for step in (1, 2, 3)}
+    assert client.logged["params"][("epochs", 0)] == "3"
+    assert ("trainyard.run", 0) in client.logged["tags"]
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(" (")[0] for line in said] == [
+        f"warning: MLflow refuses {name!r} of the {kind}"
+        for name, kind in (("batch?", "params"), ("odd!", "metrics"), ("..", "metrics"))
+    ]
+    with pytest.raises(OSError, match="no room for pictures"):
+        log.finish("mine")
+    assert client.ended == ["FINISHED"]
