@@ -1,4 +1,4 @@
-"""The job of P8: writes checkpoints to the store by trainyard/resume/checkpoints.py and by boto3, in turn.
+"""The job of P8: writes checkpoints by trainyard/resume/checkpoints.py and by boto3, in turn.
 
 Prints the seconds of each way as JSON. Run as a file: it imports nothing of bench.
 """

@@ -178,8 +178,8 @@ def _check_pack(folder: Path, config: str) -> None:
         python = folder / named / "bin" / "python"
         if not python.exists():
             raise EngineError(
-                f"the policy pack {folder} has no {python}: make its environment, for infra/operate/policy "
-                "by `make policy`"
+                f"the policy pack {folder} has no {python}: make its environment, "
+                "for infra/operate/policy by `make policy`"
             )
     if config and (folder / "rules.py").exists():
         policy.levels(Path(config), {rule.name for rule in policy.rules(folder)})

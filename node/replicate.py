@@ -431,7 +431,7 @@ def _order(name: str) -> tuple[int, str, bool, str]:
 
 
 def records(content: bytes) -> int:
-    """Count the lines that are JSON objects, up to the first other (trainyard/tracking/run_folder.py)."""
+    """Count the lines before the first that is not a record (trainyard/tracking/run_folder.py)."""
     return sum(1 for _ in itertools.takewhile(_is_record, content.splitlines()))
 
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What maintains this repository, not a stack."""

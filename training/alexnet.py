@@ -13,10 +13,10 @@ Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
 and at the end the total time and the accuracies of all three splits. An epoch's training
 accuracy is that of its batches during training; at the end it is measured again.
 
-Checkpoints, metrics and curves go to <storage>/<run>/ (trainyard/tracking/run_folder.py). Submitted again
-under the same --name it resumes from the last checkpoint; arguments that are not given keep their
-last values. Shuffling, crops and dropout depend only on seed and epoch, so that an interrupted run
-ends like an uninterrupted one.
+Checkpoints, metrics and curves go to <storage>/<run>/ (trainyard/tracking/run_folder.py). Submitted
+again under the same --name it resumes from the last checkpoint; arguments that are not given keep
+their last values. Shuffling, crops and dropout depend only on seed and epoch, so that an
+interrupted run ends like an uninterrupted one.
 """
 
 from __future__ import annotations

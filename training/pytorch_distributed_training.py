@@ -12,8 +12,8 @@ missing. If that fails, scikit-learn's digits stand in for it, and each line wit
 `--data fashion-mnist` stops instead, `--data digits` does not try.
 
 docker/jupyter/examples/pytorch-distributed-training.ipynb has the same training as a notebook.
-Checkpoints and metrics go to <storage>/<run>/ (trainyard/tracking/run_folder.py); submitted again under
-the same --name it resumes from the last checkpoint.
+Checkpoints and metrics go to <storage>/<run>/ (trainyard/tracking/run_folder.py); submitted again
+under the same --name it resumes from the last checkpoint.
 """
 
 from __future__ import annotations

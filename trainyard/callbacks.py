@@ -71,7 +71,7 @@ class Finetuning(BackboneFinetuning):
 
 
 class EpochRecords(Callback):
-    """One record an epoch (trainyard/tracking/run_folder.py); the first worker prints and writes them.
+    """One record an epoch (trainyard/tracking/run_folder.py), which the first worker writes.
 
     Attributes:
         history: the records, the oldest first; a checkpoint holds them too.

@@ -138,7 +138,8 @@ class Session:
         """Loads the run's last valid checkpoint, if it has one, and the records of its epochs.
 
         The parts are named as in `report`, and are also stored when a node of the run must go.
-        What this start asks of an optimizer takes precedence (trainyard/resume/optimizer_settings.py).
+        What this start asks of an optimizer takes precedence
+        (trainyard/resume/optimizer_settings.py).
 
         Raises:
             CheckpointError: checkpoints exist and none is valid.
@@ -581,7 +582,8 @@ def _work(train_worker: Callable[[Session], object], config: Config) -> None:
     try:
         train_worker(Session(config))
     except JobError as error:
-        # Its message ends the run (trainyard/resume/lost_workers.py): Ray Train need not log a traceback.
+        # Its message ends the run (trainyard/resume/lost_workers.py): Ray Train need not log a
+        # traceback.
         logging.getLogger(RAYS_LOG_OF_ERRORS).disabled = True
         checkpoints.settle()
         raise JobError(code_faults.message(error)) from None

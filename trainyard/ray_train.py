@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 SETTINGS = {
     # Ray Train would also log each printed line.
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-    # The watch for nodes that must go runs in the first worker (trainyard/resume/notices.py): Ray Train
-    # would start it with an extra process and an error line for each run.
+    # The watch for nodes that must go runs in the first worker (trainyard/resume/notices.py): Ray
+    # Train would start it with an extra process and an error line for each run.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     # Ray Data would print its plan and its log's path once per epoch.
     "RAY_DATA_LOG_LEVEL": "WARNING",

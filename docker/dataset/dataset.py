@@ -485,7 +485,7 @@ def _stream(archive: Path) -> IO[bytes]:
 
 
 def _tar_members(stream: IO[bytes]) -> Iterator[Member]:
-    """Read headers as trainyard/store/archive.py does: how much Python itself lets pass depends on it."""
+    """Read headers as trainyard/store/archive.py does: Python's own reader has no bounds."""
     extended, name, left = False, "", 0
     for count in itertools.count():
         block = stream.read(tarfile.BLOCKSIZE)

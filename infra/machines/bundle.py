@@ -12,15 +12,11 @@ from trainyard.access import users_file
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    *("agent", "claims", "ending", "folders", "locked_supervisord", "owned_processes"),
+    *("agent", "claims", "ending", "folders", "life", "locked_supervisord", "owned_processes"),
     *("ports", "process_health", "programs", "supervisor"),
 )
 FILES = {
-    "infra/__init__.py": "infra/__init__.py",
-    "infra/runtimes/__init__.py": "infra/runtimes/__init__.py",
-    **{f"infra/runtimes/{name}.py": f"infra/runtimes/{name}.py" for name in MODULES},
-    "infra/service/__init__.py": "infra/service/__init__.py",
-    "node/life.py": "node/life.py",
+    **{f"node/{name}.py": f"node/{name}.py" for name in ("__init__", *MODULES)},
     "setup.txt": "requirements/setup.txt",
     "host.txt": "requirements/host.txt",
 }

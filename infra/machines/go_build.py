@@ -200,7 +200,8 @@ def _copy_sources(program: GoProgram, folder: Path) -> None:
     found = json.loads(_go(["mod", "download", "-json", package], folder, program))
     if found["Sum"] != program.sum:
         raise BuildError(
-            f"{package} has the sum {found['Sum']}, and infra/settings/versions.py says {program.sum}: what "
+            f"{package} has the sum {found['Sum']}, and infra/settings/versions.py says "
+            f"{program.sum}: what "
             f"GOPROXY serves is something else. Set GOPROXY to one that you trust. Or: "
             f"{program.instead}"
         )

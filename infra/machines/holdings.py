@@ -1,4 +1,4 @@
-"""The contents of a cloud account, whatever any state knows; `python -m infra.operate.reap` uses them."""
+"""The contents of a cloud account, for `python -m infra.operate.reap`; states are not asked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Does the work of the process runtime's resources: on this machine, or on another by SSH.
 
-With a property `host`, which is that of `infra/machines/machine.py`, `agent.py` does the work there;
-without one it is done here.
+With a property `host`, which is that of `infra/machines/machine.py`, `agent.py` does the work
+there; without one it is done here.
 """
 
 import json

@@ -12,6 +12,7 @@ from typing import Any
 
 import pulumi
 
+import node
 from cluster import ray_node
 from cluster.autoscaling import RayNodeProvider
 from cluster.inputs import join
@@ -29,9 +30,9 @@ from node import ray_leave, ray_logs
 from node.ports import by_setting
 from node.process_health import TCP
 
-NODE_PROVIDER = Path(__file__).with_name("node_provider.py")
+NODE_PROVIDER = Path(node.__file__).with_name("node_provider.py")
 REQUESTS = "requests"
-NODE_SWITCH = Path(__file__).with_name("node_switch.py")
+NODE_SWITCH = Path(node.__file__).with_name("node_switch.py")
 SWITCH = "node-switch"  # names of services begin so, and end like those of the workers
 SWITCH_TOKEN_FILE = "node-switch-token"  # noqa: S105 (a file's name)
 SWITCH_SETTINGS_FILE = "settings.json"  # a secret: it has the token

@@ -1,7 +1,7 @@
-"""`python -m infra.operate.expired`: the stacks of this project that are past their ttlHours, one per line.
+"""`python -m infra.operate.expired`: the stacks of this project past their ttlHours, a line each.
 
-It changes nothing, and asks no account: `python -m infra.operate.reap` says whether their machines have
-ended.
+It changes nothing, and asks no account: `python -m infra.operate.reap` says whether their machines
+have ended.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""`python -m infra.operate.reap`: finds things of ours in cloud accounts that are in no state of a stack.
+"""`python -m infra.operate.reap`: finds our things in cloud accounts that no stack's state has.
 
 Compares them with the states of all stacks of this state backend. By default it changes
 nothing, and exits with 1 when an instance of this owner and backend is orphaned, or one of a stack

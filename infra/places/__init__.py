@@ -1,7 +1,7 @@
 """All places that a stack can be in: the one list of them.
 
-A place is a package with a module `place` (`infra.places.target.Place`). One whose machines come from
-elsewhere also has a module `settings` with a SOURCE. They are imported by name, when they are
+A place is a package with a module `place` (`infra.places.target.Place`). One whose machines come
+from elsewhere also has a module `settings` with a SOURCE. They are imported by name, when they are
 asked: they import the core, and a stack does not pay for the libraries of other places.
 
 To add a cloud, read `tests/fakes/shelf`, which is a small one, and write a package like it:
@@ -11,8 +11,9 @@ To add a cloud, read `tests/fakes/shelf`, which is a small one, and write a pack
    `infra/machines/identity.py`.
 2. `resources.py`: a provider and a resource for each role that `docs/ARCHITECTURE.md` lists. They
    derive from `infra/machines/cloud_provider.py`. A launch looks for the stack's tags first.
-3. `settings.py`: the model of its setting, and the SOURCE with the Cloud (`infra/machines/fleet.py`).
-4. `place.py`: whether the settings ask for it, and its Stack. Instances become hosts by
+3. `settings.py`: the model of its setting, and the SOURCE with the Cloud
+(`infra/machines/fleet.py`). 4. `place.py`: whether the settings ask for it, and its Stack.
+Instances become hosts by
    `infra/machines/rented_machine.py`, and hosts a Stack by `infra/machines/target.py`.
 5. Name the package in PACKAGES below, and the word of its resources' types in
    `tests/unit/test_house.py`; `make docs` then writes its settings into `Pulumi.yaml`.

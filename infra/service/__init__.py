@@ -1,1 +1,1 @@
-"""The life of a service, whatever runs it: waited for, looked at, and left by its users."""
+"""The life of a service, in every place; node/life.py has the part that machines need."""

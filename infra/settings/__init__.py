@@ -1,1 +1,1 @@
-"""TODO."""
+"""A stack's settings: what they are, what they mean and what is refused."""

@@ -1,7 +1,7 @@
 """Images that a stack pulls, and the digests that pin them.
 
-`scripts.registry` writes the digests to docker/digests.json. From then on `up` takes these bytes and
-no others, even if a tag moves.
+`scripts.registry` writes the digests to docker/digests.json. From then on `up` takes these bytes
+and no others, even if a tag moves.
 """
 
 import json

@@ -176,8 +176,8 @@ def image_faults(images: Collection[str], programs: Collection[str], store: str)
     others = services.STORES.keys() - {store}
     for program in sorted({*BUILT} & {*programs} - others - {*images}):
         bound = f"must be named with runtime = {KEY!r}: nothing is built there"
-        action = f"build and push it: python -m infra.operate.build_images REGISTRY {program} --push, and "
-        action += f"write its output as images.{program} (docs/kubernetes.md)"
+        action = f"build and push it: python -m infra.operate.build_images REGISTRY {program} "
+        action += f"--push, and write its output as images.{program} (docs/kubernetes.md)"
         if program == build_context.NOTEBOOK:
             action += "; or set notebook and page to false"
         yield Fault(f"images.{program}", bound, action, "")

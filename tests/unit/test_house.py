@@ -19,7 +19,7 @@ from trainyard.access import variables
 ROOT = Path(__file__).parents[2]
 # The wheel imports nothing from the rest of the checkout. On nodes, jobs have the library without
 # its three folders for the user's machine.
-CHECKOUT_ONLY = {"infra", "cluster", "engine", "training", "bench", "tests"}
+CHECKOUT_ONLY = {"infra", "cluster", "node", "scripts", "engine", "training", "bench", "tests"}
 HERE_ONLY = {"trainyard.access", "trainyard.client", "trainyard.quickstart"}
 FORBIDDEN = {
     "trainyard": CHECKOUT_ONLY | HERE_ONLY | {"pulumi", "hydra_plugins"},
@@ -28,9 +28,10 @@ FORBIDDEN = {
     "trainyard/quickstart": CHECKOUT_ONLY | {"pulumi"},
     "hydra_plugins": CHECKOUT_ONLY | {"pulumi"},
     "training": CHECKOUT_ONLY | HERE_ONLY | {"pulumi", "hydra_plugins"},
-    "cluster": {"infra", "engine", "trainyard"},
-    "engine": {"infra", "cluster", "trainyard"},
-    "infra": {"engine", "trainyard"},
+    "cluster": {"infra", "engine", "trainyard", "scripts"},
+    "node": CHECKOUT_ONLY - {"node"} | {"trainyard", "pulumi"},
+    "engine": {"infra", "cluster", "node", "scripts", "trainyard"},
+    "infra": {"engine", "scripts", "trainyard"},
     "infra/operate/policy": {"infra", "cluster", "engine", "trainyard", "pulumi"},
 }
 # The only parts of the library that these four use.
@@ -42,9 +43,8 @@ PACKAGE_INDEXES = re.compile(
     r"(pypi|pythonhosted|npmjs|golang(?!\.org/x/)|crates|maven|debian)[\w.-]*\.(org|io|com|net)"
 )
 GO_MODULES = {"go.mod", "go.sum"}
-# Nothing is started in these folders and they have no scripts: their modules are only found as
-# infra.runtimes.NAME and engine.NAME.
-ONLY_IN_A_PACKAGE = {"infra/runtimes", "engine"}
+# Nothing is started in these folders and they have no scripts: their modules have full names only.
+ONLY_IN_A_PACKAGE = {"infra/places/containers", "node", "engine"}
 # One catches every error; the other's request runs on the head, and its result is reported.
 CATCH_ALL = {"idle_watch.py", "scale.py"}
 MACHINE_PATHS = re.compile(r"(?<![\w.~$}])/(root|work|home/\w+)/")
@@ -88,15 +88,8 @@ def test_imports_go_one_way(package):
             assert not _is_of(name, FORBIDDEN[package]), (path, name)
 
 
-# Places whose modules are not all those of a folder: states record providers in others, and
-# Kubernetes has a command of its own.
+# Kubernetes has settings and a command of its own.
 OF_PLACES = {
-    "infra.places.containers": (
-        "infra.places.containers",
-        *("infra.places.containers.docker", "infra.places.containers.choice"),
-        *("infra.places.containers.container", "infra.places.containers.container_leave"),
-        "infra.places.containers.container_deadline",
-    ),
     "infra.places.kubernetes": (
         *("infra.places.kubernetes", "infra.settings.kubernetes", "infra.operate.manifests"),
     ),
@@ -189,7 +182,9 @@ def _circle(graph):
 
 
 def test_no_modules_import_each_other():
-    graph = _imports(["cluster", "engine", "hydra_plugins", "infra", "trainyard", "training"])
+    graph = _imports(
+        ["cluster", "engine", "hydra_plugins", "infra", "node", "scripts", "trainyard", "training"]
+    )
     assert {"cluster.services", "infra.settings.config"} <= graph["infra.places.target"]
     assert _circle({"a": {"b"}, "b": {"c"}, "c": {"a", "b"}})
     assert _circle(graph) == []
@@ -229,7 +224,7 @@ def _named_like_other_modules(root, folders):
 
 def test_no_module_hides_one_of_python_or_of_an_installed_package(tmp_path):
     folders = ["trainyard", "training", "hydra_plugins", "infra", "cluster", "engine", "bench"]
-    folders.append("docker")
+    folders += ["docker", "node", "scripts"]
     assert list(_named_like_other_modules(ROOT, folders)) == []
     for name in ("infra/resource.py", "training/yaml.py", "cluster/ray/__init__.py"):
         (tmp_path / name).parent.mkdir(parents=True)
@@ -249,10 +244,10 @@ def test_jobs_read_the_variables_that_nodes_get():
     assert {name for name in names if f' = "{name}"' not in texts} == set()
 
 
-def test_the_readme_says_what_each_of_at_most_twelve_folders_is_for():
+def test_the_readme_says_what_each_of_at_most_fourteen_folders_is_for():
     roots = {path.relative_to(ROOT).parts[0] for path in _tracked() if path.parent != ROOT}
     folders = {f"`{name}/`" for name in roots if not name.startswith(".")}
-    assert len(folders) <= 12
+    assert len(folders) <= 14
     readme = (ROOT / "README.md").read_text()
     assert {folder for folder in folders if folder not in readme} == set()
 
@@ -295,7 +290,8 @@ def test_an_answer_that_is_not_http_is_no_traceback():  # F39
 def test_abbreviated_options_are_refused():
     """A new option could give one another meaning. For jobs, options.parse sees to it."""
     made = ("ArgumentParser", "_Parser", "add_parser")
-    for path in (path for each in ("engine", "infra", "bench", "trainyard") for path in _of(each)):
+    folders = ("engine", "infra", "node", "scripts", "bench", "trainyard")
+    for path in (path for each in folders for path in _of(each)):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(made):
                 given = {each.arg: ast.unparse(each.value) for each in node.keywords}

@@ -245,7 +245,10 @@ def test_a_runner_settles_what_a_killed_one_left(on_runner) -> None:
 
 def test_a_runner_applies_a_plan_and_tries_the_cluster(on_runner) -> None:
     assert on_runner("apply", "STACK=prod", "POLICY=infra/operate/policy")[1] == [
-        "-m engine up -s prod --yes --wait 10m --plan out/plan.json --policy-pack infra/operate/policy",
+        (
+            "-m engine up -s prod --yes --wait 10m --plan out/plan.json"
+            " --policy-pack infra/operate/policy"
+        ),
         "submit -s prod cpu_example -- 2",
     ]
 

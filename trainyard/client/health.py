@@ -1,6 +1,7 @@
 """What is wrong with the services of a stack: one question for all commands, asked where one fails.
 
-`infra.operate.drift` answers it, as a process, since it reads the stack's state and asks its places.
+`infra.operate.drift` answers it, as a process, since it reads the stack's state and asks its
+places.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Resuming a run: checkpoints, positions, lost workers."""

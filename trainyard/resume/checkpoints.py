@@ -1,8 +1,8 @@
 """Checkpoints in a worker of Ray Train: reported while training goes on, restored on all ranks.
 
 Ray Train is told of each checkpoint, but the list of checkpoints is read from the store
-(trainyard/resume/checkpoint_files.py): Ray's own list has some that were damaged or removed, and lacks one
-whose last report was lost with the worker.
+(trainyard/resume/checkpoint_files.py): Ray's own list has some that were damaged or removed, and
+lacks one whose last report was lost with the worker.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Ray Train's controller stores its list of checkpoints after each report, and the run fails if the
 store is away then (Ray 2.60). Runs do not need that list: they resume from the checkpoints that are
-in the store (trainyard/resume/checkpoint_files.py). Without it only a worker has to reach the store. It
-waits for one that is away (trainyard/store/objects.py), and Ray Train restarts it if that takes too long.
+in the store (trainyard/resume/checkpoint_files.py). Without it only a worker has to reach the
+store. It waits for one that is away (trainyard/store/objects.py), and Ray Train restarts it if that
+takes too long.
 """
 
 from __future__ import annotations

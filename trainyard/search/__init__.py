@@ -1,1 +1,1 @@
-"""TODO."""
+"""A search with Ray Tune."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The store of results: a folder or a bucket."""

@@ -1,8 +1,8 @@
 """The store of results: a folder or a bucket, with the same methods for jobs, nodes and the client.
 
-Small files of a bucket are requests of their own (trainyard/store/s3_requests.py): boto3 takes a second
-of processor time to import and make. Whole files go through boto3, which cuts large ones into parts
-and moves several at once. Nothing here knows the files' meaning.
+Small files of a bucket are requests of their own (trainyard/store/s3_requests.py): boto3 takes a
+second of processor time to import and make. Whole files go through boto3, which cuts large ones
+into parts and moves several at once. Nothing here knows the files' meaning.
 """
 
 # ruff: noqa: D102 - Store documents the methods of both kinds

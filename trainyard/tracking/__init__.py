@@ -1,1 +1,1 @@
-"""TODO."""
+"""What a run records, here and in MLflow."""

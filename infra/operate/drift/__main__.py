@@ -1,4 +1,4 @@
-"""`python -m infra.operate.drift -s STACK`: reports drift in all layers of a stack; changes nothing.
+"""`python -m infra.operate.drift -s STACK`: reports drift in all layers; changes nothing.
 
 Exit codes: 0 no drift, 2 drift, 1 when the stack, or a part of it, could not be looked at.
 """

@@ -1,4 +1,4 @@
-"""`python -m infra.operate.manifests -s STACK`: prints the objects of a stack on Kubernetes as YAML.
+"""`python -m infra.operate.manifests -s STACK`: a stack on Kubernetes as YAML.
 
 No cluster is asked and nothing is changed there. Exit codes: 0, 1 when the stack has no manifests.
 """

@@ -1,7 +1,7 @@
 """The rules as a policy pack of the pulumi CLI: `pulumi up --policy-pack policy`.
 
-The CLI starts this folder as a program, in the environment infra/operate/policy/.venv, so it imports its
-neighbour by its bare name.
+The CLI starts this folder as a program, in the environment infra/operate/policy/.venv, so it
+imports its neighbour by its bare name.
 """
 
 from __future__ import annotations

@@ -30,10 +30,10 @@ def declare(settings: Settings, _stack: str) -> Stack:
         pulumi.RunError: the cluster does not answer, or a stack cannot be in it.
     """
     # Not at the top: lightkube costs other stacks a third of a second.
-    from infra.places.kubernetes import (
-        kuberay_cluster,  # noqa: PLC0415
-        manifests,  # noqa: PLC0415
-        preflight,  # noqa: PLC0415
+    from infra.places.kubernetes import (  # noqa: PLC0415
+        kuberay_cluster,
+        manifests,
+        preflight,
     )
     from infra.places.kubernetes.reservation_end import End  # noqa: PLC0415
     from infra.places.kubernetes.runtime import (  # noqa: PLC0415

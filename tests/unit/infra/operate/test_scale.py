@@ -1,4 +1,4 @@
-"""How `infra.operate.scale` meets a request; on a real cluster in tests/integration/…/test_groups.py."""
+"""How `infra.operate.scale` meets a request; test_groups.py has a real cluster."""
 
 from __future__ import annotations
 
