@@ -17,10 +17,14 @@ from typing import Any, ClassVar, SupportsIndex
 
 import pulumi
 from pulumi import dynamic
+from pulumi.output import Unknown
+from pulumi.runtime.rpc import UNKNOWN
 
 from cluster.provider_kinds import Recorded, kind_of
 from trainyard.access import terminal, typed
 
+# A variable of the user of `up`: Ray is restarted although its jobs are lost.
+FORCE = "TRAINYARD_FORCE"
 # A variable of `train scale`: what is ill elsewhere must not keep a machine that is to end.
 IGNORE_HEALTH = "TRAINYARD_IGNORE_HEALTH"
 _told: set[str] = set()  # one fault, such as a dead daemon, affects many resources
@@ -128,3 +132,16 @@ def _cancel_all(self, request, context):  # type: ignore[no-untyped-def]  # noqa
         if hasattr(provider, "cancel"):
             provider.cancel()
     return empty_pb2.Empty()  # type: ignore[name-defined]  # noqa: F821
+
+
+def say(message: str) -> None:
+    """Tell the user something from within a provider: both engines show its output."""
+    terminal.warn(message)
+
+
+def has_unknown(value: Any) -> bool:
+    """Return whether any part of a value is known only after an update."""
+    if isinstance(value, dict | list | tuple):
+        return any(map(has_unknown, value.values() if isinstance(value, dict) else value))
+    # Pulumi's host of dynamic providers has an object for it, the embedded engine its sentinel.
+    return isinstance(value, Unknown) or bool(value == UNKNOWN)

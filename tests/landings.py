@@ -40,10 +40,10 @@ LONG = {
     "infra/docker/test_bad_input.py": 30,
     "infra/docker/test_gateway.py": 55,
     "infra/docker/test_lab.py": 400,
-    "infra/machines/test_containers.py": 100,
-    "infra/machines/test_environment.py": 40,
-    "infra/machines/test_ssh.py": 60,
-    "infra/machines/test_stack.py": 230,
+    "infra/hosts/test_containers.py": 100,
+    "infra/hosts/test_environment.py": 40,
+    "infra/hosts/test_ssh.py": 60,
+    "infra/hosts/test_stack.py": 230,
     "infra/kubernetes/test_bad_input.py": 40,
     "infra/kubernetes/test_manifests.py": 40,
     "infra/kubernetes/test_node.py": 20,
@@ -93,20 +93,20 @@ PROOFS = {
         "test_a_job_starts_workers_survives_one_that_is_killed_and_they_go"
     ),
     # docs/hosts.md
-    "infra/machines/test_stack.py": "test_a_job_uses_both_machines_from_here",
+    "infra/hosts/test_stack.py": "test_a_job_uses_both_machines_from_here",
 }
 # Words in the path of a changed file, and the long files that they touch. Besides, a long file is
 # touched by itself and by the helpers in its folder. What no rule names is proven by PROOFS.
 TOUCHES = (
     (r"kubernetes|kuberay|helm", r"infra/kubernetes/"),
     (r"lambda_cloud|rented|cloud_init", r"infra/lambda_cloud/"),
-    (r"/hosts/(?!lambda_cloud)|/ssh|fakes/sshd", r"infra/machines/"),
+    (r"infra/machines/|/ssh|fakes/sshd", r"infra/hosts/"),
     (r"container|docker_stack|^docker/", r"infra/docker/|docker/test_images|hosts/test_containers"),
     (r"gateway", r"docker/test_gateway"),
     (r"mlflow|tracking", r"test_tracking|test_alexnet"),
     (r"rotate|secret", r"test_rotate"),
     (r"reservation|ending|deadline", r"test_reservation"),
-    (r"supervis|runtimes/(process|programs?)", r"test_process|infra/test_health"),
+    (r"supervis|machines/process|node/programs", r"test_process|infra/test_health"),
     (r"health", r"infra/test_health"),
     (r"node_(provider|switch)|autoscal|scale", r"test_autoscaling|lambda_cloud/test_groups"),
     (r"gitops|review|policy|^\.github/", r"test_workflows"),

@@ -105,7 +105,7 @@ def nodes() -> list[dict[str, float]]:
 
 
 def run_config(run: Run, max_failures: int) -> RunConfig:
-    """Return Ray's configuration of a run with the checkpoints of trainyard/resume/checkpoints.py."""
+    """Return Ray's configuration of a run, with the checkpoints of trainyard/resume."""
     return RunConfig(  # type: ignore[call-arg]  # typed as that of Train V1
         name=run.name,
         storage_path=run.storage_path,

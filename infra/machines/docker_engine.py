@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulumi
 
-from infra.service.provided import say
+from cluster.provider import say
 from trainyard.access import docker_client
 from trainyard.access.ssh import Connection
 

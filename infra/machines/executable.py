@@ -9,9 +9,8 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Resource
+from cluster.provider import Resource, say
 from infra.machines.host_provider import HostProvider
-from infra.service.provided import say
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import copy, run
 

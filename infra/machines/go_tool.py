@@ -6,10 +6,9 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider, Resource
+from cluster.provider import Provider, Resource, say
 from infra.machines.go_build import is_whole, obtain
 from infra.machines.go_programs import PROGRAMS, GoProgram
-from infra.service.provided import say
 
 
 class GoToolProvider(Provider):

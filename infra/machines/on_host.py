@@ -10,8 +10,8 @@ from typing import Any
 
 from pulumi import dynamic
 
+from cluster.provider import say
 from infra.machines.host_provider import HostProvider
-from infra.service.provided import say
 from node.life import ServiceError
 from node.programs import KINDS
 from trainyard.access.ssh import Connection, SshError

@@ -12,9 +12,8 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import Resource
+from cluster.provider import Resource, say
 from infra.service.cancellation import WaitingProvider
-from infra.service.provided import say
 from node import folders
 from node.folders import FolderMark
 from node.life import ServiceError

@@ -7,12 +7,11 @@ from typing import Any, TypeVar
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Resource
+from cluster.provider import Resource, say
 from infra.machines import cloud_init, probe
 from infra.machines import host_provider as presence
 from infra.machines.host_provider import HostProvider
 from infra.service.cancellation import WaitingProvider
-from infra.service.provided import say
 from trainyard.access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
 from trainyard.access.ssh_run import CommandError, run
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 
-from infra.service.provided import FORCE, say
+from cluster.provider import FORCE, say
 from node.life import ServiceError
 
 

@@ -29,8 +29,10 @@ def test_each_name_is_of_a_test_of_today() -> None:
     for file, test in PROOFS.items():
         assert f"def {test}(" in (ROOT / landings.FOLDER / file).read_text()
         assert file in LONG
-    folders = ("trainyard", "infra", "cluster", "engine", "training", "docker", "docs", ".github")
-    paths = [path for name in (*folders, "tests/fakes") for path in (ROOT / name).rglob("*")]
+    folders = ["trainyard", "infra", "cluster", "node", "engine", "training", "docker", "docs"]
+    paths = [
+        path for name in (*folders, ".github", "tests/fakes") for path in (ROOT / name).rglob("*")
+    ]
     tree = [path.relative_to(ROOT).as_posix() for path in paths]
     for words, files in landings.TOUCHES:
         assert [path for path in tree if re.search(words, path)], words
@@ -139,7 +141,7 @@ def test_a_landing_is_written_down_once_its_tests_have_passed(
 
 
 def test_pytest_leaves_out_the_rest_but_not_the_proofs(tmp_path: Path) -> None:
-    chosen, proven = tmp_path / "chosen.json", "infra/machines/test_stack.py"
+    chosen, proven = tmp_path / "chosen.json", "infra/hosts/test_stack.py"
     chosen.write_text(json.dumps({"left": [proven, "infra/test_pages.py"]}))
     for name, code in (
         (proven, f"def {PROOFS[proven]}(): pass\ndef test_more(): pass"),

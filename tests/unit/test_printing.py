@@ -13,10 +13,10 @@ from unicodedata import category
 
 import pytest
 
+from cluster import provider
 from engine.display import Display
 from engine.values import Properties
 from infra.operate.drift.findings import SERVICES, Finding, Report
-from infra.service import provided
 from tests import ran
 from tests.hostile import HARM
 from trainyard.access import terminal
@@ -24,7 +24,7 @@ from trainyard.access.terminal import CONTROL
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("trainyard/access", "trainyard/client", "trainyard/quickstart")
-PACKAGES += ("cluster", "engine", "hydra_plugins", "infra")
+PACKAGES += ("cluster", "engine", "hydra_plugins", "infra", "node", "scripts")
 PRINTERS = {"print", "input", "getpass", "Console", "StreamHandler", "echo", "secho"}
 SAYS = {"say", "warn", "print", "print_value", "print_row"}
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
@@ -141,7 +141,7 @@ PLACES: dict[str, Callable[[str], None]] = {
     "a row": lambda name: terminal.print_row([name, name]),
     "JSON": lambda name: terminal.print_json({name: name}),
     "a log": terminal.pass_on,
-    "a provider": provided.say,
+    "a provider": provider.say,
     "a report of drift": _drift,
     "a message of the engine": _show(lambda display, name: display.message("error", name, "")),
     "a step of the engine": _show(_step),

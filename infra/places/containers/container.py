@@ -18,9 +18,8 @@ import psutil
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider, Resource
+from cluster.provider import Provider, Resource, say
 from infra.machines import docker_engine, local
-from infra.service.provided import say
 from node import claims, life
 from node import ports as port_check
 from node.folders import FolderMark

@@ -13,11 +13,10 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import Provider, Resource
+from cluster.provider import FORCE, Provider, Resource, say
 from infra.machines import docker_engine
 from infra.places.containers.container import explained
 from infra.service import leaving
-from infra.service.provided import FORCE, say
 from node.life import ServiceError
 
 POLL_SECONDS = 0.5

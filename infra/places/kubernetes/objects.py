@@ -15,9 +15,8 @@ from typing import Any
 from pulumi import dynamic
 
 from cluster import kuberay, lazy_import
-from cluster.provider import Provider, Resource
+from cluster.provider import Provider, Resource, has_unknown, say
 from infra.places.kubernetes import pods
-from infra.service.provided import has_unknown, say
 from node.life import ServiceError
 from trainyard.access.kubectl import Cluster
 

@@ -13,12 +13,11 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import kuberay
-from cluster.provider import Resource
+from cluster.provider import Resource, say
 from infra.places.kubernetes import pods
 from infra.places.kubernetes.objects import api_module, plain
 from infra.places.kubernetes.pods import Pod, Trouble
 from infra.service.cancellation import WaitingProvider
-from infra.service.provided import say
 from node import life
 from trainyard.access.kubectl import Cluster
 

@@ -12,7 +12,7 @@ from typing import Any
 from pulumi import dynamic
 
 from cluster import kuberay, lazy_import
-from cluster.provider import Provider, Resource
+from cluster.provider import Provider, Resource, has_unknown, say
 from infra.places.kubernetes import pods
 from infra.places.kubernetes.objects import (
     api_module,
@@ -23,7 +23,6 @@ from infra.places.kubernetes.objects import (
     plain,
 )
 from infra.service import leaving
-from infra.service.provided import has_unknown, say
 from node.life import ServiceError
 from trainyard.access import outputs
 from trainyard.access.kubectl import Cluster, forwarded

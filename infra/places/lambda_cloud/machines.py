@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import Field
 
+from cluster.provider import say
 from infra.machines import identity
 from infra.places.lambda_cloud.choice import Pick, Props, available
 from infra.places.lambda_cloud.client import Client
@@ -31,7 +32,6 @@ from infra.places.lambda_cloud.errors import (
 from infra.places.lambda_cloud.model import Machine
 from infra.places.lambda_cloud.pacing import PACE
 from infra.service.cancellation import Cancellation
-from infra.service.provided import say
 
 ENDED = frozenset({"terminated", "terminating"})  # nothing to do but wait
 DEAD = ENDED | {"unhealthy", "preempted"}  # will not become active, and may be billed all the same

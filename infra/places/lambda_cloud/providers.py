@@ -15,6 +15,7 @@ from typing import Any
 
 from pulumi import dynamic
 
+from cluster.provider import has_unknown, say
 from infra.machines import cloud_provider, identity, keys
 from infra.machines.cloud_provider import CloudProvider, Props
 from infra.machines.keys import KeyPair
@@ -32,7 +33,6 @@ from infra.places.lambda_cloud.errors import (
 )
 from infra.places.lambda_cloud.machines import Order
 from infra.places.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
-from infra.service.provided import has_unknown, say
 from trainyard.access.key_file import KeyFileError
 from trainyard.access.ssh_run import agent_holds
 

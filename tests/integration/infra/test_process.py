@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from cluster import ray_node
+from cluster.provider import FORCE
 from infra.machines.process import DaemonProvider, DataProvider, ProgramProvider
-from infra.service.provided import FORCE
 from node import claims, ending, supervisor
 from node.folders import FolderMark
 from node.life import ServiceError

@@ -57,7 +57,7 @@ def test_home_checkout_and_what_holds_them_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, reason: str, link: bool
 ) -> None:
     _full(tmp_path / "home" / "ada")
-    _full(tmp_path / "code" / "infra" / "runtimes")
+    _full(tmp_path / "code" / "infra" / "places")
     monkeypatch.setenv("HOME", str(tmp_path / "home" / "ada"))
     monkeypatch.setattr(folders, "__file__", str(tmp_path / "code/node/folders.py"))
     folder = tmp_path / place
@@ -71,7 +71,7 @@ def test_home_checkout_and_what_holds_them_are_refused(
             folders.take(folder, OURS, "dataDir", private=private)
         assert reason in folders.remove(folder, OURS, private=private)
     assert (tmp_path / "home/ada/thesis").exists()
-    assert (tmp_path / "code/infra/runtimes/thesis").exists()
+    assert (tmp_path / "code/infra/places/thesis").exists()
 
 
 def test_the_environment_of_this_python_is_refused() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cluster.provider import FORCE
 from infra.machines import docker_engine
 from infra.machines.process import ProgramProvider
 from infra.places.containers import container
@@ -17,7 +18,6 @@ from infra.places.containers.container import ReadyProvider
 from infra.places.kubernetes import ready
 from infra.service import leaving
 from infra.service.cancellation import CanceledError
-from infra.service.provided import FORCE
 from node import life, owned_processes, process_health
 from node.life import ServiceError
 from node.supervisor import Supervisor

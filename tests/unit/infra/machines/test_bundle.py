@@ -80,7 +80,7 @@ def test_the_agent_runs_from_it_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()  # and the claim of its ports
     loaded = (
         "import sys, node.agent; "
-        "print(*[m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'infra'])"
+        "print(*[m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'node'])"
     )
     done = agent("-c", loaded, request="")
     files = {str(Path(file).relative_to(there)) for file in done.stdout.split()}

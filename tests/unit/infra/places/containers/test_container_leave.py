@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 from docker.errors import NotFound
 
+from cluster.provider import FORCE
 from infra.machines import docker_engine
 from infra.places.containers import container_leave
 from infra.places.containers.container_leave import LeaveProvider
-from infra.service.provided import FORCE
 from node.life import ServiceError
 
 OLDS = {

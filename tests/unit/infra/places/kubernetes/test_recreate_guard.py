@@ -6,11 +6,11 @@ import copy
 import pytest
 
 from cluster import kuberay
+from cluster.provider import FORCE
 from infra.operate import dashboard
 from infra.places.kubernetes import recreate_guard
 from infra.places.kubernetes.objects import STACK_LABEL, ObjectProvider
 from infra.places.kubernetes.recreate_guard import RecreateGuardProvider
-from infra.service.provided import FORCE
 from node.life import ServiceError
 from trainyard.access import outputs
 

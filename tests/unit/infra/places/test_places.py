@@ -1,4 +1,4 @@
-"""The steps for a new cloud (infra/places/__init__.py) name all that one consists of, and nothing else."""
+"""The steps for a new cloud, in infra/places, name all that one consists of, and nothing else."""
 
 import re
 from pathlib import Path
