@@ -252,6 +252,13 @@ def test_the_readme_says_what_each_of_at_most_fourteen_folders_is_for():
     assert {folder for folder in folders if folder not in readme} == set()
 
 
+def test_the_ways_of_the_architecture_lead_through_files_of_today():
+    named = re.findall(r"`([\w/]+\.py)`", (ROOT / "docs/ARCHITECTURE.md").read_text())
+    files = [path.as_posix() for path in _tracked()]
+    assert named
+    assert [name for name in named if not any(each.endswith(f"/{name}") for each in files)] == []
+
+
 LOCKS = ["requirements/setup", "requirements/base", "requirements/dev", "requirements/site"]
 LOCKS += ["infra/operate/policy/requirements"]
 

@@ -22,7 +22,7 @@ JOBS_PACKAGE = "jobs"
 JOBS = (PACKAGE / JOBS_PACKAGE).resolve()  # in a checkout a link to training/
 TEMPLATE = JOBS / "_template.py"  # of a user's first job
 # Modules of this package that connect to Ray; the others compute in their own process.
-DRIVERS = {f"{PACKAGE.name}.{each}" for each in ("job", "search", "ray_train")}
+DRIVERS = {f"{PACKAGE.name}.{each}" for each in ("job", "search.recorded", "ray_train")}
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def test_the_edit_in_the_checkout_is_what_runs(cluster: Any, tmp_path: Path) -> 
     job = tmp_path / "training" / "fresh.py"
     for word in ("first", "second"):
         job.write_text(
-            "from trainyard import run_folder, fresh_helper\n"
+            "from trainyard import fresh_helper; from trainyard.tracking import run_folder\n"
             "if __name__ == '__main__': print(fresh_helper.WORD, run_folder.CONFIG)\n"
         )
         (tmp_path / "trainyard" / "fresh_helper.py").write_text(f"WORD = {word!r}\n")

@@ -54,7 +54,7 @@ WITH_PACKAGE = """\
 import os, sys
 import pyarrow.fs
 import ray
-from trainyard import run_folder
+from trainyard.tracking import run_folder
 print("arguments", sys.argv[1:])
 files, path = pyarrow.fs.FileSystem.from_uri(os.environ[run_folder.STORAGE_VARIABLE])
 files.create_dir(path + "/run")
@@ -62,7 +62,7 @@ files.open_output_stream(path + "/run/result").close()
 
 @ray.remote
 def where():
-    from trainyard import run_folder
+    from trainyard.tracking import run_folder
     return run_folder.__file__
 
 ray.init(log_to_driver=False)

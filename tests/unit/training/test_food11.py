@@ -344,7 +344,7 @@ def test_records_that_cannot_be_written_end_no_training(
 def test_batches_of_an_epoch_are_counted_by_the_first_worker(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("progress", "callbacks"):
+    for module in ("report.progress", "callbacks"):
         monkeypatch.setattr(f"trainyard.{module}.LINE_INTERVAL_S", 0.0)
     records = EpochRecords(3, generated=False)
     for first in (True, False):

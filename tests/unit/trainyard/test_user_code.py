@@ -55,7 +55,7 @@ if __name__ == "__main__":
 SEND = """
     import cloudpickle
 
-    from trainyard import trials
+    from trainyard.search import trials
     from trainyard.sweep.points import ScriptFunction
     from ray.tune import registry
     from ray.tune.experiment import Experiment

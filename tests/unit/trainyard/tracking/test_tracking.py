@@ -92,7 +92,7 @@ def test_a_fault_is_warned_of_once_without_the_password(
 def test_a_run_is_logged_as_it_ended(end: str, told: str, code: int, tmp_path: Path) -> None:  # A45
     program = f"""
 import os, signal, sys
-from trainyard import tracking
+from trainyard.tracking import tracking
 from trainyard.tracking.runs import Run
 
 class Log:
