@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # Lines of Python, with comments and blank lines. The product is all but tests and benchmarks.
-LIMITS = {"product": 66_075, "tests": 76_339}
+LIMITS = {"product": 66_075, "tests": 76_340}
 SLACK = 200  # a gain that is larger is kept by a lower number
 NOT_OURS = ("build", "out")  # results, as in .gitignore; so is what begins with a dot
 
