@@ -22,7 +22,7 @@ from node import ports as port_check
 from node.folders import FolderMark, write_private
 from node.life import ServiceError
 from node.process_health import ProgramDriver
-from node.supervisor import LOCKED, Definition, Supervisor, inherited_environment
+from node.supervisor import CODE, Definition, Supervisor, inherited_environment
 
 POLL_SECONDS = 0.1
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # a variable of the processes of a job, by Ray
@@ -153,8 +153,7 @@ class Daemon(Kind):
     def elsewhere(self, props: Props) -> str:
         """Return the path of another checkout that runs it, "" if there is none or it is gone."""
         found = _daemon(props).checkout()
-        here = LOCKED.parents[2]
-        return str(found) if found and found.is_dir() and not found.samefile(here) else ""
+        return str(found) if found and found.is_dir() and not found.samefile(CODE) else ""
 
     def taken(self, olds: Props, news: Props) -> str:
         """Return which ports that are new others hold or have claimed, "" for none; only looks.
@@ -331,7 +330,7 @@ def _tell(daemon: Supervisor, reservation: Props | None, mark: Props) -> None:
         daemon.remove(ending.NAME)
         return
     settings = {"ends": "programs", **reservation, "folder": str(daemon.folder), "mark": mark}
-    environment = {"PYTHONPATH": str(LOCKED.parents[2])}
+    environment = {"PYTHONPATH": str(CODE)}
     if settings["ends"] == "containers":
         ending.Containers(settings).resume()
         environment |= {name: os.environ[name] for name in os.environ if name.startswith("DOCKER_")}

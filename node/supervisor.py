@@ -37,6 +37,7 @@ from node.folders import FolderMark, write_private
 from node.life import ServiceError
 
 LOCKED = Path(__file__).with_name("locked_supervisord.py")
+CODE = LOCKED.parents[1]  # where `node` is imported from
 START_SECONDS = 20.0  # for supervisord itself
 POLL_SECONDS = 0.1
 STOP_POLL_SECONDS = 0.02
@@ -262,7 +263,7 @@ class Supervisor:
         with contextlib.suppress(psutil.Error):
             if pid := self._pid():
                 command = map(Path, psutil.Process(pid).cmdline())
-                return next((path.parents[2] for path in command if path.name == LOCKED.name), None)
+                return next((path.parents[1] for path in command if path.name == LOCKED.name), None)
         return None
 
     def stop(self) -> str:

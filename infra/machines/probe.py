@@ -17,7 +17,7 @@ LEAST_MIB = 1024  # for sockets, logs and Ray's session
 
 # Names on a machine's PATH, by the program of a service.
 COMMANDS = {each.program: each.names for each in services.ALL if each.source is Source.MACHINE}
-NAMES = " ".join(["python3", *(name for names in COMMANDS.values() for name in names)])
+NAMES = " ".join(name for names in COMMANDS.values() for name in names)
 # POSIX shell: the machine may have nothing else. One line `name value` for each fact.
 SCRIPT = rf"""
 set -u
@@ -28,6 +28,9 @@ echo "freeTmpMib $(df -Pm /var/tmp | awk 'NR == 2 {{print $4}}')"
 echo "machine $(uname -m)"
 echo "home $HOME"
 for name in {NAMES}; do echo "program $name $(command -v $name)"; done
+if python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
+  echo "program python3 $(command -v python3)"
+fi
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
 if [ "$gpus" = 0 ]; then
   gpus=$(grep -ls '^simd_count [1-9]' /sys/class/kfd/kfd/topology/nodes/*/properties | wc -l)
@@ -48,7 +51,7 @@ class Facts:
         machine: its architecture, as `uname -m` says it.
         free_mib: free space there.
         free_tmp_mib: free space in /var/tmp.
-        python3: path of Python, "" without one.
+        python3: path of Python 3.8 or later, "" without one.
         programs: paths of the services' programs that are there, by program.
         interfaces: names of its network interfaces by IPv4 address.
         outward: name of the one that leads to all other networks, "" if unknown.
@@ -140,13 +143,13 @@ def faults(
     found = []
     if makes_environment and not facts.python3:
         found.append(
-            f"{name} has no python3: install python3 and python3-venv there, or name an "
+            f"{name} has no python3 of 3.8 or later: install python3 and python3-venv there, or name an "
             "environment that has Ray in pythonEnvironment"
         )
     if has_timer and not facts.python3:
         found.append(
-            f"{name} has no python3, which the timer of the setting reservation needs: install "
-            "python3 there, or remove the setting"
+            f"{name} has no python3 of 3.8 or later, which the timer of the setting reservation "
+            "needs: install it there, or remove the setting"
         )
     least = ENVIRONMENT_MIB if makes_environment else LEAST_MIB
     if facts.free_mib < least:

@@ -87,7 +87,7 @@ class Deadline(Resource, module="docker", name="Deadline"):
 
 def _settings(props: Props) -> str:
     """Return the settings of the timer: the same text for the same end."""
-    told = {key: props[key] for key in ("network", "leave", "notebook")}
+    told = {key: props.get(key) for key in ("network", "leave", "notebook")}  # Pulumi drops None
     times = {"end": props["at"], "drainSeconds": int(props["drainSeconds"])}
     return json.dumps(
         {"ends": "containers", "socket": str(SOCKET), **times, **told}, sort_keys=True

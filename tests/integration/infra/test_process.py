@@ -287,7 +287,7 @@ def test_another_checkout_with_the_same_folder_leaves_a_stack_that_is_up(  # F57
     assert faults() == []
     DaemonProvider().delete("x", daemon)
     assert faults() == []
-    theirs = tmp_path / "other" / supervisor.LOCKED.relative_to(supervisor.LOCKED.parents[2])
+    theirs = tmp_path / "other" / "node/locked_supervisord.py"
     theirs.parent.mkdir(parents=True)
     shutil.copy(supervisor.LOCKED, theirs)
     with monkeypatch.context() as patch:

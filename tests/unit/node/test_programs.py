@@ -233,6 +233,8 @@ def test_a_later_end_is_told_and_starts_containers_that_had_ended(  # D3 F82
         whose = {"ends": "programs", "folder": str(tmp_path), "mark": MARK}
         assert settings == whose | news["reservation"]
         assert ("DOCKER_HOST" in definition.environment) is bool(own)
+        code = Path(definition.environment["PYTHONPATH"])  # alone: a machine has no checkout
+        assert (code / f"{definition.command[3].replace('.', '/')}.py").is_file()
     assert engine.calls == ["start head"]
     programs.Daemon().update(olds, props)
     assert told == ["reservation-end"]

@@ -114,7 +114,7 @@ def test_every_lack_is_told_with_what_to_do() -> None:
     poor = replace(FACTS, python3="", free_mib=20, free_tmp_mib=10, gpus=0)
     found = probe.faults(poor, "ada@host", gpus=2, makes_environment=True)
     assert [fault.partition(":")[0] for fault in found] == [
-        "ada@host has no python3",
+        "ada@host has no python3 of 3.8 or later",
         "ada@host has 20 MiB free in /home/ada, and 14336 MiB are needed",
         "ada@host has 10 MiB free in /var/tmp, and 1024 MiB are needed",
         "ada@host has 0 GPUs, and its setting gpus says 2",
@@ -124,4 +124,6 @@ def test_every_lack_is_told_with_what_to_do() -> None:
     assert probe.faults(enough, "host", gpus=None, makes_environment=False) == []
     # Containers bring their Python too, but not the timer that ends them.
     (told,) = probe.faults(enough, "host", gpus=None, makes_environment=False, has_timer=True)
-    assert told.startswith("host has no python3, which the timer of the setting reservation needs")
+    assert told.startswith(
+        "host has no python3 of 3.8 or later, which the timer of the setting reservation needs"
+    )

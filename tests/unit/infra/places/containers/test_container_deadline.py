@@ -41,7 +41,6 @@ class Machine:
             "drainSeconds": 20.0,  # as engines pass numbers on
             "network": "lab",
             "leave": {"container": "head", "script": "/leave.py", "arguments": ["head:6379", "*"]},
-            "notebook": None,
         }
 
     def run(self, _connection: Any, command: str, *, stdin: str, seconds: float) -> str:
