@@ -83,7 +83,8 @@ class Replicate(Model):
                 bound = f"is of a bucket, and to = {self.to!r}"
                 yield Fault(key, bound, "remove it, or set replicate.to to s3://<bucket>")
         elif missing := [f"{SETTING}.{key}" for key, value in fields.items() if not value]:
-            action = "set what is missing, keys with `python -m engine config set --secret --path`"
+            action = "set what is missing, keys with "
+            action += "`python -m engine config set --secret --path replicate.accessKey`"
             yield Fault("to", f"lacks {' and '.join(missing)}", action)
 
     @property

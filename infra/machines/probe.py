@@ -143,8 +143,8 @@ def faults(
     found = []
     if makes_environment and not facts.python3:
         found.append(
-            f"{name} has no python3 of 3.8 or later: install python3 and python3-venv there, or name an "
-            "environment that has Ray in pythonEnvironment"
+            f"{name} has no python3 of 3.8 or later: install python3 and python3-venv there, or "
+            "name an environment that has Ray in pythonEnvironment"
         )
     if has_timer and not facts.python3:
         found.append(

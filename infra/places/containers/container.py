@@ -368,12 +368,14 @@ class ContainerDriver(life.Driver):
         """Run the check in the container."""
         from docker.errors import APIError  # noqa: PLC0415
 
-        try:
-            code, output = within(CHECK_SECONDS, lambda: self._container.exec_run(check))
-        except APIError as error:  # it ended at this moment
-            return str(error.explanation)
-        except TimeoutError:
-            return f"the check {' '.join(check)!r} has not ended after {CHECK_SECONDS:g} s"
+        with explained(self.name):
+            try:
+                code, output = within(CHECK_SECONDS, lambda: self._container.exec_run(check))
+            except APIError as error:  # it ended at this moment
+                return str(error.explanation)
+            except TimeoutError:
+                shown = " ".join(check)
+                return f"the check {shown!r} has not ended after {CHECK_SECONDS:g} s"
         return "" if code == 0 else f"exit code {code}: {output.decode(errors='replace').strip()}"
 
     def lately(self) -> tuple[int, str, float]:

@@ -1,6 +1,6 @@
 """Kubernetes' API by lightkube: one kind of object for all kinds, and errors that say what to do.
 
-Imported late (`cluster.late`): lightkube takes a third of a second, which other stacks save.
+Imported late (`cluster.lazy_import`): lightkube takes a third of a second, which other stacks save.
 """
 
 import time

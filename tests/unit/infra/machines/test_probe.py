@@ -124,6 +124,4 @@ def test_every_lack_is_told_with_what_to_do() -> None:
     assert probe.faults(enough, "host", gpus=None, makes_environment=False) == []
     # Containers bring their Python too, but not the timer that ends them.
     (told,) = probe.faults(enough, "host", gpus=None, makes_environment=False, has_timer=True)
-    assert told.startswith(
-        "host has no python3 of 3.8 or later, which the timer of the setting reservation needs"
-    )
+    assert told.startswith("host has no python3 of 3.8 or later, which the timer of the setting")

@@ -195,7 +195,7 @@ def test_containers_of_another_machine_end_by_a_timer_there(  # D3
     assert versions[0] == versions[1], "a reservation restarts no Ray node"
     looks(python3="")
     run(**there)
-    with pytest.raises(pulumi.RunError, match="has no python3 of 3.8 or later, which"):
+    with pytest.raises(pulumi.RunError, match=r"has no python3 of 3\.8 or later"):
         run(**there, reservation=RESERVED)
 
 
