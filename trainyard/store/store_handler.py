@@ -1,6 +1,6 @@
 """The base of our pyarrow file systems: each call is passed on to the store's own file system.
 
-Subclasses answer for some names themselves (trainyard/resume/controller_files.py, search_files.py).
+Subclasses answer for some names themselves (trainyard/resume/controller_files.py, search/files.py).
 """
 
 # ruff: noqa: D102, ARG002 - pyarrow documents the methods, and calls them with these arguments

@@ -1,1 +1,0 @@
-"""What maintains this repository, not a stack."""
