@@ -6,13 +6,11 @@ Properties: those of `s3_calls`; accessKey, secretKey, policy.
 import json
 from typing import Any
 
-import urllib3
 from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException
 from minio.minioadmin import MinioAdmin
 
-from cluster.s3_calls import asked, patiently, pool, reached
-from trainyard.access.ssh import SshError
+from cluster.s3_calls import GONE, asked, patiently, pool, reached
 
 NO_SUCH = "NoSuch"  # begins the code of each answer about a missing thing
 
@@ -63,7 +61,7 @@ def remove_user(props: dict[str, Any], key: str) -> bool:
                 except MinioAdminException as error:
                     if NO_SUCH not in str(error):
                         raise
-    except (urllib3.exceptions.HTTPError, SshError):
+    except GONE:
         return False
     return True
 

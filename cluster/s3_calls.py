@@ -17,7 +17,7 @@ from minio.error import MinioAdminException, S3Error
 from cluster import store_proof
 from trainyard.access import kubectl
 from trainyard.access.kubectl import KubectlError
-from trainyard.access.ssh import Connection, HostKeyError, UnreachableError
+from trainyard.access.ssh import Connection, HostKeyError, SshError, UnreachableError
 from trainyard.access.ssh_run import forwarded
 
 STARTING_SECONDS = 30.0  # MinIO answers its health check some time before its user store is ready
@@ -28,6 +28,7 @@ LOST_SECONDS = 1.0  # after an answer that was lost
 # The store or its machine is gone; another machine may have the address by now. Any other failure
 # is an error: a store that refuses a call still has its bucket and its users.
 NO_ANSWER = (urllib3.exceptions.HTTPError, UnreachableError, HostKeyError, KubectlError)
+GONE = (urllib3.exceptions.HTTPError, SshError, KubectlError)  # for what is removed
 
 T = TypeVar("T")
 

@@ -16,8 +16,7 @@ from minio.credentials.credentials import Credentials
 from minio.error import S3Error
 from minio.signer import sign_v4_s3
 
-from cluster.s3_calls import asked, client, pool, reached
-from trainyard.access.ssh import SshError
+from cluster.s3_calls import GONE, asked, client, pool, reached
 
 REGION = "us-east-1"
 ROLE = "user"  # the least: owns no bucket and makes none
@@ -90,7 +89,7 @@ def remove_user(props: dict[str, Any], key: str) -> bool:
     try:
         with reached(props) as there:
             gone = _call(there, f"delete-user?{urlencode({'access': key})}", retries=0)
-    except (urllib3.exceptions.HTTPError, SshError):
+    except GONE:
         return False
     if gone.status >= 300 and gone.status != NOT_FOUND:
         raise AdminError(f"versitygw does not remove the user: {_said(gone)}")

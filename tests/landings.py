@@ -3,27 +3,29 @@
 The long tests do not all fit into CI's hour. PROOFS run at each landing, and so does each file that
 the change touches (TOUCHES). The other files take turns: the one that has not run for longest comes
 first, as far as there is ROOM. The ledger is a file that CI keeps: it says at which landing and
-commit each file last passed, and what it cost. Without it, the change is that of the last day, and
-chance picks the order.
+commit each file last passed, what it cost, and when it was skipped. Without it, the change is that
+of the last day, and chance picks the order. A proof that did not run, and was not skipped either,
+fails the run.
 
 `--landing FILE` has pytest run, of the files that FILE lists, the proofs only.
 """
 
 from __future__ import annotations
 
+import csv
 import functools
 import hashlib
 import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 
 import pytest
 
-from tests import cost, ran
+from tests import again, cost, ran
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "tests/integration/"
@@ -106,21 +108,29 @@ TOUCHES = (
     (r"mlflow|tracking", r"test_tracking|test_alexnet"),
     (r"rotate|secret", r"test_rotate"),
     (r"reservation|ending|deadline", r"test_reservation"),
-    (r"supervis|machines/process|node/programs", r"test_process|infra/test_health"),
+    # It ends what a stack has in each place.
+    (r"node/ending", r"hosts/test_containers|docker/test_lab|(kubernetes|cloud)/test_stack"),
+    (r"node/ending", r"test_process"),
+    (r"supervis|machines/process|infra/service/", r"test_process|infra/test_health"),
+    (r"node/(process_health|life|owned_processes|folders)", r"test_process|infra/test_health"),
+    (r"node/(claims|ports|programs)", r"test_process|infra/test_health"),
+    (r"node/idle_watch|cluster/idle_end", r"lambda_cloud/test_stack"),
     (r"health", r"infra/test_health"),
     (r"node_(provider|switch)|autoscal|scale", r"test_autoscaling|lambda_cloud/test_groups"),
     (r"gitops|review|policy|^\.github/", r"test_workflows"),
     (r"replica", r"test_replica"),
     (r"drill", r"test_drill"),
     (r"quickstart", r"test_quickstart|test_box"),
-    (r"food11", r"test_food11"),
+    (r"food11|trainyard/search/", r"test_food11"),
+    (r"training/alexnet", r"test_alexnet"),
     (r"training/[a-z_]+\.py$", r"test_examples"),
     (r"chargpt", r"test_chargpt"),
     (r"serving|serve", r"test_serve"),
     (r"sweep|hydra_plugins", r"test_sweep"),
     (r"attach", r"test_plain_ray"),
     (r"client/ui/", r"test_ui"),
-    (r"checkpoint|failpoints|lost_workers", r"test_faults"),
+    (r"checkpoint|failpoints|trainyard/(store|resume)/", r"test_faults"),
+    (r"client/(feasibility|waiting)", r"test_infeasible"),
     (r"^engine/", r"test_pulumi_cli"),
     (r"^docs/[a-z]+\.md$|^README", r"test_pages"),
 )
@@ -130,9 +140,10 @@ TOUCHES = (
 class Run:
     """When a long file last passed as a whole: the number of the landing, and the cost."""
 
-    landing: int
+    landing: int  # 0: it never did
     commit: str
     seconds: float
+    skipped: int = 0  # the landing since then at which this machine last skipped it
 
 
 @dataclass(frozen=True)
@@ -176,7 +187,7 @@ def choose(
         ledger: of the landings before.
         head: the commit, which decides between files that ran at the same landing.
         changed: the files that changed since a commit; None if it is not known here. Where no run
-            is known, the commit is "".
+            or no commit is known, it is asked for "".
 
     Returns:
         The chosen files with the reason of each, and the others with theirs.
@@ -184,15 +195,18 @@ def choose(
 
     def reason(file: str) -> str:
         run = ledger.runs.get(file)
-        if run and ledger.landing + 1 - run.landing >= OLDEST - 1:
+        if run and run.landing and ledger.landing + 1 - run.landing >= OLDEST - 1:
             return "overdue"
-        files = changed(run.commit if run else "") or ()
+        files = changed(run.commit) if run else None
+        if files is None:
+            files = changed("") or []
         return "touched" if touched(file, files) else "by turn"
 
     def order(file: str) -> tuple[int, int, str]:
         run = ledger.runs.get(file)
         chance = hashlib.sha256(f"{head} {file}".encode()).hexdigest()
-        return [*ROOM].index(reasons[file]), run.landing if run else 0, chance
+        turn = max(run.landing, run.skipped) if run else 0
+        return [*ROOM].index(reasons[file]), turn, chance
 
     reasons = {file: reason(file) for file in LONG}
     whole: dict[str, str] = {}
@@ -215,16 +229,48 @@ def table(ledger: Ledger, whole: dict[str, str], left: dict[str, str]) -> list[s
         why = "proof only" if file in PROOFS else "not run"
         why += ", no room" if left.get(file) == "touched" else ""
         since = f"landing {run.landing}, {run.commit[:10]}" if run else "not known here"
+        if run and run.skipped:
+            since = f"skipped here, landing {run.skipped}"
         seconds = f"{_seconds(ledger, file):5.0f} s"
         lines.append(f"{whole.get(file, why):19} {seconds}  {since:24}  {file}")
     return lines
 
 
-def record(ledger: Ledger, head: str, ran: Iterable[str], costs: dict[str, float]) -> Ledger:
-    """Return the ledger after a landing at which some files passed as a whole."""
+def record(
+    ledger: Ledger,
+    head: str,
+    ran: Iterable[str],
+    costs: dict[str, float],
+    skipped: Iterable[str] = (),
+) -> Ledger:
+    """Return the ledger after a landing at which some files passed, and some were skipped whole."""
     landing = ledger.landing + 1
     new = {file: Run(landing, head, costs.get(file, _seconds(ledger, file))) for file in ran}
+    for file in skipped:
+        before = ledger.runs.get(file, Run(0, "", _seconds(ledger, file)))
+        new[file] = replace(before, skipped=landing)
     return Ledger(landing, ledger.runs | new)
+
+
+def unproven(passed: set[str], skipped: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Return a line for each proof that was skipped, and for each that did not run.
+
+    Args:
+        passed: tests.
+        skipped: the reason of each skipped test, or of a whole file.
+    """
+    done = {test.partition("[")[0] for test in passed}
+    reasons = {test.partition("[")[0]: reason for test, reason in skipped.items()}
+    skips, missing = [], []
+    for file, test in PROOFS.items():
+        proof = f"{FOLDER}{file}::{test}"
+        if proof in done:
+            continue
+        if reason := reasons.get(proof, reasons.get(FOLDER + file)):
+            skips.append(f"PROOF SKIPPED here: {FOLDER}{file} ({reason})")
+        else:
+            missing.append(f"PROOF NOT RUN: {proof} neither passed nor was skipped")
+    return skips, missing
 
 
 def overdue(ledger: Ledger) -> list[str]:
@@ -233,7 +279,7 @@ def overdue(ledger: Ledger) -> list[str]:
         f"{FOLDER}{file} has not run for {ledger.landing - run.landing} landings, since "
         f"{run.commit[:10]}: see why it is skipped"
         for file, run in sorted(ledger.runs.items())
-        if ledger.landing - run.landing >= OLDEST
+        if run.landing and ledger.landing - run.landing >= OLDEST
     ]
 
 
@@ -248,6 +294,20 @@ def _changed(commit: str) -> list[str] | None:
     return None if done.returncode else done.stdout.splitlines()
 
 
+def _file(test: str) -> str:
+    return test.partition("::")[0].removeprefix(FOLDER)
+
+
+def _called(tables: Iterable[Path]) -> set[str]:
+    """Return the tests that were called: their fixtures were there."""
+    found = set()
+    for table in tables:
+        with table.open(newline="") as file:
+            rows = csv.DictReader(file, delimiter="\t")
+            found |= {row["test"] for row in rows if row["part"] == "test"}
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     """Choose the long tests of this landing, or note that they passed."""
     command, file = arguments[0], Path(arguments[1])
@@ -258,24 +318,27 @@ def main(arguments: Sequence[str]) -> int:
         CHOSEN.write_text(json.dumps({"whole": whole, "left": left}))
         print(*table(ledger, whole, left), sep="\n")  # noqa: T201
         return 0
-    outcomes = [json.loads(each.read_text()) for each in (CACHE / "outcomes").glob("*.json")]
+    files, tables = [*(CACHE / "outcomes").glob("*.json")], [*(CACHE / "costs").glob("*.tsv")]
+    outcomes = [json.loads(each.read_text()) for each in files]
+    skipped = {test: reason for reason, tests in again.skipped(files).items() for test in tests}
     # What failed at first has passed since, or CI would not be here.
-    tests = [test for each in outcomes for test in (*each["passed"], *each["failed"])]
-    passed = {test.partition("::")[0].removeprefix(FOLDER) for test in tests}
+    failed = {test for each in outcomes for test in each["failed"]}
+    passed = {_file(test) for test in failed.union(*(each["passed"] for each in outcomes))}
+    costs = {_file(name): sum(seconds[:2]) for name, seconds in cost.by_file(tables)}
     whole = json.loads(CHOSEN.read_text())["whole"]
-    costs = {
-        name.removeprefix(FOLDER): sum(seconds[:2])
-        for name, seconds in cost.by_file([*(CACHE / "costs").glob("*.tsv")])
-    }
-    ledger = record(ledger, head, [each for each in whole if each in passed], costs)
-    if late := overdue(ledger):
-        print(*late, sep="\n")  # noqa: T201
+    done, rest = ([each for each in whole if (each in passed) is so] for so in (True, False))
+    had_turn = {_file(test) for test in skipped}.intersection(rest)
+    ledger = record(ledger, head, done, costs, had_turn)
+    skips, missing = unproven((failed | _called(tables)) - skipped.keys(), skipped)
+    faults = [*missing, *overdue(ledger)]
+    if lines := [*skips, *faults]:
+        print(*lines, sep="\n")  # noqa: T201
+    if faults:
         return 1
     written = file.with_suffix(".new")
     written.write_text(json.dumps(asdict(ledger), indent=1))
     written.replace(file)
-    skipped = [each for each in whole if each not in passed]
-    print(f"landing {ledger.landing} is recorded; skipped here: {len(skipped)}", *skipped)  # noqa: T201
+    print(f"landing {ledger.landing} is recorded; not run here: {len(rest)}", *rest)  # noqa: T201
     return 0
 
 

@@ -48,6 +48,20 @@ def test_each_name_is_of_a_test_of_today() -> None:
         ("tests/integration/infra/docker/conftest.py", "infra/docker/test_lab.py"),
         ("tests/integration/training/test_ui.py", "training/test_ui.py"),
         ("docs/poc.md", "infra/test_pages.py"),
+        ("node/ending.py", "infra/lambda_cloud/test_stack.py"),
+        ("node/ending.py", "infra/hosts/test_containers.py"),
+        ("node/ending.py", "infra/docker/test_lab.py"),
+        ("node/ending.py", "infra/kubernetes/test_stack.py"),
+        ("node/ending.py", "infra/test_process.py"),
+        ("node/ending.py", "infra/test_reservation.py"),
+        ("node/process_health.py", "infra/test_process.py"),
+        ("node/claims.py", "infra/test_health.py"),
+        ("infra/service/leaving.py", "infra/test_process.py"),
+        ("node/idle_watch.py", "infra/lambda_cloud/test_stack.py"),
+        ("trainyard/store/archive.py", "training/test_faults.py"),
+        ("trainyard/client/waiting.py", "training/test_infeasible.py"),
+        ("training/alexnet.py", "training/test_alexnet.py"),
+        ("trainyard/search/trials.py", "training/test_food11.py"),
     ],
 )
 def test_a_change_touches_the_proofs_of_its_area(changed: str, touched: str) -> None:
@@ -89,6 +103,48 @@ def test_nothing_waits_for_eight_landings(monkeypatch: pytest.MonkeyPatch) -> No
     assert "test_drill" not in str(landings.overdue(ledger(drill=20)))
 
 
+def test_what_is_skipped_whole_had_its_turn_but_did_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(landings.ROOM, "by turn", 100.0)
+    drill, ui = "infra/test_drill.py", "training/test_ui.py"
+    before = ledger(drill=17)
+    del before.runs[ui]
+    whole, _ = landings.choose(before, HEAD, lambda _: [])
+    assert [*whole][:2] == [ui, drill]
+    later = landings.record(before, HEAD, [], {}, [drill, ui])
+    assert later.runs[drill] == Run(17, HEAD, 10.0, skipped=21)
+    whole, left = landings.choose(later, HEAD, lambda _: [])
+    assert not whole.keys() & {ui, drill}  # others have their turn
+    (line,) = (each for each in landings.table(later, whole, left) if each.endswith(ui))
+    assert "skipped here, landing 21 " in line
+    much_later = landings.record(Ledger(24, later.runs), HEAD, [], {}, [drill, ui])
+    (line,) = landings.overdue(much_later)
+    assert f"{drill} has not run for 8 landings" in line
+    whole, _ = landings.choose(much_later, HEAD, lambda _: [])
+    assert next(iter(whole.items())) == (drill, "overdue")
+    assert ui not in whole
+
+
+def test_a_commit_that_is_not_known_here_counts_as_none() -> None:
+    whole, _ = landings.choose(ledger(), HEAD, lambda commit: None if commit else ["drill.py"])
+    assert next(iter(whole.items())) == ("infra/test_drill.py", "touched")
+
+
+def test_a_proof_passes_or_its_skip_is_told() -> None:
+    tests = [f"{landings.FOLDER}{file}::{test}" for file, test in PROOFS.items()]
+    passed = {f"{test}[1]" for test in tests}
+    assert landings.unproven(passed, {}) == ([], [])
+    passed.remove(f"{tests[0]}[1]")
+    told = f"PROOF NOT RUN: {tests[0]} neither passed nor was skipped"
+    other = f"{tests[0].partition('::')[0]}::test_other"
+    assert landings.unproven(passed | {other}, {other: "why"}) == ([], [told])
+    for test in (f"{tests[0]}[1]", tests[0].partition("::")[0]):
+        (line,), missing = landings.unproven(passed, {test: "no Engine"})
+        assert line == f"PROOF SKIPPED here: {tests[0].partition('::')[0]} (no Engine)"
+        assert missing == []
+
+
 @pytest.mark.parametrize("text", [None, "", "[]", '{"landing": 3}', '{"landing": 3, "runs": {"a"'])
 def test_without_a_ledger_chance_begins(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "landings.json"
@@ -121,23 +177,43 @@ def test_a_landing_is_written_down_once_its_tests_have_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(landings.ran, "output", lambda *_, **__: f"{HEAD}\n")
+    monkeypatch.setattr(ran, "output", lambda *_, **__: f"{HEAD}\n")
     file, folder = tmp_path / "landings.json", landings.FOLDER
     drill, ui, serve = "infra/test_drill.py", "training/test_ui.py", "training/test_serve.py"
     whole = {drill: "by turn", ui: "by turn", serve: "by turn"}
     for name in ("outcomes", "costs"):
         (tmp_path / ".pytest_cache" / name).mkdir(parents=True)
     landings.CHOSEN.write_text(json.dumps({"whole": whole, "left": []}))
-    outcome = {"passed": [folder + drill], "failed": [f"{folder}{ui}::test_at_first"]}
-    (landings.CACHE / "outcomes/a.json").write_text(json.dumps(outcome))
+    proofs = [f"{folder}{name}::{test}" for name, test in PROOFS.items()]
+    skipped = f"{folder}{serve}::test_a"
+    rows = [
+        f"test\ta\t{test}\t3.5\t4.0\t90\n" for test in (f"{folder}{drill}::test_a", *proofs[1:])
+    ]
     (landings.CACHE / "costs/a.tsv").write_text(
-        "part\tname\ttest\tprocessor_s\tcontainers_s\twall_s\n"
-        f"test\ta\t{folder}{drill}::test_a\t3.5\t4.0\t90\n"
+        "part\tname\ttest\tprocessor_s\tcontainers_s\twall_s\n" + "".join(rows)
     )
-    assert landings.main(["record", str(file)]) == 0
-    assert capsys.readouterr().out == f"landing 1 is recorded; skipped here: 1 {serve}\n"
-    expected = {drill: Run(1, HEAD, 7.5), ui: Run(1, HEAD, float(LONG[ui]))}
-    assert landings.read(file) == Ledger(1, expected)
+
+    def record(*skips: str) -> tuple[int, str]:
+        outcome = {"passed": [folder + drill], "failed": [f"{folder}{ui}::test_at_first"]}
+        text = json.dumps(outcome | {"skipped": {"no Engine": skips}})
+        (landings.CACHE / "outcomes/a.json").write_text(text)
+        return landings.main(["record", str(file)]), capsys.readouterr().out
+
+    told = f"PROOF NOT RUN: {proofs[0]} neither passed nor was skipped\n"
+    assert record(skipped) == (1, told)
+    assert not file.exists()
+    told = f"PROOF SKIPPED here: {proofs[0].partition('::')[0]} (no Engine)\n"
+    told += f"landing 1 is recorded; not run here: 1 {serve}\n"
+    assert record(skipped, proofs[0]) == (0, told)
+    assert landings.read(file) == Ledger(
+        1,
+        {
+            drill: Run(1, HEAD, 7.5),
+            ui: Run(1, HEAD, float(LONG[ui])),
+            serve: Run(0, "", float(LONG[serve]), skipped=1),
+        },
+    )
+    assert record(skipped, proofs[0], proofs[1])[1].count("PROOF SKIPPED here") == 2  # in its call
 
 
 def test_pytest_leaves_out_the_rest_but_not_the_proofs(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ case "$*" in
 *first*) echo "first begins"; sleep 0.5; echo "first ends" ;;
 *second*) echo "second begins"; sleep 0.2; echo "second ends" >&2; exit 1 ;;
 *third*) echo "third: $*" ;;
-*--landing=chosen*) echo "nothing: $*"; exit 5 ;;
+*nothing*) echo "nothing: $*"; exit 5 ;;
 *kubernetes*) sleep 60 & trap 'touch ended; kill $!; exit 1' INT TERM; touch begun; wait ;;
 esac
 """
@@ -80,8 +80,13 @@ def test_a_second_try_and_another_machine_know_all_parts(
     here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tried: list[Path] = []
+
+    def try_again(files: list[Path], *_: object) -> int:
+        tried.extend(files)
+        return 0
+
     monkeypatch.setattr(parts, "PARTS", {name: ["third"] for name in parts.PARTS})
-    monkeypatch.setattr(again, "main", lambda files, *_: tried.extend(files) or 0)
+    monkeypatch.setattr(again, "main", try_again)
     (here / "outcomes").mkdir()
     with pytest.raises(SystemExit):
         parts.main(["test-rest", "--from", "outcomes"])
@@ -109,6 +114,7 @@ def test_a_landing_that_leaves_nothing_of_a_part_passes(
     monkeypatch.setattr(parts, "PARTS", {name: ["nothing"] for name in parts.PARTS})
     assert parts.main(["test-rest", "--landing", "chosen"]) == 0
     assert "nothing: --costs=" in capfd.readouterr().out
+    assert parts.main(["test-rest"]) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

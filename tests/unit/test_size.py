@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import ran
 
 ROOT = Path(__file__).parents[2]
 # Lines of Python, with comments and blank lines. The product is all but tests and benchmarks.
@@ -15,13 +19,29 @@ NOT_OURS = ("build", "out")  # results, as in .gitignore; so is what begins with
 
 
 def lines(top: Path, left_out: tuple[str, ...] = ()) -> int:
-    """Count lines of Python in a folder, without links and without some folders below it."""
-    count = 0
-    for folder, names, files in os.walk(top):
-        names[:] = [name for name in names if not name.startswith(".") and name not in left_out]
-        paths = (Path(folder, name) for name in files if name.endswith(".py"))
-        count += sum(len(each.read_bytes().splitlines()) for each in paths if not each.is_symlink())
-    return count
+    """Count lines of Python in a folder, without links and without some folders below it.
+
+    A user's own script is not ours: the files are those that git has, or all where git has none.
+    """
+
+    def ours(name: str) -> bool:
+        return not name.startswith(".") and name not in left_out
+
+    def all_files() -> Iterator[Path]:
+        for folder, names, files in os.walk(top):
+            names[:] = filter(ours, names)
+            yield from (Path(folder, name) for name in files if name.endswith(".py"))
+
+    listed = ""
+    if shutil.which("git"):
+        listed = ran.run(["git", "ls-files", "-z", "*.py"], cwd=top).stdout
+    known = (Path(name) for name in listed.split("\0") if name)
+    found = [top / path for path in known if all(map(ours, path.parent.parts))]
+    return sum(
+        len(path.read_bytes().splitlines())
+        for path in (found if listed else all_files())
+        if path.is_file() and not path.is_symlink()
+    )
 
 
 def advice(what: str, found: int, limit: int) -> str:
@@ -50,6 +70,13 @@ def test_a_larger_and_a_much_smaller_tree_are_told(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a", target_is_directory=True)
     (tmp_path / "link.py").symlink_to(tmp_path / "a/b.py")
     assert lines(tmp_path, NOT_OURS) == 10
+    ran.output(["git", "init", "--quiet"], cwd=tmp_path)
+    assert lines(tmp_path, NOT_OURS) == 10
+    ran.output(["git", "add", "."], cwd=tmp_path)
+    (tmp_path / "a/script_of_a_user.py").write_text("1\n")
+    assert lines(tmp_path, NOT_OURS) == 10
+    (tmp_path / "a/b.py").unlink()
+    assert lines(tmp_path, NOT_OURS) == 0
     assert advice("product", 1000, 1000) == advice("product", 1000 - SLACK, 1000) == ""
     assert "1 more than" in advice("product", 1001, 1000)
     assert "raise the number to 1001" in advice("product", 1001, 1000)

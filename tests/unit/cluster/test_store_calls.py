@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from minio.error import MinioAdminException, S3Error
 from urllib3.exceptions import ProtocolError
 
-from cluster import minio_calls, s3_calls, versitygw_calls
+from cluster import minio_admin, minio_calls, s3_calls, versitygw_admin, versitygw_calls
 from trainyard.access import ssh
+from trainyard.access.kubectl import KubectlError
 
 PROPS = {
     "endpoint": "127.0.0.1:9",
@@ -74,6 +77,30 @@ def test_a_machine_that_is_gone_has_nothing(
         return
     with pytest.raises(error):
         look(FAR)
+
+
+@pytest.mark.parametrize(
+    ("provider", "title"),
+    [
+        (minio_admin.StoreUserProvider(), "MinIO"),
+        (versitygw_admin.StoreUserProvider(), "versitygw"),
+    ],
+)
+def test_a_store_that_is_dead_keeps_no_stack_from_its_end(
+    provider: minio_admin.StoreUserProvider,
+    title: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as closed:  # taken, and nobody listens
+        closed.bind(("127.0.0.1", 0))
+        props = PROPS | {"endpoint": f"127.0.0.1:{closed.getsockname()[1]}"}
+        assert provider.calls().remove_user(props, "key") is False
+        provider.delete("", props)
+    assert capsys.readouterr().err == f"{title} is gone: nothing to remove of its users\n"
+    away = Mock(side_effect=KubectlError("no cluster of this context"))
+    monkeypatch.setattr(provider.calls(), "reached", away)
+    assert provider.calls().remove_user(PROPS, "key") is False
 
 
 def _answering(monkeypatch: pytest.MonkeyPatch, answers: list[Any]) -> None:

@@ -448,6 +448,36 @@ def test_an_idle_clusters_end_is_said_once_and_again_after_work(machine: Machine
     assert api.requests == []
 
 
+# On machines whose Python is older than 3.11, datetime has no UTC.
+OLDER = """
+import datetime, pathlib, runpy, sys
+del datetime.UTC
+names = runpy.run_path(sys.argv[1])["main"].__globals__
+for name in ("MACHINE", "LOG", "WARNED", "ENDING", "IDLE_WARNED"):
+    names[name] = pathlib.Path(sys.argv[2], name)
+names["main"]([])
+"""
+
+
+def test_an_older_python_ends_its_machine(api: Any, tmp_path: Path) -> None:  # D3 F82
+    url = f"http://127.0.0.1:{api.server_port}"
+    settings = {"end": AT, "apiUrl": url, "apiKey": "canary", "instanceId": "i-1"}
+    (tmp_path / "MACHINE").write_text(json.dumps(settings))
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", OLDER, ending.__file__, str(tmp_path)],
+        env={"PATH": str(tmp_path)},  # nobody here is told
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    ((path, _, body),) = api.requests
+    assert path == "/api/v1/instance-operations/terminate"
+    assert body == {"instance_ids": ["i-1"]}
+    assert "the time of this machine is over: terminating it" in done.stdout
+
+
 def test_it_runs_on_the_pythons_of_other_machines() -> None:
     """Their Python is 3.8 at least, and has the standard library only."""
     tree = ast.parse(ending.text(), feature_version=(3, 8))

@@ -141,6 +141,7 @@ def test_killed_at_each_write_of_the_state_nothing_is_billed_twice_or_left(  # F
         assert rented.live() == rented.recorded()
         rented.done("destroy")
         assert rented.live() == set()
+        assert cloud.account.ssh_keys == cloud.account.rulesets == {}
     for _ in killed("destroy"):
         rented.done("destroy")
         assert rented.live() == set()

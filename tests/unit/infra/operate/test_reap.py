@@ -2,8 +2,11 @@
 
 import io
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pulumi
 import pytest
@@ -288,6 +291,32 @@ def test_a_stack_past_its_time_is_destroyed_when_it_is_asked_for(
     assert destroyed == ended
     assert code == int(bool(ended) and fails)
     assert ("stack trainyard/over is past its time" in text, "later" in text) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("project", "status", "code"),
+    [("trainyard", 0, 0), ("trainyard", 2, 1), ("another", 0, 1)],
+)
+def test_a_stack_past_its_time_is_destroyed_in_its_projects_folder(  # A18
+    account, reaped, monkeypatch, tmp_path, project, status, code
+):
+    stack = _stack(project=project, name="over", expires=datetime.now(UTC))
+    monkeypatch.setattr(reap.states, "read", lambda *_: [stack])
+    account.held.clear()
+    ran = []
+
+    def run(words, **options):
+        ran.append((words, options))
+        return SimpleNamespace(returncode=status)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    found, text, _ = reaped("--expired")
+    assert found == code
+    refused = "another/over: of another project; name its folder with -C" in text
+    assert refused == (project == "another")
+    words = [sys.executable, "-P", "-m", "engine.launch", "destroy", "-s", "over"]
+    options = {"cwd": tmp_path, "check": False, "stdout": 2}  # the report alone is in stdout
+    assert ran == ([] if refused else [(words, options)])
 
 
 def test_a_cloud_without_an_account_here_is_needed_by_its_stacks_only(account, reaped, monkeypatch):

@@ -1,6 +1,7 @@
 """Comparisons and checks without an account; the rest is in the integration tests."""
 
 import base64
+import itertools
 
 import dill
 import pytest
@@ -8,7 +9,8 @@ from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime import rpc
 
 from infra.machines import identity
-from infra.places.lambda_cloud import providers
+from infra.places.lambda_cloud import machines, providers
+from infra.places.lambda_cloud.errors import LambdaError, ServerError
 from infra.places.lambda_cloud.model import FileSystem, SshKey
 from infra.service.cancellation import CanceledError, Cancellation
 from tests.fakes.plain_account import PlainAccount
@@ -228,6 +230,25 @@ def test_rules_go_once_the_instances_that_no_state_knows_have_ended(monkeypatch)
     provider._cancellation = Cancellation()
     provider.delete("0a1b2c3d", {"stackId": "0a1b2c3d", "ids": {"r": "rules"}})
     assert log == [("rules", ["stray"])]
+
+
+def test_an_instance_whose_end_is_refused_each_time_stays_in_the_state(monkeypatch):  # F9
+    account, tries = PlainAccount(), []
+    account.add("a")
+
+    def refuse(id_):
+        tries.append(id_)
+        raise ServerError("try again in 60 seconds")
+
+    account.terminate = refuse
+    minutes = itertools.count(step=60).__next__  # each look at the clock is one later
+    clock = machines.Clock(sleep=lambda _: None, now=minutes, scale=1.0)
+    monkeypatch.setattr(providers.InstanceProvider, "_api", account)
+    monkeypatch.setattr(providers.InstanceProvider, "_clock", clock)
+    with pytest.raises(LambdaError, match=r"still billed .* it is kept in the state"):
+        providers.InstanceProvider().delete("a", {"name": "node-0"})
+    assert len(tries) > 1
+    assert set(tries) == set(account.held) == {"a"}
 
 
 def _open_to(*networks):
