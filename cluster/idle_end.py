@@ -33,7 +33,7 @@ class Idle(Model):
         minutes: without activity, after which the machines end themselves.
         cpu_percent: of one core. Jobs count as activity only while a machine uses more, or a GPU
             more than gpu_percent; 0: until they end.
-        gpu_percent: of a GPU.
+        gpu_percent: use of a GPU above which jobs count as activity.
     """
 
     minutes: Annotated[int, whole(1, 9999)]

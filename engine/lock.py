@@ -77,7 +77,7 @@ class Judged(NamedTuple):
         verdict: whether that works on the stack.
         who: its name.
         holder: content of the lock, {} if it does not tell which process holds it.
-        tag: of the lock's object, "" for a file.
+        tag: the ETag of the lock's object; "" for a file.
     """
 
     verdict: Verdict

@@ -466,7 +466,7 @@ def ask(
 
     Raises:
         HTTPError: a refusal.
-        NO_ANSWER: there is no answer, or it is something else.
+        NO_ANSWER: no answer came, or it cannot be read.
     """
     request = urllib.request.Request(  # noqa: S310 - written by the stack
         url,

@@ -47,7 +47,7 @@ class Driver(Protocol):
     """One service, as its place asks for it.
 
     Attributes:
-        name: of the service.
+        name: the service's name, for messages.
         checks: it is up when all of these answer; none where its place asks them.
         steady_seconds: for which it has to run until it is up.
         whole_log: command that shows all of its log, "" for none.
@@ -167,7 +167,7 @@ def last_error(lines: Iterable[str]) -> str:
 
 
 def other_store(before: str, after: str, where: str, kept: str) -> str:
-    """Return why a store may not take the place of one that runs, "" if it may; "" is no store."""
+    """Return why one store cannot replace the running one; "" if it can, or if one is "" (none)."""
     if not before or not after or before == after:
         return ""
     return (

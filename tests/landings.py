@@ -184,7 +184,7 @@ def choose(
     """Choose the long files that run whole.
 
     Args:
-        ledger: of the landings before.
+        ledger: the record of the landings so far.
         head: the commit, which decides between files that ran at the same landing.
         changed: the files that changed since a commit; None if it is not known here. Where no run
             or no commit is known, it is asked for "".

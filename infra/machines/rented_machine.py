@@ -71,7 +71,7 @@ def machine(
         host_key: that the machine has.
         private_key: for logins.
         timeout_minutes: for its first boot.
-        parent: of the resource.
+        parent: the component that the resource belongs to.
     """
     connection: dict[str, pulumi.Input[Any]] = {
         "host": addresses["ip"],

@@ -26,7 +26,7 @@ def leave(
     """Have the users of a service store a checkpoint and leave.
 
     Args:
-        name: of the service.
+        name: the service's name, for messages.
         users: who would lose something.
         drain: makes them leave, and waits for it.
         drains: whether they can go on elsewhere; otherwise their work would be lost.

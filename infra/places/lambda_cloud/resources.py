@@ -98,7 +98,7 @@ class FirewallRulesetArgs:
 
     Attributes:
         name: in those of the rulesets.
-        regions: of a Choice.
+        regions: those that the Choice lists.
         rules: each with protocol, sourceNetwork (CIDR), firstPort, lastPort and description.
     """
 

@@ -315,7 +315,7 @@ def attempt(to: Sshd, **ssh: Any) -> str:
 
 @pytest.mark.usefixtures("threads")
 def test_a_key_that_is_not_let_in_is_named(host: Sshd, tmp_path: Path) -> None:
-    """Others are no keys at all: tests/unit/trainyard/client/test_ssh_key.py."""
+    """test_ssh_key.py has files that are not keys."""
     path = tmp_path / "other"
     Sshd.new_key(path)
     shown = subprocess.check_output(["ssh-keygen", "-lf", path], text=True).split()[1]

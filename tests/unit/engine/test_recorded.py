@@ -197,7 +197,7 @@ def test_a_provider_that_no_later_operation_would_take_makes_nothing(made):  # F
 
 
 def _move(stack):
-    """Let the state name classes that are no longer there."""
+    """Make the state name classes that do not exist any more."""
     text = stack.state_file.read_text()
     for module in (b"cluster.secret", b"infra.machines.host_key"):
         former = re.findall(rb'"__provider": "([^"]+)"', text.encode())
