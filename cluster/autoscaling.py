@@ -54,7 +54,7 @@ class RayNodeProvider:
     """A node provider, by which Ray's autoscaler starts and stops services on demand.
 
     Attributes:
-        text: source of a Python module with a class `Provider`, a node provider for Ray; it needs
+        text: source of a Python module with a class `StackNodeProvider`, as Ray wants it; it needs
             only Ray and the packages of Ray nodes.
         settings: settings of the provider, under `provider` in the autoscaler's configuration.
         secrets: content of its secret files by name; the head gets them next to its own.
@@ -138,7 +138,7 @@ def config(
             "upscaling_speed": UPSCALING_SPEED,
             "provider": {
                 "type": "external",
-                "module": f"{PROVIDER_FILE.removesuffix('.py')}.Provider",
+                "module": f"{PROVIDER_FILE.removesuffix('.py')}.StackNodeProvider",
                 "disable_node_updaters": True,  # a node starts Ray itself
                 "head": [ray_node.HEAD, HEAD_TYPE],
                 "nodes": {name: node_type(node) for name, node in workers.items()},

@@ -99,7 +99,7 @@ class Endpoint:
         return {"title": self.title, "url": self.url, "login": self.login, "user": self.user}
 
 
-class Settings(Protocol):
+class ServiceSettings(Protocol):
     """The settings of a stack that services read."""
 
     @property
@@ -164,7 +164,7 @@ class Descriptor:
     limit: Limit
     shared: bool = False
     settings: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    wanted: Callable[[Settings], bool] = lambda _: True
+    wanted: Callable[[ServiceSettings], bool] = lambda _: True
     endpoints: tuple[Endpoint, ...] = ()
 
     @property
@@ -214,7 +214,7 @@ class Stack:
     """
 
     runtime: Runtime
-    settings: Settings
+    settings: ServiceSettings
     services: Sequence[Descriptor]
     workers: Sequence[pulumi.Input[NodeResources]]
     gpus: Sequence[Sequence[int]] = ()

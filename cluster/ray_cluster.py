@@ -27,7 +27,7 @@ from cluster.ray_node import (
     NodeResources,
     worker_name,
 )
-from cluster.service import HealthCheck, Leave, Port, Runtime, Service
+from cluster.service import HealthCheck, LeaveSteps, Port, Runtime, Service
 from node import ray_leave, ray_start
 from trainyard.access import outputs
 
@@ -121,7 +121,9 @@ def head(stack: Stack) -> Service:
         environment={**node.environment, **variables},
         files={**node.files, **files},
         secrets={**node.secrets, **secrets},
-        leave=Leave(file=ray_leave.FILE, arguments=[_gcs(stack), ray_leave.EVERY], drains=False),
+        leave=LeaveSteps(
+            file=ray_leave.FILE, arguments=[_gcs(stack), ray_leave.EVERY], drains=False
+        ),
         memory_mib=ray_node.head_memory_limit_mib(stack.head),
         ports=[
             Port(number=ports["dashboardPort"], setting="dashboardPort", published=True),
@@ -154,7 +156,7 @@ def worker(stack: Stack, index: int) -> Service:
         node,
         arguments=["start", join("--address=", gcs), *node.arguments],
         environment={**node.environment, **variables},
-        leave=Leave(file=ray_leave.FILE, arguments=[gcs, own], drains=True),
+        leave=LeaveSteps(file=ray_leave.FILE, arguments=[gcs, own], drains=True),
         gpus=stack.gpus[index] if stack.gpus else (),
         # On an elastic machine it is started like any other: its resources are an Output.
         on_demand=isinstance(resources, NodeResources) and resources.growth is not None,

@@ -70,7 +70,7 @@ class Volume:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leave:
+class LeaveSteps:
     """Steps before a running service is restarted for a change.
 
     Attributes:
@@ -142,7 +142,7 @@ class Service:
     memory_mib: pulumi.Input[int] = 0
     stop_seconds: int = 20
     on_demand: bool = False
-    leave: Leave | None = None
+    leave: LeaveSteps | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name) or len(self.name) > NAME_LIMIT:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 from engine import lock
 from engine.errors import EngineError
-from engine.lock import Hold, Verdict
+from engine.lock import Hold, MakerState
 from trainyard.access.state_bucket import BucketPath
 
 NAME = "engine.json"
@@ -42,7 +42,7 @@ def held(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
         for path in folder.glob("*.json"):
             if path != mine:
                 other = lock.judge(path)
-                if other.verdict is not Verdict.GONE:
+                if other.verdict is not MakerState.GONE:
                     raise lock.refused(other, folder.name)
         yield Hold(
             notes=notes, lost=lambda: None if _holds(mine, content) else lock.in_use_by(folder)
@@ -98,7 +98,7 @@ def _acquire(path: BucketPath, content: bytes) -> list[str]:
     if _holds(path, content):  # the answer was lost, and the request sent again
         return []
     found = lock.judge(path)
-    if found.verdict not in (Verdict.DEAD, Verdict.GONE):
+    if found.verdict not in (MakerState.DEAD, MakerState.GONE):
         raise lock.refused(found, path.parent.name)
     try:
         path.replace(content, found.tag) if found.tag else path.create(content)

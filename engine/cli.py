@@ -20,7 +20,7 @@ from engine.crypto import Crypter
 from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
 from engine.passphrase import is_set, make, passphrase, read
-from engine.project import Project, Settings, check_stack_name, read_settings
+from engine.project import Project, StackSettings, check_stack_name, read_settings
 from engine.state import Backend, salt_of, stack_outputs
 from engine.values import is_secret, mask, reveal
 from trainyard.access import terminal, users_file
@@ -286,7 +286,9 @@ def _config_ls(options: argparse.Namespace) -> int:
     return 0
 
 
-def _read_all(options: argparse.Namespace, hidden: str | None = None) -> tuple[Project, Settings]:
+def _read_all(
+    options: argparse.Namespace, hidden: str | None = None
+) -> tuple[Project, StackSettings]:
     project, stack, backend = _settings_place(options)
     salt = "" if hidden else _state_salt(project, stack, backend)
     return project, read_settings(project, stack, salt, hidden=hidden)

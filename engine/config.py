@@ -25,7 +25,14 @@ from ruamel.yaml.tokens import CommentToken
 
 from engine.crypto import Crypter
 from engine.errors import EngineError
-from engine.project import Project, Settings, as_json, check_type, salt_of_settings, with_namespace
+from engine.project import (
+    Project,
+    StackSettings,
+    as_json,
+    check_type,
+    salt_of_settings,
+    with_namespace,
+)
 from trainyard.access import settings_file, users_file
 
 KEY = re.compile(r'[^\s:.\[\]"]+(:[^\s:.\[\]"]+)?')
@@ -219,7 +226,7 @@ class SettingsFile:
         _give_comment(container, step, comment)
 
 
-def get(settings: Settings, project: Project, key: str, *, path: bool) -> str:
+def get(settings: StackSettings, project: Project, key: str, *, path: bool) -> str:
     """The text of a setting, objects and lists as JSON.
 
     Raises:

@@ -17,8 +17,8 @@ from engine.journal import Journal
 from engine.plan import Step
 from engine.policy import Policies
 from engine.project import Project
-from engine.providers import WORK, DynamicProvider, Provider
-from engine.recorded import Recorded
+from engine.providers import WORK, DynamicProvider, TypeProvider
+from engine.recorded import TrustedProviders
 from engine.state import PROPERTY_FIELDS, PROVIDER_TYPE, Entry, now
 from engine.values import Properties, reveal
 
@@ -55,7 +55,7 @@ class Context:
     failures: list[str] = field(default_factory=list)
     unsettled: set[str] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
-    _providers: dict[tuple[str, str], Provider] = field(default_factory=dict)
+    _providers: dict[tuple[str, str], TypeProvider] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -112,7 +112,7 @@ class Context:
             if isinstance(provider, (DynamicProvider, CommandProvider)):
                 provider.cancel()
 
-    def provider(self, type_: str, reference: str) -> Provider:
+    def provider(self, type_: str, reference: str) -> TypeProvider:
         """The provider of a resource type; the reference is its `urn::id`, as the state has it.
 
         Raises:
@@ -158,7 +158,7 @@ class Context:
         found: Properties = reveal(entry.get("inputs", {}))
         return found
 
-    def _make_provider(self, package: str, type_: str, declared: str) -> Provider:
+    def _make_provider(self, package: str, type_: str, declared: str) -> TypeProvider:
         if package == DYNAMIC_PACKAGE:
             return DynamicProvider(self.project.name, self.config, self.recorded)
         if package == "docker":
@@ -176,9 +176,9 @@ class Context:
         raise UnsupportedError(f"resources of the package {package!r}")
 
 
-def _recorded(project: Project, journal: Journal) -> Recorded:
+def _recorded(project: Project, journal: Journal) -> TrustedProviders:
     main = project.main if project.main.is_dir() else project.main.parent
-    recorded, state = Recorded(main, project.root), journal.state()
+    recorded, state = TrustedProviders(main, project.root), journal.state()
     for entry in (*state.resources, *(operation["resource"] for operation in state.pending)):
         for name in PROPERTY_FIELDS:
             recorded.trust(entry.get(name, {}))

@@ -61,7 +61,7 @@ RUNS: tuple[tuple[str, ...], ...] = (
 Holder = dict[str, Any]  # the content of a lock file
 
 
-class Verdict(Enum):
+class MakerState(Enum):
     """The known facts of the process that made a lock."""
 
     GONE = "has removed it meanwhile"
@@ -80,7 +80,7 @@ class Judged(NamedTuple):
         tag: the ETag of the lock's object; "" for a file.
     """
 
-    verdict: Verdict
+    verdict: MakerState
     who: str
     holder: Holder
     tag: str = ""
@@ -136,12 +136,12 @@ def cancel(folder: StatePath) -> list[str]:
     removed = []
     for path in _listed(folder):
         found = judge(path)
-        if found.verdict is Verdict.ALIVE:
+        if found.verdict is MakerState.ALIVE:
             raise EngineError(
                 f"{found.who} is alive and works on the stack: its lock {path} stays; wait for "
                 "that process to end, or end it"
             )
-        if found.verdict is not Verdict.GONE:
+        if found.verdict is not MakerState.GONE:
             _remove(path, found)
             removed.append(found.who)
     return removed
@@ -156,7 +156,7 @@ def in_use_by(folder: StatePath) -> str:
     """Return who may be working on a stack, "" for nobody; no lock is removed."""
     for path in _listed(folder):
         found = judge(path)
-        if found.verdict in (Verdict.ALIVE, Verdict.UNKNOWN):
+        if found.verdict in (MakerState.ALIVE, MakerState.UNKNOWN):
             return found.who
     return ""
 
@@ -220,7 +220,7 @@ def told(holder: Holder) -> str:
 
 def refused(found: Judged, stack: str) -> LockedError:
     """The error for a stack that another process holds, or may hold."""
-    if found.verdict is Verdict.ALIVE:
+    if found.verdict is MakerState.ALIVE:
         return LockedError(f"the stack is locked by {found.who}; wait for that process to end")
     return LockedError(
         f"the stack is locked by {found.who}; wait for it to end, or when you are sure that it is "
@@ -237,10 +237,10 @@ def _clear(folder: Path, but: Path | None = None) -> list[str]:
     notes = []
     for path in sorted({*folder.glob("*.json")} - {but}):
         found = judge(path)
-        if found.verdict is Verdict.DEAD:
+        if found.verdict is MakerState.DEAD:
             _remove(path, found)
             notes.append(taken_over(found.who))
-        elif found.verdict is not Verdict.GONE:
+        elif found.verdict is not MakerState.GONE:
             raise refused(found, folder.name)
     return notes
 
@@ -289,7 +289,7 @@ def judge(path: StatePath) -> Judged:
     try:
         return _judge_file(path) if isinstance(path, Path) else _judge_object(path)
     except FileNotFoundError:
-        return Judged(Verdict.GONE, "another process", {})
+        return Judged(MakerState.GONE, "another process", {})
 
 
 def _judge_file(path: Path) -> Judged:
@@ -301,36 +301,36 @@ def _judge_file(path: Path) -> Judged:
         raise
     except OSError as error:
         who = f"a process whose lock {path} cannot be read ({error.strerror})"
-        return Judged(Verdict.UNKNOWN, who, {})
+        return Judged(MakerState.UNKNOWN, who, {})
     with opened as file:
         holder: Holder = {}
         with suppress(OSError):
             holder = parsed(file.read(LOCK_BYTES + 1) or b"")
         if not holder:
-            return Judged(Verdict.UNKNOWN, f"an unknown process, by the lock {path}", {})
+            return Judged(MakerState.UNKNOWN, f"an unknown process, by the lock {path}", {})
         who = told(holder)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return Judged(Verdict.ALIVE, who, holder)
+            return Judged(MakerState.ALIVE, who, holder)
         if not path.exists():  # its process removes it, and then releases it
-            return Judged(Verdict.GONE, who, holder)
+            return Judged(MakerState.GONE, who, holder)
     local = _is_local(path)
     if BOOT in holder:
         dead = local or has_ended(holder)
     else:
         dead = local and holder["hostname"] == socket.gethostname() and _no_cli_has(holder["pid"])
-    return Judged(Verdict.DEAD if dead else Verdict.UNKNOWN, who, holder)
+    return Judged(MakerState.DEAD if dead else MakerState.UNKNOWN, who, holder)
 
 
 def _judge_object(path: BucketPath) -> Judged:
     content, tag = path.read_tagged()
     holder = parsed(content)
     if not holder:
-        return Judged(Verdict.UNKNOWN, f"an unknown process, by the lock {path}", {}, tag)
-    verdict = Verdict.UNKNOWN
+        return Judged(MakerState.UNKNOWN, f"an unknown process, by the lock {path}", {}, tag)
+    verdict = MakerState.UNKNOWN
     if is_here(holder):
-        verdict = Verdict.DEAD if has_ended(holder) else Verdict.ALIVE
+        verdict = MakerState.DEAD if has_ended(holder) else MakerState.ALIVE
     return Judged(verdict, told(holder), holder, tag)
 
 

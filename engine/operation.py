@@ -21,7 +21,7 @@ from engine.live import recover, refresh
 from engine.passphrase import passphrase
 from engine.policy import Policies
 from engine.program import program_folder, run_program
-from engine.project import Project, Settings, read_settings
+from engine.project import Project, StackSettings, read_settings
 from engine.state import Backend, State
 from trainyard.access import terminal
 from trainyard.failpoints import reach
@@ -169,7 +169,7 @@ class Operation:
             self._display.message("warning", str(error), "")
 
     def _steps(
-        self, context: Context, settings: Settings, interrupted: list[dict[str, Any]]
+        self, context: Context, settings: StackSettings, interrupted: list[dict[str, Any]]
     ) -> None:
         options = self._options
         with program_folder(self._project):

@@ -17,7 +17,7 @@ from typing import Any
 from engine import files
 from engine.crypto import Crypter
 from engine.errors import EngineError
-from engine.project import Project, Settings
+from engine.project import Project, StackSettings
 from engine.state import Backend
 from engine.values import UNKNOWN, Properties, decrypt, encrypt, reveal, secret
 from trainyard.access.repository import environment
@@ -33,7 +33,7 @@ BOUND = {"stack": "stack", "tree": "commit", "settings": "", "state": ""}
 AGAIN = "look at a new one: preview --save-plan"
 
 
-def binding(project: Project, stack: str, settings: Settings, backend: Backend) -> Binding:
+def binding(project: Project, stack: str, settings: StackSettings, backend: Backend) -> Binding:
     """The stack, files, settings and state that an operation works on now."""
     state = backend.stack_file(project.name, stack)
     config = json.dumps([settings.config, settings.secret_keys], sort_keys=True)

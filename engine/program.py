@@ -20,7 +20,7 @@ from pulumi.runtime import configure, run_in_stack, set_all_config
 from engine.context import PARALLEL, Context
 from engine.errors import EngineError
 from engine.monitor import Monitor
-from engine.project import Project, Settings
+from engine.project import Project, StackSettings
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def program_folder(project: Project) -> Iterator[str]:
         os.chdir(before)
 
 
-def run_program(context: Context, settings: Settings) -> None:
+def run_program(context: Context, settings: StackSettings) -> None:
     """Run the program to its end; a fault in it becomes a failure of the operation."""
     project = context.project
     monitor = Monitor(context)

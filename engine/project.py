@@ -92,7 +92,7 @@ class Project:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class StackSettings:
     """A stack's settings.
 
     Attributes:
@@ -126,7 +126,7 @@ def read_settings(
     *,
     phrase: str | None = None,
     hidden: str | None = None,
-) -> Settings:
+) -> StackSettings:
     """The stack's config over the schema's defaults.
 
     The salt of the stack's state is for secrets of a settings file that has none. The passphrase is
@@ -176,7 +176,7 @@ def read_settings(
         if key not in config and declared.get("default") is not None:
             config[key] = _as_text(as_json("Pulumi.yaml", key, declared["default"], decrypt))
     secrets = [*opened, *(config[key] for key in secret_keys if key in config)]
-    return Settings(config=config, secret_keys=sorted(secret_keys), secrets=secrets, salt=salt)
+    return StackSettings(config=config, secret_keys=sorted(secret_keys), secrets=secrets, salt=salt)
 
 
 def salt_of_settings(file: str, document: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 
-from engine.recorded import PROVIDER_KEY, Recorded
+from engine.recorded import PROVIDER_KEY, TrustedProviders
 from engine.state import Entry
 from engine.values import Properties, whole_numbers
 
@@ -104,7 +104,7 @@ class Actions(Protocol):
         """Remove the resource."""
 
 
-class Provider(Actions, Protocol):
+class TypeProvider(Actions, Protocol):
     """All operations on resources of one type. Unknowns are Pulumi's sentinel."""
 
     def check(self, olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
@@ -117,7 +117,7 @@ class Provider(Actions, Protocol):
 class DynamicProvider:
     """Dynamic resources of any trusted class, which gets the stack's config in the clear."""
 
-    def __init__(self, project: str, config: dict[str, str], recorded: Recorded) -> None:
+    def __init__(self, project: str, config: dict[str, str], recorded: TrustedProviders) -> None:
         self._project = project
         self._config = config
         self._recorded = recorded

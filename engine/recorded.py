@@ -87,7 +87,7 @@ def is_believable(properties: Any) -> bool:
     return is_secret(pickled) or named(pickled) is not None
 
 
-class Recorded:
+class TrustedProviders:
     """Trusted providers of a program, whose folder is `main`, in the project's folder `root`."""
 
     def __init__(self, main: Path, root: Path) -> None:

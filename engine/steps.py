@@ -20,7 +20,7 @@ from engine.goal import (
     keep_ignored,
     whole,
 )
-from engine.providers import Diff, Live, Provider, working
+from engine.providers import Diff, Live, TypeProvider, working
 from engine.state import Entry, now
 from engine.values import (
     UNKNOWN,
@@ -71,7 +71,7 @@ def reconcile(context: Context, goal: Goal) -> tuple[Entry, Properties]:
     return entry, entry["outputs"]
 
 
-def _checked(context: Context, provider: Provider, goal: Goal, old: Entry | None) -> Properties:
+def _checked(context: Context, provider: TypeProvider, goal: Goal, old: Entry | None) -> Properties:
     olds = old.get("inputs", {}) if old is not None else {}
     inputs = keep_ignored(goal.inputs, olds, goal.fields["ignoreChanges"]) if old else goal.inputs
     context.display.hide(hidden(goal.type, inputs))
@@ -116,7 +116,7 @@ def _declared_provider(context: Context, goal: Goal, old: Entry | None) -> tuple
     return entry, goal.inputs
 
 
-def _diff(provider: Provider, goal: Goal, old: Entry, inputs: Properties) -> Diff:
+def _diff(provider: TypeProvider, goal: Goal, old: Entry, inputs: Properties) -> Diff:
     news = reveal(inputs)
     # Ignored properties are as in the inputs, which hold the old values, even if the real differ.
     ignored = goal.fields["ignoreChanges"]
@@ -137,7 +137,7 @@ def _diff(provider: Provider, goal: Goal, old: Entry, inputs: Properties) -> Dif
 
 def _create(
     context: Context,
-    provider: Provider,
+    provider: TypeProvider,
     goal: Goal,
     entry: Entry,
     old: Entry | None,
@@ -160,7 +160,7 @@ def _create(
     return entry, entry["outputs"]
 
 
-def _made(context: Context, provider: Provider, entry: Entry) -> Live:
+def _made(context: Context, provider: TypeProvider, entry: Entry) -> Live:
     inputs = reveal(entry["inputs"])
     try:
         return provider.create(inputs)
@@ -173,7 +173,7 @@ def _made(context: Context, provider: Provider, entry: Entry) -> Live:
 
 
 def _update(
-    context: Context, provider: Provider, goal: Goal, entry: Entry, old: Entry
+    context: Context, provider: TypeProvider, goal: Goal, entry: Entry, old: Entry
 ) -> tuple[Entry, Properties]:
     entry["id"] = old["id"]
     with context.step("update", goal.urn, old.get("inputs", {}), entry["inputs"]):
@@ -190,7 +190,7 @@ def _update(
 
 
 def _replace(
-    context: Context, provider: Provider, goal: Goal, entry: Entry, old: Entry, diff: Diff
+    context: Context, provider: TypeProvider, goal: Goal, entry: Entry, old: Entry, diff: Diff
 ) -> tuple[Entry, Properties]:
     if old.get("protect"):
         raise EngineError(f"a change of {', '.join(diff.replaces)} replaces it, but {PROTECTED}")

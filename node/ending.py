@@ -383,7 +383,7 @@ class Pods(Way):
         return ask(method, url, token, None, urllib.request.HTTPSHandler(context=trusted))
 
 
-class Machine(Way):
+class RentedMachine(Way):
     """A rented machine, which the cloud's API terminates, at its end or when the cluster is idle.
 
     It needs `apiUrl`, `apiKey` and `instanceId`, and with idleEnd `idle`: `url` and `token`
@@ -542,7 +542,7 @@ def main(words: Sequence[str]) -> None:
     """Run the command of the command line."""
     if not words:
         if MACHINE.exists():
-            Machine(json.loads(MACHINE.read_text())).look()
+            RentedMachine(json.loads(MACHINE.read_text())).look()
     elif words[0] == "wait":
         text = words[1] if words[1].startswith("{") else Path(words[1]).read_text()
         settings = json.loads(text)

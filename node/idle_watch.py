@@ -58,7 +58,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class IdleLimits:
     """Use of a machine up to which a job counts as doing nothing."""
 
     cpu_percent: float = 0.0  # of one core, as `top` counts; 0: every job does something
@@ -66,7 +66,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class State:
+class WatchState:
     """State of the watch; times are seconds since 1970, 0 for none."""
 
     looked: float = 0.0  # when the last look ended
@@ -82,7 +82,9 @@ class State:
         return max(self.idle_since + rules.idle_seconds, self.keep_until)
 
 
-def decide(before: State, active: Sequence[str], began: float, now: float, rules: Rules) -> State:
+def decide(
+    before: WatchState, active: Sequence[str], began: float, now: float, rules: Rules
+) -> WatchState:
     """Return the state after a look, which began and ended at times in seconds since 1970.
 
     Idle time counts from the start of a look and to the start of one: a look itself may take
@@ -90,7 +92,7 @@ def decide(before: State, active: Sequence[str], began: float, now: float, rules
     """
     if before.ending:
         revived = active and now - before.ending > REVIVED_SECONDS
-        return State(looked=now, active=tuple(active)) if revived else before
+        return WatchState(looked=now, active=tuple(active)) if revived else before
     looked = replace(before, looked=now, active=tuple(active))
     if active:
         return replace(looked, idle_since=0.0)
@@ -99,7 +101,7 @@ def decide(before: State, active: Sequence[str], began: float, now: float, rules
     return replace(looked, ending=now) if began >= looked.ends_at(rules) else looked
 
 
-def keep(before: State, seconds: float, now: float, rules: Rules) -> State:
+def keep(before: WatchState, seconds: float, now: float, rules: Rules) -> WatchState:
     """Return the state after a request to keep the machines for so long.
 
     Raises:
@@ -117,7 +119,7 @@ def keep(before: State, seconds: float, now: float, rules: Rules) -> State:
     return replace(before, keep_until=now + seconds)
 
 
-def verdict(state: State, now: float, rules: Rules) -> dict[str, Any]:
+def verdict(state: WatchState, now: float, rules: Rules) -> dict[str, Any]:
     """Return the answer for clients."""
     ends_at = state.ends_at(rules)
     return {
@@ -174,7 +176,7 @@ class Ray:
         """Return how many nodes are alive."""
         return len(self._living("nodes"))
 
-    def is_used(self, bounds: Bounds) -> bool:
+    def is_used(self, bounds: IdleLimits) -> bool:
         """Return whether a machine is used beyond bounds, or its current use is unknown."""
         listed = self._ask("/nodes?view=summary")["data"]["summary"]
         alive = [each for each in listed if each["raylet"]["state"] == "ALIVE"]
@@ -202,7 +204,7 @@ class Ray:
         return json.loads(content)
 
 
-def work(ray: Ray, bounds: Bounds) -> list[str]:
+def work(ray: Ray, bounds: IdleLimits) -> list[str]:
     """Return jobs that wait, and those that run with their actors if use exceeds a bound."""
     # First: it may run a moment later. It counts, as it may be about to install its packages.
     waiting = ray.jobs("PENDING")
@@ -298,7 +300,7 @@ def _json(content: bytes) -> Any:
         return None
 
 
-class Watch:
+class IdleWatch:
     """State of the watch, which looks update; a file keeps it for another start."""
 
     def __init__(self, rules: Rules, file: Path) -> None:
@@ -306,9 +308,9 @@ class Watch:
         self._lock = threading.Lock()
         known = _json(file.read_bytes()) if file.exists() else None
         kept = {key: float(known[key]) for key in ("keep_until", "ending")} if known else {}
-        self._state = State(active=("nothing was looked at yet",), **kept)
+        self._state = WatchState(active=("nothing was looked at yet",), **kept)
 
-    def change(self, make: Callable[..., State], *given: Any) -> None:
+    def change(self, make: Callable[..., WatchState], *given: Any) -> None:
         """Take the state that `decide` or `keep` makes of the present one."""
         with self._lock:
             state = make(self._state, *given, time.time(), self._rules)
@@ -323,7 +325,7 @@ class Watch:
         return verdict(self._state, time.time(), self._rules)
 
 
-def serve(watch: Watch, address: tuple[str, int], token: str) -> ThreadingHTTPServer:
+def serve(watch: IdleWatch, address: tuple[str, int], token: str) -> ThreadingHTTPServer:
     """Answer requests in a separate thread."""
 
     class Answers(BaseHTTPRequestHandler):
@@ -384,10 +386,10 @@ def main(settings: Mapping[str, Any]) -> None:
             always has), `source` as replicate.py's `location` takes it.
     """
     rules = Rules(settings["idleSeconds"], settings["deadline"])
-    watch = Watch(rules, Path(settings["file"]))
+    watch = IdleWatch(rules, Path(settings["file"]))
     serve(watch, (settings["listen"], int(settings["port"])), settings["token"])
     ray = Ray(settings["dashboard"], settings["rayToken"])
-    bounds = Bounds(settings["cpuPercent"], settings["gpuPercent"])
+    bounds = IdleLimits(settings["cpuPercent"], settings["gpuPercent"])
     readers: dict[str, Callable[[], Sequence[str]]] = {
         "jobs and actors": lambda: work(ray, bounds),
         "served models": ray.served,

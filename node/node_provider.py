@@ -1,14 +1,14 @@
 """A node provider for Ray's autoscaler, which starts and stops nodes in one of two ways.
 
-Nodes that the stack has declared are programs of supervisord (`Programs`). It alone knows which
+Nodes that the stack has declared are programs of supervisord (`ProgramNodes`). It alone knows which
 run. Nothing is kept here, so a crash never loses a node or starts one twice. On the head's machine
 supervisord itself is asked; on another one the switch next to it (node_switch.py) is. The node of a
 machine that does not answer for a minute counts as ended, and another one is started in its place.
 Not sooner: Ray never recognizes a node again that it missed once, and after an hour ends it with
 its jobs.
 
-Nodes on rented machines are requested (`Requests`), since making them takes an account's key. Two
-files in one folder of the head's machine have the requested nodes, written here, and the launched
+Nodes on rented machines are requested (`RequestedNodes`), since making them takes an account's key.
+Two files in one folder of the head's machine have the requested nodes, written here, and the launched
 ones, written by `python -m infra.operate.scale`, which reads the request and meets it. A request
 outlives the head, and a machine has one name, so a crash never requests a node twice.
 
@@ -61,7 +61,7 @@ class Nodes(Protocol):
         """Stop a node."""
 
 
-class Switch:
+class SwitchClient:
     """Starts and stops the node of another machine, by its switch, which requires a token."""
 
     def __init__(self, url: str, token: str) -> None:
@@ -102,7 +102,7 @@ class Switch:
         return ""
 
 
-class Programs:
+class ProgramNodes:
     """Nodes that are programs of supervisord, here or on other machines.
 
     Args:
@@ -113,7 +113,7 @@ class Programs:
 
     def __init__(self, folder: str, switches: dict[str, str], token: str) -> None:
         self._folder = folder
-        self._switches = {name: Switch(url, token) for name, url in switches.items()}
+        self._switches = {name: SwitchClient(url, token) for name, url in switches.items()}
         self._asking = ThreadPoolExecutor(ASKED_AT_ONCE)
 
     def existing(self) -> set[str]:
@@ -166,7 +166,7 @@ class Programs:
             transport.close()
 
 
-class Requests:
+class RequestedNodes:
     """Nodes of an elastic group, which another program launches; all others exist always.
 
     Args:
@@ -238,7 +238,7 @@ class Requests:
         draft.replace(self._folder / REQUESTED)
 
 
-class Provider(NodeProvider):
+class StackNodeProvider(NodeProvider):
     """Starts and stops nodes.
 
     Args:
@@ -265,11 +265,11 @@ class Provider(NodeProvider):
             group: list[str] = provider_config["group"]
             others = {*self._workers} - {*group}
             folder, least = Path(provider_config["requests"]), provider_config["least"]
-            self._nodes = Requests(folder, group, others, least)
+            self._nodes = RequestedNodes(folder, group, others, least)
         else:
             switches: dict[str, str] = provider_config.get("switches", {})
             token = Path(provider_config["token"]).read_text() if switches else ""
-            self._nodes = Programs(provider_config["supervisor"], switches, token)
+            self._nodes = ProgramNodes(provider_config["supervisor"], switches, token)
 
     def non_terminated_nodes(self, tag_filters: dict[str, str]) -> list[str]:
         """Return the names of the nodes that exist."""

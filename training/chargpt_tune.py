@@ -30,7 +30,7 @@ from trainyard.options import at_least, between, matching
 from trainyard.resume import checkpoint_files
 from trainyard.search.recorded import recorded_search
 from trainyard.search.state import ASHAScheduler  # Ray's, for resumed searches too
-from trainyard.search.trials import Goal
+from trainyard.search.trials import Objective
 from trainyard.tracking.run_folder import CHECKPOINT_FILE
 
 JOB = "chargpt_tune"
@@ -60,7 +60,7 @@ parser.add_argument(
     "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
 )
 # Columns of the table with the layout of their values, and the figure that is best when least.
-GOAL = Goal({"learning_rate": ".3g", "batch_size": "d", "weight_decay": ".3g"}, "valid_loss")
+GOAL = Objective({"learning_rate": ".3g", "batch_size": "d", "weight_decay": ".3g"}, "valid_loss")
 
 
 def train_func(config: dict[str, Any]) -> None:

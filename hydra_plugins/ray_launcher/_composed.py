@@ -20,7 +20,7 @@ from hydra_plugins.ray_launcher._once import Once
 from trainyard.client import runtimes
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep import records
-from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.point import Point, PointOutcome
 
 IDENTITY_LENGTH = 16  # hexadecimal digits
 _NO_FOLDERS = {(), *((name,) for name in records.OWN)}
@@ -84,7 +84,7 @@ def state() -> dict[str, object]:
     return found | {"instances": {kind: kind.instance() for kind in (JobRuntime, VersionBase)}}
 
 
-def returned(composed: ComposedPoint, outcome: Outcome) -> JobReturn:
+def returned(composed: ComposedPoint, outcome: PointOutcome) -> JobReturn:
     """Return a point's outcome in Hydra's form, with its folder on this machine."""
     config = composed.config
     folder = Path(config.hydra.sweep.dir, str(config.hydra.sweep.subdir)).absolute()

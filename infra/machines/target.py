@@ -105,7 +105,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
         )
         ray = replace(
             services.RAY,
-            declare=partial(ray_launcher.RayLauncher, "ray", launched),
+            declare=partial(ray_launcher.LauncherHosts, "ray", launched),
             more=ray_launcher.workers,
         )
         running = [ray if service is services.RAY else service for service in running]

@@ -43,7 +43,7 @@ class LaunchTarget:
     runtime: ProcessRuntime
 
 
-class RayLauncher(pulumi.ComponentResource):
+class LauncherHosts(pulumi.ComponentResource):
     """The needs of `ray up` on the hosts, and its cluster file.
 
     Attributes:

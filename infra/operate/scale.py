@@ -55,7 +55,7 @@ with open_(urllib.request.Request(asked["url"] + "/verdict", headers=head), time
 """
 
 
-class UnreadableError(Exception):
+class RequestError(Exception):
     """The request is unknown now, but may be known later."""
 
 
@@ -113,18 +113,16 @@ class GroupOutputs:
             text = self._run(f"cat {shlex.quote(f'{self.folder}/{REQUESTED}')}")
             requested = [str(name) for name in json.loads(text)]
         except CommandError:
-            raise UnreadableError("the head has not written down a request yet") from None
+            raise RequestError("the head has not written down a request yet") from None
         except SshError as error:
-            raise UnreadableError(str(error)) from None
+            raise RequestError(str(error)) from None
         except (ValueError, TypeError, RecursionError):  # jobs may write it
-            raise UnreadableError(
-                f"{REQUESTED} on {self.connection.name} holds no request"
-            ) from None
+            raise RequestError(f"{REQUESTED} on {self.connection.name} holds no request") from None
         if unknown := sorted({*requested} - {*self.prices}):
             # Somebody has changed the group; the outputs are read again.
             named = ", ".join(terminal.clean(name[:LONGEST_NAME]) for name in unknown[:NAMED])
             more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
-            raise UnreadableError(f"{named}{more}: in no group that the outputs name")
+            raise RequestError(f"{named}{more}: in no group that the outputs name")
         return requested
 
     def tell(self, launched: Collection[str]) -> None:
@@ -137,7 +135,7 @@ class GroupOutputs:
         try:
             self._run(f"cat > {path}.new && mv {path}.new {path}", json.dumps(sorted(launched)))
         except SshError as error:
-            raise UnreadableError(str(error)) from None
+            raise RequestError(str(error)) from None
 
     def check_lives(self) -> None:
         """Check that the cluster does not end itself: new machines would outlive it.
@@ -152,7 +150,7 @@ class GroupOutputs:
         except SshError:
             return  # the watch does not run; then nothing ends for idleness either
         if said.strip() == "true":
-            raise UnreadableError("the cluster is idle, and its machines end themselves")
+            raise RequestError("the cluster is idle, and its machines end themselves")
 
     def costs(self, names: Collection[str]) -> str:
         """Return how many machines these are, and their price."""
@@ -239,7 +237,7 @@ class Scaler:
                 self._group = GroupOutputs.of(self._outputs(), self._stack)
                 self._told = None  # the head may be another one, which knows nothing
             return self._meet(self._group)
-        except UnreadableError as error:
+        except RequestError as error:
             self._say(f"nothing is changed: {error}")
             # The head may have come back with another address.
             self._group = None
@@ -346,7 +344,7 @@ class Scaler:
             said = said or done.stderr.strip()
         if "no stack named" in said:
             return {}
-        raise UnreadableError(f"the outputs of stack {self._stack!r} cannot be read: {said}")
+        raise RequestError(f"the outputs of stack {self._stack!r} cannot be read: {said}")
 
     def _say(self, text: str) -> None:
         if text != self._said:  # not again and again

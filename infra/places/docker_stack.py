@@ -13,7 +13,7 @@ from cluster.descriptor import Stack
 from cluster.inputs import lift
 from cluster.ray_node import NodeResources
 from infra.machines import accelerators, docker_engine, local, tools
-from infra.machines.docker_engine import Bounds
+from infra.machines.docker_engine import KernelLimits
 from infra.machines.fleet import Fleet, FleetArgs
 from infra.machines.machine import Machine
 from infra.places.target import fleet_args, runtime_args, services_for
@@ -26,7 +26,7 @@ RUNTIME = "docker"
 
 def declare(
     settings: Settings,
-    kept: Bounds,
+    kept: KernelLimits,
     workers: Sequence[pulumi.Input[NodeResources]],
     access: Sequence[accelerators.ContainerAccess],
     gpus: Sequence[Sequence[int]],
@@ -83,7 +83,7 @@ def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], F
     declared = inspect(fleet_args(settings, containers=True))()
     machine = declared.machines[0]
     # A machine that is to be rented has no Engine yet. Those of its images keep all bounds.
-    kept = Bounds(memory=True, swap=True, processes=True)
+    kept = KernelLimits(memory=True, swap=True, processes=True)
     gpus = machine.gpus if settings.accelerator != "none" else 0
     if machine.engine is not None:
         accelerators.check_machine(
@@ -99,7 +99,7 @@ def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], F
     return stack
 
 
-def bounds(engine: Mapping[str, Any]) -> Bounds:
+def bounds(engine: Mapping[str, Any]) -> KernelLimits:
     """Return the bounds that an Engine keeps, by its answer to /info; warn of missing ones."""
     found = docker_engine.bounds(engine)
     if not (found.memory and found.processes):

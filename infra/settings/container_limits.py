@@ -15,7 +15,7 @@ WORKER = "ray-worker"  # stands for all of them
 DEFAULTS = {each.name: each.limit for each in services.ALL} | {WORKER: services.RAY.limit}
 
 
-class Bounds(Model):
+class ContainerLimits(Model):
     """Bounds that are set for one service; None for its default."""
 
     memory_mib: Annotated[int | None, whole(64, 1024 * 1_000_000)] = None
@@ -23,12 +23,12 @@ class Bounds(Model):
 
 
 Limits = Annotated[
-    dict[Annotated[str, Known(tuple(DEFAULTS))], Bounds],
+    dict[Annotated[str, Known(tuple(DEFAULTS))], ContainerLimits],
     Meaning("must be an object", f"write bounds by service: {', '.join(DEFAULTS)}"),
 ]
 
 
-def of(service: str, given: Mapping[str, Bounds]) -> Limit:
+def of(service: str, given: Mapping[str, ContainerLimits]) -> Limit:
     """Return the bounds of a service.
 
     Args:
@@ -36,7 +36,7 @@ def of(service: str, given: Mapping[str, Bounds]) -> Limit:
         given: bounds that are set.
     """
     name = WORKER if service.startswith(f"{WORKER}-") else service
-    default, mine = DEFAULTS[name], given.get(name, Bounds())
+    default, mine = DEFAULTS[name], given.get(name, ContainerLimits())
     return Limit(
         memory_mib=mine.memory_mib or default.memory_mib,
         processes=mine.processes or default.processes,

@@ -27,7 +27,7 @@ from cluster.model import (
 from cluster.ray_node import NodeResources
 from infra.settings import build_context
 from infra.settings import nodes as node_settings
-from infra.settings.container_limits import Bounds
+from infra.settings.container_limits import ContainerLimits
 from infra.settings.containers import Dataset
 from infra.settings.hosts import from_home
 from infra.settings.images import BUILT
@@ -117,7 +117,7 @@ def faults(
     stack: str,
     beginning: str,
     data: Dataset | None,
-    limits: Mapping[str, Bounds],
+    limits: Mapping[str, ContainerLimits],
 ) -> Iterator[Fault]:
     """Yield what a stack in a cluster lacks, and what pods do not have.
 

@@ -25,11 +25,11 @@ from pulumi.runtime.proto import (
 from engine.command.provider import CommandProvider
 from engine.docker.provider import DockerProvider
 from engine.errors import EngineError
-from engine.providers import Provider, Say, working
+from engine.providers import Say, TypeProvider, working
 from engine.structs import from_struct, to_struct
 from engine.values import Properties
 
-PROVIDERS: dict[str, Callable[[str, Say, Properties], Provider]] = {
+PROVIDERS: dict[str, Callable[[str, Say, Properties], TypeProvider]] = {
     "docker": lambda type_, say, settings: DockerProvider(type_, say, lambda: settings),
     "command": lambda type_, say, _: CommandProvider(type_, say),
 }
@@ -60,11 +60,11 @@ class Plugin(provider_pb2_grpc.ResourceProviderServicer):
 
     def __init__(self, package: str, engine: str) -> None:
         self._log = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine)).Log
-        self._made: list[Provider] = []
+        self._made: list[TypeProvider] = []
         self._settings: Properties = {}
 
         @cache
-        def make(type_: str) -> Provider:
+        def make(type_: str) -> TypeProvider:
             provider = PROVIDERS[package](type_, self._say, self._settings)
             self._made.append(provider)
             return provider
@@ -74,7 +74,7 @@ class Plugin(provider_pb2_grpc.ResourceProviderServicer):
     def _say(self, level: str, text: str) -> None:
         self._log(engine_pb2.LogRequest(severity=LEVELS[level], message=text))
 
-    def _of(self, request: Any) -> Provider:
+    def _of(self, request: Any) -> TypeProvider:
         return self._provider(request.urn.split("::")[2].rpartition("$")[2])
 
     def GetPluginInfo(self, _: empty_pb2.Empty, __: Any) -> plugin_pb2.PluginInfo:

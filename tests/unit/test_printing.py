@@ -16,7 +16,7 @@ import pytest
 from cluster import provider
 from engine.display import Display
 from engine.values import Properties
-from infra.operate.drift.findings import SERVICES, Finding, Report
+from infra.operate.drift.findings import SERVICES, DriftReport, Finding
 from tests import ran
 from tests.hostile import HARM
 from trainyard.access import terminal
@@ -127,9 +127,9 @@ def _step(display: Display, name: str) -> None:
 
 def _drift(name: str) -> None:
     finding = Finding(layer=SERVICES, name=name, expected=name, found=name, action=name)
-    report = Report(stack="dev", looked=1, findings=[finding], failures=[name])
+    report = DriftReport(stack="dev", looked=1, findings=[finding], failures=[name])
     text = report.text()
-    lines = Report(stack="dev", looked=1, findings=[], failures=[]).text().count("\n") + 6
+    lines = DriftReport(stack="dev", looked=1, findings=[], failures=[]).text().count("\n") + 6
     assert text.count("\n") == lines  # a name begins no line of its own
     terminal.print_value(text)
 

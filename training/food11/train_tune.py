@@ -33,7 +33,7 @@ from ray.tune.search import BasicVariantGenerator
 from trainyard.options import at_least
 from trainyard.search.recorded import recorded_search
 from trainyard.search.state import ASHAScheduler  # Ray's, for resumed searches too
-from trainyard.search.trials import Goal
+from trainyard.search.trials import Objective
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
 parser.add_argument("--initial-epochs", type=at_least(0), default=5, help="epochs of the head only")
@@ -50,7 +50,7 @@ parser.add_argument("--num-samples", type=at_least(1), default=16, help="trials"
 parser.add_argument("--gpus-per-trial", type=at_least(0.0), default=0.25, help="may be part of one")
 parser.add_argument("--cpus-per-trial", type=at_least(0.0), default=2.0, help="CPUs of each trial")
 # Columns of the table, and the layout of their values.
-GOAL = Goal({"batch_size": "d", "dropout_probability": ".4f"})
+GOAL = Objective({"batch_size": "d", "dropout_probability": ".4f"})
 
 
 def train_func(config: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ STORAGE_VARIABLE, RUN_VARIABLE = "TRAINYARD_STORAGE_URL", "TRAINYARD_RUN"
 RESULTS = ".dev"  # below the store's address; `train runs` does not list it
 
 
-class Session:
+class SessionJob:
     """One session: `debug` has each run wait for a debugger, `idle` runs nothing until told to.
 
     Attributes:
@@ -135,7 +135,7 @@ def main() -> None:
     """Runs a session to its end."""
     options, command = sys.argv[1 : sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1 :]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # `train stop`
-    session = Session(options[0], command, debug="--debug" in options, idle="--idle" in options)
+    session = SessionJob(options[0], command, debug="--debug" in options, idle="--idle" in options)
     try:
         session.serve()
     finally:

@@ -23,7 +23,7 @@ class PatchError(Exception):
 
 
 @dataclass(frozen=True)
-class Blocks:
+class FileSummary:
     """A summary of a file: its size in bytes, and digests of its blocks.
 
     Blocks counted from the start find edits in place; those counted from the end, the text after an
@@ -67,19 +67,19 @@ Changes = Mapping[str, Patch | None]
 """By path; None for a removed file."""
 
 
-def blocks(content: bytes) -> Blocks:
+def blocks(content: bytes) -> FileSummary:
     """Return the summary of a file."""
     view, count = memoryview(content), len(content) // BLOCK_BYTES
     starts = [i * BLOCK_BYTES for i in range(count)]
     ends = [len(content) - (i + 1) * BLOCK_BYTES for i in range(count)]
-    return Blocks(
+    return FileSummary(
         len(content),
         tuple(_digest(view, start) for start in starts),
         tuple(_digest(view, start) for start in ends),
     )
 
 
-def patch(content: bytes, base: Blocks | None, *, executable: bool) -> Patch:
+def patch(content: bytes, base: FileSummary | None, *, executable: bool) -> Patch:
     """Return the patch from a base to a file; the base is None for a new file."""
     parts: list[tuple[int, int] | bytes] = []
     at = 0
@@ -138,7 +138,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Patch | None]]:
     return header, changes
 
 
-def _copies(content: bytes, base: Blocks | None) -> Iterator[tuple[int, int]]:
+def _copies(content: bytes, base: FileSummary | None) -> Iterator[tuple[int, int]]:
     """Yields the positions of the base's blocks in a file, with their offsets there, in order."""
     if base is None:
         return

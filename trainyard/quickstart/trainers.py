@@ -19,7 +19,7 @@ from trainyard.tracking import run_folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class TrainingOutcome:
     """The outcome of a training, or of a trial.
 
     Attributes:
@@ -49,7 +49,7 @@ class OnBox:
         self._options = options
         self._run_config = run_config
 
-    def _fit(self, syncer: Syncer | None, *, clean_trials: bool) -> list[Outcome]:
+    def _fit(self, syncer: Syncer | None, *, clean_trials: bool) -> list[TrainingOutcome]:
         try:
             name = run_folder.check_name(self._run_config.name or "")
         except ValueError as error:
@@ -72,7 +72,7 @@ class OnBox:
 class Synced(OnBox):
     """A trainer of Ray on a box. For another one derive a class: `kind = LightGBMTrainer`."""
 
-    def fit(self, syncer: Syncer | None, *, clean_trials: bool = False) -> Outcome:
+    def fit(self, syncer: Syncer | None, *, clean_trials: bool = False) -> TrainingOutcome:
         """Trains on the box, and brings the results here meanwhile and at the end.
 
         Args:
@@ -96,7 +96,7 @@ class Tuner(OnBox):
 
     kind = ray.tune.Tuner
 
-    def fit(self, syncer: Syncer | None, *, clean_trials: bool = False) -> list[Outcome]:
+    def fit(self, syncer: Syncer | None, *, clean_trials: bool = False) -> list[TrainingOutcome]:
         """Tunes on the box; arguments and errors as for a trainer.
 
         Returns:
@@ -105,14 +105,14 @@ class Tuner(OnBox):
         return self._fit(syncer, clean_trials=clean_trials)
 
 
-def _outcomes(results: list[on_box.Result], there: Path, here: Path) -> list[Outcome]:
+def _outcomes(results: list[on_box.Result], there: Path, here: Path) -> list[TrainingOutcome]:
     """The results of the box, with the paths of this machine."""
 
     def mapped(path: str) -> Path:
         return here / Path(path).relative_to(there)
 
     return [
-        Outcome(
+        TrainingOutcome(
             metrics=metrics,
             folder=mapped(folder),
             checkpoint=mapped(checkpoint) if checkpoint else None,

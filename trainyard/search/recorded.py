@@ -51,7 +51,7 @@ class Search:
     """
 
     run: Run
-    goal: trials.Goal
+    goal: trials.Objective
     config: job.Config
     resources: dict[str, float]
     resumes: bool
@@ -94,7 +94,7 @@ class Search:
 def recorded_search(
     name: str,
     parser: argparse.ArgumentParser,
-    goal: trials.Goal,
+    goal: trials.Objective,
     *,
     epochs: str = "epochs",
     check: Check | None = None,

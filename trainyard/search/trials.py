@@ -32,7 +32,7 @@ TITLES = {"valid_acc": "Valid. Acc.", "valid_loss": "Valid. Loss"}
 
 
 @dataclass(frozen=True)
-class Goal:
+class Objective:
     """The sampled arguments of a search, and the figure that determines its best trial.
 
     Attributes:
@@ -74,7 +74,7 @@ class TrialLines(tune.Callback):
     After half a minute without output, a line reports the progress of the search.
     """
 
-    def __init__(self, epochs: int, goal: Goal) -> None:
+    def __init__(self, epochs: int, goal: Objective) -> None:
         self._epochs = epochs  # the most that a trial gets
         self._goal = goal
         self._sampled: set[str] = set()
@@ -148,7 +148,7 @@ def send_by_name() -> None:
 class TrialCurves(tune.Callback):
     """Draws the trials while the search goes on, so that a stopped one has its picture too."""
 
-    def __init__(self, url: str, goal: Goal) -> None:
+    def __init__(self, url: str, goal: Objective) -> None:
         self._url = url
         self._goal = goal
         self._trials: dict[str, curves.Trial] = {}
@@ -188,7 +188,7 @@ class TrialCurves(tune.Callback):
         self._last = time.monotonic()
 
 
-def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
+def finish(run: Run, found: tune.ResultGrid, goal: Objective) -> str:
     """Prints the table and the best trial, and writes the files for `train show` and `train pull`.
 
     Returns why the search has no best trial; "" if it has one.

@@ -78,11 +78,11 @@ def deploy(args: argparse.Namespace) -> None:
     _connect()
     from ray import serve
 
-    from trainyard.serving.service import Service
+    from trainyard.serving.service import ModelReplica
 
     _start(*address)
     known = args.name in serve.status().applications
-    service = Service.options(  # type: ignore[attr-defined]  # a class that Serve has wrapped
+    service = ModelReplica.options(  # type: ignore[attr-defined]  # a class that Serve has wrapped
         num_replicas=args.replicas,
         ray_actor_options={"num_cpus": args.cpus, "num_gpus": args.gpus},
         user_config={"storage": storage, "run": args.run, "checkpoint": checkpoint},

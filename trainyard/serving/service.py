@@ -39,7 +39,7 @@ app.add_middleware(Gate)
     max_constructor_retry_count=START_ATTEMPTS,
 )
 @serve.ingress(app)
-class Service:
+class ModelReplica:
     """One replica, with the model in its memory."""
 
     def reconfigure(self, config: dict[str, Any]) -> None:

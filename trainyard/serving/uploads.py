@@ -37,7 +37,7 @@ class UploadError(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class FormPart:
     """One part of a form: its field, the name of its file ("" without one), its content."""
 
     field: str
@@ -85,7 +85,7 @@ def pictures(content_type: str, body: bytes) -> Iterator[Image.Image]:
     return (_decode(index, part) for index, part in enumerate(parts))
 
 
-def form(content_type: str, body: bytes) -> list[Part]:
+def form(content_type: str, body: bytes) -> list[FormPart]:
     """Parses multipart/form-data (RFC 7578).
 
     A delimiter is a whole line: a file may hold one that only begins like it.
@@ -100,7 +100,7 @@ def form(content_type: str, body: bytes) -> list[Part]:
     line = rb"\r\n--" + re.escape(boundary) + rb"(?P<last>--(?=[ \t]*(?:\r\n|\Z)))?"
     delimiter = re.compile(line + rb"(?(last)|[ \t]*(?=\r\n))")
     whole = b"\r\n" + body
-    parts: list[Part] = []
+    parts: list[FormPart] = []
     start = None  # of a part; content before the first delimiter is ignored
     for found in delimiter.finditer(whole):
         if start is not None:
@@ -126,7 +126,7 @@ def _boundary(content_type: str) -> bytes | None:
     return boundary.encode()
 
 
-def _part(index: int, raw: bytes) -> Part:
+def _part(index: int, raw: bytes) -> FormPart:
     end = raw.find(b"\r\n\r\n", 0, MAX_HEADER_BYTES)
     lines = LINE_END.split(raw[2 : max(end, 2)])
     if len(lines) > MAX_HEADERS or max(map(len, lines)) > MAX_LINE_BYTES:
@@ -142,10 +142,10 @@ def _part(index: int, raw: bytes) -> Part:
     field = headers.get_param("name", header="content-disposition")
     if end < 0 or not isinstance(field, str):
         raise UploadError(400, f"part {index} of the form does not name its field")
-    return Part(field, headers.get_filename() or "", raw[end + 4 :])
+    return FormPart(field, headers.get_filename() or "", raw[end + 4 :])
 
 
-def _decode(index: int, part: Part) -> Image.Image:
+def _decode(index: int, part: FormPart) -> Image.Image:
     name = f"image {index}" + (f" ({part.file[:80]!r})" if part.file else "")
     try:
         image = Image.open(io.BytesIO(part.content), formats=FORMATS)

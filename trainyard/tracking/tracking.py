@@ -40,13 +40,13 @@ SETTINGS = {
 }
 
 
-def of(run: RunFolder) -> Tracking | None:
+def of(run: RunFolder) -> RunLog | None:
     """Return the log of a run; None without MLflow."""
     uri = os.environ.get(URI_VARIABLE)
-    return Tracking(run, uri) if uri else None
+    return RunLog(run, uri) if uri else None
 
 
-class Tracking:
+class RunLog:
     """One run's log in one process. Methods return soon and raise nothing.
 
     The run's folder names the run of MLflow, so that a driver, its workers and a run resumed

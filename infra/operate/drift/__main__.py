@@ -15,7 +15,7 @@ import pulumi
 from infra.operate import arguments, dashboard
 from infra.operate.dashboard import AskError
 from infra.operate.drift import expected, machines, ray_nodes, rented, resources
-from infra.operate.drift.findings import HOSTS, INSTANCES, SERVICES, Finding, Report
+from infra.operate.drift.findings import HOSTS, INSTANCES, SERVICES, DriftReport, Finding
 from infra.operate.drift.look import StackLook, look
 from trainyard.access import terminal
 from trainyard.access.terminal import clean
@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
     return report.code
 
 
-def examine(folder: Path, stack: str, looked: StackLook) -> Report:
+def examine(folder: Path, stack: str, looked: StackLook) -> DriftReport:
     """Return the report on a stack: its resources, outputs, machines and Ray nodes."""
     different, failures = resources.different(looked, stack)
     findings = [*resources.interrupted(looked, stack), *different]
@@ -57,7 +57,7 @@ def examine(folder: Path, stack: str, looked: StackLook) -> Report:
     except AskError as error:
         if not _explain(findings):
             failures.append(str(error))
-    return Report(
+    return DriftReport(
         stack=stack,
         looked=len(looked.seen),
         findings=findings,

@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class DriftReport:
     """A look at one stack.
 
     Attributes:

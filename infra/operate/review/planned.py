@@ -61,7 +61,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class RuleMessage:
     """The message of a rule on a resource.
 
     Attributes:
@@ -86,7 +86,7 @@ class StackPlan:
     changes: Sequence[Change]
     before: Sequence[PlannedResource]
     after: Sequence[PlannedResource]
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[RuleMessage]
     outputs: Mapping[str, Any] = field(repr=False, default_factory=dict)
 
 
@@ -95,12 +95,12 @@ class _Verdicts(Display):
 
     def __init__(self) -> None:
         super().__init__(dry_run=True, diff=False, debug=False)
-        self.found: list[Verdict] = []
+        self.found: list[RuleMessage] = []
 
     def message(self, level: str, text: str, urn: str) -> None:
         """See Display."""
         text = self.clean(text)
-        self.found.append(Verdict(name=_name(urn), message=text, mandatory=level == "error"))
+        self.found.append(RuleMessage(name=_name(urn), message=text, mandatory=level == "error"))
 
 
 def read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None) -> StackPlan:

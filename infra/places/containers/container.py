@@ -79,7 +79,7 @@ class NodeProvider(Provider):
             lines: list[str] = []
             with (
                 explained("which ports are free"),
-                suppress(docker_engine.EngineUnavailableError),
+                suppress(docker_engine.DockerEngineError),
             ):
                 lines = _taken_ports(docker_engine.of(news), news, olds)
             if lines:
@@ -129,7 +129,7 @@ class ReadyProvider(Provider):
         """Return what is wrong with a container that was up; one that has ended well may go."""
         try:
             return "" if props["once"] else life.fault(ContainerDriver(props))
-        except (docker_engine.EngineUnavailableError, SshError) as error:
+        except (docker_engine.DockerEngineError, SshError) as error:
             return str(error)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
@@ -139,7 +139,7 @@ class ReadyProvider(Provider):
         return dynamic.ReadResult(id_, {**props, "ready": ready})
 
 
-class Node(Resource, module="docker", name="Node"):
+class EngineNode(Resource, module="docker", name="Node"):
     """A stack needs free names and ports of an Engine, and images that it can get.
 
     From stack and project (names), identity (of its network, and what its volumes' names begin
@@ -330,11 +330,11 @@ def explained(what: str) -> Iterator[None]:
             f"{what}: its container is gone; run `refresh`, then `up` again"
         ) from None
     except APIError as answer:
-        raise docker_engine.EngineUnavailableError(
+        raise docker_engine.DockerEngineError(
             f"{what}: the Docker Engine says: {answer.explanation}"
         ) from None
     except RequestException as silence:
-        raise docker_engine.EngineUnavailableError(
+        raise docker_engine.DockerEngineError(
             f"{what}: the Docker Engine no longer answers ({silence}); start it and run `up` again"
         ) from None
 

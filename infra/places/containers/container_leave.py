@@ -50,7 +50,7 @@ class Leave(Resource, module="docker", name="Leave"):
     """Keeps users of a container from losing work to a change.
 
     From container (its name), service, script (path in the container) and arguments, as
-    `cluster.service.Leave` has them, drains, seconds (that a drain may take), timeout (seconds
+    `cluster.service.LeaveSteps` has them, drains, seconds (that a drain may take), timeout (seconds
     until a container is up) and version (digest of what it is made from).
     """
 

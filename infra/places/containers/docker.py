@@ -25,7 +25,13 @@ from infra.machines.machine import Machine
 from infra.machines.process import Daemon
 from infra.operate import build_images
 from infra.places.args import RuntimeArgs
-from infra.places.containers.container import OWNER_LABEL, PROJECT_LABEL, STACK_LABEL, Node, Ready
+from infra.places.containers.container import (
+    OWNER_LABEL,
+    PROJECT_LABEL,
+    STACK_LABEL,
+    EngineNode,
+    Ready,
+)
 from infra.places.containers.container_deadline import Deadline
 from infra.places.containers.container_leave import Leave
 from infra.places.stack_mark import StackMark
@@ -84,8 +90,8 @@ class DockerRuntimeArgs(RuntimeArgs):
     access: Sequence[ContainerAccess]
     volume_names: Mapping[str, str]
     publish_address: str
-    limits: Mapping[str, container_limits.Bounds]
-    bounds: docker_engine.Bounds
+    limits: Mapping[str, container_limits.ContainerLimits]
+    bounds: docker_engine.KernelLimits
     owner: str
     timer_folder: str
     gcs_port: int
@@ -117,7 +123,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         self._leaves: list[Leave] = []
         self.via = dict(args.machine.connection) if args.machine else None
         self._host = {"host": self.via} if self.via else {}
-        self._node = Node(
+        self._node = EngineNode(
             f"{name}-node",
             {
                 "stack": pulumi.get_stack(),

@@ -46,7 +46,7 @@ class KubernetesRuntimeArgs:
     defaults: ObjectDefaults
     images: Mapping[str, str]
     keep_data: bool
-    limits: Mapping[str, container_limits.Bounds]
+    limits: Mapping[str, container_limits.ContainerLimits]
     user: str = ""
 
 

@@ -21,7 +21,7 @@ from ray.autoscaler.node_launch_exception import NodeLaunchException
 from infra.machines.process import DaemonProvider, ProgramProvider
 from node import node_provider, node_switch
 from node.folders import FolderMark
-from node.node_provider import Programs, Provider, Switch
+from node.node_provider import ProgramNodes, StackNodeProvider, SwitchClient
 from node.supervisor import Supervisor
 from tests.killing import kill
 from tests.waiting import wait_for
@@ -141,19 +141,19 @@ def _rest(connection: socket.socket) -> bytes:
         return b""
 
 
-def _switches(provider: Provider) -> dict[str, Switch]:
-    assert isinstance(provider._nodes, Programs)
+def _switches(provider: StackNodeProvider) -> dict[str, SwitchClient]:
+    assert isinstance(provider._nodes, ProgramNodes)
     return provider._nodes._switches
 
 
 @pytest.fixture
-def provider(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Provider:
+def provider(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> StackNodeProvider:
     monkeypatch.setattr(node_provider, "SILENT_SECONDS", 60.0)
-    return Provider(stack.config, "test")
+    return StackNodeProvider(stack.config, "test")
 
 
 def test_a_machine_that_does_not_answer_is_skipped(
-    stack: Stack, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, provider: StackNodeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_provider, "RESTART_SECONDS", 0.2)
     assert provider.non_terminated_nodes({}) == ["ray-head"]
@@ -176,7 +176,7 @@ def test_a_machine_that_does_not_answer_is_skipped(
 
 
 def test_a_machine_that_misses_an_answer_keeps_its_node_for_a_minute(
-    stack: Stack, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, provider: StackNodeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del _switches(provider)[DEAD]
     provider.create_node_with_resources_and_labels({}, WORKER, 1, {}, {})
@@ -192,7 +192,7 @@ def test_a_machine_that_misses_an_answer_keeps_its_node_for_a_minute(
 
 
 def test_a_killed_switch_loses_no_node_and_starts_none_twice(  # F2
-    stack: Stack, provider: Provider
+    stack: Stack, provider: StackNodeProvider
 ) -> None:
     del _switches(provider)[DEAD]
     provider.create_node_with_resources_and_labels({}, WORKER, 1, {}, {})

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from node.idle_watch import Bounds, Ray, look, work
+from node.idle_watch import IdleLimits, Ray, look, work
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -160,7 +160,11 @@ def test_ctrl_c_lets_go_and_the_job_goes_on(cluster: Any, script: Callable[[str]
     # F50: what the idle watch reads of use, where it is bounded.
     ray = Ray(cluster.outputs["dashboardUrl"], (cluster.folder / "token").read_text())
     running = [f"job {job_id} is RUNNING"]
-    for bounds, counts in ((Bounds(), running), (Bounds(0.001), running), (Bounds(99_999, 99), [])):
+    for bounds, counts in (
+        (IdleLimits(), running),
+        (IdleLimits(0.001), running),
+        (IdleLimits(99_999, 99), []),
+    ):
         counted = partial(work, ray, bounds)
         # A node that has just begun has yet to report its use, and its first figure is 0.
         wait_for(f"{counts} of {bounds}", lambda: look({"": counted})[:1] == counts, 30)  # noqa: B023

@@ -9,7 +9,7 @@ from pulumi.dynamic import CreateResult, ResourceProvider
 from pulumi.dynamic.dynamic import serialize_provider
 
 from engine.providers import DynamicProvider
-from engine.recorded import PROVIDER_KEY, Recorded
+from engine.recorded import PROVIDER_KEY, TrustedProviders
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 20
@@ -41,7 +41,7 @@ def _props(kind, **props):
 
 
 def test_cancel_ends_the_waits_of_classes_that_can():  # F11
-    provider = DynamicProvider("project", {}, Recorded(ROOT, ROOT))
+    provider = DynamicProvider("project", {}, TrustedProviders(ROOT, ROOT))
     provider.create(_props(Plain))
     begun = threading.Event()
     with ThreadPoolExecutor(1) as pool:

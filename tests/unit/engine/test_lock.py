@@ -386,7 +386,7 @@ def test_a_lock_that_is_a_link_or_gone_is_no_file_to_read(processes, tmp_path):
     with pytest.raises(EngineError, match=r"link.json cannot be read"):
         processes.take()
     link.unlink()
-    assert lock.judge(processes.folder / "none.json").verdict is lock.Verdict.GONE
+    assert lock.judge(processes.folder / "none.json").verdict is lock.MakerState.GONE
 
 
 def test_a_lock_that_goes_while_it_is_read_is_no_dead_one(processes, monkeypatch):
@@ -398,7 +398,7 @@ def test_a_lock_that_goes_while_it_is_read_is_no_dead_one(processes, monkeypatch
         real(file, how)
 
     monkeypatch.setattr(lock.fcntl, "flock", flock)
-    assert lock.judge(path).verdict is lock.Verdict.GONE
+    assert lock.judge(path).verdict is lock.MakerState.GONE
     monkeypatch.undo()
     assert processes.take() == []
     monkeypatch.setattr(Path, "glob", lambda *_: [path])  # it is listed, and then gone

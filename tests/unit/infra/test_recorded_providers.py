@@ -84,7 +84,9 @@ def test_no_kind_that_a_state_has_vanishes():
 def test_a_provider_is_recorded_by_its_kind(kind):
     text = serialize_provider(Recorded(kind))
     assert text == recorded.of_kind(kind)
-    loaded = recorded.Recorded(ROOT / "infra", ROOT).load(text)  # F48: by name, in the clear
+    loaded = recorded.TrustedProviders(ROOT / "infra", ROOT).load(
+        text
+    )  # F48: by name, in the clear
     assert f"{type(loaded).__module__}.{type(loaded).__name__}" == KINDS[kind]
 
 

@@ -16,27 +16,37 @@ from typing import Any
 import pytest
 
 from node import idle_watch, replicate
-from node.idle_watch import Bounds, Ray, Rules, State, Watch, decide, keep, verdict, work
+from node.idle_watch import (
+    IdleLimits,
+    IdleWatch,
+    Ray,
+    Rules,
+    WatchState,
+    decide,
+    keep,
+    verdict,
+    work,
+)
 from node.replicate import Folder
 
 RULES = Rules(idle_seconds=600, deadline=100_000)
 BUSY = ("job a is RUNNING",)
 
 
-def looks(state: State, *found: tuple[float, tuple[str, ...]]) -> State:
+def looks(state: WatchState, *found: tuple[float, tuple[str, ...]]) -> WatchState:
     for now, active in found:
         state = decide(state, active, now, now, RULES)
     return state
 
 
-def idle(state: State, begin: float, end: float) -> State:
+def idle(state: WatchState, begin: float, end: float) -> WatchState:
     for now in range(int(begin), int(end) + 1, 15):
         state = decide(state, (), now, now, RULES)
     return state
 
 
 def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
-    state = looks(State(), (1000, BUSY), (1015, ()))
+    state = looks(WatchState(), (1000, BUSY), (1015, ()))
     assert (state.idle_since, state.ends_at(RULES)) == (1015, 1615)
     assert not idle(state, 1030, 1600).ending
     ended = idle(state, 1030, 1615)
@@ -54,7 +64,7 @@ def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
 
 
 def test_whatever_is_found_begins_the_time_anew() -> None:
-    state = idle(State(), 1000, 1585)
+    state = idle(WatchState(), 1000, 1585)
     state = looks(state, (1590, BUSY))
     assert (state.idle_since, state.ends_at(RULES)) == (0, 0)
     assert verdict(state, 1591, RULES)["ends_in"] is None
@@ -63,12 +73,12 @@ def test_whatever_is_found_begins_the_time_anew() -> None:
 
 @pytest.mark.parametrize("now", [1711.0, 5000.0, 900.0])
 def test_a_time_without_a_look_counts_as_active(now: float) -> None:
-    state = idle(State(), 1000, 1590)
+    state = idle(WatchState(), 1000, 1590)
     assert looks(state, (now, ())).idle_since == now  # also where the clock was set back
 
 
 def test_slow_looks_count_from_their_start() -> None:  # F50
-    state = decide(State(), BUSY, 1000, 1140, RULES)
+    state = decide(WatchState(), BUSY, 1000, 1140, RULES)
     for began in range(1155, 1700, 155):  # each takes 140 s, and the next begins 15 s later
         state = decide(state, (), began, began + 140, RULES)
     assert (state.idle_since, state.ending) == (1155, 0)  # at 1620, for less than 10 minutes
@@ -79,7 +89,7 @@ def test_slow_looks_count_from_their_start() -> None:  # F50
 
 
 def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most() -> None:
-    kept = keep(idle(State(), 1000, 1300), 7200, 1300, RULES)
+    kept = keep(idle(WatchState(), 1000, 1300), 7200, 1300, RULES)
     assert kept.ends_at(RULES) == 8500
     assert not idle(kept, 1315, 8485).ending
     assert idle(kept, 1315, 8500).ending == 8500
@@ -175,21 +185,21 @@ ACTIVE = ["job a is RUNNING", "actor Sleeper lives"]
 @pytest.mark.parametrize(
     ("bounds", "changes", "counts"),
     [
-        (Bounds(), {"cpu": 0.0}, True),  # off by default: `sleep` counts until it ends
-        (Bounds(100), {}, False),
-        (Bounds(100), {"cpu": 4.0}, True),  # 120 % of a core
-        (Bounds(100), {"gpus": [{"utilizationGpu": 0}, {"utilizationGpu": 1}]}, True),
-        (Bounds(100, 5), {"gpus": [{"utilizationGpu": 5}]}, False),
+        (IdleLimits(), {"cpu": 0.0}, True),  # off by default: `sleep` counts until it ends
+        (IdleLimits(100), {}, False),
+        (IdleLimits(100), {"cpu": 4.0}, True),  # 120 % of a core
+        (IdleLimits(100), {"gpus": [{"utilizationGpu": 0}, {"utilizationGpu": 1}]}, True),
+        (IdleLimits(100, 5), {"gpus": [{"utilizationGpu": 5}]}, False),
         # Unknown use counts.
-        (Bounds(100, 5), {"gpus": [{"utilizationGpu": None}]}, None),
-        (Bounds(100), {"cpu": None}, None),
-        (Bounds(100), {"now": 0.0}, True),  # its agent has died
-        (Bounds(100), {"now": None}, None),
-        (Bounds(100), {"raylet": {"state": "DEAD"}}, True),  # then nobody tells
+        (IdleLimits(100, 5), {"gpus": [{"utilizationGpu": None}]}, None),
+        (IdleLimits(100), {"cpu": None}, None),
+        (IdleLimits(100), {"now": 0.0}, True),  # its agent has died
+        (IdleLimits(100), {"now": None}, None),
+        (IdleLimits(100), {"raylet": {"state": "DEAD"}}, True),  # then nobody tells
     ],
 )
 def test_a_job_below_the_bounds_of_use_is_no_activity(  # F50
-    dashboard: Dashboard, bounds: Bounds, changes: dict[str, Any], counts: bool | None
+    dashboard: Dashboard, bounds: IdleLimits, changes: dict[str, Any], counts: bool | None
 ) -> None:
     ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
     jobs = [{"submission_id": "a", "status": "RUNNING"}]
@@ -314,11 +324,11 @@ def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(  # F53
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Watch:
-    return Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
+def watch(tmp_path: Path) -> IdleWatch:
+    return IdleWatch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
 
 
-def test_only_those_with_the_token_are_answered(watch: Watch) -> None:  # F33
+def test_only_those_with_the_token_are_answered(watch: IdleWatch) -> None:  # F33
     server = idle_watch.serve(watch, ("127.0.0.1", 0), "canary")
     url = f"http://127.0.0.1:{server.server_port}"
 
@@ -348,9 +358,9 @@ def test_only_those_with_the_token_are_answered(watch: Watch) -> None:  # F33
         server.server_close()
 
 
-def test_another_start_knows_what_was_said(watch: Watch, tmp_path: Path) -> None:
+def test_another_start_knows_what_was_said(watch: IdleWatch, tmp_path: Path) -> None:
     watch.change(keep, 1800)
-    again = Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
+    again = IdleWatch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
     assert again.verdict()["keep_until"] == watch.verdict()["keep_until"]
     assert again.verdict()["ends_in"] is None  # it has looked at nothing yet
 
@@ -364,7 +374,7 @@ def test_a_job_that_comes_while_the_store_is_listed_counts(  # F50
     monkeypatch.setattr(idle_watch, "Ray", lambda *_: SimpleNamespace(served=list))
     monkeypatch.setattr(idle_watch, "work", lambda *_: list(came))
     monkeypatch.setattr(idle_watch, "Results", lambda *_: lambda: came.append("job a") or [])
-    monkeypatch.setattr(Watch, "change", lambda *words: looked.append(list(words[2])))
+    monkeypatch.setattr(IdleWatch, "change", lambda *words: looked.append(list(words[2])))
 
     class EndedError(Exception):
         pass

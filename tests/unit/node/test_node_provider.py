@@ -17,14 +17,14 @@ from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from infra.operate import scale
 from node import node_provider
-from node.node_provider import LAUNCHED, REQUESTED, Provider
+from node.node_provider import LAUNCHED, REQUESTED, StackNodeProvider
 
 GROUP = ["ray-worker-1", "ray-worker-2", "ray-worker-3"]
 ALWAYS = ["ray-worker-0", "ray-head"]
 GPU = {tags.TAG_RAY_USER_NODE_TYPE: "gpu"}
 
 
-def provider(folder: Path, *, least: int = 0, group: list[str] | None = None) -> Provider:
+def provider(folder: Path, *, least: int = 0, group: list[str] | None = None) -> StackNodeProvider:
     group = group or GROUP
     settings: dict[str, Any] = {
         "requests": str(folder / "requests"),
@@ -33,10 +33,10 @@ def provider(folder: Path, *, least: int = 0, group: list[str] | None = None) ->
         "group": group,
         "least": least,
     }
-    return Provider(settings, "trainyard")
+    return StackNodeProvider(settings, "trainyard")
 
 
-def request(made: Provider, count: int) -> None:
+def request(made: StackNodeProvider, count: int) -> None:
     made.create_node_with_resources_and_labels({}, GPU, count, {}, {})
 
 

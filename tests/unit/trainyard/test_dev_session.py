@@ -288,7 +288,7 @@ def served(tmp_path, monkeypatch, tree):
         monkeypatch.setattr(
             session.subprocess, "Popen", lambda _, **o: real([sys.executable, "-c", program], **o)
         )
-        run = session.Session("aa", ["python", "job.py", "--a"], debug=False, idle=False)
+        run = session.SessionJob("aa", ["python", "job.py", "--a"], debug=False, idle=False)
         try:
             run.serve()
         finally:

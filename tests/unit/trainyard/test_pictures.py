@@ -64,7 +64,7 @@ def in_a_folder(content: bytes, folder: Path) -> Any:
 
 
 def served(content: bytes, _: Path) -> Any:
-    part = uploads.Part("images", "", content)
+    part = uploads.FormPart("images", "", content)
     return np.asarray(uploads._decode(0, part))
 
 

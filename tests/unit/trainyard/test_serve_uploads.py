@@ -60,7 +60,7 @@ def refused(*parts: tuple[str, str, bytes]) -> tuple[int, str]:
 @given(st.lists(AWKWARD))
 def test_a_form_comes_out_as_it_went_in(contents: list[bytes]) -> None:
     parts = [("images", f"{i}.jpg", content) for i, content in enumerate(contents)]
-    assert uploads.form(TYPE, form(*parts)) == [uploads.Part(*part) for part in parts]
+    assert uploads.form(TYPE, form(*parts)) == [uploads.FormPart(*part) for part in parts]
 
 
 @given(st.binary(max_size=200), st.integers(0, 400))
@@ -174,7 +174,7 @@ def test_a_preamble_an_epilogue_and_blanks_behind_a_delimiter_say_nothing() -> N
     body = form(("images", "a", b"x"))
     padded = body.replace(f"--{BOUNDARY}\r\n".encode(), f"--{BOUNDARY} \t\r\n".encode())
     noisy = b"not shown\r\n" + padded + f"--{BOUNDARY}\r\nnot shown".encode()
-    assert uploads.form(TYPE, noisy) == [uploads.Part("images", "a", b"x")]
+    assert uploads.form(TYPE, noisy) == [uploads.FormPart("images", "a", b"x")]
 
 
 def test_names_of_files_are_text() -> None:

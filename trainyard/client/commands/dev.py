@@ -19,7 +19,7 @@ from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from trainyard.client.dev.session import Session
+    from trainyard.client.dev.session import DevSession
 
 
 def dev(
@@ -62,7 +62,7 @@ def dev(
     raise ClientError(f"session {session.job_id} has ended unexpectedly: start it again")
 
 
-def _run_after_saves(session: Session) -> None:
+def _run_after_saves(session: DevSession) -> None:
     from trainyard.client.dev import watch
 
     for touched in watch.saves(session.sources):

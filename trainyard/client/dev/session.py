@@ -47,7 +47,7 @@ END_S = 15.0
 TRIES = 3  # of a message
 
 
-class Session:
+class DevSession:
     """A job on the cluster that runs the same script again and again.
 
     Attributes:
@@ -252,7 +252,7 @@ def open_session(
     runtime_env: Path | None = None,
     stack: str | None = None,
     outputs: Path | None = None,
-) -> Session:
+) -> DevSession:
     """Begins a session.
 
     Args:
@@ -294,4 +294,6 @@ def open_session(
         )
         server, job_id = submission.submit(request, stack_outputs, force=False)
         say(f"session {job_id}: torch and Ray are being imported")
-        return Session(name, job_id, server, stack_outputs, sources, resources.pop_all(), idle=idle)
+        return DevSession(
+            name, job_id, server, stack_outputs, sources, resources.pop_all(), idle=idle
+        )

@@ -11,7 +11,7 @@ from trainyard.client.errors import ClientError
 from trainyard.client.listing import Entry
 from trainyard.client.scripts import Script
 from trainyard.dev_session import patches, trees
-from trainyard.dev_session.patches import Blocks, Patch
+from trainyard.dev_session.patches import FileSummary, Patch
 
 
 class Sources:
@@ -33,7 +33,7 @@ class Sources:
         self._secrets = secrets
         self.folders: set[Path] = set()
         self._files = self._listed()
-        self._base: dict[str, Blocks] = {}
+        self._base: dict[str, FileSummary] = {}
         self._sent: dict[str, tuple[str, bool] | None] = {}
         for name, entry in self._files.items():
             content = listing.read(entry)

@@ -17,7 +17,7 @@ from shlex import join
 
 from trainyard.client import jobs, package, submission
 from trainyard.client.drill import Fault, agent, store
-from trainyard.client.drill.watch import Watch
+from trainyard.client.drill.watch import RunWatch
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import JobServer
 from trainyard.client.outputs import StackOutputs
@@ -48,7 +48,7 @@ def check(fault: Fault, outputs: StackOutputs) -> None:
 
 
 def lose_worker(
-    outputs: StackOutputs, state: ClusterState, watch: Watch, *, whole_node: bool
+    outputs: StackOutputs, state: ClusterState, watch: RunWatch, *, whole_node: bool
 ) -> InjectedFault:
     """Kills one of the run's workers, or the raylet of its node, with all that runs there."""
     worker, where = _victim(state, watch)
@@ -60,7 +60,7 @@ def lose_worker(
 
 
 def preempt(
-    outputs: StackOutputs, state: ClusterState, watch: Watch, seconds: float
+    outputs: StackOutputs, state: ClusterState, watch: RunWatch, seconds: float
 ) -> InjectedFault:
     """Gives notice to the node of one of the run's workers, and kills it after some seconds."""
     worker, where = _victim(state, watch)
@@ -69,7 +69,7 @@ def preempt(
     return InjectedFault(what, at)
 
 
-def _victim(state: ClusterState, watch: Watch) -> tuple[Actor, str]:
+def _victim(state: ClusterState, watch: RunWatch) -> tuple[Actor, str]:
     """Return a worker of the run, and its node in words."""
     worker = next(iter(watch.workers.values()))
     addresses = {node.id: node.address for node in state.nodes()}

@@ -11,8 +11,8 @@ from trainyard.client import history, jobs, repeat, scripts, submission
 from trainyard.client.console import warn
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.drill import Fault, faults, report
-from trainyard.client.drill.report import Report
-from trainyard.client.drill.watch import POLL_S, Watch
+from trainyard.client.drill.report import DrillReport
+from trainyard.client.drill.watch import POLL_S, RunWatch
 from trainyard.client.errors import ClientError
 from trainyard.client.history import RunRecord
 from trainyard.client.job_server import Job, JobServer, Status
@@ -92,7 +92,7 @@ def check(drill: Drill, run: str, server: JobServer, outputs: StackOutputs) -> J
     return job
 
 
-def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) -> Report:
+def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) -> DrillReport:
     """Carries the drill out: waits for the run's end, and trains an undisturbed run if none exists.
 
     Raises:
@@ -102,7 +102,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
         outputs=outputs, server=server, state=ClusterState(outputs), store=open_store(outputs)
     )
     run = job.run
-    watch = Watch(server, stack.state, stack.store, run, job)
+    watch = RunWatch(server, stack.state, stack.store, run, job)
     warn(f"run {run}: waiting until it trains and has stored an epoch ...")
     watch.until("its start", lambda: watch.job.status == Status.RUNNING)
     nodes = len(stack.state.nodes())
@@ -147,13 +147,13 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
     if len(twin.metrics) < len(watch.records):
         warn(f"run {twin.name}: the same without a fault, to compare with ...")
         request = repeat.request(job, entrypoint, twin.name, drill.script)
-        beside = Watch(server, stack.state, stack.store, twin.name, _submit(request, stack))
+        beside = RunWatch(server, stack.state, stack.store, twin.name, _submit(request, stack))
         _to_the_end(beside)
     mine, theirs = (history.read_run(stack.store, name).metrics for name in (run, twin.name))
     lost = _lost(drill, watch, before)
     steps = watch.steps_an_epoch or beside.steps_an_epoch
     status = str(watch.job.status)
-    return Report(
+    return DrillReport(
         fault=str(drill.fault),
         what=struck.what,
         run=run,
@@ -170,7 +170,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
     )
 
 
-def _reach_an_epoch(watch: Watch, store: Store) -> None:
+def _reach_an_epoch(watch: RunWatch, store: Store) -> None:
     """Waits until an epoch is stored, from which the run can go on."""
     watch.until("its first epoch", lambda: watch.records and watch.workers)
     asked = int(number(history.read_run(store, watch.run).config.get("epochs")) or 0)
@@ -181,7 +181,7 @@ def _reach_an_epoch(watch: Watch, store: Store) -> None:
         )
 
 
-def _strike(drill: Drill, watch: Watch, stack: DrilledStack) -> faults.InjectedFault:
+def _strike(drill: Drill, watch: RunWatch, stack: DrilledStack) -> faults.InjectedFault:
     if drill.fault is Fault.WORKER_LOSS:
         return faults.lose_worker(stack.outputs, stack.state, watch, whole_node=drill.whole_node)
     if drill.fault is Fault.STORE_LOSS:
@@ -193,7 +193,7 @@ def _strike(drill: Drill, watch: Watch, stack: DrilledStack) -> faults.InjectedF
     return faults.lose_head(stack.outputs)
 
 
-def _lost(drill: Drill, watch: Watch, before: Before) -> float:
+def _lost(drill: Drill, watch: RunWatch, before: Before) -> float:
     """Epochs that were trained before the fault and again after it.
 
     After a notice a run trains until it leaves: these epochs count.
@@ -208,7 +208,7 @@ def _lost(drill: Drill, watch: Watch, before: Before) -> float:
 
 
 def _next_epoch(
-    watch: Watch, before: Before, detected: float | None, *, same_workers: bool
+    watch: RunWatch, before: Before, detected: float | None, *, same_workers: bool
 ) -> tuple[float | None, float]:
     """Waits for the first epoch that was not stored before.
 
@@ -237,7 +237,7 @@ def _next_epoch(
     return (seen[0] if seen else None), resumed
 
 
-def _to_the_end(watch: Watch) -> None:
+def _to_the_end(watch: RunWatch) -> None:
     watch.until("its end", lambda: watch.answers and watch.job.status.ended)
 
 

@@ -12,7 +12,7 @@ NO_METRICS = frozenset({"epoch", "minutes"})  # the latter differs between equal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class DrillReport:
     """A drill's result.
 
     Attributes:

@@ -26,7 +26,7 @@ LOST_AFTER_S = 120  # a job server that is silent for so long will not answer ag
 T = TypeVar("T")
 
 
-class Watch:
+class RunWatch:
     """The known state of a run; `look` updates it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Watch:
         job: Job,
     ) -> None:
         self._server, self._state, self._store, self.run = server, state, store, run
-        self._log = _Log()
+        self._log = _LogFacts()
         self._answered = time.monotonic()
         self._told = (0, time.monotonic())
         self.records: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ class Watch:
 
     def follow(self, job: Job) -> None:
         """Goes on with another job of the same run."""
-        self.job, self._log, self.workers = job, _Log(), {}
+        self.job, self._log, self.workers = job, _LogFacts(), {}
 
     def look(self, *, store: bool = True) -> None:
         """Asks the job server, and the store unless it is known not to answer."""
@@ -161,7 +161,7 @@ class Watch:
         return run_folder.whole_records(self._store.get(f"{self.run}/{run_folder.METRICS}"))
 
 
-class _Log:
+class _LogFacts:
     """The facts from a job's log so far."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from trainyard.client import failure, store
 from trainyard.client.console import warn
 from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.point import Point, PointOutcome
 from trainyard.client.sweep.records import DamagedArchiveError, Record, Records
 from trainyard.failpoints import reach
 from trainyard.store.objects import Store
@@ -21,7 +21,7 @@ MOST_ARCHIVE_BYTES = 2 * result.MOST_BYTES  # with the headers of many files
 
 def collect(
     point: Point, record: Record, job: Job | None, records: Records, outputs: StackOutputs
-) -> Outcome | None:
+) -> PointOutcome | None:
     """Takes a point's result and files, and then removes them from the store.
 
     The job is None where the cluster does not know it.
@@ -40,7 +40,7 @@ def collect(
             return None
         why = _why(job)
         records.put(point.identity, replace(record, error=why))
-        return Outcome(job=record.job, error=why)
+        return PointOutcome(job=record.job, error=why)
     try:
         found = result.read(content)
     except ValueError as error:  # it stops no other point, and no later start
@@ -62,7 +62,7 @@ def collect(
     reach("point.recorded")
     for key in (archive_key, record_key):
         place.delete(key)
-    return Outcome(job=record.job, value=value, error=why, note=found.note)
+    return PointOutcome(job=record.job, value=value, error=why, note=found.note)
 
 
 def _left(place: Store, key: str, most: int) -> bytes | None:

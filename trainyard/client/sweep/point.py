@@ -53,7 +53,7 @@ def values(result: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class PointOutcome:
     """The outcome of a point.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from trainyard.access import users_file
 from trainyard.client.console import print_table, say
 from trainyard.client.errors import ClientError
-from trainyard.client.sweep.point import Outcome, Point, settings, values
+from trainyard.client.sweep.point import Point, PointOutcome, settings, values
 from trainyard.client.sweep.records import PICTURE, TABLE, Record
 from trainyard.report import curves
 
@@ -27,7 +27,7 @@ WIDTH_INCHES, ROW_INCHES = 9, 0.3
 LEAST_ROWS, MOST_ROWS = 4, 40
 LONGEST_VALUE = 30  # characters in the picture
 
-Ended = tuple[Point, Outcome]
+Ended = tuple[Point, PointOutcome]
 
 
 def prepare() -> None:
@@ -49,7 +49,7 @@ def with_others(ended: Sequence[Ended], records: Mapping[str, Record]) -> list[E
                 folder=record.folder,
                 bundle={},
             )
-            others.append((point, Outcome(job=record.job, value=record.value, error=error)))
+            others.append((point, PointOutcome(job=record.job, value=record.value, error=error)))
     return [*ended, *others]
 
 
@@ -91,7 +91,7 @@ def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: 
     say(f"table: {folder / TABLE}" + (f"; picture: {folder / PICTURE}" if measured else ""))
 
 
-def _row(point: Point, outcome: Outcome, taken: set[str]) -> dict[str, Any]:
+def _row(point: Point, outcome: PointOutcome, taken: set[str]) -> dict[str, Any]:
     """Return a row; a setting or result with a name that is taken has a column of its own."""
     given, found = settings(point.overrides), _values(outcome)
     row: dict[str, Any] = {POINT: point.number}
@@ -100,7 +100,7 @@ def _row(point: Point, outcome: Outcome, taken: set[str]) -> dict[str, Any]:
     return row | {ERROR: outcome.error} if outcome.error else row
 
 
-def _values(outcome: Outcome) -> dict[str, Any]:
+def _values(outcome: PointOutcome) -> dict[str, Any]:
     """The result of a point, by the names of columns."""
     return {} if outcome.error else values(outcome.value)
 

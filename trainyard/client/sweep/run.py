@@ -17,7 +17,7 @@ from trainyard.client.job_server import Job, JobServer
 from trainyard.client.log_writer import LogWriter
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep import collect, report
-from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.point import Point, PointOutcome
 from trainyard.client.sweep.queueing import LetGoError, Queue
 from trainyard.client.sweep.records import Record, Records
 from trainyard.client.sweep.upload import Upload
@@ -61,9 +61,9 @@ class Sweep:
     outputs: StackOutputs
     sent: Upload
     as_tasks: bool
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    outcomes: dict[int, PointOutcome] = field(default_factory=dict)
 
-    def run(self) -> list[Outcome]:
+    def run(self) -> list[PointOutcome]:
         """Runs the points that are not done.
 
         Returns:
@@ -107,7 +107,7 @@ class Sweep:
                 continue
             job = known.get(record.job)
             if record.done:
-                self.outcomes[point.number] = Outcome(job=record.job, value=record.value)
+                self.outcomes[point.number] = PointOutcome(job=record.job, value=record.value)
             elif job is not None and not job.status.ended:
                 flying.append((point, record.job))
             else:
@@ -139,7 +139,7 @@ class Sweep:
         if why is None:
             return True
         remedy = feasibility.growth([point.bundle], self.outputs)
-        self._ended(point, Outcome(error=f"{why}: ask for less, or {remedy}"))
+        self._ended(point, PointOutcome(error=f"{why}: ask for less, or {remedy}"))
         return False
 
     def _send(self, point: Point) -> str:
@@ -200,16 +200,16 @@ class Sweep:
 
     def _end(self, point: Point, job_id: str, job: Job | str) -> None:
         if isinstance(job, str):
-            self._ended(point, Outcome(job=job_id, error=job))
+            self._ended(point, PointOutcome(job=job_id, error=job))
             return
         self._ended(point, self._found(point, job_id, job))
 
-    def _found(self, point: Point, job_id: str, job: Job) -> Outcome:
+    def _found(self, point: Point, job_id: str, job: Job) -> PointOutcome:
         record = self.records.get(point.identity) or self._record(point, job_id)
         found = collect.collect(point, record, job, self.records, self.outputs)
-        return found or Outcome(job=job_id, error="left no result")
+        return found or PointOutcome(job=job_id, error="left no result")
 
-    def _ended(self, point: Point, outcome: Outcome) -> None:
+    def _ended(self, point: Point, outcome: PointOutcome) -> None:
         self.outcomes[point.number] = outcome
         if not outcome.job:
             self.records.put(point.identity, self._record(point, "", outcome.error))

@@ -136,7 +136,10 @@ def _limit(lab: Any, service: str) -> container_limits.Limit:
     given = lab.stack.settings.get("containerLimits", {})
     return container_limits.of(
         service,
-        {name: container_limits.Bounds.model_validate(each) for name, each in given.items()},
+        {
+            name: container_limits.ContainerLimits.model_validate(each)
+            for name, each in given.items()
+        },
     )
 
 

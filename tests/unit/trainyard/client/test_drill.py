@@ -23,7 +23,7 @@ from trainyard.client.dashboard import UnreachableError
 from trainyard.client.drill import Fault, agent, faults, procedure
 from trainyard.client.drill import report as drill_report
 from trainyard.client.drill import store as drill_store
-from trainyard.client.drill.watch import Watch
+from trainyard.client.drill.watch import RunWatch
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Ssh
 from trainyard.client.state import Actor
@@ -80,7 +80,7 @@ def run(stack):
 @pytest.fixture
 def watch(stack, run):
     server = Server()
-    return Watch(server, server, open_store(stack), run.name, server.known[0]), server
+    return RunWatch(server, server, open_store(stack), run.name, server.known[0]), server
 
 
 # What is refused.
@@ -504,7 +504,7 @@ def test_runs_that_differ(status, mine, fault):
 
 
 def test_a_report_says_all(capsys):
-    report = drill_report.Report(
+    report = drill_report.DrillReport(
         fault="store-loss",
         what="stopped it",
         run="first",

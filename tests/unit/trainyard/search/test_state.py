@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from trainyard.search import files as search_files
 from trainyard.search import state as search_state
-from trainyard.search.trials import Goal, TrialLines
+from trainyard.search.trials import Objective, TrialLines
 from trainyard.store import objects, signed
 
 KEY = signed.derived("a token of 32 characters or more!")
@@ -139,7 +139,7 @@ def test_a_state_of_another_prunes_nothing(store: Path, capsys: Any, content: by
 
 
 def test_a_trial_without_the_figures_that_are_shown_ends_no_search(capsys: Any) -> None:
-    lines = TrialLines(4, Goal({"batch_size": "d"}))
+    lines = TrialLines(4, Objective({"batch_size": "d"}))
     trial = SimpleNamespace(trial_id="00f8a_00001", config={})
     lines.on_step_begin(1, [trial])
     lines.on_trial_result(1, [trial], trial, {"training_iteration": 1})

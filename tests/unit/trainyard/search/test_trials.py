@@ -14,8 +14,8 @@ from trainyard.errors import JobError
 from trainyard.search import trials
 from trainyard.tracking.runs import Run
 
-ACCURACY = trials.Goal({"batch_size": "d", "dropout_probability": ".4f"})
-LOSS = trials.Goal({"learning_rate": ".3g"}, "valid_loss")
+ACCURACY = trials.Objective({"batch_size": "d", "dropout_probability": ".4f"})
+LOSS = trials.Objective({"learning_rate": ".3g"}, "valid_loss")
 
 
 class Found(list[Any]):

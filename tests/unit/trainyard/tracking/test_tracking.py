@@ -65,7 +65,7 @@ def test_a_fault_is_warned_of_once_without_the_password(
     def broken(_: object) -> None:
         raise OSError(f"no way to http://admin:{PASSWORD}@127.0.0.1:1\nand more")
 
-    monkeypatch.setattr(tracking.Tracking, "_client", broken)
+    monkeypatch.setattr(tracking.RunLog, "_client", broken)
     (tmp_path / "first").mkdir()
     run = Run(tmp_path.as_uri(), "first")
     run.start({"epochs": 1})
@@ -100,7 +100,7 @@ class Log:
     def stop(self, status):
         print(status, flush=True)
 
-tracking.Tracking._find = lambda self: setattr(self, "_opened", Log()) or self._opened
+tracking.RunLog._find = lambda self: setattr(self, "_opened", Log()) or self._opened
 run = Run({tmp_path.as_uri()!r}, "first")
 run.start({{"job": "tiny"}})
 {end}

@@ -11,7 +11,7 @@ from engine.providers import DynamicProvider
 from infra.machines import probe
 from infra.operate.drift import __main__ as drift
 from infra.operate.drift import expected, look, machines
-from infra.operate.drift.findings import LAYERS, RAY, SERVICES, Finding, Report
+from infra.operate.drift.findings import LAYERS, RAY, SERVICES, DriftReport, Finding
 from tests.outputs import names_of_outputs
 from tests.unit.engine.conftest import stack  # noqa: F401 - a fixture: a stack of files
 from trainyard.access import outputs
@@ -135,14 +135,14 @@ def test_what_cannot_be_read_is_told_without_secrets(
     [([], [], 0), ([FINDING], [], 2), ([], ["no daemon"], 1), ([FINDING], ["no daemon"], 1)],
 )
 def test_exit_codes(findings: list[Finding], failures: list[str], code: int) -> None:
-    report = Report(stack="dev", looked=3, findings=findings, failures=failures)
+    report = DriftReport(stack="dev", looked=3, findings=findings, failures=failures)
     assert report.code == code
     assert ("not looked at: no daemon" in report.text()) == bool(failures)
 
 
 def test_a_report_goes_by_layer() -> None:
     node = Finding(layer=RAY, name="a", expected="alive", found="none", action="make up")
-    report = Report(stack="dev", looked=3, findings=[node, FINDING], failures=[])
+    report = DriftReport(stack="dev", looked=3, findings=[node, FINDING], failures=[])
     assert [each["layer"] for each in json.loads(report.json())["findings"]] == [SERVICES, RAY]
     assert report.text().splitlines()[:5] == [
         "services",

@@ -11,7 +11,7 @@ from infra.operate.dashboard import AskError
 from infra.operate.review import __main__ as review
 from infra.operate.review import jobs, page
 from infra.operate.review.facts import Cost, cost, listening
-from infra.operate.review.planned import Change, PlannedResource, StackPlan, Verdict
+from infra.operate.review.planned import Change, PlannedResource, RuleMessage, StackPlan
 from tests.hostile import HARM, MARKDOWN
 from tests.unit.engine.conftest import stack  # noqa: F401 - a fixture: a stack of files
 from trainyard.access.markdown import NOTHING
@@ -171,7 +171,7 @@ def test_a_page_of_nothing_is_short() -> None:
     assert page.to_markdown(_planned()) == (
         "<!-- trainyard: preview of prod -->\n## prod: nothing to do\n"
     )
-    verdict = Verdict(name="a", message="m", mandatory=False)
+    verdict = RuleMessage(name="a", message="m", mandatory=False)
     assert not page.refused(_planned(verdicts=[verdict]))
     change = Change(operation="delete", name="a", type="t", differs={})
     assert page.document(_planned(changes=[change]))["counts"] == {"delete": 1}
@@ -252,7 +252,7 @@ def test_a_page_holds_no_markdown_of_others(  # F39
             differs={f"a{name}": (f"b{name}", f"c{name}")},
         )
         service = _resource("container:Container", f"x{name}", ports=[{"ip": f"1{name}"}])
-        verdict = Verdict(name=f"a{name}", message=f"m{name}", mandatory=True)
+        verdict = RuleMessage(name=f"a{name}", message=f"m{name}", mandatory=True)
         text = page.to_markdown(
             _planned(
                 changes=[change],

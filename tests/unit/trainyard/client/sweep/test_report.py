@@ -6,14 +6,14 @@ from matplotlib.figure import Figure
 
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep import report
-from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.point import Point, PointOutcome
 from trainyard.client.sweep.records import Record
 
 
 def ended(number, value=None, error=""):
     name = str(number)
     point = Point(number=number, overrides=(f"+x={name}",), identity=name, folder=name, bundle={})
-    return point, Outcome(value=value, error=error)
+    return point, PointOutcome(value=value, error=error)
 
 
 def rows(folder):

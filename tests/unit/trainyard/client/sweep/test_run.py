@@ -8,7 +8,7 @@ from trainyard.client import jobs, preflight
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.sweep import run
-from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.point import Point, PointOutcome
 from trainyard.client.sweep.records import Records
 from trainyard.client.sweep.run import Sweep
 
@@ -88,7 +88,7 @@ def test_points_are_added_while_the_tasks_before_them_run(make, records, monkeyp
 
     def run_tasks(sweep, _server, todo, flying):
         ran.append(([each.number for each in todo], [each.number for each, _ in flying]))
-        sweep.outcomes |= {each.number: Outcome(job="") for each in sweep.points}
+        sweep.outcomes |= {each.number: PointOutcome(job="") for each in sweep.points}
 
     for check in ("check_versions", "check_bucket", "check_runtime_env"):
         monkeypatch.setattr(preflight, check, lambda *_: None)
