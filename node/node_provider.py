@@ -8,8 +8,8 @@ Not sooner: Ray never recognizes a node again that it missed once, and after an 
 its jobs.
 
 Nodes on rented machines are requested (`RequestedNodes`), since making them takes an account's key.
-Two files in one folder of the head's machine have the requested nodes, written here, and the launched
-ones, written by `python -m infra.operate.scale`, which reads the request and meets it. A request
+Two files in one folder of the head's machine list the requested nodes, written here, and the
+launched ones, written by `python -m infra.operate.scale`, which meets the request. A request
 outlives the head, and a machine has one name, so a crash never requests a node twice.
 
 This module is a file of the head, and needs only Ray and supervisor. Ray's autoscaler imports it.
