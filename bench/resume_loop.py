@@ -60,7 +60,7 @@ def worker(_: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with checkpoints.restored() as folder:
+    with checkpoints.restore_newest() as folder:
         if folder is not None:
             state = checkpoint_files.load(folder / FILE)
             model.load_state_dict(state["model"])

@@ -108,10 +108,10 @@ def files(
 ) -> dict[str, pulumi.Input[str]]:
     """Return the files of a head with an autoscaler by name; see `config`."""
 
-    def known(*nodes: NodeResources) -> str:
+    def known_resources(*nodes: NodeResources) -> str:
         return config(head, dict(zip(workers, nodes, strict=True)), provider)
 
-    return {CONFIG_FILE: lift(known, *workers.values()), PROVIDER_FILE: provider.text}
+    return {CONFIG_FILE: lift(known_resources, *workers.values()), PROVIDER_FILE: provider.text}
 
 
 def config(

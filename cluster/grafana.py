@@ -192,7 +192,7 @@ def for_head(inside: pulumi.Input[str], outside: str) -> NodeAddition:
     )
 
 
-def declare(stack: Stack) -> None:
+def declare_grafana(stack: Stack) -> None:
     """Declare Grafana in a stack with Prometheus."""
     if stack.prometheus is not None:
         Grafana("grafana", stack)
@@ -201,7 +201,7 @@ def declare(stack: Stack) -> None:
 ENDPOINT = Endpoint(title="Grafana", url="grafanaUrl", login="grafanaPassword", user=ADMIN)
 DESCRIPTOR = Descriptor(
     program=SERVICE,
-    declare=declare,
+    declare=declare_grafana,
     image=IMAGE,
     ports=(PortSetting(key=PORT, default=3000, description="Grafana"),),
     limit=Limit(memory_mib=1024, processes=1024),

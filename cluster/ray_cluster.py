@@ -66,11 +66,11 @@ class RayCluster(pulumi.ComponentResource):
                 runtime.place(worker(stack, index), child)
         self.nodes = pulumi.Output.from_input(
             [
-                described(HEAD, stack.head),
+                node_output(HEAD, stack.head),
                 *(
                     lift(
                         partial(
-                            described,
+                            node_output,
                             worker_name(index),
                             launched=index not in stack.not_launched,
                         ),
@@ -181,7 +181,7 @@ def _node(
             **ray_node.environment(name, runtime, ports, stack.storage, stack.on_workers),
             **ray_start.environment(runtime.file(name, ray_start.FILE)),
         },
-        files={ray_start.FILE: ray_start.text(), ray_leave.FILE: ray_leave.text()},
+        files={ray_start.FILE: ray_start.source_text(), ray_leave.FILE: ray_leave.source_text()},
         secrets=ray_node.secret_files(
             stack.token, stack.storage, additions, serve_token=stack.serve_token
         ),
@@ -234,7 +234,7 @@ def head_environment(service: str, stack: Stack) -> dict[str, pulumi.Input[str]]
     return variables
 
 
-def described(name: str, node: NodeResources, *, launched: bool = True) -> dict[str, Any]:
+def node_output(name: str, node: NodeResources, *, launched: bool = True) -> dict[str, Any]:
     """Return a node's entry in the stack's output `nodes`.
 
     Args:

@@ -23,8 +23,8 @@ NO_TAG = f'"{"0" * 32}"'  # of no object
 
 
 @contextmanager
-def held(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
-    """Hold a stack for one operation, like `lock.held`.
+def hold(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
+    """Hold a stack for one operation, like `lock.hold`.
 
     Raises:
         LockedError: another process holds the stack.
@@ -43,7 +43,7 @@ def held(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
             if path != mine:
                 other = lock.judge(path)
                 if other.verdict is not MakerState.GONE:
-                    raise lock.refused(other, folder.name)
+                    raise lock.refusal(other, folder.name)
         yield Hold(
             notes=notes, lost=lambda: None if _holds(mine, content) else lock.in_use_by(folder)
         )
@@ -99,11 +99,11 @@ def _acquire(path: BucketPath, content: bytes) -> list[str]:
         return []
     found = lock.judge(path)
     if found.verdict not in (MakerState.DEAD, MakerState.GONE):
-        raise lock.refused(found, path.parent.name)
+        raise lock.refusal(found, path.parent.name)
     try:
         path.replace(content, found.tag) if found.tag else path.create(content)
         lock.remove_own(found.holder)
     except FileExistsError:  # another was quicker, or our own request was sent again
         if not _holds(path, content):
-            raise lock.refused(lock.judge(path), path.parent.name) from None
+            raise lock.refusal(lock.judge(path), path.parent.name) from None
     return [lock.taken_over(found.who)] if found.tag else []

@@ -19,7 +19,7 @@ from engine import config, history, rotate, users
 from engine.crypto import Crypter
 from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
-from engine.passphrase import is_set, make, passphrase, read
+from engine.passphrase import is_set, make, passphrase, read_file
 from engine.project import Project, StackSettings, check_stack_name, read_settings
 from engine.state import Backend, salt_of, stack_outputs
 from engine.values import is_secret, mask, reveal
@@ -312,7 +312,7 @@ def _secrets(options: argparse.Namespace) -> int:
     _raw_state(project, stack, backend)
     old = passphrase()
     file = options.new_passphrase_file
-    done = rotate.rotate(project, stack, backend, old, read(file) if file else old)
+    done = rotate.rotate(project, stack, backend, old, read_file(file) if file else old)
     terminal.say(
         f"{stack}: {done.resources} resources and {done.settings} settings are encrypted again. "
         f"{done.backups} copies of earlier states, and earlier commits of Pulumi.{stack}.yaml, "

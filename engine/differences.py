@@ -52,18 +52,18 @@ def cut_values(
 ) -> dict[str, tuple[str, str]]:
     """Old and new value of each difference by its path, cut as `excerpts` does, secrets hidden."""
 
-    def shown(value: Any) -> str:
+    def show_value(value: Any) -> str:
         return "nothing" if value is None else clean(str(mask(value)))
 
     return {
-        path: excerpts(shown(old), shown(new), longest)
+        path: excerpts(show_value(old), show_value(new), longest)
         for name in sorted(olds.keys() | news.keys())
         if not name.startswith(HIDDEN)
         for path, old, new in differences(name, olds.get(name), news.get(name))
     }
 
 
-def described(
+def describe_differences(
     olds: Properties, news: Properties, clean: Callable[[str], str] = str
 ) -> Iterator[str]:
     """Lines about what differs, by sorted paths; texts of several lines as unified differences.

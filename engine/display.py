@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.text import Text
 
-from engine.differences import described
+from engine.differences import describe_differences
 from engine.values import Properties
 from trainyard.access import terminal, typed
 
@@ -146,7 +146,7 @@ class Display:
         symbol = SYMBOLS[operation]
         took = "" if begun is None or self._dry_run else f" ({time.monotonic() - begun:.1f}s)"
         line = f" {symbol:2} {_short(urn)} {operation} {state}{took}"
-        lines = described(*changes, self.clean) if changes and self._diff else ()
+        lines = describe_differences(*changes, self.clean) if changes and self._diff else ()
         style = "bold red" if state == "failed" else STYLES[symbol[0]]
         self._print(line, style, "".join(f"\n        {each}" for each in lines))
 

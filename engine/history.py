@@ -67,7 +67,7 @@ def files(place: StatePath) -> list[StatePath]:
     return sorted(found, key=lambda path: path.name, reverse=True)
 
 
-def listed(place: StatePath) -> list[dict[str, Any]]:
+def operations(place: StatePath) -> list[dict[str, Any]]:
     """A stack's operations, the newest first, with the names of `pulumi stack history --json`."""
     shown = []
     for path in files(place):

@@ -18,7 +18,7 @@ from typing import Any
 
 from engine import policy, users
 from engine.errors import EngineError
-from engine.passphrase import FILE, PHRASE, default_file, make, read
+from engine.passphrase import FILE, PHRASE, default_file, make, read_file
 from engine.project import Project
 from engine.recorded import name_kind
 from engine.state import Backend
@@ -100,7 +100,7 @@ def _passphrase() -> dict[str, str]:
     if named == default_file():
         make()
     if named.is_file():  # a pipe can be read only once
-        read(named)
+        read_file(named)
     return {FILE: str(named)}
 
 
@@ -138,7 +138,7 @@ def _refuse_used(stack: str) -> None:
 def _name_kinds(stack: str, environment: dict[str, str]) -> None:
     """Record providers by their kinds, since the CLI cannot load a class that has moved."""
 
-    def changed(latest: dict[str, Any]) -> int:
+    def count_changed(latest: dict[str, Any]) -> int:
         return sum(map(name_kind, latest.get("resources") or []))
 
     def pulumi(command: str, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -148,14 +148,14 @@ def _name_kinds(stack: str, environment: dict[str, str]) -> None:
     # The CLI takes seconds to tell, and tells why a state cannot be read.
     with suppress(EngineError, OSError):
         project = Project.find(Path.cwd())
-        if not changed(Backend.of(project).read_raw(project.name, stack)):
+        if not count_changed(Backend.of(project).read_raw(project.name, stack)):
             return
     exported = pulumi("export", capture_output=True)
     if exported.returncode != 0:
         return
     state = json.loads(exported.stdout)
     # An import would forget interrupted steps.
-    if state["deployment"].get("pending_operations") or not changed(state["deployment"]):
+    if state["deployment"].get("pending_operations") or not count_changed(state["deployment"]):
         return
     if (code := pulumi("import", input=json.dumps(state)).returncode) != 0:
         sys.exit(code)

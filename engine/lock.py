@@ -100,7 +100,7 @@ class Hold:
 
 
 @contextmanager
-def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[Hold]:
+def hold(folder: Path, temporary: Path, timestamp: str) -> Iterator[Hold]:
     """Hold a stack for one operation.
 
     For the CLI, every file in the folder is a lock: `temporary` is a name outside of it, on the
@@ -211,14 +211,14 @@ def run() -> str:
     return ""
 
 
-def told(holder: Holder) -> str:
+def describe_holder(holder: Holder) -> str:
     """The holder of a lock: a process, its run, and the time since when."""
     who = f"{holder['username']}@{holder['hostname']} (pid {holder['pid']})"
     who += f" since {holder['timestamp']}"
     return f"{who}, in {holder[RUN]}" if holder.get(RUN) else who
 
 
-def refused(found: Judged, stack: str) -> LockedError:
+def refusal(found: Judged, stack: str) -> LockedError:
     """The error for a stack that another process holds, or may hold."""
     if found.verdict is MakerState.ALIVE:
         return LockedError(f"the stack is locked by {found.who}; wait for that process to end")
@@ -241,7 +241,7 @@ def _clear(folder: Path, but: Path | None = None) -> list[str]:
             _remove(path, found)
             notes.append(taken_over(found.who))
         elif found.verdict is not MakerState.GONE:
-            raise refused(found, folder.name)
+            raise refusal(found, folder.name)
     return notes
 
 
@@ -250,7 +250,7 @@ def taken_over(who: str) -> str:
     return f"the lock of {who} was removed: that process is dead"
 
 
-def parsed(content: bytes) -> Holder:
+def parse_lock(content: bytes) -> Holder:
     """Content of a lock, {} if it does not tell which process holds it."""
     try:
         holder = json.loads(content)
@@ -305,10 +305,10 @@ def _judge_file(path: Path) -> Judged:
     with opened as file:
         holder: Holder = {}
         with suppress(OSError):
-            holder = parsed(file.read(LOCK_BYTES + 1) or b"")
+            holder = parse_lock(file.read(LOCK_BYTES + 1) or b"")
         if not holder:
             return Judged(MakerState.UNKNOWN, f"an unknown process, by the lock {path}", {})
-        who = told(holder)
+        who = describe_holder(holder)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -325,13 +325,13 @@ def _judge_file(path: Path) -> Judged:
 
 def _judge_object(path: BucketPath) -> Judged:
     content, tag = path.read_tagged()
-    holder = parsed(content)
+    holder = parse_lock(content)
     if not holder:
         return Judged(MakerState.UNKNOWN, f"an unknown process, by the lock {path}", {}, tag)
     verdict = MakerState.UNKNOWN
     if is_here(holder):
         verdict = MakerState.DEAD if has_ended(holder) else MakerState.ALIVE
-    return Judged(verdict, told(holder), holder, tag)
+    return Judged(verdict, describe_holder(holder), holder, tag)
 
 
 def is_here(holder: Holder) -> bool:

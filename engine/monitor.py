@@ -93,7 +93,7 @@ class Monitor:
         self, request: resource_pb2.ReadResourceRequest
     ) -> resource_pb2.ReadResourceResponse:
         """A reference to another stack; other lookups are refused."""
-        return reference.read(self._context, request)
+        return reference.read_outputs(self._context, request)
 
     def Log(self, request: engine_pb2.LogRequest) -> empty_pb2.Empty:  # noqa: N802
         """A message of the program or of a provider."""

@@ -129,7 +129,7 @@ class Operation:
                 raise EngineError("a plan cannot contain interrupted steps: run refresh first")
             here = plan.binding(self._project, self._stack, settings, self._backend)
         if options.plan:
-            context.planned = plan.read(options.plan, here, functools.partial(Crypter, phrase))
+            context.planned = plan.read_plan(options.plan, here, functools.partial(Crypter, phrase))
         if options.policy_pack:
             pack, levels = options.policy_pack, options.policy_pack_config
             context.policies = Policies(pack, levels, self._display)

@@ -29,7 +29,7 @@ def passphrase() -> str:
     """
     if (phrase := os.environ.get(PHRASE)) is not None:
         return phrase
-    return read(Path(source()).expanduser())
+    return read_file(Path(source()).expanduser())
 
 
 def source() -> str:
@@ -48,7 +48,7 @@ def default_file() -> Path:
     return Path(home).expanduser() / "trainyard" / "passphrase"
 
 
-def read(path: Path) -> str:
+def read_file(path: Path) -> str:
     """The passphrase in a file.
 
     Raises:

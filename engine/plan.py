@@ -60,7 +60,7 @@ def write(path: Path, steps: Iterable[Step], here: Binding, crypter: Crypter) ->
         raise EngineError(f"the plan {path} cannot be written ({error.strerror})") from None
 
 
-def read(path: Path, here: Binding, crypter: Callable[[str], Crypter]) -> list[Step]:
+def read_plan(path: Path, here: Binding, crypter: Callable[[str], Crypter]) -> list[Step]:
     """The steps of a plan that holds in the current `binding`; `crypter` makes one of a salt.
 
     Raises:

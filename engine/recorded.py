@@ -46,7 +46,7 @@ class Named(NamedTuple):
     kind: str
 
 
-def named(pickled: Any) -> Named | None:
+def names_in(pickled: Any) -> Named | None:
     """The names in a recorded provider, None if more than these is recorded."""
     try:
         found = NAMED.fullmatch(base64.b64decode(pickled, validate=True))
@@ -63,7 +63,7 @@ def name_kind(entry: Any) -> bool:
     """
     kind, changed = KIND.fullmatch(str(entry.get("type"))), False
     for properties in (entry.get("inputs"), entry.get("outputs")):
-        names = named(properties.get(PROVIDER_KEY)) if isinstance(properties, dict) else None
+        names = names_in(properties.get(PROVIDER_KEY)) if isinstance(properties, dict) else None
         if kind and names and not names.kind and names.module.partition(".")[0] in PACKAGES:
             properties[PROVIDER_KEY] = of_kind(kind[1])
             changed = True
@@ -84,7 +84,7 @@ def is_believable(properties: Any) -> bool:
     if PROVIDER_KEY not in (properties or {}):
         return True
     pickled = properties[PROVIDER_KEY]
-    return is_secret(pickled) or named(pickled) is not None
+    return is_secret(pickled) or names_in(pickled) is not None
 
 
 class TrustedProviders:
@@ -111,7 +111,7 @@ class TrustedProviders:
         """
         self.trust(properties)
         pickled = properties.get(PROVIDER_KEY)
-        if isinstance(pickled, str) and not self._is_ours(named(pickled)):
+        if isinstance(pickled, str) and not self._is_ours(names_in(pickled)):
             raise EngineError(
                 "its provider is recorded in the clear, and is not a class of the program's "
                 "modules without attributes: leave serialize_as_secret_always as it is"
@@ -126,7 +126,7 @@ class TrustedProviders:
         import dill  # noqa: PLC0415 (slow, and reading a state needs neither)
         from pulumi.dynamic import ResourceProvider  # noqa: PLC0415
 
-        names = named(pickled)
+        names = names_in(pickled)
         try:
             if names is not None and self._is_ours(names):
                 found = getattr(importlib.import_module(names.module), names.name)

@@ -14,7 +14,7 @@ from engine.values import Properties, holds_secret
 from trainyard.access.state_folder import ORGANIZATION
 
 
-def read(
+def read_outputs(
     context: Context, request: resource_pb2.ReadResourceRequest
 ) -> resource_pb2.ReadResourceResponse:
     """Answer a program's read of another stack.

@@ -343,7 +343,7 @@ class Backend:
 
     def history(self, project: str, stack: str) -> list[dict[str, Any]]:
         """The stack's operations, the newest first."""
-        return history.listed(history.folder(self.folder, project, stack))
+        return history.operations(history.folder(self.folder, project, stack))
 
     def remove(self, project: str, stack: str) -> None:
         """Forget the stack: its state, backups and history, including the CLI's."""
@@ -371,10 +371,10 @@ class Backend:
         with ExitStack() as held:
             try:
                 if isinstance(folder, BucketPath):
-                    hold = held.enter_context(bucket_lock.held(folder, now()))
+                    hold = held.enter_context(bucket_lock.hold(folder, now()))
                 else:
                     beside = temporary(self.folder, project, stack, "lock")
-                    hold = held.enter_context(lock.held(folder, beside, now()))
+                    hold = held.enter_context(lock.hold(folder, beside, now()))
             except BucketError:
                 raise  # making room does not help
             except OSError as error:

@@ -98,7 +98,7 @@ def _component(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, 
 
 def _declared_provider(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, Properties]:
     """Record a provider that the program declares; it is used once a resource needs it."""
-    if fault := machine.fault(reveal(goal.inputs)):
+    if fault := machine.settings_fault(reveal(goal.inputs)):
         raise EngineError(fault)
     context.registered(goal.urn, goal.type, goal.inputs)
     inputs = goal.inputs | {"version": goal.version, "__internal": {}}  # as the CLI records it

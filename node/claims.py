@@ -121,7 +121,7 @@ def _counts(claim: Claim) -> bool:
         if psutil.Process(claim["maker"][0]).create_time() == claim["maker"][1]:
             return True
     if claim["folder"]:
-        found = folders.read(Path(claim["folder"]))
+        found = folders.read_mark(Path(claim["folder"]))
         return found is not None and found.id == claim["mark"].id
     with suppress(Exception):  # no Engine answers, or this machine lacks the module
         from trainyard.access import docker_client  # noqa: PLC0415

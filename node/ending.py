@@ -73,7 +73,7 @@ WARN_MINUTES = (5, 10, 30, 60)
 IDLE_WARN_SECONDS = 300
 
 
-def text() -> str:
+def source_text() -> str:
     """Return the content of this file."""
     return Path(__file__).read_text()
 
@@ -179,7 +179,7 @@ class Programs(Way):
             owned_processes.end(
                 lambda: [
                     process
-                    for process in owned_processes.supervised(daemon.url, daemon.mark)
+                    for process in owned_processes.of_supervisord(daemon.url, daemon.mark)
                     if process.pid != own
                 ],
                 daemon.folder,
@@ -380,7 +380,7 @@ class Pods(Way):
         account = Path(self.settings["account"])
         trusted = ssl.create_default_context(cafile=str(account / "ca.crt"))
         token = (account / "token").read_text()  # each time: the kubelet renews it
-        return ask(method, url, token, None, urllib.request.HTTPSHandler(context=trusted))
+        return send_request(method, url, token, None, urllib.request.HTTPSHandler(context=trusted))
 
 
 class RentedMachine(Way):
@@ -413,7 +413,7 @@ class RentedMachine(Way):
         if not (idle := self.settings.get("idle")):
             return None
         try:
-            found = ask("GET", idle["url"], idle["token"], None, DIRECT)
+            found = send_request("GET", idle["url"], idle["token"], None, DIRECT)
             over, ends_in = found["end_head" if idle["last"] else "end"], found["ends_in"]
             soon = ends_in is not None and ends_in <= IDLE_WARN_SECONDS
         except (*NO_ANSWER, LookupError, TypeError):
@@ -428,7 +428,7 @@ class RentedMachine(Way):
         url = f"{self.settings['apiUrl']}/api/v1/instance-operations/terminate"
         content = {"instance_ids": [self.settings["instanceId"]]}
         try:
-            ask("POST", url, self.settings["apiKey"], content)
+            send_request("POST", url, self.settings["apiKey"], content)
         except NO_ANSWER as error:
             self._say(f"this machine cannot be terminated ({error}); trying again in a minute")
         else:
@@ -459,7 +459,7 @@ DIRECT = urllib.request.ProxyHandler({})
 WAYS = {"programs": Programs, "containers": Containers, "pods": Pods}
 
 
-def ask(
+def send_request(
     method: str, url: str, token: str, content: Any, *handlers: urllib.request.BaseHandler
 ) -> Any:
     """Send a request; return the answer, which is JSON.
@@ -497,7 +497,7 @@ def start(file: str, settings: str) -> None:
         )
 
 
-def look(file: str, settings: str) -> None:
+def print_whether_waiting(file: str, settings: str) -> None:
     """Print "running" if a timer with the same settings waits."""
     if settings in _timers(file).values():
         print("running")  # noqa: T201
@@ -549,7 +549,7 @@ def main(words: Sequence[str]) -> None:
         wait(settings, WAYS[settings["ends"]](settings))
     else:
         commands: dict[str, Callable[..., None]]
-        commands = {"start": start, "look": look, "resume": resume, "stop": stop}
+        commands = {"start": start, "look": print_whether_waiting, "resume": resume, "stop": stop}
         commands[words[0]](*words[1:])
 
 

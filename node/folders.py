@@ -80,7 +80,7 @@ def is_reserved(folder: Path) -> str:
     return ""
 
 
-def refused(folder: Path) -> str:
+def refusal(folder: Path) -> str:
     """Return why no stack may have a folder on this machine, "" if it may."""
     homes = [Path.home()]
     with contextlib.suppress(KeyError):  # a container need not know its user
@@ -123,13 +123,13 @@ def refuse(
         ServiceError: it may not.
     """
     named = f"{setting} = {str(folder)!r}"
-    if reason := refused(folder):
+    if reason := refusal(folder):
         raise ServiceError(f"{named} {reason}, and destroy removes what it names: {ADVICE}")
     if not os.path.lexists(folder):
         return
     if reason := _unsafe(folder, private=private):
         raise ServiceError(f"{named} {reason}: remove it, or set another {setting}")
-    found = read(folder)
+    found = read_mark(folder)
     if found is None and not known and any(folder.iterdir()):
         raise ServiceError(
             f"{named} holds files and bears no mark of a stack ({FILE}), and destroy removes what "
@@ -166,7 +166,7 @@ def take(
                 ) from None
     if reason := _unsafe(folder, private=private):  # made by somebody else meanwhile
         raise ServiceError(f"{setting} = {str(folder)!r} {reason}: remove it")
-    found = read(folder)
+    found = read_mark(folder)
     if private or (found is None and not known):
         folder.chmod(PRIVATE)
     if found != mark:
@@ -187,7 +187,7 @@ def remove(folder: Path, mark: FolderMark, *, private: bool = True) -> str:
     """
     if not os.path.lexists(folder):
         return ""
-    reason = refused(folder) or _unsafe(folder, private=private) or _of_another(folder, mark)
+    reason = refusal(folder) or _unsafe(folder, private=private) or _of_another(folder, mark)
     if reason:
         return f"left: {folder} {reason}"
     # The mark goes last, so that the next destroy can remove leftovers.
@@ -204,7 +204,7 @@ def remove(folder: Path, mark: FolderMark, *, private: bool = True) -> str:
     return ""
 
 
-def read(folder: Path) -> FolderMark | None:
+def read_mark(folder: Path) -> FolderMark | None:
     """Return the mark of a folder, one without an id for a folder that was given back.
 
     Returns:
@@ -264,7 +264,7 @@ def _unsafe(folder: Path, *, private: bool) -> str:
 
 
 def _of_another(folder: Path, mark: FolderMark) -> str:
-    found = read(folder)
+    found = read_mark(folder)
     if found is None or not found.id:
         return f"bears no mark of this stack ({FILE})"
     return "" if found.id == mark.id else f"belongs to {found}"

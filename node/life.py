@@ -119,7 +119,7 @@ def _unsteady(service: Driver) -> list[str]:
     """Return why a service that answers is not up."""
     times, how, up = service.lately()
     if loops(times, up):
-        return [ended(times, how)]
+        return [recent_ends(times, how)]
     if up < service.steady_seconds:
         return [f"has run for {up:.0f} of {service.steady_seconds:g} s"]
     return service.amiss(asked=True)
@@ -133,7 +133,7 @@ def fault(service: Driver) -> str:
         if not what:
             times, how, up = service.lately()
             if loops(times, up) or not look.runs:
-                what = [f"{service.name} {ended(times, how) if how else 'is stopped'}"]
+                what = [f"{service.name} {recent_ends(times, how) if how else 'is stopped'}"]
             what += service.amiss(asked=False)
         return f"{'; '.join(what)}{last_error(service.log(SEARCHED_LINES))}" if what else ""
     except ServiceError as error:
@@ -153,7 +153,7 @@ def loops(times: int, up_seconds: float) -> bool:
     return times >= ENDINGS and up_seconds < STEADY_SECONDS
 
 
-def ended(times: int, how: str) -> str:
+def recent_ends(times: int, how: str) -> str:
     """Return how often a service ended lately, and how the last time, such as `exit code 1`."""
     lately = f" {times} times in the last {WINDOW_SECONDS / 60:.0f} min" if times > 1 else ""
     return f"ended{lately} ({how})"

@@ -28,7 +28,7 @@ def environment(url: str, mark: FolderMark) -> dict[str, str]:
     return {URL: url, STACK: mark.label}
 
 
-def supervised(url: str, mark: FolderMark, name: str | None = None) -> list[psutil.Process]:
+def of_supervisord(url: str, mark: FolderMark, name: str | None = None) -> list[psutil.Process]:
     """Return a supervisord's processes, for all programs also itself, with all descendants.
 
     Its socket may be gone.
@@ -44,7 +44,7 @@ def supervised(url: str, mark: FolderMark, name: str | None = None) -> list[psut
     return _with_descendants(belongs)
 
 
-def unsupervised(mark: FolderMark) -> list[psutil.Process]:
+def of_no_supervisord(mark: FolderMark) -> list[psutil.Process]:
     """Return the stack's processes that no supervisord started, with all descendants."""
     return _with_descendants(
         lambda found: STACK in found and _is_of(found, mark) and URL not in found

@@ -14,7 +14,7 @@ Ports = Mapping[str, list[int]]  # numbers by the setting that changes them
 
 def refuse_held(ports: Ports) -> None:
     """Raise a ServiceError that names each port that is held, its holder, and what to do."""
-    if faults := held(ports):
+    if faults := describe_listening(ports):
         raise ServiceError("\n".join([*faults, advice()]))
 
 
@@ -26,16 +26,16 @@ def by_setting(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     return found
 
 
-def added(before: Mapping[str, list[float]], after: Mapping[str, list[float]]) -> Ports:
+def new_ports(before: Mapping[str, list[float]], after: Mapping[str, list[float]]) -> Ports:
     """Return the ports that are new, by setting; no setting without any."""
     old = {number for numbers in before.values() for number in numbers}
     new = {key: [int(number) for number in after[key] if number not in old] for key in after}
     return {setting: numbers for setting, numbers in new.items() if numbers}
 
 
-def held(ports: Ports, own: Collection[int] = ()) -> list[str]:
+def describe_listening(ports: Ports, own: Collection[int] = ()) -> list[str]:
     """Return a line for each port that a program listens on; see holders."""
-    return taken(ports, holders(ports, own))
+    return describe_taken(ports, holders(ports, own))
 
 
 def holders(ports: Ports, own: Collection[int] = ()) -> dict[int, str]:
@@ -45,7 +45,7 @@ def holders(ports: Ports, own: Collection[int] = ()) -> dict[int, str]:
     return {number: f"held by {_holder(found[number])}" for number in wanted & found.keys()}
 
 
-def taken(ports: Ports, by: Mapping[int, str]) -> list[str]:
+def describe_taken(ports: Ports, by: Mapping[int, str]) -> list[str]:
     """Return a line for each port that somebody holds."""
     return [
         f"port {number} ({setting}) is {by[number]}"

@@ -57,7 +57,7 @@ class ProgramDriver(Driver):
         try:
             state = self._daemon.state(self.name)
         except OSError:
-            raise ServiceError(gone(self._daemon)) from None
+            raise ServiceError(no_answer_error(self._daemon)) from None
         if state is None:
             raise ServiceError(f"{self.name} is gone from its supervisord")
         # Whether one that is on demand runs is its starter's business.
@@ -86,7 +86,7 @@ class ProgramDriver(Driver):
         silent = next((url for url in asks if not answers(url, PATIENT_SECONDS)), "")
         suspect = asked or silent or self._ends or self._up < STEADY_SECONDS
         own = {each.pid for each in self._processes()} if suspect else set()
-        held = port_check.held(ports_of(self._props), own) if suspect else []
+        held = port_check.describe_listening(ports_of(self._props), own) if suspect else []
         self.poll_seconds = HELD_SECONDS if held else POLL_SECONDS
         return [*([f"{self.name} does not answer {silent}"] if silent else []), *held]
 
@@ -95,10 +95,10 @@ class ProgramDriver(Driver):
         return tail(self._daemon.folder / self.name / "log", lines)
 
     def _processes(self) -> list[psutil.Process]:
-        return owned_processes.supervised(self._daemon.url, self._daemon.mark, self.name)
+        return owned_processes.of_supervisord(self._daemon.url, self._daemon.mark, self.name)
 
 
-def gone(daemon: Supervisor) -> str:
+def no_answer_error(daemon: Supervisor) -> str:
     """Return that supervisord does not answer, and why."""
     reason = daemon.distrust() or "was killed, or this machine was restarted"
     return f"supervisord of {daemon.folder} does not answer: it {reason}"

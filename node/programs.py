@@ -67,7 +67,7 @@ class Data(Kind):
 
     def create(self, props: Props) -> tuple[str, Props]:
         """Claim the ports; make the folder, or take over the one of an earlier stack."""
-        claims.take(_mark(props), port_check.added({}, props["ports"]), folder=props["folder"])
+        claims.take(_mark(props), port_check.new_ports({}, props["ports"]), folder=props["folder"])
         folders.take(Path(props["folder"]), _mark(props), "dataDir", private=False)
         return props["folder"], props
 
@@ -112,12 +112,12 @@ class Daemon(Kind):
         if not daemon.alive():
             # Programs of a killed supervisord would hold the ports, and a supervisord whose folder
             # somebody removed would run all services a second time.
-            killed = bool(owned_processes.supervised(daemon.url, daemon.mark))
+            killed = bool(owned_processes.of_supervisord(daemon.url, daemon.mark))
             daemon.sweep()
             # Ray's agents overwrite their environment, and outlive their node by some seconds.
             until = time.monotonic() + (LINGER_SECONDS if killed else 0.0)
-            numbers = port_check.added({}, props["ports"])
-            while port_check.held(numbers) and time.monotonic() < until:
+            numbers = port_check.new_ports({}, props["ports"])
+            while port_check.describe_listening(numbers) and time.monotonic() < until:
                 time.sleep(POLL_SECONDS)
             port_check.refuse_held(numbers)
         daemon.start(known=known)
@@ -139,13 +139,13 @@ class Daemon(Kind):
     def fault(self, _id: str, props: Props) -> str:
         """Return what is wrong with it now, "" if nothing is."""
         daemon = _daemon(props)
-        return "" if daemon.alive() else process_health.gone(daemon)
+        return "" if daemon.alive() else process_health.no_answer_error(daemon)
 
     def users(self, props: Props) -> list[str]:
         """Return the jobs that a killed supervisord has left running: another one ends them."""
         daemon, jobs = _daemon(props), set[psutil.Process]()
         if not daemon.alive():
-            for process in owned_processes.supervised(daemon.url, daemon.mark):
+            for process in owned_processes.of_supervisord(daemon.url, daemon.mark):
                 with suppress(psutil.Error):
                     jobs |= {process} if JOB in process.environ() else set()
         return [f"process {each.pid}" for each in jobs if each.parent() not in jobs]
@@ -160,7 +160,7 @@ class Daemon(Kind):
 
         What a preview cannot know is not used. A new stack has no recorded properties.
         """
-        new = port_check.added(olds.get("ports", {}), news["ports"])
+        new = port_check.new_ports(olds.get("ports", {}), news["ports"])
         if not new:
             return ""
         if claimed := claims.conflicts(_mark(news).id, new):
@@ -169,15 +169,15 @@ class Daemon(Kind):
         if not olds and daemon.alive():  # an interrupted create has left it
             return ""
         # A create ends the programs of a killed supervisord.
-        own = {process.pid for process in owned_processes.supervised(daemon.url, daemon.mark)}
-        lines = port_check.held(new, own)
+        own = {process.pid for process in owned_processes.of_supervisord(daemon.url, daemon.mark)}
+        lines = port_check.describe_listening(new, own)
         return "\n".join([*lines, port_check.advice()]) if lines else ""
 
     def update(self, olds: Props, news: Props) -> Props:
         """Check the ports that are new, and tell the end; one that was killed is started again."""
         if not _daemon(news).alive():
             return self.create(news)[1]
-        port_check.refuse_held(port_check.added(olds.get("ports", {}), news["ports"]))
+        port_check.refuse_held(port_check.new_ports(olds.get("ports", {}), news["ports"]))
         if olds.get("reservation") != news.get("reservation"):
             _tell(_daemon(news), news.get("reservation"), news["mark"])
         return {**news, "healthy": True}
@@ -288,7 +288,7 @@ class Files(Kind):
     def delete(self, id_: str, props: Props) -> str:
         """Remove them, and end what Ray's launcher started: `ray down` forgets workers."""
         daemon = _daemon(props)
-        owned_processes.end(lambda: owned_processes.unsupervised(daemon.mark), daemon.folder)
+        owned_processes.end(lambda: owned_processes.of_no_supervisord(daemon.mark), daemon.folder)
         if not daemon.distrust():
             shutil.rmtree(Path(id_).parent, ignore_errors=True)
         return ""
@@ -405,7 +405,7 @@ def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:
     """Start a program if its ports are free."""
     if not daemon.alive():
         raise ServiceError(
-            f"{process_health.gone(daemon)}. Run `up` again to bring the services back"
+            f"{process_health.no_answer_error(daemon)}. Run `up` again to bring the services back"
         )
     daemon.remove(definition.name)
     port_check.refuse_held(process_health.ports_of(props))

@@ -28,7 +28,7 @@ EVERY = "*"
 WHY = "its service is being restarted"
 
 
-def text() -> str:
+def source_text() -> str:
     """Return the content of this module's file."""
     return Path(__file__).read_text()
 

@@ -58,7 +58,7 @@ def environment(path: str) -> dict[str, str]:
     return {HOOK: f"{Path(path).stem}.{begin.__name__}", MODULES: str(Path(path).parent)}
 
 
-def text() -> str:
+def source_text() -> str:
     """Return the content of this module's file."""
     return Path(__file__).read_text()
 

@@ -370,7 +370,7 @@ class Supervisor:
         owned_processes.end(
             lambda: [
                 *{
-                    *owned_processes.supervised(self.url, self.mark, name),
+                    *owned_processes.of_supervisord(self.url, self.mark, name),
                     *filter(owned_processes.lives, family),
                 }
             ],
@@ -379,12 +379,12 @@ class Supervisor:
 
     def _known(self) -> bool:
         """Whether the folder is the stack's though it bears no mark: its processes run from it."""
-        found = folders.read(self.folder)
-        return found is None and bool(owned_processes.supervised(self.url, self.mark))
+        found = folders.read_mark(self.folder)
+        return found is None and bool(owned_processes.of_supervisord(self.url, self.mark))
 
     def _forget(self, rpc: Any, name: str) -> None:
         # Noted before it is stopped: orphans that overwrote their environment leave no trace.
-        family = owned_processes.supervised(self.url, self.mark, name)
+        family = owned_processes.of_supervisord(self.url, self.mark, name)
         with contextlib.suppress(xmlrpc.client.Fault):
             rpc.stopProcessGroup(name, False)
             # It looks for ended children once a second, and whenever it is asked something.

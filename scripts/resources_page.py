@@ -29,7 +29,7 @@ def table() -> str:
     return HEADER + "".join(rows)
 
 
-def updated(page: str) -> str:
+def update_page(page: str) -> str:
     """Return a page with the table as it is now; raises ValueError where a mark is missing."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -57,6 +57,6 @@ def _name(key: str, known: Property) -> str:
 
 if __name__ == "__main__":
     try:
-        PAGE.write_text(updated(PAGE.read_text()))
+        PAGE.write_text(update_page(PAGE.read_text()))
     except ValueError as error:
         sys.exit(terminal.clean_lines(f"error: {PAGE}: {error}"))

@@ -31,7 +31,7 @@ REFERENCE = re.compile(r"\. See docs/([\w-]+\.md)(#[\w-]+)?$")  # the end of a d
 Schema = Mapping[str, Mapping[str, Any]]
 
 
-def listed(schema: Schema) -> str:
+def settings_list(schema: Schema) -> str:
     """Return the settings as a Markdown list; a default shows its setting's type."""
     return "".join(_item(key, entry) for key, entry in schema.items())
 
@@ -58,9 +58,9 @@ def project(text: str, schema: Schema) -> str:
     return _between(text, MARK, settings, "")
 
 
-def updated(page: str, schema: Schema) -> str:
+def update_page(page: str, schema: Schema) -> str:
     """Return a page with the list of a schema; raises ValueError where a mark is missing."""
-    return _between(page, BEGIN, listed(schema), END)
+    return _between(page, BEGIN, settings_list(schema), END)
 
 
 def _between(text: str, begin: str, new: str, end: str) -> str:
@@ -87,6 +87,6 @@ def _target(found: re.Match[str]) -> str:
 if __name__ == "__main__":
     try:
         PROJECT.write_text(project(PROJECT.read_text(), schema()))
-        PAGE.write_text(updated(PAGE.read_text(), schema()))
+        PAGE.write_text(update_page(PAGE.read_text(), schema()))
     except ValueError as error:
         sys.exit(terminal.clean_lines(f"error: {error}"))

@@ -91,7 +91,7 @@ def links(text: str, page: Path, kept: set[Path], checkout: Path, blob: str) -> 
     Sphinx reports it.
     """
 
-    def changed(link: re.Match[str]) -> str:
+    def repository_link(link: re.Match[str]) -> str:
         path, _, heading = link["path"].partition("#")
         target = (page.parent / path).resolve()
         if target in kept and target.suffix != ".ipynb":
@@ -104,7 +104,7 @@ def links(text: str, page: Path, kept: set[Path], checkout: Path, blob: str) -> 
             return name
         return f"[{name}]({blob}/{inside}{'#' if heading else ''}{heading})"
 
-    return release.LINK.sub(changed, text)
+    return release.LINK.sub(repository_link, text)
 
 
 def versions() -> list[dict[str, object]]:

@@ -43,7 +43,7 @@ def train_worker(session: job.Session) -> None:
     # Otherwise a resumed run would not shuffle like an uninterrupted one.
     by_epoch = DataLoaderConfiguration(use_seedable_sampler=True)
     accelerator = Accelerator(cpu=on_cpu, dataloader_config=by_epoch)
-    pixels, labels = digits.read()
+    pixels, labels = digits.read_pixels()
     data = TensorDataset(pixels.flatten(1) / digits.LEVELS, labels)
     train, valid, _ = (Subset(data, part) for part in cut(len(data), config["seed"], held_out=2))
     torch.manual_seed(config["seed"])

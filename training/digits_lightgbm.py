@@ -34,7 +34,7 @@ def train_func(config: dict[str, Any]) -> None:
     from ray.train.lightgbm import RayTrainReportCallback, get_network_params
 
     rank, world = get_context().get_world_rank(), get_context().get_world_size()
-    pixels, labels = digits.read()
+    pixels, labels = digits.read_pixels()
     train, valid, _ = cut(len(labels), config["seed"], held_out=2)
     own, held_out = (
         lightgbm.Dataset(pixels[part].flatten(1).numpy(), labels[part].numpy())

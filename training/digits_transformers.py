@@ -42,7 +42,7 @@ def train_func(config: dict[str, Any]) -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    pixels, labels = digits.read()
+    pixels, labels = digits.read_pixels()
     items = [
         {"pixel_values": image / digits.LEVELS, "labels": label}
         for image, label in zip(pixels, labels, strict=True)

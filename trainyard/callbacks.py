@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 
 from trainyard.data.food11 import Food11
 from trainyard.housekeeping import housekeeping
-from trainyard.report.progress import LINE_INTERVAL_S, Epoch, Progress, interval, tell
+from trainyard.report.progress import LINE_INTERVAL_S, Epoch, Progress, interval, print_record
 from trainyard.resume import optimizer_settings as settings
 from trainyard.resume.checkpoints import new_folder
 
@@ -67,7 +67,7 @@ class Finetuning(BackboneFinetuning):
             self.backbone_initial_lr,
         )
         if None not in (rate, then, now):
-            self.previous_backbone_lr = settings.scaled(rate, then, now)
+            self.previous_backbone_lr = settings.scale_rate(rate, then, now)
 
 
 class EpochRecords(Callback):
@@ -133,7 +133,7 @@ class EpochRecords(Callback):
         self.history.append(record | self._note)
         if trainer.is_global_zero:
             self._print(record)
-            tell(Epoch(trainer.current_epoch))
+            print_record(Epoch(trainer.current_epoch))
             self._record()
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -205,7 +205,7 @@ class ResumableCheckpoints(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Applies this start's settings; trains no further where the run had stopped early."""
-        self._now = settings.of({"optimizer": pl_module.configure_optimizers()})
+        self._now = settings.current_settings({"optimizer": pl_module.configure_optimizers()})
         # Groups that were added since, for example by finetuning, are last.
         groups = trainer.optimizers[0].param_groups[: len(self._now["optimizer"])]
         optimizer = SimpleNamespace(param_groups=groups)

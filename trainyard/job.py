@@ -147,9 +147,12 @@ class Session:
         """
         start = {"epochs": self.config.get("epochs", 0), "workers": self.world}
         start["batch_size"] = batch_size = self.config.get("batch_size")
-        self._parts, self._asked = parts, settings.of(parts) | {settings.START: [start]}
+        self._parts, self._asked = (
+            parts,
+            settings.current_settings(parts) | {settings.START: [start]},
+        )
         made = settings.schedulers(parts)
-        with checkpoints.restored(_check_state) as folder:
+        with checkpoints.restore_newest(_check_state) as folder:
             if folder is None:
                 return
             state = files.load(folder / CHECKPOINT_FILE, self.device)
@@ -174,7 +177,9 @@ class Session:
         if self.rank == 0:
             where = f"{self.run.url}/{folder.name}"
             node = get_node_ip_address()  # type: ignore[no-untyped-call]
-            progress.tell(progress.Restored(where, len(self.history), node, self.batches_done))
+            progress.print_record(
+                progress.Restored(where, len(self.history), node, self.batches_done)
+            )
             if left is not None and not self._position:
                 why = f"the run had {len(left.workers)} workers, and has {self.world}"
                 if len(left.workers) == self.world:
@@ -210,7 +215,7 @@ class Session:
         before, done, self._position = self.batches_done, self._position, None
         left = self._left_of(batches, epoch, totals, done)
         total = progress.count(batches)
-        return progress.watched(left, text, tells=self.rank == 0, total=total, before=before)
+        return progress.report_batches(left, text, tells=self.rank == 0, total=total, before=before)
 
     def _left_of(
         self, batches: Iterable[T], epoch: int, totals: Totals | None, done: Position | None
@@ -244,12 +249,12 @@ class Session:
             checkpoints.report({"epoch": epoch})
             return
         checkpoints.report({"epoch": epoch}, folder, self._description, wait=True)
-        progress.tell(progress.Noticed(epoch, number))
+        progress.print_record(progress.Noticed(epoch, number))
 
     def measured_batches(self, batches: Iterable[T]) -> Iterator[T]:
         """Passes on batches that are only measured; shows their progress every half minute."""
         every = progress.LINE_INTERVAL_S
-        return progress.watched(batches, "measuring", every, tells=self.rank == 0)
+        return progress.report_batches(batches, "measuring", every, tells=self.rank == 0)
 
     def report(self, record: dict[str, Any], description: dict[str, Any], /, **parts: Part) -> None:
         """Ends an epoch: reports its record and stores a checkpoint. Each worker calls it.
@@ -293,7 +298,7 @@ class Session:
         # Not before the checkpoint: an interrupted run repeats the epoch, with other `minutes`.
         told = partial(self.run.write_metrics, list(self.history))
         checkpoints.report(self.history[-1], folder, self._description, stored=told)
-        progress.tell(progress.Epoch(self.history[-1]["epoch"]))
+        progress.print_record(progress.Epoch(self.history[-1]["epoch"]))
 
     def _saved(self, parts: Mapping[str, Part], more: Mapping[str, Any] = {}) -> Path | None:
         """Return a new folder with the state of the run; None for workers that store nothing.
@@ -402,7 +407,7 @@ def one_message() -> Iterator[None]:
         sys.exit(f"error: {error}")
     except ModuleNotFoundError as error:
         ray.shutdown()
-        sys.exit(f"error: {code_faults.told(error)}")
+        sys.exit(f"error: {code_faults.error_line(error)}")
 
 
 @contextmanager
@@ -567,7 +572,7 @@ def by_name(function: Callable[..., T], script: str | None = None) -> Callable[.
         except SystemExit as end:
             if end.code in (None, 0):
                 return None
-            raise code_faults.left(end) from None
+            raise code_faults.exit_reason(end) from None
         return found
 
     # Tune's resources; what a decorator wraps would be sent by value.

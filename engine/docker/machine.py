@@ -12,20 +12,20 @@ from trainyard.access.ssh import Connection
 KNOWN = ("host", "sshOpts")
 
 
-def fault(given: Properties) -> str:
+def settings_fault(given: Properties) -> str:
     """Return what is wrong with the settings that a program gives a provider, "" for nothing."""
     if unknown := sorted(given.keys() - {*KNOWN}):
         return f"a docker provider with {', '.join(unknown)}, not {' and '.join(KNOWN)} only"
     if UNKNOWN in given.values():
         return ""
     try:
-        of(given)
+        connection_of(given)
     except EngineError as error:
         return str(error)
     return ""
 
 
-def of(settings: Properties) -> Connection | None:
+def connection_of(settings: Properties) -> Connection | None:
     """Return the connection to the machine of a provider's settings; None for this machine.
 
     Raises:

@@ -117,4 +117,4 @@ def _actions_of(type_: str, say: Say, settings: Properties) -> Actions:
         f"{PREFIX}remoteImage:RemoteImage": Image,
         f"{PREFIX}container:Container": Container,
     }
-    return kinds[type_](connect(machine.of(settings)), say)
+    return kinds[type_](connect(machine.connection_of(settings)), say)

@@ -115,7 +115,7 @@ def _launch(
         ended = [(each.point, outcome) for each, outcome in zip(points, outcomes, strict=True)]
         maximize = settings["direction"] is Direction.maximize
         told = report.with_others(ended, records.all())
-        report.tell(told, folder, settings["metric"], maximize=maximize)
+        report.print_report(told, folder, settings["metric"], maximize=maximize)
     for each, outcome in ended:
         if outcome.error:
             warn(f"failed: {each.label}: {outcome.error}")

@@ -25,7 +25,7 @@ class AskError(Exception):
 Way = Callable[[str, int], AbstractContextManager[str]] | None
 
 
-def ask(known: Mapping[str, Any], way: Way, path: str) -> Any:
+def ask_dashboard(known: Mapping[str, Any], way: Way, path: str) -> Any:
     """Return the answer of the dashboard, from JSON.
 
     Args:

@@ -82,7 +82,7 @@ class LauncherHosts(pulumi.ComponentResource):
         names = [ray_node.HEAD, *workers(len(launched.machines))]
         self.nodes = pulumi.Output.from_input(
             [
-                lift(partial(ray_cluster.described, name), resources)
+                lift(partial(ray_cluster.node_output, name), resources)
                 for name, resources in zip(names, stack.workers, strict=True)
             ]
         )

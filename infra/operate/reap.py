@@ -169,10 +169,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     folder, owner = options.cwd.resolve(), local.owner(options.owner)
-    place = backend.find(folder)
+    place = backend.find_backend(folder)
     accounts, closed = _accounts()
     held = {account: account.holdings() for account in accounts}
-    stacks = states.read(folder, place)
+    stacks = states.read_stacks(folder, place)
     for stack in stacks:
         if stack.cloud in closed:
             raise closed[stack.cloud]

@@ -37,7 +37,7 @@ class SecretState:
     by_head: bool
 
 
-def held(deployment: Mapping[str, Any]) -> dict[str, SecretState]:
+def rotatable_secrets(deployment: Mapping[str, Any]) -> dict[str, SecretState]:
     """Return the secrets of a stack that can be rotated, by name."""
     resources = [each for each in deployment.get("resources") or [] if not each.get("delete")]
     found: dict[str, SecretState] = {}
@@ -84,7 +84,9 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
 
 def _known(folder: Path, stack: str) -> dict[str, SecretState]:
     project = backend.project(folder)["name"]
-    return held(states.deployment(folder, backend.find(folder), project, stack))
+    return rotatable_secrets(
+        states.deployment(folder, backend.find_backend(folder), project, stack)
+    )
 
 
 def _written(folder: Path, stack: str, name: str) -> int:

@@ -58,7 +58,7 @@ class RecordedStack:
     ends: Mapping[str, datetime] = field(default_factory=dict)
 
 
-def read(folder: Path, place: Backend) -> list[RecordedStack]:
+def read_stacks(folder: Path, place: Backend) -> list[RecordedStack]:
     """Return the stacks of a project's state backend.
 
     Raises:

@@ -24,7 +24,7 @@ from trainyard.access import outputs
 RUNTIME = "docker"
 
 
-def declare(
+def declare_docker_stack(
     settings: Settings,
     kept: KernelLimits,
     workers: Sequence[pulumi.Input[NodeResources]],
@@ -93,7 +93,7 @@ def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], F
     resources = lift(partial(worker, machine.group), machine.cpus, machine.memory_mib, gpus)
     access, each = accelerators.all_of(settings.accelerator)
     login = declared.login
-    stack = declare(settings, kept, [resources], access, each, machine, login.key_file)
+    stack = declare_docker_stack(settings, kept, [resources], access, each, machine, login.key_file)
     stack.connections = {outputs.SSH: login.output(machine)}
     stack.expires_at = declared.expires_at
     return stack

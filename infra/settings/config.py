@@ -636,7 +636,7 @@ class Settings(Model):
             action = "set dataDir to such a folder, or runtime to docker"
             yield Fault("dataDir", bound, action, text)
         # Folders of another machine are checked there.
-        look = folders.is_reserved if self.on_hosts else folders.refused
+        look = folders.is_reserved if self.on_hosts else folders.refusal
         reserved = False
         for key, folder in (("stateDir", state), ("dataDir", data)):
             if reason := look(folder):

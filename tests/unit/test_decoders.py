@@ -206,7 +206,7 @@ def test_a_state(tmp_path, content):
     assert found or "dev.json.bak" in said or "Pulumi's" in said or "pulumi CLI" in said
     of_infra = backend.Backend(url="", place=place.folder)
     for look in (
-        lambda: states.read(Path(), of_infra),
+        lambda: states.read_stacks(Path(), of_infra),
         lambda: states.machines(Path(), of_infra, "p", "dev"),
     ):
         said = told(pulumi.RunError, look)
@@ -251,7 +251,7 @@ MANIFEST = {
 @given(update=changed(HISTORY), login=changed({"current": "file://~"}), note=changed(NOTE))
 def test_files_of_a_backend(tmp_path, monkeypatch, update, login, note):
     _write(tmp_path / "a.history.json", update)
-    assert all(map(history.line, history.listed(tmp_path)))
+    assert all(map(history.line, history.operations(tmp_path)))
     monkeypatch.setenv("PULUMI_CREDENTIALS_PATH", str(tmp_path))
     _write(tmp_path / "credentials.json", login)
     said = told(state_folder.LoginError, lambda: state_folder.logged_in().encode())

@@ -15,7 +15,7 @@ SIDE = 8
 LEVELS = 16  # of grey
 
 
-def read() -> tuple[torch.Tensor, torch.Tensor]:
+def read_pixels() -> tuple[torch.Tensor, torch.Tensor]:
     """Return pixels as float32 (1797, 1, 8, 8) in 0..LEVELS, and digits as int64 (1797,).
 
     The same as sklearn.datasets.load_digits, whose import alone takes a second of each worker.
@@ -30,7 +30,7 @@ def read() -> tuple[torch.Tensor, torch.Tensor]:
 
 def load(side: int, seed: int) -> Splits:
     """Return all 1,797 digits, enlarged to side x side and in three equal channels."""
-    pixels, labels = read()
+    pixels, labels = read_pixels()
     images = torch.nn.functional.interpolate(pixels / LEVELS, (side, side), mode="bilinear")
     data = TensorDataset(images.expand(-1, 3, -1, -1), labels)
     train, valid, test = (Subset(data, part) for part in cut(len(data), seed, held_out=2))

@@ -50,7 +50,7 @@ def load() -> Splits:
 
 def stand_in() -> Splits:
     """1,500 and 297 scanned digits, enlarged to FashionMNIST's 28 x 28 pixels."""
-    pixels, labels = digits.read()
+    pixels, labels = digits.read_pixels()
     small = pixels * 255 / digits.LEVELS
     images = torch.nn.functional.interpolate(small, (SIDE, SIDE), mode="bilinear").squeeze(1)
     held_out = _tensors(images[DIGITS_KEPT:], labels[DIGITS_KEPT:])

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from torchvision.transforms import v2
 
 from trainyard.data.folder import Pictures
-from trainyard.data.transforms import cropped
+from trainyard.data.transforms import crop_to_middle
 from trainyard.epochs import seed_epoch
 from trainyard.errors import JobError
 
@@ -121,7 +121,9 @@ def is_generated(folder: Path) -> bool:
 
 
 def _transform(side: int, augmented: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    whole: Callable[[Any], Any] = v2.Compose([cropped(side, augmented), v2.Normalize(MEAN, STD)])
+    whole: Callable[[Any], Any] = v2.Compose(
+        [crop_to_middle(side, augmented), v2.Normalize(MEAN, STD)]
+    )
     return whole
 
 

@@ -31,7 +31,9 @@ def to_tensor(
     return transform
 
 
-def cropped(side: int, augmented: Sequence[Callable[[Any], Any]] = ()) -> Callable[[Any], Any]:
+def crop_to_middle(
+    side: int, augmented: Sequence[Callable[[Any], Any]] = ()
+) -> Callable[[Any], Any]:
     """Return a transform of PIL images to the middle of each, float32 (3, side, side) in 0..1.
 
     The shorter side is scaled to `side` pixels. The cut image is augmented.

@@ -45,5 +45,5 @@ def wait(session: str, folder: Path) -> None:
     found = sys.modules["_pydevd_bundle.pydevd_constants"].GlobalDebuggerHolder.global_dbg
     found.wait_for_server_socket_ready()
     port = found._server_socket_name[1]
-    records.tell(records.DEBUGGER, host=host, port=port, folder=str(folder))
+    records.print_record(records.DEBUGGER, host=host, port=port, folder=str(folder))
     pydevd._wait_for_attach()

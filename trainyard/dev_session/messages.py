@@ -50,7 +50,7 @@ class Mailbox:
         return f"gcs://{name(self._session, number)}".encode()
 
 
-def published(session: str) -> bytes | None:
+def all_changes(session: str) -> bytes | None:
     """Return all changes so far, for a worker that Ray has connected."""
     from ray.experimental import internal_kv  # noqa: PLC0415 - slow
 

@@ -23,7 +23,7 @@ FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
 }
 
 
-def tell(event: str, **fields: Any) -> None:
+def print_record(event: str, **fields: Any) -> None:
     """Prints a record."""
     print(f"{MARK}{json.dumps({'event': event, **fields})}", flush=True)  # noqa: T201 - the job's log
 

@@ -80,11 +80,11 @@ class Warm:
         self._pid = 0
         code = None if replaced else os.waitstatus_to_exitcode(status)
         seconds = round(time.monotonic() - self._began, 2)
-        records.tell(records.ENDED, run=self._run, code=code, seconds=seconds)
+        records.print_record(records.ENDED, run=self._run, code=code, seconds=seconds)
 
     def _fork(self, run: int) -> bool:
         self._run, self._began = run, time.monotonic()
-        records.tell(records.STARTED, run=run)
+        records.print_record(records.STARTED, run=run)
         self._pid = os.fork()
         return self._pid == 0
 
@@ -95,7 +95,7 @@ def main() -> None:
     for name in IMPORTS:
         with suppress(ImportError):  # a node without torch
             importlib.import_module(name)
-    records.tell(records.READY)
+    records.print_record(records.READY)
     order = Warm().serve()
     if order is not None:
         _leave(_run(session, order))

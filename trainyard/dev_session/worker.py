@@ -21,7 +21,7 @@ def set_up() -> None:
     session = os.environ[SESSION_VARIABLE]
     tree = trees.of_node(session)
     tree.place()
-    if (overlay := messages.published(session)) is not None:
+    if (overlay := messages.all_changes(session)) is not None:
         tree.update(patches.unpack(overlay)[1])
     tree.enter()
     if following := os.environ.get(NEXT_VARIABLE):

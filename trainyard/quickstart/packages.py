@@ -63,7 +63,7 @@ def files(folder: Path) -> list[Path]:
     return [path for name in FILES if (path := folder / name).is_file()]
 
 
-def wanted(folder: Path) -> Packages:
+def required_packages(folder: Path) -> Packages:
     """Return the packages of the Pipfile, else of requirements.txt, else none.
 
     Raises:

@@ -65,7 +65,7 @@ class RayConfig:
     host_key: str
 
 
-def read(file: Path) -> RayConfig:
+def read_ray_config(file: Path) -> RayConfig:
     """Reads and checks a file.
 
     Raises:

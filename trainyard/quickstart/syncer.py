@@ -215,11 +215,11 @@ def initialize_ray_with_syncer(
         SshError: the box cannot be reached.
     """
     base, source = _folder(base_dir, "base_dir"), _folder(src_dir, "src_dir")
-    config = ray_config.read(Path(config_file).expanduser())
+    config = ray_config.read_ray_config(Path(config_file).expanduser())
     _check_user(config)
     connection = _connection(config)
     # Users with commands of their own install where they want to.
-    wanted = packages.Packages() if config.setup_commands else packages.wanted(base)
+    wanted = packages.Packages() if config.setup_commands else packages.required_packages(base)
     code = _packed(source, wanted, connection.private_key)
     env = _runtime_env(wanted)
     say(f"connecting to {connection.name}")

@@ -108,14 +108,14 @@ class Tuner(OnBox):
 def _outcomes(results: list[on_box.Result], there: Path, here: Path) -> list[TrainingOutcome]:
     """The results of the box, with the paths of this machine."""
 
-    def mapped(path: str) -> Path:
+    def local_path(path: str) -> Path:
         return here / Path(path).relative_to(there)
 
     return [
         TrainingOutcome(
             metrics=metrics,
-            folder=mapped(folder),
-            checkpoint=mapped(checkpoint) if checkpoint else None,
+            folder=local_path(folder),
+            checkpoint=local_path(checkpoint) if checkpoint else None,
             fault=fault,
         )
         for metrics, folder, checkpoint, fault in results

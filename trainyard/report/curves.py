@@ -91,7 +91,7 @@ def of_search(name: str, key: str, trials: Sequence[Trial]) -> bytes:
     """
     figure = _figure(1, width=10)
     (axes,) = figure.axes
-    varying = varied([trial.values for trial in trials])
+    varying = differing_names([trial.values for trial in trials])
     sign = -1 if key == "valid_acc" else 1
     lines = [_points(key, trial.history) for trial in trials]
     order = sorted(
@@ -120,7 +120,7 @@ def of_search(name: str, key: str, trials: Sequence[Trial]) -> bytes:
     return _png(figure)
 
 
-def varied(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def differing_names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names whose values differ between rows; all names of a single row."""
     found = list(rows)
     names = dict.fromkeys(name for row in found for name in row)

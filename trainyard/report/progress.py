@@ -147,7 +147,7 @@ class RecordLine(NamedTuple):
     record: Record
 
 
-def tell(record: Record) -> None:
+def print_record(record: Record) -> None:
     """Prints a record."""
     print(record.told, flush=True)  # noqa: T201 - a job's
 
@@ -195,7 +195,7 @@ class Progress:
         rate = (self._done - self._before) / max(now - self._started, 1e-9)
         batches = Batches(self._text, self._done, self._all, round(rate, 1))
         if bar:
-            tell(batches)
+            print_record(batches)
         else:
             print(batches.line, flush=True)  # noqa: T201 - as above
 
@@ -208,7 +208,7 @@ def count(batches: Iterable[Any]) -> int | None:
         return None
 
 
-def watched(
+def report_batches(
     batches: Iterable[T],
     text: str,
     interval_s: float | None = None,

@@ -123,7 +123,7 @@ def settle() -> None:
 
 
 @contextmanager
-def restored(check: Callable[[Path], None] | None = None) -> Iterator[Path | None]:
+def restore_newest(check: Callable[[Path], None] | None = None) -> Iterator[Path | None]:
     """The newest valid checkpoint of the run, the same on all ranks; every rank calls it.
 
     Args:
@@ -177,13 +177,13 @@ def get_checkpoint() -> train.Checkpoint | None:
         CheckpointError: checkpoints exist and none is valid. On all ranks.
     """
     stack = ExitStack()
-    folder = stack.enter_context(restored())
+    folder = stack.enter_context(restore_newest())
     if folder is None:
         return None
     if train.get_context().get_world_rank() == 0:
         where = f"{_run_folder().where}/{folder.name}"
         node = get_node_ip_address()  # type: ignore[no-untyped-call]
-        progress.tell(progress.Restored(where, epochs=None, node=node))
+        progress.print_record(progress.Restored(where, epochs=None, node=node))
     return _Fetched(folder, stack)
 
 

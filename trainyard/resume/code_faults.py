@@ -34,7 +34,7 @@ def note(error: BaseException) -> None:
     error.add_note(f"{Path(frame.filename).name}, line {frame.lineno}: {frame.line}")
 
 
-def told(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return an error in one line: `NameError: name 'x' is not defined (mine.py, line 3: x)`."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         return lacking(error.name)
@@ -45,10 +45,10 @@ def told(error: BaseException) -> str:
     return f"{said} ({places[-1]})" if places else said
 
 
-def left(end: SystemExit) -> JobError:
+def exit_reason(end: SystemExit) -> JobError:
     """Return why a script has ended itself: its message, or the code with its place."""
     note(end)
-    return JobError(end.code if isinstance(end.code, str) else told(end))
+    return JobError(end.code if isinstance(end.code, str) else error_line(end))
 
 
 def message(error: JobError) -> str:

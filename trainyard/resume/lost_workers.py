@@ -62,7 +62,7 @@ class LostWorkers(UserCallback):
             return
         if faults := self._faults_of_code(worker_exceptions):
             rank, error = min(faults.items(), key=lambda failure: failure[0])
-            told = code_faults.told(error)
+            told = code_faults.error_line(error)
             raise ControllerError(JobError(f"worker {rank}{more} failed: {told}; {MEND}"))
         self._failures += 1
         after = (
@@ -82,7 +82,7 @@ class LostWorkers(UserCallback):
             return faults
         if any(type(error) is not RuntimeError for error in errors.values()):
             return {}
-        last, self._last = self._last, code_faults.told(errors[min(errors)])
+        last, self._last = self._last, code_faults.error_line(errors[min(errors)])
         return errors if last == self._last else {}
 
 
@@ -90,7 +90,7 @@ def job_error(error: BaseException) -> JobError | None:
     """Return the JobError that a worker raised or exited with; None for any other error."""
     raised = getattr(error, "_base_exc", error)  # Ray's wrapper, which adds the traceback
     if isinstance(raised, SystemExit):  # of a trainer without `job.fit`
-        return code_faults.left(raised)
+        return code_faults.exit_reason(raised)
     return raised if isinstance(raised, JobError) else None
 
 

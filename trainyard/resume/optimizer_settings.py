@@ -30,7 +30,7 @@ Schedulers = Mapping[str, Any]
 """By part: copies of schedulers, with stand-ins for their optimizers."""
 
 
-def of(parts: Mapping[str, Any]) -> Settings:
+def current_settings(parts: Mapping[str, Any]) -> Settings:
     """Return the settings of newly made optimizers and schedulers."""
     return {
         name: copy.deepcopy(found) for name, part in parts.items() if (found := _settings(part))
@@ -81,7 +81,7 @@ def apply(parts: Mapping[str, Any], then: Any, now: Settings, made: Schedulers) 
         if optimizer is None:
             for group, changes in zip(getattr(part, "param_groups", []), found[name], strict=False):
                 for key, (old, new) in changes.items():
-                    group[key] = scaled(group.get(key), old, new) if key in SCALED else new
+                    group[key] = scale_rate(group.get(key), old, new) if key in SCALED else new
     for optimizer in changed.values():
         mine = [name for name, part in parts.items() if _of(part) is optimizer]
         is_made = made.keys() >= {*mine} and not is_resized
@@ -99,7 +99,7 @@ def check_length(parts: Mapping[str, Any], share: float) -> None:
         _step({name: each}, {name: max(1, round(share * _steps(each)))})
 
 
-def scaled(loaded: Any, then: Any, now: Any) -> Any:
+def scale_rate(loaded: Any, then: Any, now: Any) -> Any:
     """Return a loaded rate, scaled from the rate asked for then to the one asked for now."""
     return now if not then or _same(loaded, then) else loaded * (now / then)
 

@@ -54,7 +54,7 @@ def trial_id(folder: str) -> str:
     return found[1]
 
 
-def reported(folder: Store, trial_folder: str) -> list[dict[str, Any]]:
+def stored_reports(folder: Store, trial_folder: str) -> list[dict[str, Any]]:
     """Return a trial's reports that are stored and readable.
 
     Raises:
@@ -146,4 +146,4 @@ def reports_of(trial: Any) -> list[dict[str, Any]]:
     files = storage.storage_filesystem
     known = isinstance(files, SearchFiles)
     folder = files.search.folder if known else open_folder(files, storage.experiment_fs_path)
-    return reported(folder, storage.trial_dir_name)
+    return stored_reports(folder, storage.trial_dir_name)

@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from trainyard import models, serving
-from trainyard.data.transforms import cropped, to_tensor
+from trainyard.data.transforms import crop_to_middle, to_tensor
 from trainyard.resume import checkpoint_files
 
 TOP = 5  # classes named for each image
@@ -59,7 +59,9 @@ class Predictor:
 
 def _transform(model: dict[str, Any]) -> Callable[[Image.Image], torch.Tensor]:
     side = model["image_side"]
-    scaled = cropped(side) if model.get("crop") else to_tensor(side, model.get("resized_side"))
+    scaled = (
+        crop_to_middle(side) if model.get("crop") else to_tensor(side, model.get("resized_side"))
+    )
     normal = [v2.Normalize(model["mean"], model["std"])] if model["mean"] else []
     transform: Callable[[Image.Image], torch.Tensor] = v2.Compose([scaled, *normal])
     return transform

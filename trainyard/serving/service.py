@@ -67,7 +67,7 @@ class ModelReplica:
     async def predict(self, request: Request) -> dict[str, Any]:
         """Classifies the images of a form."""
         try:
-            body = await uploads.read(request.headers, request.stream())
+            body = await uploads.read_body(request.headers, request.stream())
             kind = request.headers.get("content-type", "")
             images = await asyncio.to_thread(self._images, kind, body)
         except uploads.UploadError as error:

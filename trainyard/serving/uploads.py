@@ -45,7 +45,7 @@ class FormPart:
     content: bytes
 
 
-async def read(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> bytes:
+async def read_body(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> bytes:
     """Reads a request's body.
 
     Raises:

@@ -89,7 +89,7 @@ def _called(function: TaskFunction, context: HydraContext, config: DictConfig) -
 def main() -> None:
     """Runs the point of the command line."""
     number, job = int(sys.argv[1]), sys.argv[2]
-    if not run(all_points.load(), number, job).completed:
+    if not run(all_points.load_points(), number, job).completed:
         sys.exit(1)
 
 

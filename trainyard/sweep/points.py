@@ -61,7 +61,7 @@ class Points:
     configs: dict[int, DictConfig]
 
 
-def load() -> Points:
+def load_points() -> Points:
     """Return the points that were uploaded with this job."""
     # The content is the user's own, sent with the job like the code.
     packed = importlib.resources.files(PACKAGE).joinpath(FILE).read_bytes()

@@ -50,7 +50,7 @@ def write(result: Result) -> bytes:
     return json.dumps(asdict(result)).encode()
 
 
-def read(content: bytes) -> Result:
+def parse_result(content: bytes) -> Result:
     """Return a result from JSON.
 
     Raises:

@@ -67,7 +67,7 @@ def run_point(number: int, job: str) -> bool:
     out, errors = (cast(TextIO, NumberedLines(each, number)) for each in (sys.stdout, sys.stderr))
     try:
         with redirect_stdout(out), redirect_stderr(errors):
-            return point.run(points.load(), number, job).completed
+            return point.run(points.load_points(), number, job).completed
     finally:
         for each in (out, errors):
             cast(NumberedLines, each).end()

@@ -34,7 +34,7 @@ class Run(RunFolder):
 
     def __init__(self, storage: str, name: str) -> None:
         super().__init__(storage, name)
-        self._tracking = tracking.of(self)
+        self._tracking = tracking.open_log(self)
 
     @cached_property
     def files(self) -> ControllerFiles:

@@ -40,7 +40,7 @@ SETTINGS = {
 }
 
 
-def of(run: RunFolder) -> RunLog | None:
+def open_log(run: RunFolder) -> RunLog | None:
     """Return the log of a run; None without MLflow."""
     uri = os.environ.get(URI_VARIABLE)
     return RunLog(run, uri) if uri else None

@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
 def examine(folder: Path, stack: str, looked: StackLook) -> DriftReport:
     """Return the report on a stack: its resources, outputs, machines and Ray nodes."""
     different, failures = resources.different(looked, stack)
-    findings = [*resources.interrupted(looked, stack), *different]
+    findings = [*resources.unfinished_steps(looked, stack), *different]
     findings += machines.full(looked.seen)
     findings += expected.differing(stack, looked.outputs, datetime.now(UTC))
     try:

@@ -90,6 +90,6 @@ def mend(stack: str) -> str:
     return f"make refresh STACK={stack}, then make up STACK={stack}"
 
 
-def listed(values: Iterable[str]) -> str:
+def join_or_none(values: Iterable[str]) -> str:
     """Return values as one text; "none" for none."""
     return ", ".join(values) or "none"

@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.operate import dashboard
 from infra.operate.dashboard import AskError
-from infra.operate.drift.findings import RAY, Finding, listed, mend
+from infra.operate.drift.findings import RAY, Finding, join_or_none, mend
 from trainyard.access import outputs
 
 PATH = "/nodes?view=summary"
@@ -62,12 +62,12 @@ def compare(
                 name=name,
                 expected=f"alive with {_words(amounts)}",
                 found="alive are: "
-                + listed(f"{address} ({_words(amounts)})" for address, amounts in alive),
+                + join_or_none(f"{address} ({_words(amounts)})" for address, amounts in alive),
                 action=mend(stack),
             )
         )
     for amounts, count in left.items():
-        addresses = listed(address for address, each in alive if each == amounts)
+        addresses = join_or_none(address for address, each in alive if each == amounts)
         findings += [
             Finding(
                 layer=RAY,
@@ -81,7 +81,7 @@ def compare(
 
 
 def _alive(known: Mapping[str, Any], way: dashboard.Way) -> list[tuple[str, Mapping[str, Any]]]:
-    answer = dashboard.ask(known, way, PATH)
+    answer = dashboard.ask_dashboard(known, way, PATH)
     try:
         raylets = [node["raylet"] for node in answer["data"]["summary"]]
         return [
@@ -99,4 +99,4 @@ def _amounts(values: Mapping[str, Any], names: Iterable[str]) -> Amounts:
 
 
 def _words(amounts: Amounts) -> str:
-    return listed(f"{name} {amount:g}" for name, amount in amounts)
+    return join_or_none(f"{name} {amount:g}" for name, amount in amounts)

@@ -29,8 +29,8 @@ def unknown(folder: Path, seen: Sequence[ResourceLook]) -> list[Finding]:
         return []
     # The accounts first: an instance launched in between is then in a state or under way.
     held = [holding for cloud in clouds for holding in cloud.account(None).holdings()]
-    place = backend.find(folder)
-    stacks = states.read(folder, place)
+    place = backend.find_backend(folder)
+    stacks = states.read_stacks(folder, place)
     # The owner in the stack's tags: another user, such as a runner, may ask for the report.
     tags = [each.props.get("tags") or {} for each in seen if each.type in resources.INSTANCE]
     owner = next((str(each[TAG]) for each in tags if TAG in each), local.owner(""))

@@ -40,7 +40,7 @@ UNREACHED = (HostKeyError, LoginRefusedError, UnreachableError)
 STOPPED = {"mustRun": ("running", "stopped"), "ready": ("running", "stopped")}
 
 
-def interrupted(looked: StackLook, stack: str) -> Iterator[Finding]:
+def unfinished_steps(looked: StackLook, stack: str) -> Iterator[Finding]:
     """Yield the unfinished steps of an operation that was killed."""
     for kind, name in looked.pending:
         yield Finding(

@@ -36,10 +36,10 @@ def since(base: str, stacks: Sequence[str], folder: Path) -> list[str]:
             f"git cannot compare with {base!r} ({done.stderr.strip().splitlines()[-1]}): check "
             "out with the whole history (fetch-depth: 0), and name a commit or branch"
         )
-    return concerned(filter(None, done.stdout.split("\0")), stacks)
+    return affected_stacks(filter(None, done.stdout.split("\0")), stacks)
 
 
-def concerned(files: Iterable[str], stacks: Sequence[str]) -> list[str]:
+def affected_stacks(files: Iterable[str], stacks: Sequence[str]) -> list[str]:
     """Return the stacks that changed files concern."""
     found: set[str] = set()
     for name in files:

@@ -25,20 +25,20 @@ sdk.deserialize_properties = lambda props, *_: props
 TARGET = "__target"  # the SDK's name of the value in its wrappers
 
 
-def unwrapped(value: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """Return a value without the SDK's wrappers, which raise errors for unknown values."""
     if isinstance(value, Mapping):
         inside = value if isinstance(value, dict) else value[TARGET]
-        return {name: unwrapped(item) for name, item in inside.items()}
+        return {name: unwrap(item) for name, item in inside.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         inside = value if isinstance(value, list) else value[TARGET]
-        return [unwrapped(item) for item in inside]
+        return [unwrap(item) for item in inside]
     return value
 
 
 def validate(rule: Rule, args: ResourceValidationArgs, report: ReportViolation) -> None:
     """Apply one rule to one resource."""
-    for message in rule.check(args.resource_type, unwrapped(args.props)):
+    for message in rule.check(args.resource_type, unwrap(args.props)):
         report(message, args.urn)
 
 

@@ -88,7 +88,7 @@ def control_ports(role: str, props: Props) -> Iterator[str]:
         yield from _open_objects(_mapping(props, "manifest"))
         return
     if role == CONTAINER:
-        heard = [unmarked(port.get("ip")) or EVERYWHERE for port in _list(props, "ports")]
+        heard = [without_mark(port.get("ip")) or EVERYWHERE for port in _list(props, "ports")]
     elif role == PROGRAM:
         heard = [urlsplit(url).hostname or "" for url in _list(props, "health")]
         heard += [EVERYWHERE for word in _command(props) if EVERYWHERE in word]
@@ -116,9 +116,9 @@ def images_by_digest(role: str, props: Props) -> Iterator[str]:
     if key is None or key not in props:
         return
     if build := _mapping(props, "build"):
-        names = [str(unmarked(value)) for value in _mapping(build, "buildArgs").values()]
+        names = [str(without_mark(value)) for value in _mapping(build, "buildArgs").values()]
     else:
-        names = [str(unmarked(props[key]))]
+        names = [str(without_mark(props[key]))]
     # A container may name an image by its ID, which is a digest.
     if not any("sha256:" in name or is_unknown(name) for name in names):
         what = "is built from an image" if build else f"takes {names[0]}"
@@ -133,24 +133,24 @@ def credentials_as_secrets(_role: str, props: Props) -> Iterator[str]:
 
 def end_of_rented(role: str, props: Props) -> Iterator[str]:
     """Rented machines end themselves, and have a bound for their price."""
-    if role == INSTANCE and not unmarked(props.get("ttlHours")):
+    if role == INSTANCE and not without_mark(props.get("ttlHours")):
         yield "has no end: set ttlHours"
     # The choice of a runtime has no price.
-    if role == CHOICE and "maxHourlyCost" in props and not unmarked(props["maxHourlyCost"]):
+    if role == CHOICE and "maxHourlyCost" in props and not without_mark(props["maxHourlyCost"]):
         yield "has no bound of $ an hour: set maxHourlyCost"
 
 
 def results_protected(role: str, props: Props) -> Iterator[str]:
     """Folders, volumes and file systems with results outlive the stack."""
-    is_claim = role == OBJECT and unmarked(_mapping(props, "manifest").get("kind")) == CLAIM
-    if (role in KEEPING or is_claim) and unmarked(props.get("keep")) is False:
+    is_claim = role == OBJECT and without_mark(_mapping(props, "manifest").get("kind")) == CLAIM
+    if (role in KEEPING or is_claim) and without_mark(props.get("keep")) is False:
         yield "results go with the stack: set keepData to true"
 
 
 def ssh_not_open(role: str, props: Props) -> Iterator[str]:
     """SSH is not open to everybody."""
     for rule in _list(props, "rules") if role == FIREWALL else ():
-        network = str(unmarked(rule["sourceNetwork"]))
+        network = str(without_mark(rule["sourceNetwork"]))
         if network.endswith("/0") and rule["firstPort"] <= SSH_PORT <= rule["lastPort"]:
             yield f"SSH is open to {network}: name your networks in allowedCidrs"
 
@@ -165,7 +165,7 @@ def tags_present(role: str, props: Props) -> Iterator[str]:
     where, names = ("tags", TAGS) if role == INSTANCE else ("labels", LABELS)
     if role not in (INSTANCE, *LABELLED) or is_unknown(props.get(where)):
         return
-    labels = {unmarked(label.get("label")) for label in _list(props, "labels")}
+    labels = {without_mark(label.get("label")) for label in _list(props, "labels")}
     there = labels | _mapping(props, "tags").keys()
     if missing := [name for name in names if name not in there]:
         yield f"has no {', '.join(missing)}"
@@ -175,7 +175,7 @@ def owner_known(role: str, props: Props) -> Iterator[str]:
     """Each instance has an owner."""
     if role != INSTANCE or is_unknown(props.get("tags")):
         return
-    if not unmarked(_mapping(props, "tags").get(OWNER)):
+    if not without_mark(_mapping(props, "tags").get(OWNER)):
         yield f"has no owner (tag {OWNER}): set owner"
 
 
@@ -198,24 +198,24 @@ def is_secret(value: Any) -> bool:
 
 def is_unknown(value: Any) -> bool:
     """Whether a value is one that a preview does not know."""
-    inside = unmarked(value)
+    inside = without_mark(value)
     return isinstance(inside, str) and inside in UNKNOWN
 
 
-def unmarked(value: Any) -> Any:
+def without_mark(value: Any) -> Any:
     """Return a value without its mark of a secret."""
     return value["value"] if is_secret(value) else value
 
 
 def _list(props: Props, name: str) -> list[Any]:
     """The known items of a list."""
-    value = unmarked(props.get(name))
-    items = map(unmarked, value) if isinstance(value, list) else ()
+    value = without_mark(props.get(name))
+    items = map(without_mark, value) if isinstance(value, list) else ()
     return [item for item in items if not is_unknown(item)]
 
 
 def _mapping(props: Props, name: str) -> Props:
-    value = unmarked(props.get(name))
+    value = without_mark(props.get(name))
     return value if isinstance(value, Mapping) else {}
 
 
@@ -229,31 +229,31 @@ def _holds_secret(value: Any) -> bool:
 def _has_credential(props: Props) -> bool:
     """Whether a container or program is given a secret by file or variable."""
     # A program without secret files has an empty secret.
-    secrets = unmarked(props.get("secrets"))
+    secrets = without_mark(props.get("secrets"))
     return bool(secrets) or _holds_secret([props.get("uploads"), props.get("envs")])
 
 
 def _open_objects(manifest: Props) -> Iterator[str]:
     """Yield violations of an object that can be reached without a token."""
-    spec, kind = _mapping(manifest, "spec"), unmarked(manifest.get("kind"))
-    opened = unmarked(spec.get("type"))
+    spec, kind = _mapping(manifest, "spec"), without_mark(manifest.get("kind"))
+    opened = without_mark(spec.get("type"))
     if kind == SERVICE and opened not in INSIDE and not is_unknown(opened):
         yield f"is a Service of type {opened}, which others reach: use train tunnel instead"
     if kind == RAY_CLUSTER:
         mode = _mapping(spec, "authOptions").get("mode")
-        if unmarked(mode) != RAY_TOKEN[1] and not is_unknown(mode):
+        if without_mark(mode) != RAY_TOKEN[1] and not is_unknown(mode):
             yield "Ray's pods ask for no token: set authOptions.mode to token"
 
 
 def _images(value: Any) -> Iterator[str]:
     """Images of containers in an object that have no digest."""
-    inside = unmarked(value)
+    inside = without_mark(value)
     if isinstance(inside, list):
         for item in inside:
             yield from _images(item)
     elif isinstance(inside, Mapping):
         for name, item in inside.items():
-            image = unmarked(item)
+            image = without_mark(item)
             if name == "image" and isinstance(image, str):
                 if "@sha256:" not in image and not is_unknown(image):
                     yield image

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from infra.operate import arguments
 from infra.operate.review import page
-from infra.operate.review.planned import read
+from infra.operate.review.planned import read_stack_plan
 from trainyard.access import terminal
 
 
@@ -23,10 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     rules = options.policy_pack, options.policy_pack_config
-    planned = read(options.cwd.resolve(), options.stack, options.plan, *rules)
+    planned = read_stack_plan(options.cwd.resolve(), options.stack, options.plan, *rules)
     text = page.to_json(planned) if options.json else page.to_markdown(planned)
     terminal.print_value(text, end="")
-    return int(page.refused(planned))
+    return int(page.is_refused(planned))
 
 
 def _parser() -> argparse.ArgumentParser:

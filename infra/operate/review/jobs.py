@@ -53,7 +53,7 @@ def running(known: Mapping[str, Any], way: dashboard.Way) -> list[str]:
     Raises:
         AskError: the cluster cannot be asked.
     """
-    answer = dashboard.ask(known, way, PATH)
+    answer = dashboard.ask_dashboard(known, way, PATH)
     try:
         active = [job for job in answer if job["status"] in RUNNING and job["submission_id"]]
         return sorted(_told(job) for job in active)

@@ -31,11 +31,11 @@ def document(planned: StackPlan) -> dict[str, Any]:
         "listening": {"before": heard[0], "after": heard[1]},
         "jobs": asdict(at_risk(planned)),
         "policies": [asdict(verdict) for verdict in planned.verdicts],
-        "refused": refused(planned),
+        "refused": is_refused(planned),
     }
 
 
-def refused(planned: StackPlan) -> bool:
+def is_refused(planned: StackPlan) -> bool:
     """Return whether a mandatory rule stops this plan."""
     return any(verdict.mandatory for verdict in planned.verdicts)
 

@@ -103,7 +103,9 @@ class _Verdicts(Display):
         self.found.append(RuleMessage(name=_name(urn), message=text, mandatory=level == "error"))
 
 
-def read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None) -> StackPlan:
+def read_stack_plan(
+    folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None
+) -> StackPlan:
     """Read the plan of a stack; apply the rules of a pack, if any, with levels in a JSON file.
 
     Raises:
@@ -123,7 +125,7 @@ def _read(
     state = backend.load(project.name, stack, phrase)
     settings = read_settings(project, stack, state.salt)
     here = plan.binding(project, stack, settings, backend)
-    steps = plan.read(file, here, partial(Crypter, phrase))
+    steps = plan.read_plan(file, here, partial(Crypter, phrase))
     living = [each for each in state.resources if is_living(each)]
     old = {entry["urn"]: entry for entry in living}
     gone = {urn for operation, urn, _ in steps if operation in DELETED}

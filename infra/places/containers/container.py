@@ -75,10 +75,10 @@ class NodeProvider(Provider):
                 f"volumes that are kept stay under the name {before}"
             )
             faults.append(dynamic.CheckFailure("identity", text))
-        elif "host" not in news and port_check.added(olds.get("ports", {}), news["ports"]):
+        elif "host" not in news and port_check.new_ports(olds.get("ports", {}), news["ports"]):
             lines: list[str] = []
             with (
-                explained("which ports are free"),
+                explain_errors("which ports are free"),
                 suppress(docker_engine.DockerEngineError),
             ):
                 lines = _taken_ports(docker_engine.of(news), news, olds)
@@ -97,7 +97,7 @@ class NodeProvider(Provider):
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Give up the ports, and say which volumes are kept."""
         claims.release(props["identity"])
-        with explained("which volumes stay"):
+        with explain_errors("which volumes stay"):
             there = docker_engine.of(props).volumes.list()
         kept = [
             volume.name
@@ -176,7 +176,7 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
     Raises:
         ServiceError: something is taken, or an image is not available.
     """
-    with explained("what the stack needs of Docker"):
+    with explain_errors("what the stack needs of Docker"):
         client = docker_engine.of(news)
         faults = [
             *_other_store(news, olds.get("store", "")),
@@ -198,7 +198,7 @@ def _claim(props: dict[str, Any]) -> None:
     if "host" not in props:
         names = {"project": props["project"], "stack": props["stack"], "by": local.owner()}
         mark = FolderMark(id=props["identity"], **names)
-        claims.take(mark, port_check.added({}, props["ports"]), network=props["identity"])
+        claims.take(mark, port_check.new_ports({}, props["ports"]), network=props["identity"])
 
 
 def _at(props: dict[str, Any]) -> str:
@@ -248,7 +248,7 @@ def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
 
 
 def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
-    wanted = port_check.added(olds.get("ports", {}), news["ports"])
+    wanted = port_check.new_ports(olds.get("ports", {}), news["ports"])
     if "host" not in news and (claimed := claims.conflicts(news["identity"], wanted)):
         return claimed
     if "host" in news:
@@ -261,7 +261,7 @@ def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
             name, owner = container["Names"][0].removeprefix("/"), _owner(container["Labels"])
             published = f"published by container {name} ({owner}): docker stop {name}"
             holders |= dict.fromkeys(numbers, published)
-    faults = port_check.taken(wanted, holders)
+    faults = port_check.describe_taken(wanted, holders)
     return [*faults, port_check.advice()] if faults else []
 
 
@@ -313,7 +313,7 @@ def _owner(labels: dict[str, str] | None) -> str:
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
+def explain_errors(what: str) -> Iterator[None]:
     """Turn errors of the Engine into one message about `what`.
 
     Raises:
@@ -368,7 +368,7 @@ class ContainerDriver(life.Driver):
         """Run the check in the container."""
         from docker.errors import APIError  # noqa: PLC0415
 
-        with explained(self.name):
+        with explain_errors(self.name):
             try:
                 code, output = within(CHECK_SECONDS, lambda: self._container.exec_run(check))
             except APIError as error:  # it ended at this moment
@@ -381,7 +381,7 @@ class ContainerDriver(life.Driver):
     def lately(self) -> tuple[int, str, float]:
         """Ask the Engine, which remembers the last minutes' ends: restarts are of a whole life."""
         api, state = self._engine.api, self._container.attrs["State"]
-        with explained(self.name):
+        with explain_errors(self.name):
             now = _seconds(self._engine.info()["SystemTime"])
             ends = api.get(  # its own `events` reads without a time limit
                 f"{api.base_url}/v{api.api_version}/events",
@@ -408,12 +408,12 @@ class ContainerDriver(life.Driver):
 
     def log(self, lines: int, since: float | None = None) -> list[str]:
         """Ask the Engine."""
-        with explained(self.name):
+        with explain_errors(self.name):
             found = self._container.logs(tail=lines, since=since)
         return [*found.decode(errors="replace").splitlines()]
 
     def _state(self) -> dict[str, Any]:
-        with explained(self.name):
+        with explain_errors(self.name):
             self._engine = self._engine or docker_engine.of(self._props)
             self._container = self._engine.containers.get(self._props["container"])
         self.whole_log = f"docker logs {self._container.name}"
@@ -428,7 +428,7 @@ class ContainerDriver(life.Driver):
         """
         state, once = self._state(), self._props["once"]
         failed = state["Status"] == "exited" and state["ExitCode"]
-        with explained(self.name):
+        with explain_errors(self.name):
             if not (once or self._is_connected()):
                 network = self._engine.networks.get(self._props["network"])
                 network.connect(self._container, aliases=[self.name])

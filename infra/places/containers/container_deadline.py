@@ -105,4 +105,4 @@ def _file(props: Props) -> str:
 def _call(props: Props, command: str, *settings: str, seconds: float = CALL_SECONDS) -> str:
     """Run a command with the timer's file and settings; its program is the standard input."""
     command = f"{command} {shlex.join([_file(props), *settings])}"
-    return run(Connection.of(props["host"]), command, stdin=ending.text(), seconds=seconds)
+    return run(Connection.of(props["host"]), command, stdin=ending.source_text(), seconds=seconds)

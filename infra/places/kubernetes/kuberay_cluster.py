@@ -68,7 +68,7 @@ class KubeRayCluster(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
         runtime, ports = pods.runtime, stack.settings.ports
-        files = {ray_start.FILE: ray_start.text()}
+        files = {ray_start.FILE: ray_start.source_text()}
         secrets = ray_node.secret_files(
             stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
         )
@@ -92,7 +92,7 @@ class KubeRayCluster(pulumi.ComponentResource):
         )
         if pods.end:
             after = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=before))
-            reservation_end.declare(pods.end, runtime, spec.token_secret, after)
+            reservation_end.declare_timer(pods.end, runtime, spec.token_secret, after)
         budget = kuberay.head_budget(spec.name, spec.namespace, spec.labels)
         runtime.place_object("ray-budget", budget, child)
         made = runtime.place_object("ray", manifest, child, before=[*before, *runtime.filled])
@@ -106,9 +106,9 @@ class KubeRayCluster(pulumi.ComponentResource):
         workers = _known(stack.workers)
         self.nodes = pulumi.Output.from_input(
             [
-                ray_cluster.described(ray_node.HEAD, stack.head),
+                ray_cluster.node_output(ray_node.HEAD, stack.head),
                 *(
-                    ray_cluster.described(ray_node.worker_name(index), node)
+                    ray_cluster.node_output(ray_node.worker_name(index), node)
                     for index, node in enumerate(workers)
                 ),
             ]
@@ -197,7 +197,7 @@ def _groups(workers: Sequence[NodeResources], settings: Mapping[str, Group]) -> 
     ]
 
 
-def declare(pods: Pods, stack: Stack) -> None:
+def declare_cluster(pods: Pods, stack: Stack) -> None:
     """Declare a RayCluster instead of a stack's Ray nodes."""
     ray = KubeRayCluster("ray", pods, stack)
     stack.outputs |= {

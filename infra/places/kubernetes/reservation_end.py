@@ -45,7 +45,9 @@ class End:
     gcs_port: int
 
 
-def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.ResourceOptions) -> None:
+def declare_timer(
+    end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.ResourceOptions
+) -> None:
     """Declare the timer, and the wait until it runs.
 
     Args:
@@ -70,8 +72,8 @@ def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.Resou
     }
     files = {
         SETTINGS: json.dumps(settings),
-        ending.FILE: ending.text(),
-        ray_leave.FILE: ray_leave.text(),
+        ending.FILE: ending.source_text(),
+        ray_leave.FILE: ray_leave.source_text(),
     }
     before = runtime.place_files(NAME, files, {}, opts)
     before += [

@@ -84,7 +84,7 @@ class DeadlineProvider(HostProvider):
             **({"idle": props["idle"]} if "idle" in props else {}),
         }
         files = {
-            cloud_init.TIMER: (0o755, ending.text()),
+            cloud_init.TIMER: (0o755, ending.source_text()),
             FILE: (0o600, json.dumps(settings)),
         }
         run(Connection.of(props["host"]), WRITE, stdin=json.dumps(files), seconds=CALL_SECONDS)

@@ -72,7 +72,7 @@ def test_a_stack_lives_in_a_bucket(engine, bucket):
     assert engine.run("stack", "ls") == (0, "dev\n")
     # The reaper of instances that no stack knows reads them too.
     place = _backend(engine.environment["PULUMI_BACKEND_URL"])
-    assert [(each.project, each.name) for each in states.read(engine.project, place)] == [
+    assert [(each.project, each.name) for each in states.read_stacks(engine.project, place)] == [
         ("files", "dev")
     ]
     engine.done("destroy", "--yes")

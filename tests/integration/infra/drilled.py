@@ -74,13 +74,13 @@ def train_worker(config: dict[str, Any]) -> None:
     run = Run(config["storage"], config["run"])
     history: list[dict[str, Any]] = []
     notices, first, total = Notices(0, 1), 0, 0.0
-    with checkpoints.restored() as folder:
+    with checkpoints.restore_newest() as folder:
         if folder is not None:
             state = json.loads((folder / "state.json").read_text())
             weights, history = state["weights"], state["history"]
             first, total = state["step"], state["total"]
             where, node = f"{run.url}/{folder.name}", get_node_ip_address()
-            progress.tell(progress.Restored(where, len(history), node, first))
+            progress.print_record(progress.Restored(where, len(history), node, first))
             run.write_metrics(history)
     noticed = first > 0
 
@@ -99,16 +99,18 @@ def train_worker(config: dict[str, Any]) -> None:
             while (notice := notices.due()) or (held and not Path(config["go"]).exists()):
                 if notice:
                     store(step, wait=True)
-                    progress.tell(progress.Noticed(epoch, step))
+                    progress.print_record(progress.Noticed(epoch, step))
                     notices.leave(notice)
                 time.sleep(0.1)
             total += learn(weights, drawn)
             time.sleep(STEP_S)
-            progress.tell(progress.Batches(f"epoch {epoch + 1}", step + 1, STEPS, 1 / STEP_S))
+            progress.print_record(
+                progress.Batches(f"epoch {epoch + 1}", step + 1, STEPS, 1 / STEP_S)
+            )
         history.append({"epoch": epoch, "loss": total})
         first, total = 0, 0.0
         store(0, stored=partial(run.write_metrics, list(history)))
-        progress.tell(progress.Epoch(epoch))
+        progress.print_record(progress.Epoch(epoch))
 
 
 def learn(weights: list[float], drawn: random.Random) -> float:

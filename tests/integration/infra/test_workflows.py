@@ -342,7 +342,7 @@ def test_from_a_pull_request_to_a_cluster_and_back(forge: Forge) -> None:
     assert forge.runner.run("deploy", "push", forge.merge(1, "begin")), forge.said
     assert "succeeded" in forge.said  # the job after it
     # A worker is stopped by hand.
-    daemon = Supervisor(folder=stack.folder, mark=folders.read(stack.folder))
+    daemon = Supervisor(folder=stack.folder, mark=folders.read_mark(stack.folder))
     with daemon._rpc() as supervisord:
         supervisord.stopProcess("ray-worker-0")
     assert forge.runner.run("drift", "schedule", {}), forge.said

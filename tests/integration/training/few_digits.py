@@ -16,8 +16,8 @@ def train_worker(session):
     from trainyard.data import digits, fashion_mnist
 
     learned = int(os.environ["DIGITS"])
-    read, count = digits.read, learned + HELD_OUT
-    digits.read = lambda: tuple(part[:count] for part in read())
+    read, count = digits.read_pixels, learned + HELD_OUT
+    digits.read_pixels = lambda: tuple(part[:count] for part in read())
     fashion_mnist.DIGITS_KEPT = learned
     learn(session)
 

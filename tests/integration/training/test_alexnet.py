@@ -77,7 +77,7 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
     monkeypatch.setattr("ray.train.get_context", lambda: context)
     monkeypatch.setattr(job, "get_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(alexnet, "prepare_model", lambda network: network)
-    monkeypatch.setattr(checkpoints, "restored", lambda _check: nullcontext(None))
+    monkeypatch.setattr(checkpoints, "restore_newest", lambda _check: nullcontext(None))
     monkeypatch.setattr(checkpoints, "report", lambda record, *_, **__: told.append(record))
     monkeypatch.setattr(checkpoints, "new_folder", lambda: tmp_path)
     config = options.parse(alexnet.parser, [*SMALL, "--epochs", "2"])

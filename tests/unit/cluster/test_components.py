@@ -99,7 +99,7 @@ def test_users_of_a_node_are_asked_before_it_starts_anew(runtime: Any, deploy: D
         ("ray-worker-0", True, "127.0.0.1"),
     ):
         service = runtime.placed[name]
-        assert service.files[service.leave.file] == ray_leave.text()
+        assert service.files[service.leave.file] == ray_leave.source_text()
         assert (service.leave.drains, service.leave.arguments[1]) == (drains, own)
         assert str(service.leave.arguments[0]).startswith("127.0.0.0:")
 
@@ -111,7 +111,7 @@ def test_every_node_ends_with_its_raylet(runtime: Any, deploy: Deploy) -> None: 
         assert runtime.file(service.name, "ray_start.py").startswith(
             service.environment["PYTHONPATH"]
         )
-        assert service.files["ray_start.py"] == ray_start.text()
+        assert service.files["ray_start.py"] == ray_start.source_text()
 
 
 def test_the_dashboard_knows_prometheus_only_where_it_runs(runtime: Any, deploy: Deploy) -> None:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from engine import cli, crypto, kept_key
-from engine.recorded import named
+from engine.recorded import names_in
 from tests.file_stack import FileStack
 from trainyard.access.state_bucket import BucketError, BucketPath
 
@@ -108,7 +108,7 @@ class EarlierStack(StackUnderTest):
     def providers(self):
         """What the state records of each provider."""
         fields = [each[name] for each in self.resources()[2:] for name in ("inputs", "outputs")]
-        return [named(properties["__provider"]) for properties in fields]
+        return [names_in(properties["__provider"]) for properties in fields]
 
 
 @pytest.fixture

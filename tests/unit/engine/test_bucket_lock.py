@@ -22,7 +22,7 @@ def test_a_store_in_which_two_could_write_is_refused(store, header):  # F51
     store.careless = header
     with (
         pytest.raises(EngineError, match=f"ignores {header}, so two operations could write"),
-        bucket_lock.held(FOLDER, NOW),
+        bucket_lock.hold(FOLDER, NOW),
     ):
         raise AssertionError
     assert store.objects == {}
@@ -31,7 +31,7 @@ def test_a_store_in_which_two_could_write_is_refused(store, header):  # F51
 @pytest.mark.parametrize("lossy", [False, True])
 def test_a_lock_is_ours_also_where_its_answer_was_lost(store, lossy):
     store.lost = int(lossy)
-    with bucket_lock.held(FOLDER, NOW) as hold:
+    with bucket_lock.hold(FOLDER, NOW) as hold:
         assert hold.notes == []
         assert hold.lost() is None
         assert len(store.objects) == 1
@@ -59,7 +59,7 @@ def test_cancel_removes_the_lock_that_it_names_and_no_other(store, monkeypatch):
 
 
 def test_an_operation_whose_lock_is_anothers_neither_has_it_nor_removes_it(store):  # F51
-    with bucket_lock.held(FOLDER, NOW) as hold:
+    with bucket_lock.hold(FOLDER, NOW) as hold:
         (path,) = store.objects
         del store.objects[path]
         assert hold.lost() == ""
@@ -81,7 +81,7 @@ def test_a_lock_of_another_machine_or_of_the_cli_is_respected(store, name, field
     who = f"ada@{fields['hostname']} (pid 1) since 2001"
     with (
         pytest.raises(EngineError, match=rf"{re.escape(who)}; .* cancel -s dev"),
-        bucket_lock.held(FOLDER, NOW),
+        bucket_lock.hold(FOLDER, NOW),
     ):
         raise AssertionError
     assert lock.cancel(FOLDER) == [who]
@@ -109,7 +109,7 @@ def test_the_file_of_a_killed_engine_goes_with_its_lock(own_files, way):  # F52
         assert len(lock.cancel(FOLDER)) == 1
         assert own_files() == []
         return
-    with bucket_lock.held(FOLDER, NOW) as hold:
+    with bucket_lock.hold(FOLDER, NOW) as hold:
         assert len(hold.notes) == 1
         [own] = own_files()
         assert [own] != before
@@ -121,7 +121,7 @@ def test_who_is_refused_leaves_no_file(own_files):  # F52
     before = own_files()
     with (
         pytest.raises(EngineError, match="is locked by"),
-        bucket_lock.held(FOLDER, NOW),
+        bucket_lock.hold(FOLDER, NOW),
     ):
         raise AssertionError
     assert own_files() == before
@@ -132,7 +132,7 @@ def test_a_lock_that_a_lost_store_keeps_has_its_file(store, own_files, monkeypat
     def lost(_):
         raise ConnectionError
 
-    with bucket_lock.held(FOLDER, NOW):
+    with bucket_lock.hold(FOLDER, NOW):
         monkeypatch.setattr(BucketPath, "read_tagged", lost)
     [own] = own_files()
     [content] = store.objects.values()

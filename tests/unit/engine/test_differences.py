@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from engine.differences import MOST_LINES, described, differences, excerpts
+from engine.differences import MOST_LINES, describe_differences, differences, excerpts
 from engine.display import Display
 from engine.values import secret
 
@@ -80,7 +80,7 @@ def test_files_are_shown_as_unified_differences(capsys):
         *("  @@ -0,0 +1 @@", "  +a"),
     ]
     new = {"b": {"y": ["ls", "-l"], "x": old}, "a": [{"n": 2}]}
-    assert [*described({}, new)] == ["a[0].n: 2", "b.x: 9 lines", "b.y: ['ls', '-l']"]
+    assert [*describe_differences({}, new)] == ["a[0].n: 2", "b.x: 9 lines", "b.y: ['ls', '-l']"]
 
 
 def test_a_secret_in_a_file_is_no_line_of_it(capsys):
@@ -102,7 +102,7 @@ def test_a_text_that_is_json_is_shown_by_its_keys(capsys):
 
 
 def test_a_long_difference_is_cut():
-    found = [*described({"a": "x\n"}, {"a": "y\n" * 999})]
+    found = [*describe_differences({"a": "x\n"}, {"a": "y\n" * 999})]
     assert len(found) == MOST_LINES + 2
     assert found[-1] == f"  and {999 + 2 - MOST_LINES} lines more"
 

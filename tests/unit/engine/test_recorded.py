@@ -87,7 +87,7 @@ def _refused(stack, message, commands=COMMANDS):
     with pytest.raises(pulumi.RunError, match=message):
         look(stack.project, "dev")
     with pytest.raises(pulumi.RunError, match=message):
-        planned.read(stack.project, "dev", stack.root / "plan.json", None, None)
+        planned.read_stack_plan(stack.project, "dev", stack.root / "plan.json", None, None)
     assert not stack.canary.exists()
     assert stack.everything() == before
 

@@ -130,7 +130,7 @@ def test_the_timer_of_a_supervisord_that_was_killed_ends_all_but_itself(  # F82
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found = [SimpleNamespace(pid=pid) for pid in (os.getpid(), 7, 8)]
-    monkeypatch.setattr(owned_processes, "supervised", lambda *_: found)
+    monkeypatch.setattr(owned_processes, "of_supervisord", lambda *_: found)
     killed: list[int] = []
     monkeypatch.setattr(
         owned_processes, "end", lambda find, _: killed.extend(p.pid for p in find())
@@ -480,7 +480,7 @@ def test_an_older_python_ends_its_machine(api: Any, tmp_path: Path) -> None:  # 
 
 def test_it_runs_on_the_pythons_of_other_machines() -> None:
     """Their Python is 3.8 at least, and has the standard library only."""
-    tree = ast.parse(ending.text(), feature_version=(3, 8))
+    tree = ast.parse(ending.source_text(), feature_version=(3, 8))
     modules = set()
     for node in tree.body:  # imports in functions are of ways that have this project
         if isinstance(node, ast.Import):

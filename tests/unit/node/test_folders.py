@@ -75,7 +75,7 @@ def test_home_checkout_and_what_holds_them_are_refused(
 
 
 def test_the_environment_of_this_python_is_refused() -> None:
-    assert "Python environment" in folders.refused(Path(sys.prefix))
+    assert "Python environment" in folders.refusal(Path(sys.prefix))
 
 
 @pytest.mark.usefixtures("open_umask")
@@ -85,7 +85,7 @@ def test_an_absent_and_an_empty_folder_are_taken_and_private(tmp_path: Path, the
     if there:
         folder.mkdir(parents=True)
     folders.take(folder, OURS, "stateDir")
-    assert folders.read(folder) == OURS
+    assert folders.read_mark(folder) == OURS
     assert (_mode(folder), _mode(folder / FILE)) == (0o700, 0o600)  # F38
     assert there or _mode(folder.parent) == 0o700
     assert folders.foreign(folder, OURS) == ""
@@ -106,7 +106,7 @@ def test_a_folder_with_files_is_taken_with_the_users_consent_only(tmp_path: Path
     assert (folder / "thesis").exists()
     (folder / FILE).touch()
     folders.take(folder, OURS, "dataDir", private=False)
-    assert folders.read(folder) == OURS
+    assert folders.read_mark(folder) == OURS
     assert (folder / "thesis").exists()
     folder.chmod(0o755)
     folders.give_back(folder, OURS)
@@ -126,7 +126,7 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:  
     assert folders.foreign(folder, OURS)
     assert "made by bob@there" in folders.remove(folder, OURS)
     folders.give_back(folder, OURS)
-    assert folders.read(folder) == THEIRS
+    assert folders.read_mark(folder) == THEIRS
     assert (folder / "thesis").exists()
 
 
@@ -137,7 +137,7 @@ def test_a_folder_that_was_given_back_is_any_stacks(tmp_path: Path) -> None:
     folders.give_back(folder, THEIRS)
     assert "bears no mark of this stack" in folders.foreign(folder, THEIRS, private=False)
     folders.take(folder, OURS, "dataDir", private=False)
-    assert folders.read(folder) == OURS
+    assert folders.read_mark(folder) == OURS
     assert (folder / "thesis").exists()
 
 
@@ -145,7 +145,7 @@ def test_a_folder_that_was_given_back_is_any_stacks(tmp_path: Path) -> None:
 def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     folder = _full(tmp_path / "s")
     (folder / FILE).write_text(text)
-    assert folders.read(folder) is None
+    assert folders.read_mark(folder) is None
     with pytest.raises(ServiceError, match="bears no mark"):
         folders.take(folder, OURS, "stateDir")
 
@@ -159,14 +159,14 @@ def test_a_link_in_the_place_of_a_folder_or_a_mark_is_not_believed(tmp_path: Pat
     assert folders.remove(tmp_path / "s", OURS).endswith("is a link")
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / FILE).symlink_to(tmp_path / "elsewhere" / FILE)
-    assert folders.read(tmp_path / "t") is None
+    assert folders.read_mark(tmp_path / "t") is None
 
 
 def test_data_may_be_a_link_to_another_disk(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "data").symlink_to(tmp_path / "disk")
     folders.take(tmp_path / "data", OURS, "dataDir", private=False)
-    assert folders.read(tmp_path / "disk") == OURS
+    assert folders.read_mark(tmp_path / "disk") == OURS
     assert folders.foreign(tmp_path / "data", OURS, private=False) == ""
     assert folders.remove(tmp_path / "data", OURS, private=False) == ""
     assert list(tmp_path.iterdir()) == []
@@ -198,7 +198,7 @@ def test_what_another_user_made_is_not_believed(tmp_path: Path, private: bool) -
     assert "belongs to user 12345" in folders.remove(folder, OURS, private=private)
     os.chown(folder, 0, -1)
     os.chown(folder / FILE, 12345, -1)
-    assert folders.read(folder) is None
+    assert folders.read_mark(folder) is None
     assert "bears no mark" in folders.foreign(folder, OURS, private=private)
 
 

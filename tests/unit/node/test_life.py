@@ -78,7 +78,7 @@ class Place:
 def _programs(folder: Path, patch: pytest.MonkeyPatch) -> Place:
     (folder / "web").mkdir()
     (folder / "web" / "log").write_text("\n".join(LOG))
-    patch.setattr(owned_processes, "supervised", lambda *_: [])
+    patch.setattr(owned_processes, "of_supervisord", lambda *_: [])
     patch.setattr(process_health, "POLL_SECONDS", 0)
     for name, answer in (("distrust", ""), ("alive", True), ("running", True), ("matches", True)):
         patch.setattr(Supervisor, name, lambda *_, answer=answer: answer)

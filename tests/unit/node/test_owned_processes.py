@@ -62,11 +62,11 @@ def test_a_process_is_known_by_its_environment_alone(start: Start, url: str) -> 
     other = start(**owned_processes.environment(url, THEIRS), **{NAME: "web"})
     elsewhere = start(**owned_processes.environment(f"{url}2", OURS), **{NAME: "web"})
     editor = start(f"{url.removeprefix('unix://')}", "-c", f"{url}/web/run")
-    assert _pids(owned_processes.supervised(url, OURS)) == {web, itself, unmarked}
-    assert _pids(owned_processes.supervised(url, OURS, "web")) == {web, unmarked}
-    owned_processes.end(lambda: owned_processes.supervised(url, OURS), Path("/x"))
+    assert _pids(owned_processes.of_supervisord(url, OURS)) == {web, itself, unmarked}
+    assert _pids(owned_processes.of_supervisord(url, OURS, "web")) == {web, unmarked}
+    owned_processes.end(lambda: owned_processes.of_supervisord(url, OURS), Path("/x"))
     assert [psutil.pid_exists(pid) for pid in (other, elsewhere, editor)] == [True] * 3
-    assert owned_processes.supervised(url, OURS) == []
+    assert owned_processes.of_supervisord(url, OURS) == []
 
 
 def test_processes_of_another_stack_in_the_same_folder_are_refused_by_name(  # F46
@@ -89,7 +89,7 @@ def test_what_a_launcher_started_is_known_by_the_label_and_no_supervisord(
     node = start(**{STACK: OURS.label})
     start(**{STACK: THEIRS.label})
     start(**owned_processes.environment(url, OURS))
-    assert _pids(owned_processes.unsupervised(OURS)) == {node}
+    assert _pids(owned_processes.of_no_supervisord(OURS)) == {node}
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root sees and starts processes of others")
@@ -100,7 +100,7 @@ def test_what_another_user_writes_into_an_environment_says_nothing(url: str) -> 
         user=12345,
     ) as process:
         try:
-            assert owned_processes.supervised(url, OURS) == []
+            assert owned_processes.of_supervisord(url, OURS) == []
             owned_processes.refuse_foreign(url, THEIRS)
         finally:
             process.kill()

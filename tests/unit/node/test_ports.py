@@ -49,7 +49,7 @@ def test_a_port_that_two_programs_may_listen_on_is_held() -> None:  # F64
         one.bind(("127.0.0.1", 0))
         one.listen()
         other.bind(one.getsockname())
-        (line,) = ports.held({"servePort": [one.getsockname()[1]]})
+        (line,) = ports.describe_listening({"servePort": [one.getsockname()[1]]})
     assert f"(servePort) is held by {psutil.Process().name()} (pid {os.getpid()}: " in line
 
 
@@ -63,9 +63,9 @@ def test_the_stack_of_a_holder_is_named() -> None:
     ) as process:
         assert process.stdout
         port = int(process.stdout.readline())
-        (line,) = ports.held({"dashboardPort": [port]})
+        (line,) = ports.describe_listening({"dashboardPort": [port]})
         assert line.endswith("), stack lab of project trainyard, made by ada@gpu1")
-        assert ports.held({"dashboardPort": [port]}, {process.pid}) == []
+        assert ports.describe_listening({"dashboardPort": [port]}, {process.pid}) == []
         process.communicate("\n")
 
 

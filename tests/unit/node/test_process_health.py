@@ -24,7 +24,7 @@ LOG = "starting\nOSError: [Errno 98] Address already in use\nbye\n"
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Have a supervisord that tells of `web`: its state, for how long, and when it ended before."""
-    monkeypatch.setattr(owned_processes, "supervised", lambda *_: [])
+    monkeypatch.setattr(owned_processes, "of_supervisord", lambda *_: [])
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "log").write_text(LOG)

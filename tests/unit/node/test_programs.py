@@ -192,7 +192,7 @@ def test_what_a_killed_supervisord_has_left_may_hold_ports_for_moments(  # F63
     killed, monkeypatch, tmp_path
 ):
     left = [["port 1 is held"], ["port 1 is held"]]
-    monkeypatch.setattr(owned_processes, "supervised", lambda *_: [1] if killed else [])
+    monkeypatch.setattr(owned_processes, "of_supervisord", lambda *_: [1] if killed else [])
     monkeypatch.setattr(Supervisor, "sweep", lambda _: None)
     monkeypatch.setattr(Supervisor, "start", lambda _, known: None)
     monkeypatch.setattr(programs.port_check, "held", lambda _: left.pop() if left else [])
@@ -244,7 +244,7 @@ def test_jobs_that_go_on_without_supervisord_are_its_users(monkeypatch, tmp_path
     variables = os.environ | {programs.JOB: "{}"}
     with subprocess.Popen(["sleep", "60"], env=variables) as job:
         found = [psutil.Process(), psutil.Process(job.pid)]
-        monkeypatch.setattr(owned_processes, "supervised", lambda *_: found)
+        monkeypatch.setattr(owned_processes, "of_supervisord", lambda *_: found)
         props = {"folder": str(tmp_path / "s"), "mark": MARK}
         assert programs.Daemon().users(props) == [f"process {job.pid}"]
         monkeypatch.setattr(Supervisor, "alive", lambda _: True)

@@ -61,7 +61,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     processes = []
 
     def run(word: str, more: str = "", **variables: str) -> subprocess.Popen[str]:
-        fixed = ray_start.text()
+        fixed = ray_start.source_text()
         quick, waits = re.subn(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", fixed)
         assert waits == 4
         (tmp_path / ray_start.FILE).write_text(quick + more)

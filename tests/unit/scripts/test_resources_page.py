@@ -8,7 +8,7 @@ from scripts.resources_page import BEGIN, END, PAGE
 
 def test_the_page_has_the_resources_of_the_schemas():
     page = PAGE.read_text()
-    assert resources_page.updated(page) == page, "run `make docs`"
+    assert resources_page.update_page(page) == page, "run `make docs`"
 
 
 def test_the_table_tells_what_is_required_and_what_is_fixed():
@@ -25,11 +25,11 @@ def test_the_table_tells_what_is_required_and_what_is_fixed():
 
 
 def test_everything_beside_the_table_is_kept():
-    page = resources_page.updated(f"before\n{BEGIN}old\n{END}after\n")
+    page = resources_page.update_page(f"before\n{BEGIN}old\n{END}after\n")
     assert page == f"before\n{BEGIN}{resources_page.table()}{END}after\n"
 
 
 @pytest.mark.parametrize("page", ["", BEGIN, END, END + BEGIN])
 def test_a_page_without_its_marks_is_refused(page):
     with pytest.raises(ValueError, match="restore it"):
-        resources_page.updated(page)
+        resources_page.update_page(page)

@@ -46,7 +46,7 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 def test_digits_are_those_of_scikit_learn() -> None:
-    pixels, labels = digits.read()
+    pixels, labels = digits.read_pixels()
     theirs, their_labels = load_digits(return_X_y=True)
     assert pixels.flatten(1).tolist() == theirs.tolist()
     assert labels.tolist() == their_labels.tolist()
@@ -200,5 +200,5 @@ class Unknown(list[int]):
 
 def test_a_loader_of_a_stream_has_no_length() -> None:
     loader = DataLoader(Stream(), batch_size=None)
-    assert list(progress.watched(loader, "epoch 1/2")) == [0, 1, 2]
+    assert list(progress.report_batches(loader, "epoch 1/2")) == [0, 1, 2]
     assert progress.count(Unknown()) is None

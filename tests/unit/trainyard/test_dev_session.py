@@ -150,7 +150,7 @@ def test_a_users_hook_runs_after_ours(tree):
 
 def test_a_record_is_a_line_of_its_own(capsys):
     fields = {"run": 2, "code": 1, "seconds": 0.5}
-    records.tell(records.ENDED, **fields)
+    records.print_record(records.ENDED, **fields)
     line = capsys.readouterr().out
     assert records.parse(line.strip()) == {"event": "ended"} | fields
     assert records.parse("session: of parliament") is None

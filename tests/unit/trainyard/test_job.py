@@ -97,7 +97,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stored]:
     monkeypatch.setattr(job, "get_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(_template, "prepare_model", lambda network: network)
     stored = Stored(tmp_path)
-    for name in ("new_folder", "report", "restored"):
+    for name in ("new_folder", "report", "restore_newest"):
         monkeypatch.setattr(checkpoints, name, getattr(stored, name))
     monkeypatch.setattr(job, "Notices", Unnoticed)
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)

@@ -249,7 +249,7 @@ def test_a_large_body_is_not_read_to_its_end(announced: bool) -> None:
 
     headers = {"content-length": str(100 * 2**20)} if announced else {}
     with pytest.raises(uploads.UploadError, match="larger than 32 MiB"):
-        asyncio.run(uploads.read(headers, stream()))
+        asyncio.run(uploads.read_body(headers, stream()))
     assert read == (0 if announced else 33)
 
 

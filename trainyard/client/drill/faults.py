@@ -39,7 +39,7 @@ class InjectedFault:
 def check(fault: Fault, outputs: StackOutputs) -> None:
     """Refuses a fault that a stack cannot have, or would not recover from; ClientError says why."""
     if fault is Fault.STORE_LOSS:
-        store.find(outputs)
+        store.find_server(outputs)
     if fault is Fault.HEAD_LOSS and outputs.ray_cluster_file:
         raise ClientError(
             f"the head of stack {outputs.stack!r} was started by Ray's own launcher, which does "
@@ -87,7 +87,7 @@ def lose_store(outputs: StackOutputs, seconds: float, look: Callable[[], None]) 
 
     Meanwhile `look` is called repeatedly.
     """
-    server = store.find(outputs)
+    server = store.find_server(outputs)
     at = time.time()
     with store.outage(server, outputs.object_store_endpoint) as check:
         while time.time() < at + seconds:

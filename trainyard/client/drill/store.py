@@ -51,7 +51,7 @@ class Server:
     restart: Callable[[], object]
 
 
-def find(outputs: StackOutputs) -> Server:
+def find_server(outputs: StackOutputs) -> Server:
     """The server behind a stack's object store.
 
     Raises:

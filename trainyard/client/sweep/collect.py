@@ -42,7 +42,7 @@ def collect(
         records.put(point.identity, replace(record, error=why))
         return PointOutcome(job=record.job, error=why)
     try:
-        found = result.read(content)
+        found = result.parse_result(content)
     except ValueError as error:  # it stops no other point, and no later start
         found = result.Result(completed=False, error=f"left {error}; run it again")
     why = "" if found.completed else found.error or "failed"

@@ -160,7 +160,7 @@ class Records:
     def _take_back(self, identity: str, earlier: Sequence[Path]) -> None:
         """Copies a point from the newest of other sweeps that has sent it."""
         for aside in earlier:
-            record = read(aside / FOLDER / f"{identity}.json")
+            record = read_record(aside / FOLDER / f"{identity}.json")
             if record is not None:
                 if (aside / record.folder).is_dir():
                     shutil.copytree(
@@ -171,11 +171,11 @@ class Records:
 
     def get(self, identity: str) -> Record | None:
         """A point's record; None for one that was never sent."""
-        return read(self._points / f"{identity}.json")
+        return read_record(self._points / f"{identity}.json")
 
     def all(self) -> dict[str, Record]:
         """The records of all points, by their identities."""
-        found = {path.stem: read(path) for path in paths(self.folder)}
+        found = {path.stem: read_record(path) for path in paths(self.folder)}
         return {name: record for name, record in found.items() if record is not None}
 
     def put(self, identity: str, record: Record) -> None:
@@ -231,7 +231,7 @@ def paths(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / FOLDER).glob("*.json") if path.stem != SWEEP)
 
 
-def read(path: Path) -> Record | None:
+def read_record(path: Path) -> Record | None:
     """Return the record in a file, which is written whole; None if it does not exist.
 
     Raises:

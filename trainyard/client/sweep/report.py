@@ -53,7 +53,9 @@ def with_others(ended: Sequence[Ended], records: Mapping[str, Record]) -> list[E
     return [*ended, *others]
 
 
-def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: bool) -> None:
+def print_report(
+    ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: bool
+) -> None:
     """Prints the table and the failures, and writes table and picture to the sweep's folder.
 
     It is sorted by the metric, else by the first column with numbers.
@@ -128,7 +130,7 @@ def _figure() -> type[Figure]:
 
 def _picture(measured: Sequence[tuple[Point, float]], by: str) -> bytes:
     """Return the best points with the settings in which the sweep's points differ, as a PNG."""
-    varying = curves.varied(settings(point.overrides) for point, _ in measured)
+    varying = curves.differing_names(settings(point.overrides) for point, _ in measured)
     shown = measured[:MOST_ROWS]
     height = 1 + ROW_INCHES * max(len(shown), LEAST_ROWS)
     figure = _figure()(figsize=(WIDTH_INCHES, height), layout="constrained")

@@ -59,7 +59,7 @@ def _of_hydra(folder: Path) -> list[dict[str, Any]]:
 
 
 def _point(path: Path) -> dict[str, Any] | None:
-    if (record := records.read(path)) is None:
+    if (record := records.read_record(path)) is None:
         return None
     return {
         "point": str(record.number),

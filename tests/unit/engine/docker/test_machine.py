@@ -18,9 +18,13 @@ def _settings(host="gpu1"):
 
 
 def test_the_machine_is_that_of_the_settings():  # A27
-    assert machine.of({}) is None
-    assert machine.of(_settings()).name == "ada@gpu1"
-    assert machine.fault(_settings()) == machine.fault({"host": UNKNOWN, "sshOpts": "[]"}) == ""
+    assert machine.connection_of({}) is None
+    assert machine.connection_of(_settings()).name == "ada@gpu1"
+    assert (
+        machine.settings_fault(_settings())
+        == machine.settings_fault({"host": UNKNOWN, "sshOpts": "[]"})
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,7 +36,7 @@ def test_the_machine_is_that_of_the_settings():  # A27
     ],
 )
 def test_other_settings_are_refused(changes, said):
-    assert said in machine.fault(_settings() | changes)
+    assert said in machine.settings_fault(_settings() | changes)
     if "certPath" not in changes:
         with pytest.raises(EngineError, match="as this engine does not know them"):
-            machine.of(_settings() | changes)
+            machine.connection_of(_settings() | changes)

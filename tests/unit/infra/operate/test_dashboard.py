@@ -31,6 +31,6 @@ def test_a_dashboard_in_a_cluster_is_asked_through_kubectl(monkeypatch):
     monkeypatch.setattr(kubectl, "forwarded", forwarded)
     way = dashboard.way(KNOWN, [])
     with pytest.raises(dashboard.AskError, match="cannot be reached: no pods"):
-        dashboard.ask(KNOWN, way, "/nodes")
+        dashboard.ask_dashboard(KNOWN, way, "/nodes")
     # Never the port of this machine, which may be another stack's.
     assert asked == [("lab", "lab-ray-head-svc", 8265)]

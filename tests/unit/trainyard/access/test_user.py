@@ -12,4 +12,4 @@ def test_a_user_without_an_entry_has_a_name(monkeypatch):  # F58
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 471147)
     assert user.name() == "uid-471147"
-    assert folders.refused(Path("/srv/trainyard")) == ""
+    assert folders.refusal(Path("/srv/trainyard")) == ""

@@ -62,7 +62,7 @@ def test_the_bar_shows_the_share_that_is_done(done, total, cells):
 
 def test_batches_pass_and_are_counted(capsys):
     out = Terminal()
-    batches = progress.watched([1, 2, 3], "epoch 1/1", progress.BAR_INTERVAL_S)
+    batches = progress.report_batches([1, 2, 3], "epoch 1/1", progress.BAR_INTERVAL_S)
     assert list(batches) == [1, 2, 3]
     LogWriter(out).write(capsys.readouterr().out)
     assert "epoch 1/1 batch 3/3" in out.getvalue()

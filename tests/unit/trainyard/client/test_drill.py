@@ -131,7 +131,7 @@ def server():
 def test_only_a_supervised_listener_is_stopped(server, stack):
     process, port = server
     url = f"http://127.0.0.1:{port}"
-    found = drill_store.find(dataclasses.replace(stack, object_store_endpoint=url))
+    found = drill_store.find_server(dataclasses.replace(stack, object_store_endpoint=url))
     assert found.what == f"process {process.pid}"
     found.pause()
     end = time.monotonic() + 30
@@ -144,7 +144,7 @@ def test_only_a_supervised_listener_is_stopped(server, stack):
     with socket.create_server(("127.0.0.1", 0)) as mine:
         url = f"http://127.0.0.1:{mine.getsockname()[1]}"
         with pytest.raises(ClientError, match="nothing that supervisord or a Docker Engine"):
-            drill_store.find(dataclasses.replace(stack, object_store_endpoint=url))
+            drill_store.find_server(dataclasses.replace(stack, object_store_endpoint=url))
 
 
 def test_a_store_in_a_container_is_found_by_its_stack_and_port(stack, monkeypatch):
@@ -153,7 +153,7 @@ def test_a_store_in_a_container_is_found_by_its_stack_and_port(stack, monkeypatc
     engine.containers.list.return_value = [container]
     monkeypatch.setattr(drill_store.docker, "from_env", lambda: engine)
     url = "http://127.0.0.1:9000"
-    found = drill_store.find(dataclasses.replace(stack, object_store_endpoint=url))
+    found = drill_store.find_server(dataclasses.replace(stack, object_store_endpoint=url))
     assert found.what == "container minio"
     found.pause()
     found.restart()

@@ -36,7 +36,7 @@ def test_a_project_is_written_and_the_next_commands_told(
     assert options.request(scripts.config(job, []), []) == [{"CPU": 1.0}]
     assert yaml.safe_load((folder / "runtime_env.yaml").read_text())["env_vars"]
     # Of the box: only the address is to be changed.
-    assert ray_config.read(folder / "config/ray_config.yaml").client_port == 10001
+    assert ray_config.read_ray_config(folder / "config/ray_config.yaml").client_port == 10001
 
 
 def test_nothing_is_overwritten_and_nothing_half_written(

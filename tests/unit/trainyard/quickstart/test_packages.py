@@ -56,7 +56,7 @@ def test_a_pipfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # 
     _project(tmp_path)
     (tmp_path / "Pipfile").write_text(PIPFILE)
     (tmp_path / "requirements.txt").write_text("ignored")
-    found = packages.wanted(tmp_path)
+    found = packages.required_packages(tmp_path)
     digests = [re.search(r"\.packages/([0-9a-f]{16})/", line) for line in found.lines]
     mine, whole, built = (f"{packages.UPLOAD}.packages/{each[1]}" for each in digests if each)
     assert found.lines == [
@@ -86,7 +86,7 @@ def test_pip_installs_from_an_index_and_folders(tmp_path: Path) -> None:  # C3
     (project / "src").mkdir(parents=True)
     with pip_index.served(tmp_path / "index", "127.0.0.1") as index:
         pip_index.write_project(project, index)
-        found = packages.wanted(project)
+        found = packages.required_packages(project)
         packed = syncer._packed(project / "src", found, "")
         zipfile.ZipFile(io.BytesIO(packed)).extractall(upload)
         (tmp_path / "lines.txt").write_text("\n".join(found.lines))
@@ -107,9 +107,9 @@ def test_pip_installs_from_an_index_and_folders(tmp_path: Path) -> None:  # C3
 def test_changed_local_code_is_another_line(tmp_path: Path) -> None:  # C3
     _project(tmp_path)
     (tmp_path / "requirements.txt").write_text("./libs/mine\n")
-    before = packages.wanted(tmp_path).lines
+    before = packages.required_packages(tmp_path).lines
     (tmp_path / "libs/mine/mine.py").write_text("changed")
-    assert packages.wanted(tmp_path).lines != before
+    assert packages.required_packages(tmp_path).lines != before
 
 
 def test_requirements(tmp_path: Path) -> None:  # C3
@@ -118,7 +118,7 @@ def test_requirements(tmp_path: Path) -> None:  # C3
         "# ours\neinops==0.8.1  # why\n\nray[train]==1\n"
         "-e ./libs/mine[fast] ; os_name == 'nt'\n-e .\n"
     )
-    first, mine, whole = packages.wanted(tmp_path).lines
+    first, mine, whole = packages.required_packages(tmp_path).lines
     assert first == "einops==0.8.1"
     assert mine.startswith(f"{packages.UPLOAD}.packages/")
     assert mine.endswith("/mine[fast] ; os_name == 'nt'")
@@ -126,7 +126,7 @@ def test_requirements(tmp_path: Path) -> None:  # C3
 
 
 def test_without_a_file_there_are_none(tmp_path: Path) -> None:
-    assert packages.wanted(tmp_path).lines == []
+    assert packages.required_packages(tmp_path).lines == []
     assert packages.files(tmp_path) == []
 
 
@@ -143,7 +143,7 @@ def test_without_a_file_there_are_none(tmp_path: Path) -> None:
 def test_requirements_that_cannot_be_used(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "requirements.txt").write_text(f"numpy\n{line}\n")
     with pytest.raises(ClientError, match=message):
-        packages.wanted(tmp_path)
+        packages.required_packages(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -161,4 +161,4 @@ def test_requirements_that_cannot_be_used(tmp_path: Path, line: str, message: st
 def test_a_pipfile_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "Pipfile").write_text(text)
     with pytest.raises(ClientError, match=message):
-        packages.wanted(tmp_path)
+        packages.required_packages(tmp_path)

@@ -37,7 +37,7 @@ LEAST = {
 def _read(folder: Path, text: str) -> ray_config.RayConfig:
     path = folder / "ray_config.yaml"
     path.write_text(text)
-    return ray_config.read(path)
+    return ray_config.read_ray_config(path)
 
 
 def test_the_file_of_the_seed_is_read(tmp_path: Path) -> None:  # C10, C11
@@ -108,4 +108,4 @@ def test_what_is_no_mapping_is_one_message(tmp_path: Path, text: str) -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match=r"cannot read .*train init. writes one"):
-        ray_config.read(tmp_path / "nowhere.yaml")
+        ray_config.read_ray_config(tmp_path / "nowhere.yaml")

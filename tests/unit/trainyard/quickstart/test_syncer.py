@@ -95,7 +95,7 @@ def test_a_folder_that_is_not_there(project: Path) -> None:
 
 
 def test_the_host_key_is_that_of_an_earlier_login(project: Path) -> None:  # C10
-    config = replace(ray_config.read(project / "ray_config.yaml"), host_key="")
+    config = replace(ray_config.read_ray_config(project / "ray_config.yaml"), host_key="")
     with pytest.raises(ClientError, match=r"host key of 127\.0\.0\.1 is not in .*log in once"):
         syncer._known_host_key(config)
     folder = project.parent / ".ssh"

@@ -141,4 +141,4 @@ def test_of_losses_the_least_is_best(monkeypatch):
     ],
 )
 def test_only_what_differs_varies(rows, names):
-    assert curves.varied(rows) == names
+    assert curves.differing_names(rows) == names

@@ -47,14 +47,14 @@ class Epoch(list[int]):
 def test_an_epoch_of_minutes_has_a_line_each_half_minute(  # A33
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert list(progress.watched(Epoch(20, 6, clock), "epoch 1/2")) == list(range(20))
+    assert list(progress.report_batches(Epoch(20, 6, clock), "epoch 1/2")) == list(range(20))
     assert capsys.readouterr().out.splitlines() == [
         f"epoch 1/2: batch {done} of 20, 0.2 batches/s" for done in (5, 10, 15, 20)
     ]
 
 
 def test_a_short_epoch_has_none(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    list(progress.watched(Epoch(20, 1, clock), "epoch 1/2"))
+    list(progress.report_batches(Epoch(20, 1, clock), "epoch 1/2"))
     assert capsys.readouterr().out == ""
 
 
@@ -62,7 +62,7 @@ def test_a_short_epoch_has_none(clock: list[float], capsys: pytest.CaptureFixtur
 def test_a_bar_moves_each_second_and_becomes_full(  # A33
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    list(progress.watched(Epoch(5, 0.5, clock), "epoch 1/2"))
+    list(progress.report_batches(Epoch(5, 0.5, clock), "epoch 1/2"))
     found = [progress.parse(line) for line in capsys.readouterr().out.splitlines()]
     assert found == [("", progress.Batches("epoch 1/2", done, 5, 2.0)) for done in (2, 4, 5)]
 
@@ -71,7 +71,7 @@ def test_a_bar_moves_each_second_and_becomes_full(  # A33
 def test_batches_that_nobody_has_counted_are_lines_and_no_bar(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    list(progress.watched(batches(7, 10, clock), "epoch 1/2"))
+    list(progress.report_batches(batches(7, 10, clock), "epoch 1/2"))
     said = capsys.readouterr().out
     assert said.splitlines() == [
         "epoch 1/2: batch 3, 0.1 batches/s",
@@ -86,7 +86,7 @@ def test_batches_that_nobody_has_counted_are_lines_and_no_bar(
 def test_batches_of_an_earlier_start_count_but_for_the_rate(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    list(progress.watched(batches(2, 0.5, clock), "epoch 1/2", total=5, before=3))
+    list(progress.report_batches(batches(2, 0.5, clock), "epoch 1/2", total=5, before=3))
     assert progress.parse(capsys.readouterr().out) == (
         "",
         progress.Batches("epoch 1/2", 5, 5, 2.0),
@@ -94,7 +94,7 @@ def test_batches_of_an_earlier_start_count_but_for_the_rate(
 
 
 def test_of_all_workers_one_tells(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(list(progress.watched(Epoch(9, 60, clock), "epoch 1/2", tells=False))) == 9
+    assert len(list(progress.report_batches(Epoch(9, 60, clock), "epoch 1/2", tells=False))) == 9
     assert capsys.readouterr().out == ""
 
 
@@ -113,7 +113,7 @@ RECORDS = [
 def test_a_record_is_read_as_it_was_told(
     record: progress.Record, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    progress.tell(record)
+    progress.print_record(record)
     prefix = "\x1b[36m(RayTrainWorker pid=7)\x1b[0m "
     line = f"{prefix}{capsys.readouterr().out.rstrip()} [repeated 2x across cluster]"
     assert progress.parse(line) == (prefix, record)

@@ -162,7 +162,7 @@ def test_a_record_that_cannot_be_written_ends_no_run(worker: Worker, capfd: Any)
     said = capfd.readouterr().out
     assert "is stored, but not everything that belongs to it: the store is away" in said
     worker.save(2, wait=True)
-    with checkpoints.restored() as folder:
+    with checkpoints.restore_newest() as folder:
         assert folder is not None
         assert folder.name.startswith("checkpoint_000002-")
 
@@ -184,13 +184,13 @@ def test_pruning_ends_no_run(
 def test_what_was_stored_last_is_restored_and_the_copy_removed(
     worker: Worker, tmp_path: Path
 ) -> None:
-    with checkpoints.restored() as folder:
+    with checkpoints.restore_newest() as folder:
         assert value(folder) is None
     for number in (1, 2, 3):
         worker.save(number)
     worker.uploads.shutdown()
     left = checkpoints.new_folder()  # by a killed worker
-    with checkpoints.restored() as folder:
+    with checkpoints.restore_newest() as folder:
         assert value(folder) == 3
         assert not left.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -224,7 +224,7 @@ def test_what_was_cut_off_is_removed_when_the_run_goes_on(worker: Worker) -> Non
     cut.mkdir()
     (cut / "checkpoint.pt").write_bytes(b"half of it")
     (cut / ".manifest.json.part").write_bytes(b"{")
-    with checkpoints.restored() as folder:
+    with checkpoints.restore_newest() as folder:
         assert value(folder) == 1
     assert not cut.exists()
 
@@ -238,12 +238,12 @@ def test_another_rank_takes_what_the_first_has_chosen(
     first, newest = sorted(path.name for path in worker.folder.iterdir())
     other = Worker(worker.folder, 1, monkeypatch)
     other.broadcast = lambda _: (first, "")
-    with checkpoints.restored() as folder:
+    with checkpoints.restore_newest() as folder:
         assert value(folder) == 1
     other.broadcast = lambda _: (None, "none is valid")
     with (
         pytest.raises(checkpoint_files.CheckpointError, match="none is valid"),
-        checkpoints.restored(),
+        checkpoints.restore_newest(),
     ):
         pass
     assert sorted(path.name for path in worker.folder.iterdir()) == [first, newest]

@@ -111,7 +111,7 @@ def test_a_fault_of_the_code_is_not_a_lost_worker(capsys: pytest.CaptureFixture[
 def test_the_place_is_the_users_code_not_that_of_a_package() -> None:
     error = _raised(lambda: textwrap.wrap("x", 0))
     assert isinstance(error, ValueError)
-    assert "(test_lost_workers.py, line " in code_faults.told(error)
+    assert "(test_lost_workers.py, line " in code_faults.error_line(error)
 
 
 def test_an_error_of_rays_with_the_type_of_its_cause_is_no_fault_of_the_code() -> None:

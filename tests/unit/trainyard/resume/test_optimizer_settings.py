@@ -83,7 +83,9 @@ class Run:
         self.optimizer = torch.optim.SGD([torch.ones(1)], lr=rate, momentum=0.9)
         self.scheduler = make(self.optimizer, steps, rate)
         parts = {"optimizer": self.optimizer, "scheduler": self.scheduler}
-        self.asked = settings.of(parts) | {settings.START: [{"epochs": steps, "workers": workers}]}
+        self.asked = settings.current_settings(parts) | {
+            settings.START: [{"epochs": steps, "workers": workers}]
+        }
         made = settings.schedulers(parts)
         if saved:
             state = torch.load(io.BytesIO(saved), weights_only=True)

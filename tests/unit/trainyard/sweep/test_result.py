@@ -45,10 +45,10 @@ def test_an_odd_part_of_a_result_takes_no_other_along():  # F74
 
 def test_a_result_is_read_as_it_was_written():
     ended = Result(completed=False, value=[1], note="some", error="ValueError: no")
-    assert result.read(result.write(ended)) == ended
+    assert result.parse_result(result.write(ended)) == ended
     for content in (b"", b"[]", b"{}", b"[" * 100_000):
         with pytest.raises(ValueError, match="no result of a point"):
-            result.read(content)
+            result.parse_result(content)
 
 
 def test_small_files_come_first_and_the_rest_is_named(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ def test_without_an_mlflow_nothing_is_imported(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     run = Run(tmp_path.as_uri(), "first")
-    assert tracking.of(run) is None
+    assert tracking.open_log(run) is None
     run.start({"epochs": 1})
     run.write_metrics([{"epoch": 0, "loss": 1.0}])
     run.end()

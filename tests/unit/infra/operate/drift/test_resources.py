@@ -97,5 +97,5 @@ def test_what_is_wrong_with_a_service_is_told(seen: Any, looked: Any) -> None:  
 
 
 def test_an_interrupted_operation_is_told(looked: Any) -> None:
-    (found,) = resources.interrupted(looked(pending=[("creating", "node-0")]), "dev")
+    (found,) = resources.unfinished_steps(looked(pending=[("creating", "node-0")]), "dev")
     assert (found.name, found.found) == ("node-0", "an interrupted operation was creating it")

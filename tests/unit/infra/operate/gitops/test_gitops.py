@@ -65,7 +65,7 @@ def here(there: fake.GitHub) -> GitHub:
 def test_a_stack_is_concerned_by_its_settings_and_by_all_code(
     files: list[str], found: list[str]
 ) -> None:
-    assert changed.concerned(files, STACKS) == found
+    assert changed.affected_stacks(files, STACKS) == found
 
 
 def test_only_the_commits_of_the_branch_count(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_page_of_nothing_is_short() -> None:
         "<!-- trainyard: preview of prod -->\n## prod: nothing to do\n"
     )
     verdict = RuleMessage(name="a", message="m", mandatory=False)
-    assert not page.refused(_planned(verdicts=[verdict]))
+    assert not page.is_refused(_planned(verdicts=[verdict]))
     change = Change(operation="delete", name="a", type="t", differs={})
     assert page.document(_planned(changes=[change]))["counts"] == {"delete": 1}
 
@@ -194,7 +194,7 @@ def test_a_program_that_stays_as_it_is_costs_no_jobs() -> None:
 
 def test_all_jobs_end_with_all_pods_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     job = {"submission_id": "job-1", "status": "RUNNING", "metadata": {}}
-    monkeypatch.setattr("infra.operate.dashboard.ask", lambda *_: [job])
+    monkeypatch.setattr("infra.operate.dashboard.ask_dashboard", lambda *_: [job])
     guard = Change(operation="update", name="guard", type="kubernetes:RecreateGuard", differs={})
     known = {"dashboardUrl": "http://127.0.0.1:8265"}
     text = page.to_markdown(_planned(changes=[guard], outputs=known))
@@ -231,7 +231,7 @@ def test_jobs_that_a_plan_costs_are_named(
             raise answer
         return answer
 
-    monkeypatch.setattr("infra.operate.dashboard.ask", ask)
+    monkeypatch.setattr("infra.operate.dashboard.ask_dashboard", ask)
     known = {"dashboardUrl": "http://127.0.0.1:8265"}
     text = page.to_markdown(_planned(changes=[_restart(name)], outputs=known))
     assert said in text
@@ -244,7 +244,7 @@ def test_a_page_holds_no_markdown_of_others(  # F39
 ) -> None:
     def made(name: str) -> tuple[str, list[str]]:
         job = {"submission_id": f"job-{name}", "status": "RUNNING", "metadata": {"run": name}}
-        monkeypatch.setattr("infra.operate.dashboard.ask", lambda *_: [job])
+        monkeypatch.setattr("infra.operate.dashboard.ask_dashboard", lambda *_: [job])
         change = Change(
             operation="replace",
             name=f"ray-worker-1{name}",

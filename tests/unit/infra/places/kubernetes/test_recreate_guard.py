@@ -59,7 +59,7 @@ def asked(fake, olds, monkeypatch):
         found.append((known, way, path))
         return JOBS
 
-    monkeypatch.setattr(dashboard, "ask", ask)
+    monkeypatch.setattr(dashboard, "ask_dashboard", ask)
     return found
 
 
@@ -118,7 +118,7 @@ def test_a_head_that_does_not_answer_is_ended_only_if_it_ends_by_itself(
         )
         raise dashboard.AskError("no answer")
 
-    monkeypatch.setattr(dashboard, "ask", ask)
+    monkeypatch.setattr(dashboard, "ask_dashboard", ask)
     if ends:
         _update(olds, **_other(olds))
         assert "Ray's head ends, so its pods are recreated: no answer" in capfd.readouterr().err
