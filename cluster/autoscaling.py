@@ -2,7 +2,7 @@
 
 Every node that it may start is declared in the stack, so a preview shows it, its ports are kept for
 it, and a destroy ends it, also when the head is gone. Ray's v2 autoscaler decides; the runtime's
-node provider starts and stops what is declared, and keeps no list of its own.
+node provider starts and stops the declared nodes, and keeps no list of its own.
 
 Permanent nodes are in the configuration too: otherwise the autoscaler would not see their free
 capacity, and would start others.
@@ -120,7 +120,7 @@ def config(
     """Return the autoscaler's configuration.
 
     Args:
-        head: what the head offers.
+        head: resources of the head.
         workers: what each worker offers, by the name of its service.
         provider: starts and stops them.
     """

@@ -1,4 +1,4 @@
-"""Descriptors, the facts about services before they are declared; and the stack meanwhile.
+"""Descriptors: facts about services before their declaration, and the stack during it.
 
 Settings, images, limits, ports, the gateway's routes and the stack's outputs are derived from a
 descriptor: a new service is one module of this package and its line in `cluster/services.py`.
@@ -23,7 +23,7 @@ from cluster.storage import Storage
 
 
 class Source(Enum):
-    """Where the program of a service comes from when it runs as a process."""
+    """The origin of a service's program when it runs as a process."""
 
     ENVIRONMENT = auto()  # a command of the Python environment
     MACHINE = auto()  # built by `make monitoring`, or on PATH; without it the service does not run
@@ -146,11 +146,11 @@ class Descriptor:
         source: where a process gets its program from.
         commands: names that it may have on a machine's PATH, () for the program's.
         ports: its settings of ports.
-        limit: bounds of its container, of each where there are several.
+        limit: bounds of its container, or of each of its containers.
         shared: whether jobs on other machines reach it.
         settings: its own settings, by name: the type with its markers, and the field.
         wanted: whether the settings ask for it.
-        endpoints: what the stack exports of it.
+        endpoints: its addresses in the stack's outputs.
     """
 
     program: str
@@ -190,7 +190,7 @@ class Stack:
         runtime: where services run.
         settings: of the stack.
         services: the services that run.
-        python: major.minor of the nodes' Python; by default that of this one.
+        python: major.minor of the nodes' Python (default: the version that runs this).
         workers: what each worker offers to jobs.
         gpus: indexes of the host's accelerators that each worker may use; () for none.
         data: folder of data that outlives the stack, where the runtime has one.
@@ -210,7 +210,7 @@ class Stack:
         idle_token: bearer token for asking whether the cluster is idle, "" without a watch.
         prometheus: URL of Prometheus for other services; None without one.
         additions: what services add to Ray nodes.
-        outputs: what the services export, by name.
+        outputs: outputs of the services, by name.
     """
 
     runtime: Runtime

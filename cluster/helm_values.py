@@ -1,4 +1,4 @@
-"""Values for KubeRay's chart `ray-cluster` that give our RayCluster, as far as the chart can.
+"""Values for KubeRay's chart `ray-cluster` that give our RayCluster, within the chart's limits.
 
 Settings that the chart has no value for are named, never dropped: after the known parts of the
 manifest are taken, the rest is reported by path.

@@ -80,7 +80,7 @@ class WorkerGroup:
 class RayClusterSpec:
     """A Ray cluster on Kubernetes.
 
-    Values of environment may be Pulumi's outputs: they are passed on as they are.
+    Values of environment may be Pulumi's outputs: they are passed on unchanged.
 
     Attributes:
         name: name of the RayCluster; the names of the objects that KubeRay makes begin with it.
@@ -90,7 +90,7 @@ class RayClusterSpec:
         pull_secrets: names of Secrets by which the image is pulled.
         ray_version: of the image.
         token_secret: name of a Secret with Ray's token under `auth_token`.
-        head: what the head offers to jobs.
+        head: resources that the head offers to jobs.
         groups: the workers.
         ports: the head's TCP ports, by the names of their settings.
         head_environment: variables of the head.

@@ -1,7 +1,7 @@
 """The page of `train ui` as a service, for those who only look: it starts no commands.
 
 It runs in the notebook's image, which has the client, and knows the cluster by the same file. Who
-has its password sees all jobs with their logs, runs and nodes, and gets no other secret.
+has its password sees all jobs with their logs, runs and nodes, but no other secret.
 """
 
 from functools import partial

@@ -25,7 +25,7 @@ from trainyard.access import terminal, typed
 
 # A variable of the user of `up`: Ray is restarted although its jobs are lost.
 FORCE = "TRAINYARD_FORCE"
-# A variable of `train scale`: what is ill elsewhere must not keep a machine that is to end.
+# A variable of `train scale`: a fault elsewhere must not keep a machine running that should end.
 IGNORE_HEALTH = "TRAINYARD_IGNORE_HEALTH"
 _told: set[str] = set()  # one fault, such as a dead daemon, affects many resources
 
@@ -34,8 +34,8 @@ class Provider(dynamic.ResourceProvider):
     """The base of this project's providers; Ctrl-C calls their method `cancel`, if any.
 
     Attributes:
-        replaces: properties whose change needs a new resource, the old one going first.
-        health_output: the one that tells whether it was well at the last look, "" for none.
+        replaces: properties whose change needs a new resource; the old one is deleted first.
+        health_output: the output with the health at the last look, "" for none.
     """
 
     serialize_as_secret_always = False  # captures nothing
@@ -54,7 +54,7 @@ class Provider(dynamic.ResourceProvider):
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Compare old outputs with new inputs; None is an input that only outputs have.
 
-        One that is ill now differs too: `up` mends it or fails, though nothing else changed.
+        A resource at fault differs too: `up` repairs it or fails, even if nothing else changed.
         """
         changed = [key for key, new in news.items() if new is not None and olds.get(key) != new]
         changes = any(key != "__provider" for key in changed) or not olds.get(
@@ -75,7 +75,7 @@ class Provider(dynamic.ResourceProvider):
         return ""
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Do what a create does; its id stays."""
+        """Create it again with the same id."""
         return dynamic.UpdateResult(self.create(news).outs)
 
 
@@ -109,10 +109,10 @@ def change_host() -> None:
     servicer = getattr(host, "DynamicResourceProviderServicer", None)
     if servicer is None:
         return
-    # gRPC holds the method itself by now: only its code can still be changed.
+    # gRPC keeps a reference to the method, so a new attribute would have no effect: swap its code.
     if isinstance(method := getattr(servicer, "Cancel", None), FunctionType):
         method.__code__ = _cancel_all.__code__
-    # It uses this module only for the text of the current error.
+    # The host uses this module only for the text of the current error.
     host.traceback = SimpleNamespace(format_exc=message)  # type: ignore[attr-defined]
 
 

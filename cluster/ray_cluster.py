@@ -239,7 +239,7 @@ def node_output(name: str, node: NodeResources, *, launched: bool = True) -> dic
 
     Args:
         name: of its service.
-        node: what it offers.
+        node: its resources.
         launched: whether its machine exists; of an elastic one, at the last `up`.
     """
     return {

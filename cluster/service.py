@@ -104,7 +104,7 @@ class Service:
         arguments: its command line after the program; never holds a secret.
         environment: variables beyond those that the runtime sets; never holds a secret.
         files: content of its configuration files by name.
-        secrets: content of its secret files by name; nobody but the service, and root, reads them.
+        secrets: content of its secret files by name; only the service and root can read them.
         host_files: paths of files of the host that it reads, by name.
         volumes: its folders.
         ports: every fixed port that it listens on.
@@ -113,14 +113,14 @@ class Service:
         steady_seconds: for which it has to run until it is up.
         probe: the program with which its image asks them.
         once: whether it runs to a successful end instead of staying.
-        gpus: indexes of the host's accelerators that it may use; it sees no other.
+        gpus: indexes of the host's accelerators that it may use; others are hidden from it.
         shared_memory_mib: shared memory that it needs, in MiB; 0 for the runtime's own default.
         memory_mib: memory that it may use, in MiB, where the runtime bounds it; 0 for the runtime's
             own bound.
         stop_seconds: how long it may take to end before it is killed; 0 kills it at once, for
             services that need no graceful shutdown.
         on_demand: whether it is declared only, and another service starts and stops it.
-        leave: the steps before it is restarted; None if nobody would miss it.
+        leave: the steps before it is restarted; None if a restart disturbs nobody.
     """
 
     name: str

@@ -22,7 +22,7 @@ OBJECT_ACTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """The keys with which a user of a store signs requests; both are random and secret.
+    """The random, secret keys that sign the requests of a store's user.
 
     Attributes:
         access: access key.

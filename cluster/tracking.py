@@ -108,7 +108,7 @@ class Tracking(pulumi.ComponentResource):
 
 
 def auth_config(users: str, password: str) -> str:
-    """Return the file from which MLflow creates its first user.
+    """Return the file with MLflow's first user.
 
     Args:
         users: folder of the users' database.

@@ -22,7 +22,7 @@ def is_asset(value: Any) -> bool:
 
 
 def with_hash(value: dict[str, Any]) -> dict[str, Any]:
-    """The asset with its hash. One that has a hash comes from the CLI, which may omit the path.
+    """The asset with its hash. The CLI's assets have one, and may lack the path.
 
     Raises:
         EngineError: the file cannot be read.
@@ -41,5 +41,5 @@ def with_hash(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_hash(value: Any) -> Any:
-    """The value as it is compared: an asset by its hash alone."""
+    """The value for comparisons: an asset counts by its hash alone."""
     return value.get("hash") if is_asset(value) else value

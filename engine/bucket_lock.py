@@ -87,7 +87,7 @@ def _holds(path: BucketPath, content: bytes) -> bool:
 
 
 def _acquire(path: BucketPath, content: bytes) -> list[str]:
-    """Write the lock, also in place of a dead process's; the notes that say so.
+    """Write the lock, or replace a dead process's lock; return notes about that.
 
     Raises:
         LockedError: its process is alive, or may be.

@@ -58,7 +58,7 @@ class SettingsFile:
         self._path = project.root / f"Pulumi.{stack}.yaml"
         self._yaml = YAML()
         self._yaml.preserve_quotes = True
-        self._yaml.width = 1 << 20  # lines stay as long as they are
+        self._yaml.width = 1 << 20  # keep long lines whole
         self._yaml.indent(mapping=2, sequence=4, offset=2)
         try:
             text = users_file.read(self._path) if self._path.is_file() else ""

@@ -37,7 +37,7 @@ def _key(passphrase: str, salt: bytes) -> tuple[bytes, bool]:
 
 
 class Crypter:
-    """Encrypts and decrypts with the key of one passphrase and Pulumi's salt string.
+    """Encrypts and decrypts with the key of a passphrase and Pulumi's salt string.
 
     Raises:
         EngineError: the salt is malformed or the passphrase is not the one it was made with.

@@ -1,4 +1,4 @@
-"""Deletes: dependents before what they depend on, otherwise in parallel."""
+"""Deletes resources in parallel, but dependents before their dependencies."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _leaves(
         values = [_parsed(value, clean) for value in (before, after)]
         given: Any = next((value for value in values if value is not None), None)
         both: list[Any] = [type(given)() if value is None else value for value in values]
-        # A list such as a command's words is read as a whole where it comes or goes.
+        # A list such as a command's words is shown whole where it is added or removed.
         is_list = None in (before, after) and isinstance(given, list)
         if (
             isinstance(given, dict | list)

@@ -85,7 +85,7 @@ class Display:
     ) -> None:
         """Show the end of a step, which began at a time, or took none.
 
-        Of the properties before and after it, those that differ are shown with --diff.
+        With --diff it shows the properties that differ before and after the step.
         """
         with self._lock:
             self.counts[operation] += 1
@@ -94,7 +94,7 @@ class Display:
             self._line(operation, urn, state, begun, changes)
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Show `[secret]` for these, also for single lines of them, in all that follows."""
+        """From now on show `[secret]` in place of these texts and of each of their lines."""
         lines = {line for text in secrets for line in (text, *text.splitlines())}
         with self._lock:
             self._secrets = sorted(
@@ -160,7 +160,7 @@ class Display:
             self.lost = True
 
     def clean(self, text: str) -> str:
-        """The text with `[secret]` in place of the secrets that are to be hidden."""
+        """The text with `[secret]` in place of the hidden secrets."""
         for value in self._secrets:
             text = text.replace(value, "[secret]")
         return text

@@ -2,7 +2,7 @@
 
 import re
 
-SECOND = 10**9  # nanoseconds, in which Docker counts time
+SECOND = 10**9  # nanoseconds, Docker's unit of time
 
 
 def parse_duration(text: str) -> int:

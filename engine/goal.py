@@ -44,7 +44,7 @@ class Goal:
 
     Attributes:
         version: of the package's plugin, as its SDK asks for it.
-        provider: `urn::id` of the one that the program declared for it, "" for the default one.
+        provider: `urn::id` of the provider that the program declared, "" for the default one.
         inputs: as the program gives them.
         delete_before_replace: as Pulumi's option, None where it is not given.
         fields: recorded in the state, except inputs and provider.
@@ -99,7 +99,7 @@ def goal_of(request: resource_pb2.RegisterResourceRequest, *, project: str, stac
         "additionalSecretOutputs": sorted(request.additionalSecretOutputs),
         "retainOnDelete": request.retainOnDelete,
         "deletedWith": request.deletedWith,
-        # Of this engine's providers only that of commands keeps them; the CLI keeps them for all.
+        # In this engine only the provider of commands keeps them; the CLI keeps them for all.
         "customTimeouts": {
             field.name: parse_duration(text) / SECOND
             for field, text in request.customTimeouts.ListFields()

@@ -1,4 +1,4 @@
-"""The history of a stack: what was done, when, from which commit and by whom, in the CLI's form.
+"""The history of a stack in the CLI's form: each operation with its time, commit and user.
 
 Its files are next to the states, `history/<project>/<stack>/<stack>-<ns>.history.json`, so both
 tools show each other's operations. Copies of the state are left out, since backups exist, and the

@@ -90,7 +90,7 @@ class Journal:
             self._dirty = True
 
     def record(self, new: Entry, old: Entry | None = None, *, changed: bool = True) -> None:
-        """Put the new entry in place of the old one; written at once unless nothing changed."""
+        """Replace the old entry by the new one, and write the state unless nothing changed."""
         with self.lock:
             if old is not None:
                 self._remove(old)
@@ -101,7 +101,7 @@ class Journal:
                 self.flush()
 
     def drop(self, old: Entry, *, changed: bool = True) -> None:
-        """Forget an entry whose resource is gone; written at once unless nothing else changed."""
+        """Remove the entry of a deleted resource, and write the state unless nothing changed."""
         with self.lock:
             self._remove(old)
             # After a replacement the new resource still has this URN.
@@ -112,7 +112,7 @@ class Journal:
                 self.flush()
 
     def adopt(self, found: Entry, old: Entry | None) -> None:
-        """Take in a resource that an interrupted create left, in place of the old entry."""
+        """Replace the old entry by a resource that an interrupted create left."""
         with self.lock:
             if old is not None:
                 self._remove(old)
@@ -128,7 +128,7 @@ class Journal:
                 self._dirty = True
 
     def state(self) -> State:
-        """The state as it is now."""
+        """The current state."""
         with self.lock:
             entries = self.entries
             urns = {entry["urn"] for entry in entries}

@@ -3,7 +3,7 @@
 Each key is in a file of its own, encrypted under the passphrase by scrypt. Its parameters cost a
 guess on a graphics card about as much as Pulumi's 1,000,000 rounds of PBKDF2, and this processor a
 fraction. So a reader of the file learns no more than from the salt in the state, and nobody can
-forge one. A file that does not open, for whatever reason, is as good as none.
+forge one. A file that cannot be opened or decrypted is ignored.
 """
 
 from __future__ import annotations

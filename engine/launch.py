@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _arguments(options: argparse.Namespace) -> list[str]:
-    """The arguments of either engine."""
+    """The arguments, the same for both engines."""
     arguments = [options.command, "--stack", options.stack]
     if options.command != "preview":
         arguments.append("--yes")

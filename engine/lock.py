@@ -71,7 +71,7 @@ class MakerState(Enum):
 
 
 class Judged(NamedTuple):
-    """A lock, and what is known of the process that made it.
+    """A lock, and the known facts of its process.
 
     Attributes:
         verdict: whether that works on the stack.
@@ -92,7 +92,7 @@ class Hold:
 
     Attributes:
         notes: on locks that were removed because the processes that made them are dead.
-        lost: tells who holds it now: None while this process does, "" for nobody.
+        lost: returns the present holder: None while it is this process, "" for nobody.
     """
 
     notes: list[str]
@@ -127,11 +127,11 @@ def hold(folder: Path, temporary: Path, timestamp: str) -> Iterator[Hold]:
 
 
 def cancel(folder: StatePath) -> list[str]:
-    """Remove a stack's locks, and tell whose they were.
+    """Remove a stack's locks; return their holders.
 
     Raises:
-        EngineError: the process of one is known to be alive, and its lock stays; or another process
-            has taken the place of one meanwhile.
+        EngineError: a process is known to be alive, so its lock stays; or another process
+            has replaced a lock since.
     """
     removed = []
     for path in _listed(folder):

@@ -41,7 +41,7 @@ class Monitor:
     def RegisterResource(  # noqa: N802
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
-        """Bring one resource to what the program asks for.
+        """Create or change one resource as the program declares it.
 
         A failure is answered, not raised: the SDK then resolves the outputs as unknown, and the
         program ends without a traceback.

@@ -104,7 +104,7 @@ class Operation:
 
         @functools.cache
         def crypter() -> Crypter:
-            # As in the CLI: the salt of the settings file, else that of the state.
+            # As in the CLI: the salt of the settings file, else the state's salt.
             salt = settings.salt or state.salt
             return Crypter(phrase, salt) if salt else Crypter.fresh(phrase)
 
@@ -179,7 +179,7 @@ class Operation:
                 refresh(context)
         if options.name in ("up", "preview") and not context.stopping.is_set():
             run_program(context, settings)
-        # Delete what the program did not register; in a destroy it registers nothing.
+        # Delete resources that the program did not register; in a destroy it registers none.
         if options.name != "refresh" and not context.stopping.is_set():
             with program_folder(self._project):
                 delete_rest(context)

@@ -25,7 +25,7 @@ def passphrase() -> str:
     An empty PULUMI_CONFIG_PASSPHRASE is a passphrase, as it is for the CLI; an empty file is not.
 
     Raises:
-        EngineError: none of them is set, or the file cannot be trusted.
+        EngineError: no variable is set, or the file cannot be trusted.
     """
     if (phrase := os.environ.get(PHRASE)) is not None:
         return phrase
@@ -33,7 +33,7 @@ def passphrase() -> str:
 
 
 def source() -> str:
-    """Where this user's passphrase comes from: a variable or a file."""
+    """The origin of this user's passphrase: a variable or a file."""
     return PHRASE if PHRASE in os.environ else os.environ.get(FILE) or str(default_file())
 
 
@@ -66,7 +66,7 @@ def read_file(path: Path) -> str:
     except UnicodeDecodeError:
         raise EngineError(f"the passphrase file {path} is not text; restore your copy") from None
     if not text:
-        # Used as it is, it would encrypt with a key that everybody knows.
+        # Unchanged, it would encrypt with a key that everybody knows.
         raise EngineError(
             f"the passphrase file {path} is empty; restore your copy of it, or if no stack was "
             "made with it, remove it and run `make up`"

@@ -35,7 +35,7 @@ def program_folder(project: Project) -> Iterator[str]:
     before = Path.cwd()
     os.chdir(folder)
     sys.path.insert(0, str(folder))
-    # The importer of "." would still be that of the previous folder.
+    # The importer of "." would still search the previous folder.
     sys.path_importer_cache.pop(".", None)
     try:
         yield "." if main.is_dir() else main.name
@@ -61,7 +61,7 @@ def run_program(context: Context, settings: StackSettings) -> None:
             root_directory=str(project.root),
         )
     )
-    # A program that fails leaves futures behind that nobody awaits, on purpose.
+    # On purpose nobody awaits the futures that a failed program leaves.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)

@@ -97,7 +97,7 @@ class StackSettings:
 
     Attributes:
         config: key with namespace to value; objects and lists as JSON text, as the SDK takes them.
-        secret_keys: the keys whose value is a secret, or has one in it.
+        secret_keys: the keys of values that are or contain a secret.
         secrets: these values, and each that was encrypted alone.
         salt: the encryption salt of the settings file, "" when it has none.
     """
@@ -130,7 +130,7 @@ def read_settings(
     """The stack's config over the schema's defaults.
 
     The salt of the stack's state is for secrets of a settings file that has none. The passphrase is
-    by default this user's; with a text in place of each secret none is needed.
+    (default: this user's); not needed with a text in place of each secret.
 
     Raises:
         EngineError: the file is not YAML, a value has the wrong type, or a secret cannot be read.

@@ -167,7 +167,7 @@ class DynamicProvider:
         return Live(id=live.id, outputs=live.outputs, inputs=marked)
 
     def fault(self, id_: str, olds: Properties) -> str:
-        """Return what is wrong with a resource now, "" for nothing, or where nobody tells."""
+        """Return a resource's present fault, "" without one or for types that report none."""
         fault = getattr(self._load(olds), "fault", None)
         return str(fault(id_, dict(olds))) if fault is not None else ""
 
@@ -181,7 +181,7 @@ class DynamicProvider:
         self._load(olds).delete(id_, dict(olds))
 
     def cancel(self) -> None:
-        """End the waits of classes that have a method for it, which Pulumi never calls either."""
+        """End the waits of classes with a method `cancel`, which Pulumi itself never calls."""
         for provider in list(self._loaded.values()):
             if (cancel := getattr(provider, "cancel", None)) is not None:
                 cancel()

@@ -98,7 +98,7 @@ class TrustedProviders:
     def trust(self, properties: Properties) -> None:
         """Trust the provider among properties, if it is a secret.
 
-        They are from the program, or from a state whose ciphertexts were decrypted.
+        They come from the program, or from a state whose ciphertexts were decrypted.
         """
         if is_secret(pickled := properties.get(PROVIDER_KEY)):
             self._trusted.add(reveal(pickled))

@@ -20,11 +20,11 @@ class Property:
     Attributes:
         required: the program has to give it.
         default: the only value that it can have, recorded where the program does not give it.
-        computed: Docker decides what it is when the program does not give it.
+        computed: Docker chooses the value unless the program does.
         replaces: a change needs a new resource.
         ordered: the order of a list matters.
         fields: properties of the object, or of each object of the list.
-        fault: what is wrong with a value; "" for nothing.
+        fault: returns the fault of a value, "" without one.
     """
 
     required: bool = False

@@ -257,10 +257,10 @@ class Backend:
             )
 
     def _swap(self, project: str, stack: str, path: StatePath, content: bytes) -> str:
-        """Write a state in place of the one that was seen last; its tag.
+        """Replace the state that was read last; return the new tag.
 
         Raises:
-            FileExistsError: another state was written meanwhile.
+            FileExistsError: another state was written since.
         """
         seen = self._seen.get((project, stack))
         if isinstance(path, Path):
@@ -391,7 +391,7 @@ class Backend:
         return lock.in_use_by(self._locks(project, stack))
 
     def unlock(self, project: str, stack: str) -> list[str]:
-        """Remove all locks of the stack; whose they were.
+        """Remove all locks of the stack; return their holders.
 
         Raises:
             EngineError: the process of one is alive.

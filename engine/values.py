@@ -95,7 +95,7 @@ def has_unknown(value: Any) -> bool:
 
 
 def mark_like(values: Any, model: Any) -> Any:
-    """Mark as secret what the model marks: a provider saw the values in the clear."""
+    """Copy the model's secret marks: a provider saw the values in the clear."""
     if is_secret(model):
         inside = values["value"] if is_secret(values) else values
         return {SIGNATURE: SECRET, "value": mark_like(inside, model["value"])}
@@ -111,7 +111,7 @@ def mark_like(values: Any, model: Any) -> Any:
 
 
 def secret_keys(values: Properties, keys: Iterable[str]) -> Properties:
-    """The values with those of the named keys marked as secrets."""
+    """The values, those of these keys marked as secrets."""
     return values | {key: secret(values[key]) for key in keys if key in values}
 
 

@@ -1,1 +1,1 @@
-"""What runs on machines and in pods: copied there as files, it imports only itself."""
+"""Programs for machines and pods: copied there as files, so they import only each other."""

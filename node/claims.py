@@ -1,7 +1,8 @@
 """Claims of this machine's ports: a file for each stack, for as long as the stack is there.
 
-All users may write to the folder, and nobody can take the random name of a file before. A claim of
-this user counts while its maker runs or what the stack has made is there; another user's always.
+All users may write to the folder, and the files' random names cannot be taken in advance. A claim
+of this user counts while its maker runs or the stack's folder or network exists; another user's
+always counts.
 """
 
 import json
@@ -23,7 +24,7 @@ from node.life import ServiceError
 from node.ports import Ports, advice
 
 FOLDER, PREFIX = Path("/var/tmp"), "trainyard-ports-"  # noqa: S108 (see above)
-MODE = 0o1644  # sticky: systemd-tmpfiles leaves such a file, however old it is
+MODE = 0o1644  # sticky: systemd-tmpfiles keeps such a file at any age
 LIMIT_BYTES, NAME_LIMIT = 65536, 200  # another user's file, and names in it, may be of any length
 TURN = "\0trainyard-ports"  # a name of the kernel's, free again when its process ends
 TURN_SECONDS, POLL_SECONDS = 10.0, 0.02
@@ -32,7 +33,7 @@ Claim = dict[str, Any]  # as `take` writes it, and the path and user of its file
 
 
 def take(mark: FolderMark, ports: Ports, *, folder: str = "", network: str = "") -> None:
-    """Claim ports for a stack, in place of what it had claimed before.
+    """Claim ports for a stack, and give up its earlier claims.
 
     While the stack is there, its folder bears the mark, or its network of Docker is there.
 
@@ -85,7 +86,7 @@ def conflicts(id_: str, ports: Ports) -> list[str]:
 
 
 def every() -> list[Claim]:
-    """Return the claims of all stacks that are there, or being made, as far as this user sees."""
+    """Return the claims of all stacks that exist or start, as far as this user can see."""
     return [each for each in _all() if _counts(each)]
 
 
@@ -95,7 +96,7 @@ def _own() -> list[Claim]:
 
 def _all() -> Iterator[Claim]:
     for path in sorted(FOLDER.glob(f"{PREFIX}*")):
-        # Any user may have put anything there, or removed it meanwhile.
+        # Any user may have written or removed files there.
         with suppress(Exception):
             with open(path, "rb", opener=_open) as file:
                 user = os.fstat(file.fileno()).st_uid
@@ -134,7 +135,7 @@ def _counts(claim: Claim) -> bool:
 
 @contextmanager
 def _turn() -> Iterator[None]:
-    """Wait until nobody else claims ports; somebody who keeps the name is not waited for long."""
+    """Wait until no other process claims ports, but not long for one that keeps the name."""
     with socket.socket(socket.AF_UNIX) as turn:
         deadline = time.monotonic() + TURN_SECONDS
         while time.monotonic() < deadline:

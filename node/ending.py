@@ -49,11 +49,11 @@ NAME = "reservation-end"  # of the timer as a program, and as a pod
 FILE = "ending.py"
 LOOK_SECONDS = 1.0
 REQUEST_SECONDS = 30.0
-ANSWER_BYTES = 4 * 2**20  # most of an answer; a job may listen in place of the idle watch
+ANSWER_BYTES = 4 * 2**20  # bound of an answer: a job may listen at the idle watch's port
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError, RecursionError)
 
 PYTHON = "python3"  # of the head's image
-NOTICE = "reservation-ends-"  # a file of the notebook, whose name says the end
+NOTICE = "reservation-ends-"  # a file in the notebook's folder; its name is the end
 NOTICE_SECONDS = 10.0
 ENGINE_SECONDS = 60.0
 STOP_SECONDS = 900.0  # that the slowest container may take
@@ -85,7 +85,7 @@ class Way:
         self.settings = settings
 
     def look(self) -> None:
-        """Do what is due before the end; called each second."""
+        """Warn or act before the end; called each second."""
 
     def drain(self, seconds: float) -> None:
         """Have all runs store a checkpoint and leave."""
@@ -102,7 +102,7 @@ def wait(settings: Props, way: Way) -> None:
     wait_until(end - seconds, way.look)
     if (left := min(seconds, end - time.time())) > 0:
         say(f"runs store a checkpoint and leave, for at most {left:.0f} s")
-        # Whatever becomes of it, and wherever the clock is set meanwhile, the end comes.
+        # The end comes even if the drain hangs or the clock is set.
         Thread(target=_drain, args=(way, left), daemon=True).start()
     wait_until(end, way.look)
     say("the reservation is over: all services end")
@@ -189,7 +189,7 @@ class Programs(Way):
 class Containers(Way):
     """The containers of a network. No container gets the Engine's socket, so none ends the others.
 
-    What is stopped stays so, also when Docker or the machine restarts, until `resume`. It needs
+    They stay stopped until `resume`, also when Docker or the machine restarts. It needs
     `network`, `notebook` (container, folder; None without one), `leave` (container, script,
     arguments), and `socket` of the Engine; without that it is the Engine of DOCKER_HOST.
     """
@@ -216,7 +216,7 @@ class Containers(Way):
             raise OSError(said[-200:])
 
     def end(self) -> None:
-        """Stop all that run, each within its own time; then the supervisord of this program."""
+        """Stop all running ones, each within its own time; then this program's supervisord."""
         while True:
             try:
                 if not (running := self._all("running", "restarting", "paused")):
@@ -231,12 +231,12 @@ class Containers(Way):
             Programs(self.settings).end()
 
     def resume(self) -> None:
-        """Start those that have ended, and wait until they are healthy.
+        """Start the ended containers, and wait until they are healthy.
 
-        The same `up` may replace some of them meanwhile: it starts the new ones itself.
+        The same `up` may replace some of them: it starts the new ones itself.
 
         Raises:
-            OSError: one is not in time, or the Engine refuses.
+            OSError: a container is late, or the Engine refuses.
             NO_ANSWER: it cannot be used.
         """
         stopped = [
@@ -269,8 +269,8 @@ class Containers(Way):
         self._ask("POST", f"/containers/{container}/stop", seconds=STOP_SECONDS)
 
     def _run(self, container: str, words: Sequence[str], seconds: float) -> tuple[int, str]:
-        """Run a command in a container; return how it ended, and what it said."""
-        # On a terminal, so that the answer is what it says and nothing between.
+        """Run a command in a container; return its exit code and its output."""
+        # With a terminal the answer is the plain output, without Docker's frames.
         asked = {"Cmd": words, "AttachStdout": True, "AttachStderr": True, "Tty": True}
         made = self._ask("POST", f"/containers/{container}/exec", asked)
         if made is None:
@@ -329,7 +329,7 @@ def by_sdk(_: str, method: str, url: str, content: Any, seconds: float) -> tuple
 
 
 def notice(folder: str, end: datetime) -> str:
-    """Return the shell command that says the end in a folder, in place of an earlier one.
+    """Return the shell command that writes the end into a folder, and removes an earlier note.
 
     Args:
         folder: the notebook's.
@@ -342,7 +342,7 @@ def notice(folder: str, end: datetime) -> str:
 
 
 class Pods(Way):
-    """Pods of Kubernetes, of which this is one. Claims and all other objects stay.
+    """The stack's pods, this one included. Claims and all other objects stay.
 
     It needs `objects`, the URLs in the API of what makes the pods, its own at last; `account`, the
     folder of its own account; and `leave`, the script and its arguments.
@@ -403,13 +403,13 @@ class RentedMachine(Way):
             self._terminate("the cluster is idle")
         else:
             if over is False:
-                ENDING.unlink(missing_ok=True)  # it could not be ended, and somebody works again
+                ENDING.unlink(missing_ok=True)  # it could not be ended, and is in use again
             due = next((str(minutes) for minutes in WARN_MINUTES if left <= minutes * 60), "")
             text = f"this machine ends in {left / 60:.0f} minutes: train pull RUN saves a run; or "
             self._say_once(WARNED, due, f"{text}set a later end")
 
     def _is_idle(self) -> bool | None:
-        """Ask the watch whether the machine ends, and say so before; None for no answer."""
+        """Ask the watch whether the machine ends, and warn before; None without an answer."""
         if not (idle := self.settings.get("idle")):
             return None
         try:
@@ -435,7 +435,7 @@ class RentedMachine(Way):
             self._say(f"{why}: terminating it")
 
     def _say_once(self, mark: Path, key: str, text: str) -> None:
-        """Say a text unless the last one of this mark had the same key; "" forgets the last one."""
+        """Say a text unless this mark's last text had the same key; "" forgets that."""
         if not key:
             mark.unlink(missing_ok=True)
         elif not (mark.exists() and mark.read_text() == key):
@@ -446,7 +446,7 @@ class RentedMachine(Way):
     @staticmethod
     def _say(text: str) -> None:
         """Tell all users who are logged in, and the log."""
-        # A disk that is full keeps no machine from its end.
+        # A full disk must not prevent the end.
         with contextlib.suppress(OSError), LOG.open("a") as log:
             log.write(f"{_now()} {text}\n")
         try:
@@ -484,7 +484,7 @@ def send_request(
 
 
 def start(file: str, settings: str) -> None:
-    """Have this file wait, in place of an earlier timer, in a session that outlives the login."""
+    """Start this file as the timer, in a session that outlives the login; end an earlier one."""
     _end_timers(file)
     with Path(f"{file}.log").open("w") as log:
         subprocess.Popen(

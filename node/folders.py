@@ -1,4 +1,4 @@
-"""Ownership of folders: a stack takes and removes only those that bear its mark.
+"""Ownership of folders: a stack takes and removes only folders with its mark.
 
 The mark is a file in the folder. It is written when a stack takes the folder, which must be absent,
 empty or given back; nothing is ever removed where it is missing or another stack's. Knows nothing
@@ -164,7 +164,7 @@ def take(
                 raise ServiceError(
                     f"{setting} = {str(folder)!r}: {path} cannot be made ({reason}); {ADVICE}"
                 ) from None
-    if reason := _unsafe(folder, private=private):  # made by somebody else meanwhile
+    if reason := _unsafe(folder, private=private):  # another process has just made it
         raise ServiceError(f"{setting} = {str(folder)!r} {reason}: remove it")
     found = read_mark(folder)
     if private or (found is None and not known):

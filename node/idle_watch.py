@@ -1,4 +1,4 @@
-"""Decides when a cluster of rented machines has been idle for so long that they end themselves.
+"""Decides when rented machines end themselves because the cluster has been idle for too long.
 
     python idle_watch.py SETTINGS
 
@@ -37,11 +37,11 @@ except ImportError:  # next to this file, where the service runs
     import replicate  # type: ignore[import-not-found,no-redef]
 
 LOOK_SECONDS = 15.0
-BLIND_SECONDS = 120.0  # without a look: anything may have happened meanwhile
-# Machines that still run so long after the decision to end, and are in use again, stay.
+BLIND_SECONDS = 120.0  # without a look: activity may have been missed
+# Machines that are still running so long after the decision, and are in use again, stay.
 REVIVED_SECONDS = 600.0
 HEAD_SECONDS = 180.0  # the head's machine ends so much later: the others ask it once a minute
-JOIN_SECONDS = 3600.0  # a machine that has not joined by then does not keep the others
+JOIN_SECONDS = 3600.0  # after that a machine that has not joined no longer keeps the others
 REQUEST_SECONDS = 10.0
 BODY_BYTES = 1000
 ANSWER_MIB = 64  # of an answer of Ray: jobs choose much of its content
@@ -59,7 +59,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class IdleLimits:
-    """Use of a machine up to which a job counts as doing nothing."""
+    """The use of a machine up to which its jobs count as idle."""
 
     cpu_percent: float = 0.0  # of one core, as `top` counts; 0: every job does something
     gpu_percent: float = 0.0  # of each GPU
@@ -87,8 +87,8 @@ def decide(
 ) -> WatchState:
     """Return the state after a look, which began and ended at times in seconds since 1970.
 
-    Idle time counts from the start of a look and to the start of one: a look itself may take
-    minutes, where there are many runs or the disk is slow.
+    Idle time counts from the start of one look to the start of another: a look itself takes
+    minutes if there are many runs or the disk is slow.
     """
     if before.ending:
         revived = active and now - before.ending > REVIVED_SECONDS
@@ -102,10 +102,10 @@ def decide(
 
 
 def keep(before: WatchState, seconds: float, now: float, rules: Rules) -> WatchState:
-    """Return the state after a request to keep the machines for so long.
+    """Return the state after a request to keep the machines for some time.
 
     Raises:
-        ValueError: they end by then; the message says when.
+        ValueError: they end before that; the message says when.
     """
     if before.ending:
         raise ValueError("the machines are ending already: make up starts new ones")
@@ -132,7 +132,7 @@ def verdict(state: WatchState, now: float, rules: Rules) -> dict[str, Any]:
 
 
 def look(readers: Mapping[str, Callable[[], Sequence[str]]]) -> list[str]:
-    """Return the reasons why the cluster is not idle, as the readers find them."""
+    """Return the readers' reasons why the cluster is not idle."""
     found: list[str] = []
     for what, read in readers.items():
         try:
@@ -150,7 +150,7 @@ class Ray:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def jobs(self, *statuses: str) -> list[str]:
-        """Return jobs of some statuses, those of Ray's client and of `train dev` included."""
+        """Return jobs of some statuses, also jobs of Ray's client and of `train dev`."""
         return [
             f"job {each.get('submission_id') or each.get('job_id')} is {each['status']}"
             for each in self._ask("/api/jobs/")
@@ -205,7 +205,7 @@ class Ray:
 
 
 def work(ray: Ray, bounds: IdleLimits) -> list[str]:
-    """Return jobs that wait, and those that run with their actors if use exceeds a bound."""
+    """Return waiting jobs, and running ones with their actors if use exceeds a limit."""
     # First: it may run a moment later. It counts, as it may be about to install its packages.
     waiting = ray.jobs("PENDING")
     living = [*ray.jobs("RUNNING"), *ray.actors()]
@@ -225,7 +225,7 @@ class Joining:
         self._ray, self._nodes, self._until = ray, nodes, until
 
     def __call__(self) -> list[str]:
-        """Return that nodes have yet to join; nothing once they have."""
+        """Return the reason that nodes have yet to join; nothing once they have."""
         there = self._ray.nodes() if self._nodes and time.time() < self._until else self._nodes
         if there < self._nodes:
             return [f"{there} of {self._nodes} nodes have joined"]
@@ -403,7 +403,7 @@ def main(settings: Mapping[str, Any]) -> None:
     said: list[str] = []
     while True:
         began = time.time()
-        # The store may take minutes, in which a user may submit a job: the rest is asked again.
+        # The store may take minutes, and a user may submit a job meanwhile: ask the rest again.
         active = look(readers) or look(stored) or look(readers)
         watch.change(decide, active, began)
         if active != said:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
 ENDINGS = 3  # a service that ended this often within the time below keeps ending
 WINDOW_SECONDS = 600.0
-STEADY_SECONDS = 60.0  # a service that has run for so long again is well
+STEADY_SECONDS = 60.0  # after this time without an end a service is healthy again
 LOG_LINES = 20  # of a message
 SEARCHED_LINES = 200  # of a log, for an error
 LONGEST = 200  # characters of a log's line in a report
@@ -21,7 +21,7 @@ ERROR = re.compile(r"(?i)error|exception|fatal|fail|cannot|denied|in use|no such
 
 
 class ServiceError(Exception):
-    """A service cannot be as it is wanted; the message says what to do."""
+    """A service cannot reach its declared state; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def await_up(service: Driver, timeout: float, sleep: Callable[[float], None] = t
     """Wait until a service runs, answers and stays up.
 
     Args:
-        service: what is waited for.
+        service: name of the service.
         timeout: seconds that it may take.
         sleep: between two looks; it may end the wait.
 
@@ -126,7 +126,7 @@ def _unsteady(service: Driver) -> list[str]:
 
 
 def fault(service: Driver) -> str:
-    """Return what is wrong with a service that was up, "" if nothing is."""
+    """Return the fault of a service that was up, "" without one."""
     try:
         look = service.look()
         what = [*look.why]
@@ -141,7 +141,7 @@ def fault(service: Driver) -> str:
 
 
 def failure(service: Driver, what: str, why: Sequence[str] = ()) -> str:
-    """Return what is wrong with a service, the reasons, and the last lines of its log."""
+    """Return the fault of a service, the reasons, and the last lines of its log."""
     log = service.log(LOG_LINES)
     whole = f" ({service.whole_log} has all)" if service.whole_log else ""
     said = [f"Its last log lines{whole}:", *log] if log else ["Its log is empty"]

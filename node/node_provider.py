@@ -127,7 +127,7 @@ class ProgramNodes:
         return self._local().get(name) in HERE
 
     def start(self, names: Iterable[str], count: int) -> int:
-        """Start nodes; one whose machine does not answer is not free."""
+        """Start nodes; a node is not free if its machine does not answer."""
         states = self._states()
         free = [name for name in names if states.get(name) not in (None, *HERE)]
         return len([*itertools.islice(filter(self._start, free), count)])
@@ -336,5 +336,5 @@ class StackNodeProvider(NodeProvider):
 
     @staticmethod
     def bootstrap_config(cluster_config: dict[str, Any]) -> dict[str, Any]:
-        """Return the configuration as it is."""
+        """Return the configuration unchanged."""
         return cluster_config

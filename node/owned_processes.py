@@ -29,7 +29,7 @@ def environment(url: str, mark: FolderMark) -> dict[str, str]:
 
 
 def of_supervisord(url: str, mark: FolderMark, name: str | None = None) -> list[psutil.Process]:
-    """Return a supervisord's processes, for all programs also itself, with all descendants.
+    """Return a supervisord's processes with all descendants; for all programs also itself.
 
     Its socket may be gone.
     """
@@ -73,7 +73,7 @@ def refuse_foreign(url: str, mark: FolderMark) -> None:
 
 
 def end(find: Callable[[], Sequence[psutil.Process]], where: Path) -> None:
-    """Kill processes until none is found: those started meanwhile are found the next time.
+    """Kill processes until none is found: the next search finds the ones started meanwhile.
 
     Raises:
         ServiceError: one survives SIGKILL.
@@ -121,6 +121,6 @@ def _processes() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
         # Any of them may end while it is looked at.
         with contextlib.suppress(psutil.Error):
             found = process.environ()
-            # Root reads all environments: those of other users prove nothing.
+            # Root reads all environments, but other users' prove nothing.
             if (URL in found or STACK in found) and process.uids().real == os.getuid():
                 yield process, found

@@ -46,7 +46,7 @@ def holders(ports: Ports, own: Collection[int] = ()) -> dict[int, str]:
 
 
 def describe_taken(ports: Ports, by: Mapping[int, str]) -> list[str]:
-    """Return a line for each port that somebody holds."""
+    """Return a line for each port that is held."""
     return [
         f"port {number} ({setting}) is {by[number]}"
         for setting, numbers in ports.items()
@@ -56,7 +56,7 @@ def describe_taken(ports: Ports, by: Mapping[int, str]) -> list[str]:
 
 
 def listeners(own: Collection[int] = ()) -> dict[int, int | None]:
-    """Return the TCP ports that programs listen on, each with the id of such a process.
+    """Return the TCP ports that programs listen on, each with the id of one of the processes.
 
     A port that can be bound need not be free: SO_REUSEPORT lets two programs listen on it. The id
     is None for a process of another user, which only root can see. Those of `own` do not count.

@@ -62,7 +62,7 @@ class Kind(Protocol):
 class Data(Kind):
     """The folder of data that outlives the stack; it may be a link to one on another disk.
 
-    The first that a stack makes on a machine and the last that goes: it claims the ports.
+    A stack makes it first on a machine and removes it last: it claims the ports.
     """
 
     def create(self, props: Props) -> tuple[str, Props]:
@@ -126,7 +126,7 @@ class Daemon(Kind):
         return props["folder"], {**props, "healthy": True}
 
     def read(self, _id: str, props: Props) -> Props | None:
-        """Ask supervisord, and look whether its timer runs; one that lost its folder is gone."""
+        """Ask supervisord, and look whether its timer runs; it is gone if its folder is."""
         daemon = _daemon(props)
         if daemon.distrust():
             return None
@@ -156,7 +156,7 @@ class Daemon(Kind):
         return str(found) if found and found.is_dir() and not found.samefile(CODE) else ""
 
     def taken(self, olds: Props, news: Props) -> str:
-        """Return which ports that are new others hold or have claimed, "" for none; only looks.
+        """Return the new ports that others hold or have claimed, "" for none; only looks.
 
         What a preview cannot know is not used. A new stack has no recorded properties.
         """
@@ -174,7 +174,7 @@ class Daemon(Kind):
         return "\n".join([*lines, port_check.advice()]) if lines else ""
 
     def update(self, olds: Props, news: Props) -> Props:
-        """Check the ports that are new, and tell the end; one that was killed is started again."""
+        """Check the new ports, and set the end; start a killed supervisord again."""
         if not _daemon(news).alive():
             return self.create(news)[1]
         port_check.refuse_held(port_check.new_ports(olds.get("ports", {}), news["ports"]))
@@ -183,7 +183,7 @@ class Daemon(Kind):
         return {**news, "healthy": True}
 
     def delete(self, _id: str, props: Props) -> str:
-        """End supervisord with all that it started, and remove its folder."""
+        """End supervisord and all its processes, and remove its folder."""
         return _daemon(props).stop()
 
     def find(self, props: Props) -> tuple[str, Props] | None:
@@ -199,7 +199,7 @@ class Program(Kind):
     """One program of a supervisord."""
 
     def create(self, props: Props) -> tuple[str, Props]:
-        """Start the program and wait until it answers; leave nothing of one that does not."""
+        """Start the program and wait until it answers; remove it if it does not."""
         daemon, definition = _daemon(props), _definition(props)
         try:
             if not (daemon.matches(definition) and _stands(daemon, definition)):
@@ -211,7 +211,7 @@ class Program(Kind):
         return definition.name, {**props, "healthy": True}
 
     def read(self, _id: str, props: Props) -> Props | None:
-        """Look whether it is well; one whose files somebody changed or removed is gone."""
+        """Look whether it is healthy; it is gone if its files were changed or removed."""
         if not _daemon(props).matches(_definition(props)):
             return None
         return {**props, "healthy": not self.fault(_id, props)}
@@ -226,12 +226,12 @@ class Program(Kind):
         differs = any(olds.get(key) != news.get(key) for key in RESTARTING)
         if differs or not _stands(daemon, definition):
             _begin(daemon, definition, news)
-        # A program that fails its update stays as it is: the old state has no other to go back to.
+        # A program that fails its update stays: there is no earlier one to return to.
         life.await_up(ProgramDriver(daemon, news), float(news["startTimeout"]))
         return {**news, "healthy": True}
 
     def users(self, props: Props) -> list[str]:
-        """Return the users that would lose something if the program restarted."""
+        """Return the users that would lose work if the program restarted."""
         if not _daemon(props).running(props["name"]):
             return []
         return [str(user) for user in json.loads(_ask_to_leave(props, ASK_SECONDS, "users"))]
@@ -241,7 +241,7 @@ class Program(Kind):
         _ask_to_leave(props, seconds + ASK_SECONDS, "drain", str(seconds))
 
     def delete(self, id_: str, props: Props) -> str:
-        """Stop the program, with all that it started, and remove its files."""
+        """Stop the program and all its processes, and remove its files."""
         _daemon(props).remove(id_)
         return ""
 

@@ -66,7 +66,7 @@ def listens(gcs: str) -> bool:
 
 
 def users(client: Any) -> list[str]:
-    """Return the jobs that run or wait, with their runs; and drivers that nobody submitted."""
+    """Return running and waiting jobs with their runs, and drivers outside of jobs."""
     from ray._private import ray_constants  # noqa: PLC0415
     from ray.dashboard.modules.job.common import JobInfoStorageClient  # noqa: PLC0415
 

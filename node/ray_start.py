@@ -1,6 +1,6 @@
 """Code of a Ray node inside `ray start`: before its processes start, and while they run.
 
-A node ends with its raylet, however that ended. When a process of the node crashes,
+A node ends with its raylet, for any reason. When a process of the node crashes,
 `ray start --block` ends, and its supervisor restarts the node. It ignores a raylet that ended in
 order, because `ray stop` ends it like that. But a raylet also ends like that when one of its agents
 is gone, and when the head took it for dead. Ray has no setting for that; such a node would never
@@ -91,7 +91,7 @@ def _use_empty_environment(folder: Path) -> None:
     if (provider := Path(__file__).with_name(NODE_PROVIDER)).exists():
         shutil.copy(provider, own)
     programs = folder / "bin"
-    sys.executable = str(programs / "python")  # with which Ray starts its processes
+    sys.executable = str(programs / "python")  # Ray starts its processes with it
     os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 

@@ -259,7 +259,7 @@ class Supervisor:
             return False
 
     def checkout(self) -> Path | None:
-        """Return the checkout whose supervisord runs here, None if none does."""
+        """Return the checkout whose supervisord runs here, None without one."""
         with contextlib.suppress(psutil.Error):
             if pid := self._pid():
                 command = map(Path, psutil.Process(pid).cmdline())
@@ -267,7 +267,7 @@ class Supervisor:
         return None
 
     def stop(self) -> str:
-        """End supervisord and everything that it started, and remove the folder. Idempotent.
+        """End supervisord and all its processes, and remove the folder. Idempotent.
 
         Returns:
             Why the folder is left, "" if it is gone.
@@ -308,7 +308,7 @@ class Supervisor:
         return state is not None and state["statename"] in ("RUNNING", "STARTING")
 
     def matches(self, definition: Definition) -> bool:
-        """Return whether the files of a program are those of its definition."""
+        """Return whether a program's files match its definition."""
         expected = _files(self.folder, definition)
         try:
             return not self.distrust() and all(
@@ -322,7 +322,7 @@ class Supervisor:
 
         One of that name is stopped and removed first.
 
-        A changed program too: supervisord takes a changed section in no other way.
+        A changed program too: supervisord reads a changed section only then.
 
         Raises:
             ServiceError: supervisord does not answer, or does not take the program.
@@ -335,7 +335,7 @@ class Supervisor:
             rpc.addProcessGroup(name)
 
     def remove(self, name: str) -> None:
-        """Stop a program, with all it started, and remove its files. Idempotent."""
+        """Stop a program and all its processes, and remove its files. Idempotent."""
         with contextlib.suppress(OSError), self._rpc() as rpc:
             self._forget(rpc, name)
         self.sweep(name)
@@ -344,7 +344,7 @@ class Supervisor:
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def finish(self, last: str) -> None:
-        """End all programs with all that they started, then supervisord with the last one.
+        """End all programs and their processes, then supervisord with the last one.
 
         Files stay, so that logs can be read.
 
@@ -399,7 +399,7 @@ class Supervisor:
         if reason := self.distrust():
             raise PermissionError(f"{self.folder} {reason}")
         transport = supervisor_xmlrpc.SupervisorTransport(None, None, self.url)
-        transport._get_connection = self._connection  # it has no other way
+        transport._get_connection = self._connection  # its only way
         try:
             # The host is never used: the transport connects to the socket.
             yield xmlrpc.client.ServerProxy("http://localhost", transport=transport).supervisor
@@ -465,7 +465,7 @@ def inherited_environment() -> dict[str, str]:
     direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     if any(name.lower() in {"http_proxy", "https_proxy"} for name in kept):
         kept |= dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(filter(None, (direct, LOOPBACK))))
-    # Jobs say `python`, and mean the one of this environment.
+    # Jobs call `python`, and need this environment's.
     path = os.environ.get("PATH", os.defpath)
     return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{path}"}
 

@@ -72,7 +72,7 @@ def lock() -> int:
 
 
 def digest(reference: str, client: httpx.Client) -> str:
-    """Ask an image's registry for the digest of name:tag; of several platforms, that of their list.
+    """Ask an image's registry for the digest of name:tag, or of its list of platforms.
 
     Raises:
         RegistryError: the registry does not tell.

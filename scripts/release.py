@@ -1,6 +1,6 @@
 """`python -m scripts.release`: checks a tagged commit, and builds its distribution in out/dist.
 
-The addresses of the project are those of the repository that publishes: REPOSITORY, else the remote
+The project's addresses come from the repository that publishes: REPOSITORY, else the remote
 `origin` if it is one of https. So a fork's distribution names the fork. Nothing is published.
 """
 

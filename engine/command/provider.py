@@ -24,7 +24,7 @@ POLL_SECONDS = 0.1  # between looks whether the user asked to stop
 
 
 class CommandProvider:
-    """Resources of one type; `say` shows a message about the one that is worked on.
+    """Resources of one type; `say` shows a message about the current resource.
 
     Raises:
         UnsupportedError: the engine does not know the type.
@@ -38,7 +38,7 @@ class CommandProvider:
         self._canceled = threading.Event()
 
     def cancel(self) -> None:
-        """End what is running, and begin nothing more."""
+        """End the running commands, and start no more."""
         self._canceled.set()
 
     def check(self, _olds: Properties, news: Properties) -> tuple[Properties, list[str]]:

@@ -92,7 +92,7 @@ TABLES: dict[str, Table] = {
 
 
 def check(type_: str, news: Properties) -> tuple[Properties, list[str]]:
-    """The inputs as they are recorded, and a line for each fault.
+    """The inputs in their recorded form, and a line for each fault.
 
     Raises:
         UnsupportedError: a property is not known.
@@ -107,7 +107,7 @@ def check(type_: str, news: Properties) -> tuple[Properties, list[str]]:
 
 
 def secret_outputs(type_: str, inputs: Properties) -> list[str]:
-    """Outputs that may reveal a secret: those of a command that was given one.
+    """Outputs that may reveal a secret: all of a command with a secret input.
 
     The plugin leaves them in the clear. The connection, which always is a secret, is not given to
     the command.

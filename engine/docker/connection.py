@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @functools.cache
 def connect(machine: Connection | None) -> Any:
-    """A client of another machine's Docker Engine, or of that of DOCKER_HOST, else of this one's.
+    """A client of a Docker Engine: another machine's, else DOCKER_HOST's, else this machine's.
 
     Raises:
         EngineError: it is absent, too old, or closed to this user.
@@ -41,7 +41,7 @@ class Resources:
         self._say = say
 
     def update(self, _id: str, olds: Properties, _news: Properties) -> Properties:
-        """Return the outputs as they are: Docker changes neither networks nor volumes."""
+        """Return the same outputs: Docker changes neither networks nor volumes."""
         return olds
 
 

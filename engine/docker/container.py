@@ -63,7 +63,7 @@ FIXED: Properties = {
     "attach": False, "command": [], "entrypoints": [], "envs": [], "labels": [], "logs": False,
     "rm": False, "securityOpts": [], "stdinOpen": False, "tty": False, "wait": False,
 }  # fmt: skip
-LIMITS = {"restart", "memory", "memorySwap"}  # what the Engine can change in a running container
+LIMITS = {"restart", "memory", "memorySwap"}  # changeable in a running container
 TIMES = ("interval", "timeout", "startPeriod", "startInterval")
 
 

@@ -13,7 +13,7 @@ KNOWN = ("host", "sshOpts")
 
 
 def settings_fault(given: Properties) -> str:
-    """Return what is wrong with the settings that a program gives a provider, "" for nothing."""
+    """Return the fault of the settings that a program gives a provider, "" without one."""
     if unknown := sorted(given.keys() - {*KNOWN}):
         return f"a docker provider with {', '.join(unknown)}, not {' and '.join(KNOWN)} only"
     if UNKNOWN in given.values():

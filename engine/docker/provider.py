@@ -24,7 +24,7 @@ _importing = threading.Lock()
 
 
 class DockerProvider:
-    """Resources of one type; `say` shows a message, `settings` are those of the provider.
+    """Resources of one type; `say` shows a message, `settings` are the provider's.
 
     Raises:
         UnsupportedError: the engine does not know the type.
@@ -41,7 +41,7 @@ class DockerProvider:
 
     def check(self, _olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
         """See Provider."""
-        given = without_notes(news)  # those of properties whose changes the program ignores
+        given = without_notes(news)  # properties whose changes the program ignores
         faults = faults_of(given, self._table, self._type.rpartition(":")[2])
         return fill(given, self._table), faults
 

@@ -180,7 +180,7 @@ def without_notes(value: Any) -> Any:
 
 
 def canonical(value: Any, *, ordered: bool = False) -> Any:
-    """A value in the form in which it is compared: no zeros or empty collections, sets sorted."""
+    """A value's form for comparisons: without zeros and empty collections, sets sorted."""
     if isinstance(value, dict):
         fields = {k: canonical(v, ordered=ordered) for k, v in value.items() if k != DEFAULTS}
         return {k: v for k, v in fields.items() if v is not None} or None

@@ -1,1 +1,1 @@
-"""What one does with a stack from outside: compare, review, scale, rotate, end what is left."""
+"""Work on a stack from outside: compare, review, scale, rotate, remove leftovers."""

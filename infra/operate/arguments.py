@@ -21,7 +21,7 @@ def parser(
 
     Args:
         module: its name.
-        about: what it does.
+        about: its docstring, whose first line is the description.
         stack: the default of -s: "" if it has to be given, None for a module of all stacks.
         kind: class of the parser.
     """

@@ -39,7 +39,7 @@ class Backend:
     place: StatePath | None
 
     def id(self, organization: str = ORGANIZATION) -> str:
-        """Return 8 hexadecimal characters that no other backend has, "" if none were drawn yet.
+        """Return the backend's own 8 hexadecimal characters, "" if none were drawn yet.
 
         A folder or bucket has the id that was drawn for it. One that was copied, or moved to
         another disk or store, has none until the next is drawn: copy and original are two backends
@@ -176,7 +176,7 @@ def _draw_in_bucket(place: BucketPath) -> str:
             else:
                 (place / ID_FILE).create(content)
         except FileExistsError:
-            continue  # another has drawn meanwhile, or this was written and the answer lost
+            continue  # another process drew an id, or only the answer to this write was lost
         return ids[place.address]
     raise pulumi.RunError(
         f"the id of the state backend {place} cannot be kept: others write it at the same time; "

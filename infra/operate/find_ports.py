@@ -1,4 +1,4 @@
-"""`python -m infra.operate.find_ports`: sets a portOffset with which a stack's ports are free.
+"""`python -m infra.operate.find_ports`: sets a portOffset that makes all ports of a stack free.
 
 The ports of all services count, so that each can be turned on later. Only `up` sees the ports of
 other machines: a stack of `hosts` moves on by a step.

@@ -1,4 +1,4 @@
-"""Hosts for Ray's own launcher: a cluster file for `ray up`, in place of Ray run by the stack.
+"""Hosts for Ray's own launcher: a cluster file for `ray up`; the stack runs no Ray.
 
 The nodes get the flags, the environment and the secret files that the stack's own would have.
 """
@@ -170,6 +170,6 @@ def _start(index: int, launched: LaunchTarget, stack: Stack) -> pulumi.Output[st
 def _command(ray: str, environment: Mapping[str, str], flags: Sequence[str], *, more: str) -> str:
     settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
     words = " ".join(shlex.quote(flag) for flag in flags)
-    # Jobs call `python`, which is that of Ray.
+    # Jobs call `python`: this makes it Ray's.
     path = f'PATH={shlex.quote(str(PurePosixPath(ray).parent))}:"$PATH"'
     return f"ulimit -n $(ulimit -Hn); {path} {settings} {ray} {words} {more}".rstrip()

@@ -118,7 +118,7 @@ def to_end(findings: Sequence[Judgment], ids: Sequence[str]) -> list[Judgment]:
     """Return the instances to end: the named ones, else all orphans.
 
     Raises:
-        pulumi.RunError: one of the names is not that of an instance that may be ended here.
+        pulumi.RunError: a name belongs to no instance that may be ended here.
     """
     instances = {finding.id: finding for finding in findings if finding.kind == INSTANCE}
     if not ids:
@@ -196,7 +196,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.end is not None:
         left -= set(_end(held, findings, options, place, stacks, backends))
     if options.past_end:
-        # It stays a finding: somebody has to look why its timer did not end it.
+        # It stays a finding: find out why its timer did not end it.
         _end_all(held, late)
     failed = False
     for stack in expired if options.expired else ():
@@ -208,7 +208,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _accounts() -> tuple[list[Account], dict[str, pulumi.RunError]]:
-    """Return the accounts of this environment, and why it has none of other clouds, by module.
+    """Return the accounts of this environment, and the reason for each missing one, by module.
 
     Raises:
         RunError: it has no account at all.
@@ -265,7 +265,7 @@ def _is_over(finding: Holding, now: datetime) -> bool:
     """Return whether an instance is past the end that it was launched with."""
     try:
         return datetime.fromisoformat(finding.end) + LATE <= now
-    except (ValueError, TypeError, OverflowError):  # it has none, or somebody changed its tags
+    except (ValueError, TypeError, OverflowError):  # no tags, or changed ones
         return False
 
 
@@ -273,7 +273,7 @@ def _check_certain(
     place: Backend, stacks: Sequence[RecordedStack], backends: Collection[str]
 ) -> None:
     where = place.place or place.url
-    by_id = "Or name what is to be ended: --end ID. Nothing was ended"
+    by_id = "Or name the instances to end: --end ID. Nothing was ended"
     if not stacks:
         raise pulumi.RunError(
             f"the state backend {where} has no stack, so it cannot tell what is orphaned: set "
@@ -292,7 +292,7 @@ def _ask(ending: Sequence[Judgment]) -> None:
         raise pulumi.RunError(f"{what}: no terminal to ask; add --yes. Nothing was ended")
     names = [f"  {each.id} {each.name} ({each.verdict})" for each in ending]
     terminal.warn(
-        "\n".join(["To be ended, with all that is on them:", *map(terminal.clean, names)])
+        "\n".join(["These instances end, with all their data:", *map(terminal.clean, names)])
     )
     if not terminal.agree(f"End {what}?"):
         raise pulumi.RunError("nothing was ended")

@@ -1,4 +1,4 @@
-"""The requested machines of an elastic group: those that Ray requests, or the existing ones.
+"""The machines of an elastic group that `up` keeps: Ray's request, or the existing ones.
 
 Ray's autoscaler on the head writes down its request (node/node_provider.py).
 `train scale` runs `up` with it in a variable. An `up` without the variable, a user's own,
@@ -21,7 +21,7 @@ HEAD = 0  # number of the machine that the head is on
 
 
 def machines(numbers: range, growth: Growth) -> list[int]:
-    """Return those of the numbers of a group's possible machines that are requested.
+    """Return the numbers of a group's requested machines.
 
     Raises:
         pulumi.RunError: the state cannot be read; or it has no such stack, and a request is to

@@ -36,15 +36,15 @@ from trainyard.access.ssh_run import CommandError, run
 POLL_SECONDS = 5.0
 CALL_SECONDS = 60.0
 AGAIN_SECONDS, AGAIN_MOST_SECONDS = 10.0, 300.0  # between attempts that fail
-TELL_SECONDS = 60.0  # between two lines on an `up` that goes on
+TELL_SECONDS = 60.0  # between two lines about a running `up`
 LAST_LINES = 12
 MOST_CHARACTERS = 64 * 1024  # of an answer of the head's machine; jobs may write there
-NAMED, LONGEST_NAME = 3, 63  # unknown names that a message shows, and characters of each
+NAMED, LONGEST_NAME = 3, 63  # unknown names in a message, and their length in characters
 # Files of node/node_provider.py, which imports all of Ray.
 REQUESTED, LAUNCHED = "requested.json", "launched.json"
 LOCKED = "locked by"  # each engine says so of a stack that another operation holds
 # Asks the idle watch on the head's machine (node/idle_watch.py).
-# The answer names all that runs; its bound is that of the machines' timers (ending.py).
+# The answer names all activity. The machines' timers have the same bound (ending.py).
 ASK = """\
 import json, sys, urllib.request
 asked = json.load(sys.stdin)
@@ -64,7 +64,7 @@ class GroupOutputs:
     """The elastic group, as the stack's outputs have it.
 
     Attributes:
-        prices: $/h of each of its machines, by name of its worker.
+        prices: $/h of each machine, by the name of its worker.
         launched: names of the machines that the last `up` declared.
         folder: with the files of the request, on the head's machine.
         idle: `url` and `token` of the watch that says whether the machines end because the cluster
@@ -107,7 +107,7 @@ class GroupOutputs:
         """Return the names of the machines that Ray requests.
 
         Raises:
-            UnreadableError: the head's machine does not say.
+            RequestError: the head's machine does not say.
         """
         try:
             text = self._run(f"cat {shlex.quote(f'{self.folder}/{REQUESTED}')}")
@@ -129,7 +129,7 @@ class GroupOutputs:
         """Tell Ray which machines are launched: it does not request them again while they end.
 
         Raises:
-            UnreadableError: the head's machine does not answer.
+            RequestError: the head's machine does not answer.
         """
         path = shlex.quote(f"{self.folder}/{LAUNCHED}")
         try:
@@ -141,14 +141,14 @@ class GroupOutputs:
         """Check that the cluster does not end itself: new machines would outlive it.
 
         Raises:
-            UnreadableError: it ends itself.
+            RequestError: it ends itself.
         """
         if self.idle is None:
             return
         try:
             said = self._run(f"python3 -c {shlex.quote(ASK)}", json.dumps(dict(self.idle)))
         except SshError:
-            return  # the watch does not run; then nothing ends for idleness either
+            return  # without the watch nothing ends the machines
         if said.strip() == "true":
             raise RequestError("the cluster is idle, and its machines end themselves")
 
@@ -170,7 +170,7 @@ def steps(
     whole: bool = True,
     broken: bool = False,
 ) -> list[list[str]]:
-    """Return the machines that each `up` must leave, in order, until the request is met.
+    """Return the machines that remain after each `up`, in order, until the request is met.
 
     Ends go first: if a launch finds no room, machines without a request would stay, billed.
 
@@ -327,7 +327,7 @@ class Scaler:
         """Read the outputs of the stack, {} if it does not exist.
 
         Raises:
-            UnreadableError: they cannot be read now.
+            RequestError: they cannot be read now.
         """
         arguments = ["output", "--json", "--show-secrets", "-s", self._stack]
         commands = [[sys.executable, "-P", "-m", "engine", "-C", str(self._folder), *arguments]]

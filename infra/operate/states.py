@@ -1,4 +1,4 @@
-"""Facts about cloud accounts from the states of a backend's stacks.
+"""Instances and tags that the states of a backend's stacks know, for checks of cloud accounts.
 
 Nothing in a state is decrypted, and nothing is written.
 """
@@ -44,7 +44,7 @@ class RecordedStack:
         cloud: module of the cloud that the account is of, "" without one.
         busy: whether a create began and did not end, so an instance may be missing from the state.
         expires: when the last of its instances ends itself, or should, None for never.
-        ends: the same of each instance that has an end, by its id.
+        ends: the end of each instance that has one, in the same form, by its id.
     """
 
     project: str
@@ -211,7 +211,7 @@ def _stack(
         cloud=cloud,
         organization=organization,
         busy=any(each.get("type") == "creating" for each in pending),
-        # One that is yet to get its timer may be of a group, which ends with the stack.
+        # An instance without a timer yet may be part of a group, which ends with the stack.
         expires=max((timers or launches).values(), default=None),
         ends={id_: timers.get(id_, at) for id_, at in launches.items()},
     )

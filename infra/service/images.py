@@ -8,7 +8,7 @@ VOLUMES = "/var/lib/trainyard"  # our images make it, owned by the user that the
 
 
 class FromImages:
-    """The part of a runtime whose services have a network and a file system each."""
+    """The part of a runtime whose services each have a network and a file system."""
 
     def listen_address(self, service: str) -> str:  # noqa: ARG002
         """Return the address that a service listens on for its clients."""

@@ -24,7 +24,7 @@ def load(name: str, side: int, seed: int, limit: int | None = None) -> Splits:
         name: as above.
         side: images are scaled to this height and width in pixels.
         seed: fixes the splits.
-        limit: the most images of each split.
+        limit: maximum number of images of each split.
 
     Raises:
         JobError: the images are not there.

@@ -54,7 +54,7 @@ class Corpus:
         vocabulary: all characters of the text, sorted; an id is an index into it.
         sha256: of the text as it was read.
         train: ids, mapped from the node's file.
-        valid: likewise, of the part that is held out.
+        valid: the same for the held-out part.
     """
 
     vocabulary: str
@@ -157,7 +157,7 @@ def load(name: str, block: int, sha256: str = "", limit: int | None = None) -> C
     folder = node_folder() / "characters"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # The workers of one node share the folder: the first one prepares, the others wait.
+        # The workers of a node share the folder: the first one prepares it, others wait.
         with FileLock(folder / "lock", timeout=DOWNLOAD_DEADLINE_S):
             content = _read(name, sha256, folder)
             prepared = folder / f"{_sum(content)}-{limit or 'all'}"

@@ -18,7 +18,7 @@ LEVELS = 16  # of grey
 def read_pixels() -> tuple[torch.Tensor, torch.Tensor]:
     """Return pixels as float32 (1797, 1, 8, 8) in 0..LEVELS, and digits as int64 (1797,).
 
-    The same as sklearn.datasets.load_digits, whose import alone takes a second of each worker.
+    The data of sklearn.datasets.load_digits, whose import alone takes a second in each worker.
     """
     package = find_spec("sklearn")
     if package is None or package.origin is None:

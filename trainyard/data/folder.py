@@ -18,7 +18,7 @@ from trainyard.errors import JobError
 
 
 class Pictures(ImageFolder):  # type: ignore[misc]  # torchvision is not typed
-    """Pictures with one subfolder per class; what is hidden is ignored, and named once."""
+    """Pictures with one subfolder per class. Hidden files are ignored, with one warning."""
 
     def __init__(self, path: Path, transform: Callable[[Any], Any]) -> None:
         self._hidden: set[str] = set()

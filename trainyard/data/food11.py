@@ -83,7 +83,7 @@ def load(
 
     Args:
         side: height and width of the images in pixels.
-        batch_size: of one worker.
+        batch_size: images of one worker per step.
         seed: of order and augmentation.
         processes: that decode images during training.
 

@@ -19,7 +19,7 @@ HELD_OUT = 0.1  # of the images, where a data set lacks such a split
 class Splits:
     """Three data sets of (image (3, side, side) in 0..1, class index), and the class names.
 
-    `resized_side` is that of trainyard/data/transforms.py.
+    For `resized_side` see trainyard/data/transforms.py.
     """
 
     train: Dataset[Any]

@@ -32,7 +32,7 @@ LEAST_TASKS = 8  # given as many shards: a few must not all be read by one CPU
 
 TASK = "MapBatches(decode_shards)"  # as Ray names the tasks
 
-BLOCK_BYTES = 16 * 1024**2  # less than BATCH images: they are passed on as they are, not combined
+BLOCK_BYTES = 16 * 1024**2  # fewer than BATCH images: passed on without combining them
 # Of the object store. Ray Data reserves two blocks for each task, and starts none without that room
 # next to the data that training has not taken: with a third of this two tasks never ran at once.
 STREAM_BYTES = 192 * 1024**2
@@ -70,7 +70,7 @@ def batches(
 
 
 def limits(cpus: float) -> ExecutionOptions:
-    """Return a stream's limits: CPUs, besides those of training, and STREAM_BYTES."""
+    """Return a stream's limits: CPUs on top of training's, and STREAM_BYTES."""
     return ExecutionOptions(
         resource_limits=ExecutionResources.for_limits(cpu=cpus, object_store_memory=STREAM_BYTES)
     )

@@ -43,7 +43,7 @@ class Mailbox:
         self._store.internal_kv_put(self._key("overlay"), overlay, True, None, TIMEOUT_S)
 
     def clear(self) -> None:
-        """Removes the remaining messages; one whose reply was lost may have come twice."""
+        """Removes the remaining messages; a message may have come twice if its reply was lost."""
         self._store.internal_kv_del(self._key(""), True, None, TIMEOUT_S)
 
     def _key(self, number: int | str) -> bytes:

@@ -1,4 +1,4 @@
-"""Differences between files and those that a session began with, and messages with them.
+"""Differences between files and their form at a session's start, and messages with them.
 
 A file's patch names pieces of the file that the cluster has, and holds only the rest. Each is
 relative to the session's beginning, so a patch does not depend on the ones before it.
@@ -50,7 +50,7 @@ class Patch:
     executable: bool
 
     def content(self, base: bytes) -> bytes:
-        """Return the file, made from the one that the session began with.
+        """Return the file, made from its form at the session's start.
 
         Raises:
             PatchError: the patch was made for another file.

@@ -3,7 +3,7 @@
     <Ray's session>/runtime_resources/dev_sessions/1f0c9a2b/tree/my_job.py        the working folder
     <Ray's session>/runtime_resources/dev_sessions/1f0c9a2b/modules/training/     the package
 
-Other jobs share Ray's unpacked files, so those stay as they are. Files of the copy change in place:
+Other jobs share Ray's unpacked files, so those stay unchanged. Files of the copy change in place:
 the paths that a debugger and tracebacks show stay the same in each run.
 """
 

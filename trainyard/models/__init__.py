@@ -9,7 +9,7 @@ from torch import nn
 from trainyard.models import char_gpt
 from trainyard.models.alexnet import AlexNet
 
-# Keys of the weights in a job's file: Lightning's, and that of jobs without it.
+# Keys of the weights in a job's file: with Lightning, and without.
 STATES = ("state_dict", "model")
 
 

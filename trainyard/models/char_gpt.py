@@ -43,7 +43,7 @@ SIZES = {
 
 
 class CharGpt(nn.Module):
-    """GPT-2 for one vocabulary of characters; its weights are those of `GPT2LMHeadModel`."""
+    """GPT-2 for one vocabulary of characters, with the weights of a `GPT2LMHeadModel`."""
 
     def __init__(self, size: Size, characters: int, dropout: float | None = None) -> None:
         """Draws the weights.

@@ -14,7 +14,7 @@ __all__ = ["Synced", "TorchTrainer", "Tuner", "initialize_ray_with_syncer", "one
 
 
 def __getattr__(name: str) -> Any:
-    """Imports Ray with the first name that is used: `train init` needs none of it."""
+    """Imports Ray with the first name that is used: `train init` does not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from trainyard.quickstart import syncer, trainers  # noqa: PLC0415

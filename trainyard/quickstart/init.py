@@ -1,4 +1,4 @@
-"""`train init`: a project that trains as it is, in the user's own repository."""
+"""`train init`: writes a project that trains unchanged, in the user's own repository."""
 
 from __future__ import annotations
 

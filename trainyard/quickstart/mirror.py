@@ -68,7 +68,7 @@ class Mirror:
         ssh.with_files(self.connection, work)
 
     async def _fetch(self, client: Any, unit: PurePosixPath, files: Files) -> bool:
-        """Fetches one file or one checkpoint; False if it changed or went away meanwhile."""
+        """Fetches one file or one checkpoint; False if it changed or vanished during that."""
         import asyncssh  # noqa: PLC0415 - slow
 
         target = self.here / unit

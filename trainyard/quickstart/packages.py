@@ -109,7 +109,7 @@ def _local(place: str, path: Path, uploads: list[Entry]) -> str:
             f"{path} names {place}, where no pyproject.toml, setup.py or wheel is: correct the path"
         )
     files = listing.of_module(found, listing.NEVER_UPLOADED).files
-    # Ray keeps what it installed by the text of the lines: changed files need another line.
+    # Ray caches installed packages by the text of the lines: changed files need another line.
     digest = hashlib.sha256(package.pack(listing.Listing(files))).hexdigest()[:16]
     top = f"{FOLDER}/{digest}/{found.name if found.is_dir() else ''}".rstrip("/")
     uploads += [replace(each, name=f"{top}/{each.name}") for each in files]

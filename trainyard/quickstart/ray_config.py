@@ -41,7 +41,7 @@ class RayConfig:
     """A box, as ray_config.yaml describes it.
 
     Attributes:
-        local_user: user whose home here has the key and takes the results; "" for any user.
+        local_user: user with the key and the results in the home here; "" for any user.
         key_file: private key that logs in; None leaves it to the SSH agent.
         head: host of Ray's head, as the box knows it.
         client_port: of Ray's client server there.
@@ -50,7 +50,7 @@ class RayConfig:
         ssh_port: of its SSH server.
         base_dir: folder of the box that the setup commands run in; may begin with `~`.
         setup_commands: for bash, run there before a training.
-        host_key: `ssh-ed25519 AAAA…`; "" takes the one of ~/.ssh/known_hosts.
+        host_key: `ssh-ed25519 AAAA…`; "" for the key in ~/.ssh/known_hosts.
     """
 
     local_user: str

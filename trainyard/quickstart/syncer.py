@@ -1,7 +1,7 @@
 """Training on a GPU box that already runs Ray, from the machine that you develop on.
 
-Code goes to the box by Ray's client, results come from it by SFTP. Both go through SSH, which this
-machine opens: the box needs no key, and no port except that of SSH.
+Code goes to the box by Ray's client, results come from it by SFTP. Both use an SSH connection from
+this machine: the box needs no key, and no port except SSH's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMMAND_S = 60.0
 SETUP_S = 3600.0  # packages may be gigabytes
 HEARTBEAT_S = 30.0
 START_TRIES = 3
-NAMESPACE = "trainyard"  # of Ray, in which a training has the path of its results as its name
+NAMESPACE = "trainyard"  # Ray's namespace: a training's name there is the path of its results
 NOT_STARTED = "Starting Ray client server failed"  # Ray's message
 KNOWN_HOSTS = Path("~/.ssh/known_hosts")
 PREFERRED = ("ssh-ed25519", "ecdsa-", "ssh-rsa")
@@ -85,7 +85,7 @@ class Syncer:
     def run(self, run: str, *work: Any) -> Any:
         """Trains on the box, or waits for a training that began earlier, and brings results here.
 
-        The training is an actor of its own: it goes on if this process or the connection ends.
+        The training is an actor of its own: it continues if this process or the connection ends.
         `work` is for `on_box.fit`.
 
         Raises:

@@ -1,6 +1,6 @@
 """Pictures of a run's epochs, and of a search's trials, from their records.
 
-Records come from a store, where others can write too: only finite numbers are drawn.
+Others can write to the store of the records too: only finite numbers are drawn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Record = Mapping[str, Any]
-Points = tuple[list[int], list[float]]  # epochs from 1, and a figure of each
+Points = tuple[list[int], list[float]]  # epochs from 1, and their figures
 
 # The lines of two panels. Others of losses and accuracies join them.
 LOSSES = {"loss": "training", "valid_loss": "validation"}
@@ -130,7 +130,7 @@ def differing_names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _panels(history: Sequence[Record]) -> dict[str, dict[str, Points]]:
-    """Return the lines of each panel by their names: losses, accuracies, then each other figure."""
+    """Return the lines of each panel by name: losses, accuracies, then all other figures."""
     panels: dict[str, dict[str, Points]] = {"loss": {}, "accuracy": {}}
     names = (*LOSSES, *ACCURACIES, *(key for record in history for key in record))
     for key in itertools.islice(dict.fromkeys(names), MOST_NAMES):

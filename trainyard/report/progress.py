@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 from trainyard.tracking.run_folder import PROGRESS_VARIABLE
 
 BAR_INTERVAL_S = 1.0
-LINE_INTERVAL_S = 30.0  # for a file or a CI log, which should show that work goes on
+LINE_INTERVAL_S = 30.0  # for a file or a CI log, to show progress
 MARK = "progress: "
 LONGEST = 4096  # characters of a line with a record: searching a longer one may take minutes
 

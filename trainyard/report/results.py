@@ -39,7 +39,7 @@ def load(run: str, folder: str | Path) -> nn.Module:
     Raises:
         ValueError: the name is invalid, or this code lacks the model's architecture.
         JobError: the run or its checkpoint is missing, or its job does not describe the model.
-        CheckpointError: none of its checkpoints is valid.
+        CheckpointError: it has no valid checkpoint.
         RuntimeError: the weights do not fit the architecture.
         StorageError: the store cannot be read.
     """

@@ -59,7 +59,7 @@ def write_manifest(
 
     Args:
         folder: holds the files, and no manifest or an older one.
-        model: what is needed to use the weights without the job. Keys: job, architecture, classes,
+        model: description for using the weights without the job. Keys: job, architecture, classes,
             image_side, mean, std, file (with the weights), prefix (of their names in its state);
             crop, where images were cut to a square instead of stretched; resized_side, where they
             were stretched to that side and their middle cut out.
@@ -97,7 +97,7 @@ def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, 
         mapped: tensors are read from the file when they are used.
 
     Raises:
-        CheckpointError: it holds something else, or is not such a file.
+        CheckpointError: it has other values, or is not such a file.
     """
     import torch  # noqa: PLC0415 - listing or moving checkpoints does not need it
 
@@ -294,7 +294,7 @@ def fetch(run: StoreReader, name: str, target: Path) -> dict[str, Any]:
 
 
 def candidates(run: StoreReader) -> dict[str, dict[str, int]]:
-    """Bytes of each file of each folder that is or may become a checkpoint, the newest first."""
+    """Bytes of each file of all complete or unfinished checkpoints, the newest first."""
     found: dict[str, dict[str, int]] = {}
     for path, size in run.sizes().items():
         name, _, relative = path.partition("/")

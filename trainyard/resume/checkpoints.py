@@ -1,6 +1,6 @@
 """Checkpoints in a worker of Ray Train: reported while training goes on, restored on all ranks.
 
-Ray Train is told of each checkpoint, but the list of checkpoints is read from the store
+Ray Train gets each checkpoint, but the list of checkpoints is read from the store
 (trainyard/resume/checkpoint_files.py): Ray's own list has some that were damaged or removed, and
 lacks one whose last report was lost with the worker.
 """
@@ -39,7 +39,7 @@ SCRATCH_PREFIX = "trainyard-checkpoint-"
 
 
 class _Worker:
-    """The memory of one worker process between its reports."""
+    """State of one worker process between its reports."""
 
     in_flight: Future[None] | None = None
     number = 0  # of the newest folder, whole or not; 0: not known yet
@@ -47,7 +47,7 @@ class _Worker:
 
 
 def new_folder() -> Path:
-    """Return an empty folder for a checkpoint; `restored` removes those of killed workers."""
+    """Return an empty folder for a checkpoint; `restore_newest` removes killed workers' folders."""
     return Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=Path.cwd()))
 
 
@@ -61,7 +61,7 @@ def report(
 ) -> None:
     """Reports to Ray Train; every rank calls it, and the first one gives the checkpoint.
 
-    The checkpoint is stored by another thread, at most one at a time: training goes on meanwhile,
+    Another thread stores the checkpoint, at most one at a time: training continues meanwhile,
     and the next report waits for it. The last checkpoint is stored before the worker ends.
 
     Args:
@@ -70,7 +70,7 @@ def report(
         model: as for `write_manifest`.
         stored: is called by that thread once the checkpoint can be restored; only the next report
             and callers that set `wait` wait for it.
-        wait: until it is stored. Training stops meanwhile, and losing a worker later costs only the
+        wait: wait until it is stored. Training stops for it, and losing a worker costs only the
             training since then: at most one interval.
 
     Raises:
@@ -140,7 +140,7 @@ def restore_newest(check: Callable[[Path], None] | None = None) -> Iterator[Path
     context = train.get_context()
     first = context.get_world_rank() == 0
     if context.get_local_rank() == 0:
-        # Before any other rank of this machine makes a folder, which comes after the broadcast.
+        # Before any other rank of this machine makes a folder, after the broadcast.
         for left in Path.cwd().glob(f"{SCRATCH_PREFIX}*"):
             shutil.rmtree(left, ignore_errors=True)
     run = _run_folder()
@@ -201,7 +201,7 @@ class _Fetched(train.Checkpoint):
 
 
 def _next_name(run: Store) -> str:
-    """Return a name above those of all folders; a worker taken for dead has another one."""
+    """Return a name that sorts after all folders, and that no worker taken for dead has."""
     if not _Worker.number:
         _Worker.number = max((order(name)[0] for name in candidates(run)), default=0)
     _Worker.number += 1

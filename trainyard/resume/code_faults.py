@@ -1,4 +1,4 @@
-"""Errors of a job's code, which come again at each restart: the job ends, and says where."""
+"""Errors of a job's code, which would recur after a restart: the job ends and names the line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "pl
 
 
 def is_one(error: BaseException) -> bool:
-    """Whether an error is the code's; a lost node or worker is not, whatever it interrupts."""
+    """Whether the code is at fault, not a lost node or worker, whichever line that interrupts."""
     return isinstance(error, KINDS) and not isinstance(error, RayError)
 
 

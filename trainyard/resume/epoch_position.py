@@ -24,7 +24,7 @@ class Position:
     Attributes:
         batches: number of its batches that are done.
         batch_size: the job's.
-        workers: the state of each, by rank.
+        workers: state of each worker, by rank.
     """
 
     epoch: int

@@ -5,7 +5,7 @@ command line. So each checkpoint notes what its start asked for. What the next s
 otherwise is applied.
 
 A copy of the new scheduler repeats the steps that are done, with a stand-in for the optimizer. So
-rates are those of an uninterrupted run, also with nested schedulers and those of a fixed length.
+rates equal an uninterrupted run's, also with nested and fixed-length schedulers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def schedulers(parts: Mapping[str, Any]) -> Schedulers:
 
 
 def apply(parts: Mapping[str, Any], then: Any, now: Settings, made: Schedulers) -> None:
-    """Applies the settings of this start where they differ from those of the earlier one.
+    """Applies the settings of this start where they differ from the earlier start's.
 
     A rate that follows from a measurement (ReduceLROnPlateau), or that training changed by itself,
     is scaled: half of the rate asked for stays half.
@@ -68,7 +68,7 @@ def apply(parts: Mapping[str, Any], then: Any, now: Settings, made: Schedulers) 
     then = then if isinstance(then, dict) else {}
     # No state has the functions that a schedule calls, which may follow from these facts.
     is_new = then.get(START, now.get(START)) != now.get(START)
-    # With other workers or batches an epoch has other steps: the restored schedule goes on.
+    # With other workers or batches an epoch has other steps: keep the restored schedule.
     facts = (before[0] if (before := each.get(START)) else {} for each in (then, now))
     earlier, start = ({key: each.get(key) for key in STEPS_OF} for each in facts)
     is_resized = START in then and earlier != start

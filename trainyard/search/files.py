@@ -59,7 +59,7 @@ class SearchFiles(fs.PyFileSystem):  # type: ignore[misc]  # pyarrow's are not t
 
 
 class StoredSearch:
-    """The states of one search: those in the store, and those that were checked."""
+    """The states of one search: stored ones and checked ones."""
 
     def __init__(self, folder: Store, run: str, key: bytes) -> None:
         self.folder = folder
@@ -88,7 +88,7 @@ class StoredSearch:
                 "store's files back, or start again with another --name"
             )
         newest = max(sessions)
-        # Files of a session whose state is torn would not fit the one in use.
+        # Files of a session with a torn state would not fit the state in use.
         self.held = {name: found[name] for name in found if _session(name) <= newest}
         return True
 

@@ -33,7 +33,7 @@ PAUSE_SECONDS = 10.0
 
 def newest(state: bytes) -> dict[str, int]:
     """Return the number of each trial's newest checkpoint in a stored state, by the trial's id."""
-    trials = json.loads(state)["trial_data"]  # pickled parts stay as they are
+    trials = json.loads(state)["trial_data"]  # pickled parts stay unchanged
     results = [json.loads(metadata)["last_result"] for _, metadata in trials]
     return {
         result["trial_id"]: int(result["checkpoint_dir_name"].rpartition("_")[2])
@@ -46,7 +46,7 @@ def trial_id(folder: str) -> str:
     """Return the id of the trial whose folder has this name.
 
     Raises:
-        ValueError: no trial has such a folder.
+        ValueError: no trial has that folder.
     """
     found = re.fullmatch(TRIAL, folder)
     if found is None:
@@ -95,7 +95,7 @@ def prune(folder: Store, run: str) -> None:
 
 
 class Pruning(tune.Callback):
-    """Prunes from time to time while the search goes on."""
+    """Prunes from time to time during the search."""
 
     def __init__(self, url: str, run: str) -> None:
         self._url = url

@@ -1,4 +1,4 @@
-"""The output of a search with Ray Tune: running trials, the table, the best trial, the picture."""
+"""The output of a search with Ray Tune: running trials, table, best trial and picture."""
 
 # ruff: noqa: ARG002, D102, T201 - the methods are Tune's, and a job prints
 
@@ -27,7 +27,7 @@ from trainyard.tracking.run_folder import CURVES
 from trainyard.tracking.runs import Run
 from trainyard.user_code import is_defined, name_of_main
 
-PAUSE_SECONDS = 10.0  # between two pictures, each of which stops the search for 0.3 s
+PAUSE_SECONDS = 10.0  # between two pictures: each stops the search for 0.3 s
 TITLES = {"valid_acc": "Valid. Acc.", "valid_loss": "Valid. Loss"}
 
 
@@ -62,7 +62,7 @@ class Objective:
         return f"{figure:.3%}" if self.figure == "valid_acc" else f"{figure:.4f}"
 
     def best(self, history: list[dict[str, Any]]) -> float:
-        """Return the best epoch's figure; greater is better for either figure. NaN is worst."""
+        """Return the best epoch's figure, made so that greater is better. NaN is worst."""
         sign = 1 if self.mode == "max" else -1
         figures = (float(each[self.figure]) for each in history)
         return max((sign * each for each in figures if math.isfinite(each)), default=-math.inf)
@@ -89,7 +89,7 @@ class TrialLines(tune.Callback):
                     self._print(f"{_title(trial.trial_id)}: {self._goal.said(trial.config)}")
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Says that the search goes on, after a while without output."""
+        """Prints a line about the running search after a while without output."""
         if time.monotonic() - self._printed < LINE_INTERVAL_S:
             return
         self._printed = time.monotonic()  # also if nothing can be shown: it is tried again later
@@ -146,7 +146,7 @@ def send_by_name() -> None:
 
 
 class TrialCurves(tune.Callback):
-    """Draws the trials while the search goes on, so that a stopped one has its picture too."""
+    """Draws the trials during the search, so that a stopped one has its picture too."""
 
     def __init__(self, url: str, goal: Objective) -> None:
         self._url = url
@@ -156,7 +156,7 @@ class TrialCurves(tune.Callback):
         self._last = 0.0
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Takes note of new trials, and of the epochs that those of a resumed search have."""
+        """Notes new trials, and the earlier epochs of resumed ones."""
         for trial in trials:
             if trial.trial_id in self._trials:
                 continue

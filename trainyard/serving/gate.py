@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 OUTPUT = "serveToken"
 SERVICE_HEALTH = "/-/healthy"
-# Whole paths: a service's own, and that of Ray's proxy, which answers "success".
+# Whole paths: a service's own, and Ray's proxy's, which answers "success".
 HEALTH = re.compile(rf"/(?:{NAME_PATTERN.pattern}{re.escape(SERVICE_HEALTH)}|-/healthz)")
 HEALTH_METHODS = ("GET", "HEAD")
 
@@ -60,7 +60,7 @@ class Gate:
             )
         elif not hmac.compare_digest(given.strip().encode(), self._token):
             await _refuse(
-                403, f"this token is not that of the stack's output {OUTPUT}", scope, receive, send
+                403, f"this token is not the stack's output {OUTPUT}", scope, receive, send
             )
         else:
             await self._app(scope, receive, send)
@@ -72,7 +72,7 @@ def at_proxy() -> list[Middleware]:
 
 
 def _is_health(scope: Scope) -> bool:
-    """Whether a request only asks for health: a GET or HEAD of one of these whole paths."""
+    """Whether a request only asks for health, by a GET or HEAD of one of these whole paths."""
     if scope["type"] != "http" or scope["method"] not in HEALTH_METHODS:
         return False
     return HEALTH.fullmatch(scope["path"]) is not None

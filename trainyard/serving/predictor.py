@@ -21,7 +21,7 @@ class Predictor:
     """One model with the transforms of its training."""
 
     def __init__(self, folder: Path, model: dict[str, Any]) -> None:
-        """Loads the weights of a checkpoint whose files are verified, by its manifest's `model`.
+        """Loads the weights of a verified checkpoint; `model` is in its manifest.
 
         Raises:
             CheckpointError: the file holds more than tensors and plain values.

@@ -22,7 +22,7 @@ MAX_BODY_BYTES = 32 * 2**20
 MAX_HEADERS = 8
 MAX_LINE_BYTES = 2**10  # a header with its continuation lines, or the request's own
 MAX_HEADER_BYTES = MAX_HEADERS * MAX_LINE_BYTES
-MAX_PIXELS = 50_000_000  # of one image: a small file can unpack to gigabytes
+MAX_PIXELS = 50_000_000  # bound of one image: a small file can unpack to gigabytes
 FORMATS = ("JPEG", "PNG", "WEBP")
 LINE_END = re.compile(rb"(?:\r\n|\r(?!\n)|\n)(?![ \t])")
 BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")  # RFC 2046

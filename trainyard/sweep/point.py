@@ -51,7 +51,7 @@ def run(points: Points, number: int, job: str) -> Result:
             config.hydra.job.id = job
             config.hydra.sweep.dir = str(output)
         found = _called(function, points.context, config)
-        # Only the point's own folder, which is next to those of other points.
+        # Only the point's own folder: other points' are next to it.
         archive, left = result.pack(output / str(config.hydra.sweep.subdir))
         if left:
             found = replace(found, note=f"{found.note}; {left}".strip("; "))

@@ -40,7 +40,7 @@ class Result:
 
 
 def keys(sweep: str, number: int, job: str) -> tuple[str, str]:
-    """Return the keys of the result and archive of one start of a point, in the storage."""
+    """Return the storage keys of the result and the archive of one start of a point."""
     stem = f"{FOLDER}/{sweep}/{number}-{job}"
     return f"{stem}.json", f"{stem}.tar"
 
@@ -74,7 +74,7 @@ def as_json(value: Any) -> tuple[Any, str]:
     """Return a value that JSON can represent.
 
     Returns:
-        The value, and a note: "" or of which parts only the text is returned.
+        The value, and a note: "" or the names of parts that are returned as text only.
     """
     texts: list[str] = []
     try:
@@ -87,7 +87,7 @@ def as_json(value: Any) -> tuple[Any, str]:
 
 
 def _plain(value: Any, name: str, texts: list[str]) -> Any:
-    """Return a value for JSON; adds the names of those parts of which it is the text."""
+    """Return a value for JSON; adds the names of the parts that become text."""
     if isinstance(value, Mapping):
         above = f"{name}." if name else ""
         return {str(key): _plain(each, f"{above}{key}", texts) for key, each in value.items()}

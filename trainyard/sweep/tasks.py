@@ -1,4 +1,4 @@
-"""Runs points of a sweep as tasks of one Ray job, in worker processes that are reused.
+"""Runs points of a sweep as tasks of one Ray job, in reused worker processes.
 
     python -m trainyard.sweep.tasks JOB NUMBER:BUNDLE...
 

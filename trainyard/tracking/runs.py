@@ -30,7 +30,7 @@ PACKAGES = ("ray", "torch", "torchvision", "numpy", "scikit-learn", "pyarrow")
 
 
 class Run(RunFolder):
-    """A run's folder, written to by its job; arguments are those of RunFolder."""
+    """A run's folder, written to by its job; for arguments see RunFolder."""
 
     def __init__(self, storage: str, name: str) -> None:
         super().__init__(storage, name)
@@ -38,7 +38,7 @@ class Run(RunFolder):
 
     @cached_property
     def files(self) -> ControllerFiles:
-        """The store for Ray Train, which goes on without it for a while."""
+        """The store for Ray Train, which survives an outage of some minutes."""
         return ControllerFiles(self.place[0])
 
     @property
@@ -57,7 +57,7 @@ class Run(RunFolder):
             "config": config,
         }
         self.write(STARTS, (self.read(STARTS) or b"") + json_values.text(record).encode() + b"\n")
-        self.store.delete(CURVES)  # those of an earlier end; until the next, `train show` draws
+        self.store.delete(CURVES)  # an earlier end's; until the next end, `train show` draws
         if self._tracking is not None:
             self._tracking.start(config)
 

@@ -110,7 +110,7 @@ class RunLog:
         process, earlier = os.getpid(), signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
 
         def stopped(number: int, _: FrameType | None) -> None:
-            # At once: Ray kills a job 3 s later. Forks, such as those of a loader, inherit this.
+            # At once: Ray kills a job 3 s later. Forks, such as a loader's, inherit this.
             if os.getpid() == process:
                 self._stop("KILLED")
             signal.signal(number, earlier)

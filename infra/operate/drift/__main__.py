@@ -66,7 +66,7 @@ def examine(folder: Path, stack: str, looked: StackLook) -> DriftReport:
 
 
 def _tell_faults(looked: StackLook, stack: str) -> int:
-    """Print what is wrong with services, a line each; return the exit code."""
+    """Print each service's fault, a line each; return the exit code."""
     found = {
         each.fault or each.said or (f"{each.name} is gone" if each.gone else "")
         for each in looked.seen
@@ -96,7 +96,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = arguments.parser("infra.operate.drift", __doc__, kind=_Parser)
     parser.add_argument(
-        "--health", action="store_true", help="only what is wrong with services now, a line each"
+        "--health", action="store_true", help="only the present faults of services, a line each"
     )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON")
     return parser

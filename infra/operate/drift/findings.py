@@ -1,4 +1,4 @@
-"""Findings of a look at a stack: lines of a report, by layer."""
+"""Findings about a stack: the lines of a drift report, by layer."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -22,8 +22,8 @@ class Finding:
 
     Attributes:
         layer: one of LAYERS.
-        expected: what the state says; secrets are hidden.
-        found: what is there.
+        expected: the state's value; secrets are hidden.
+        found: the present value.
     """
 
     layer: str

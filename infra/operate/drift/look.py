@@ -1,4 +1,4 @@
-"""Asks providers for the form and the health of each resource in a state, which is only read.
+"""Asks providers for the form and the health of each resource in a state; changes nothing.
 
 The one module of this package that imports the embedded engine: it reads states and calls
 providers, whichever engine has written the state. No lock is taken, so the report can run at any
@@ -36,15 +36,15 @@ LONGEST = 120  # characters of a value that a report shows
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceLook:
-    """One resource, as the state has it and as it is.
+    """One resource: its form in the state, and its present form.
 
     Attributes:
         id: what its provider calls it.
         type: its last part, such as `process:Program`.
         props: recorded outputs, secrets in the clear: never to be shown.
-        needs: URNs of what it depends on.
+        needs: URNs of its dependencies.
         changes: expected and found value of each property that differs, secrets hidden.
-        fault: what is wrong with it now, "" for nothing.
+        fault: its present fault, "" without one.
         error: why it could not be looked at, None if it could.
         said: its message, secrets hidden.
     """
@@ -63,13 +63,13 @@ class ResourceLook:
 
     @property
     def differs(self) -> bool:
-        """Whether it is not as recorded, as far as is known."""
+        """Whether it is known to differ from its record."""
         return self.gone or bool(self.changes or self.fault) or self.error is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackLook:
-    """A stack, as its state has it and as it is.
+    """A stack: its form in the state, and its present form.
 
     Attributes:
         outputs: of the stack, secrets in the clear: never to be shown.
@@ -82,7 +82,7 @@ class StackLook:
 
 
 def look(folder: Path, stack: str, *, services: bool = False) -> StackLook:
-    """Look at all resources of a stack, or only at services: those that tell whether they are well.
+    """Look at all resources of a stack, or only at services, whose providers report health.
 
     Raises:
         pulumi.RunError: the stack does not exist, its state cannot be read, or it is being changed.
@@ -147,7 +147,7 @@ def _look_at(context: Context, entry: Entry) -> ResourceLook:
 
 
 def _fault(context: Context, entry: Entry) -> str:
-    """Return what is wrong with a resource now; only our own providers tell."""
+    """Return a resource's present fault; only our own providers report one."""
     provider = context.provider(entry["type"], entry["provider"])
     if not isinstance(provider, DynamicProvider):
         return ""

@@ -1,4 +1,4 @@
-"""Turns a look at a stack's resources into findings, by layer."""
+"""Finds drift in a stack's resources, by layer."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -32,11 +32,11 @@ LAYERS = {
     "host:Executable": HOSTS,
 }
 RENTED = tuple(sources.types(""))
-# Resources that cannot be there without what they need: if both differ, the latter is reported.
+# Resources that cannot exist without their dependency: if both differ, only that is reported.
 FOLLOWING = (*IN_STORE, ":Ready", ":Active")
 # Failures to reach a machine. Any other SshError says nothing about the machine.
 UNREACHED = (HostKeyError, LoginRefusedError, UnreachableError)
-# Properties whose change has words of its own: the expected and the found one.
+# Words for the expected and the found value of these properties.
 STOPPED = {"mustRun": ("running", "stopped"), "ready": ("running", "stopped")}
 
 

@@ -43,7 +43,7 @@ class GitHub:
         )
 
     def comment(self, number: int, page: str, *, new: bool = True) -> str:
-        """Write a page below a pull request, in place of an earlier one with the same first line.
+        """Write a comment on a pull request; it replaces one with the same first line.
 
         That line is a mark that readers do not see.
 

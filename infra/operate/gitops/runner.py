@@ -30,7 +30,7 @@ REVIEWS = re.compile(rf"pr-[1-9][0-9]*(-[0-9a-f]{{{DIGITS}}})?")  # of every rep
 
 
 def ready(given: argparse.Namespace) -> None:
-    """Check that states outlive the runner, and write the key with which machines are reached."""
+    """Check that states outlive the runner, and write the SSH key for the machines."""
     # The defaults are on the runner's own disk, which may be gone after the job.
     for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE"):
         if not os.environ.get(name):
@@ -88,7 +88,7 @@ def down(given: argparse.Namespace) -> None:
 
 
 def sweep(given: argparse.Namespace) -> None:
-    """End this repository's stacks of closed requests, and those that are past their ttlHours."""
+    """End this repository's stacks of closed requests, and all stacks past their ttlHours."""
     stacks, expired, failed = _stacks(), "", False
     try:
         expired = _run("infra.operate.expired", stdout=PIPE)

@@ -32,7 +32,7 @@ SEALING = f"kubeseal --format yaml > {SEALED_FILE}"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as they are, and repeats a value instead of an anchor."""
+    """Writes multi-line texts as blocks, and repeats a value instead of an anchor."""
 
     def ignore_aliases(self, _data: Any) -> bool:
         """Write no anchors: people and `kubectl diff` read the files."""
@@ -48,7 +48,7 @@ _Dumper.add_representer(str, _text)
 
 
 def mark(stack: str) -> str:
-    """Return the first line of each file; a file without it is not ours."""
+    """Return the first line of each of our files; a file without it is not ours."""
     return f"# Written by `train manifests -s {stack}`: change the stack's settings instead.\n"
 
 
@@ -129,13 +129,13 @@ def remarks(found: Declarations) -> str:
 
 
 def write(stack: str, found: Declarations, folder: Path) -> list[str]:
-    """Write the files, and remove those of former objects of the stack.
+    """Write the files, and remove the files of former objects of the stack.
 
     Returns:
         The names of all files.
 
     Raises:
-        pulumi.RunError: the folder cannot be written, or files of others are in the way.
+        pulumi.RunError: the folder cannot be written, or has other files of these names.
     """
     texts = files(stack, found, sealed=(folder / SEALED_FILE).exists())
     try:
@@ -163,7 +163,7 @@ def write(stack: str, found: Declarations, folder: Path) -> list[str]:
 
 
 def values(stack: str, found: Declarations) -> str:
-    """Return values for KubeRay's chart; a comment names what the chart cannot do.
+    """Return values for KubeRay's chart; a comment lists the values that it lacks.
 
     Raises:
         pulumi.RunError: the stack has no RayCluster.

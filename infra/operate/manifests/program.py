@@ -1,4 +1,4 @@
-"""Runs the program of a stack without an engine, and keeps what it would apply to Kubernetes.
+"""Runs the program of a stack without an engine, and collects its Kubernetes objects.
 
 It is the program that `up` runs, so nothing can differ. No cluster and no state is asked, and no
 secret is read: each is a variable such as ${RAY_TOKEN}, also inside longer texts.
@@ -26,7 +26,7 @@ PROGRAM = ROOT / "infra" / "__main__.py"
 DYNAMIC = "pulumi-python:dynamic/"
 OBJECT, SECRET = "kubernetes:Object", "cluster:Secret"
 LOOKING = ("kubernetes:Ready", "kubernetes:RecreateGuard")  # they make nothing
-SIGNATURE = "4dabf18193072939515e22adb298388d"  # key that marks a secret in what the SDK sends
+SIGNATURE = "4dabf18193072939515e22adb298388d"  # key that marks a secret in the SDK's messages
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 URL = "https://stand-in/"
 
@@ -37,8 +37,8 @@ class Declarations:
 
     Attributes:
         objects: of Kubernetes, each with its secrets as `stringData` full of variables.
-        drawn: bytes of each random secret by the variable that stands for it.
-        given: variables that stand for secrets that are not random: settings, or made of others.
+        drawn: bytes of each random secret, by its variable.
+        given: variables of the other secrets, which come from settings or from other secrets.
         others: what `up` makes in services once they run, such as a bucket.
     """
 
@@ -50,7 +50,7 @@ class Declarations:
 
 @dataclass
 class _Recorder(pulumi.runtime.Mocks):
-    """Plays the engine's side of the program: each resource becomes what it declares."""
+    """Answers the program as the engine would: each resource gets its declared properties."""
 
     objects: list[dict[str, Any]] = field(default_factory=list)
     drawn: dict[str, int] = field(default_factory=dict)

@@ -46,7 +46,7 @@ def cost(before: Iterable[PlannedResource], after: Iterable[PlannedResource]) ->
 
 
 def listening(resources: Iterable[PlannedResource]) -> dict[str, list[str]]:
-    """Return the addresses of each service, and who may log in, by resource."""
+    """Return the addresses and the users of each service, by resource."""
     found = {each.name: sorted(set(_addresses(each))) for each in resources}
     return {name: addresses for name, addresses in sorted(found.items()) if addresses}
 

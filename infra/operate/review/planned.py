@@ -1,4 +1,4 @@
-"""Reads a plan of a stack: its resources before and after, and the changes of each.
+"""Reads the plan of a stack: its resources before and after, and their changes.
 
 The one module of this package that imports the embedded engine, which reads plans and states and
 applies rules; nothing is changed, and no lock is taken.
@@ -62,7 +62,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleMessage:
-    """The message of a rule on a resource.
+    """A rule's message about a resource.
 
     Attributes:
         mandatory: whether it stops `up`.

@@ -16,7 +16,7 @@ BEFORE_PATH = re.compile(r"[\s\"'(]")
 
 
 class Log:
-    """Splits a log into its records and the rest, in which paths are those of this machine."""
+    """Splits a log into its records and the rest, with this machine's paths in the rest."""
 
     def __init__(
         self, session: str, roots: Mapping[str, Path], record: Callable[[dict[str, Any]], None]

@@ -19,11 +19,11 @@ class Sources:
 
     Attributes:
         roots: each uploaded folder, by its path in the session's copy.
-        folders: all that can hold uploaded files, as of the last look; without .git.
+        folders: all folders that can hold uploaded files, at the last look; without .git.
     """
 
     def __init__(self, script: Script, excludes: Sequence[str], secrets: Sequence[str]) -> None:
-        """Reads all files, none of which may hold a secret."""
+        """Reads all files, and refuses files with a secret."""
         self.roots: dict[str, Path] = {}
         if script.working_dir is not None:
             self.roots[trees.WORKING_DIR] = Path(script.working_dir).resolve()

@@ -32,7 +32,7 @@ NOTICE_S = 1.0  # until the line below can have been read
 
 
 class Killer:
-    """An actor on the node whose process is to be killed."""
+    """An actor on the node of the process to kill."""
 
     def find(self, pid: int | None) -> int:
         """Return the process to kill: the worker of this node, or without one the node's raylet."""

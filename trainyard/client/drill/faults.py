@@ -50,7 +50,7 @@ def check(fault: Fault, outputs: StackOutputs) -> None:
 def lose_worker(
     outputs: StackOutputs, state: ClusterState, watch: RunWatch, *, whole_node: bool
 ) -> InjectedFault:
-    """Kills one of the run's workers, or the raylet of its node, with all that runs there."""
+    """Kills one of the run's workers, or its node's raylet with all processes of the node."""
     worker, where = _victim(state, watch)
     if whole_node:
         at, pid = _kill(outputs, "node", worker.node)
@@ -133,7 +133,7 @@ def _kill(outputs: StackOutputs, *arguments: str) -> tuple[float, int]:
 
 
 def _announced(line: str, job_id: str) -> tuple[float, int]:
-    """Return the time of the kill and the process, checked: they come from the cluster."""
+    """Return the time of the kill and the process. Both are checked: they come from the cluster."""
     try:
         said = json.loads(line)
         at, pid = float(said["at"]), int(said["pid"])

@@ -138,7 +138,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
     restored = watch.restored[before.restores :]
     warn(f"run {run} goes on{f' from {restored[0][0]}' if restored else ''}")
     _to_the_end(watch)
-    if drill.fault is Fault.PREEMPT:  # it may be yet to come, and must not hit the other run
+    if drill.fault is Fault.PREEMPT:  # it may still come, and must not hit the other run
         time.sleep(max(0.0, struck.at + drill.seconds - time.time()))
         _wait_for_nodes(stack.state, nodes)
 
@@ -171,7 +171,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
 
 
 def _reach_an_epoch(watch: RunWatch, store: Store) -> None:
-    """Waits until an epoch is stored, from which the run can go on."""
+    """Waits until an epoch is stored, so that the run can resume."""
     watch.until("its first epoch", lambda: watch.records and watch.workers)
     asked = int(number(history.read_run(store, watch.run).config.get("epochs")) or 0)
     if asked and asked - len(watch.records) < EPOCHS_LEFT:
@@ -215,7 +215,7 @@ def _next_epoch(
     Args:
         watch: of the run.
         before: its state at the fault.
-        detected: when somebody acted on the fault, if that is known.
+        detected: when Ray or the stack acted on the fault, if known.
         same_workers: whether the workers at the fault may go on; if not, epochs that they store
             while they end do not count.
 

@@ -20,7 +20,7 @@ class DrillReport:
         what: the fault in words.
         run: the run's name.
         status: of the run's job at its end.
-        detected_s: from the fault until somebody acted on it; None when nobody had to.
+        detected_s: from the fault until Ray or the stack acted on it; None if neither had to.
         resumed_s: from the fault until the first new epoch was stored.
         restored: the checkpoint that the run went on from; "" when it was not interrupted.
         lost_epochs: trained before the fault and again after it, with parts.

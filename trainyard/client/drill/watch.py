@@ -21,7 +21,7 @@ from trainyard.tracking import run_folder
 POLL_S = 0.2
 ANSWER_S = 10  # a server that hangs does not answer
 TELL_S = 5  # between two lines about the run's progress
-LOST_AFTER_S = 120  # a job server that is silent for so long will not answer again
+LOST_AFTER_S = 120  # after so long a job server will not answer again
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ class RunWatch:
 
     @property
     def reached(self) -> list[float]:
-        """The epochs that were trained before each of these starts, as far as the log knows."""
+        """The epochs that were trained before each of these starts, according to the log."""
         return [epochs + self._part(steps) for epochs, steps in self._log.reached]
 
     @property

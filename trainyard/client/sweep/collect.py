@@ -66,7 +66,7 @@ def collect(
 
 
 def _left(place: Store, key: str, most: int) -> bytes | None:
-    """Read what a point has left; what is too large stops no other point, like damaged content."""
+    """Read a point's results; one that is too large or damaged does not stop other points."""
     try:
         return place.get(key, most)
     except store.TooLargeError as error:

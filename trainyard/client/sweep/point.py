@@ -1,4 +1,4 @@
-"""A point of a sweep, and how it ended."""
+"""A point of a sweep, and its outcome."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def settings(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def values(result: Any) -> dict[str, Any]:
-    """Return the result of a point by names; that of a function with one result is `value`."""
+    """Return the result of a point by names; a single value has the name `value`."""
     if isinstance(result, Mapping):
         return dict(result)
     return {} if result is None else {"value": result}

@@ -41,7 +41,7 @@ class Queue:
     """Runs points as jobs of their own.
 
     Args:
-        nodes: the declared ones, whose room counts.
+        nodes: the declared nodes, whose resources count.
         send: sends a point, and returns its job's id.
         follow: writes a job's log until its end.
         ended: is called with each point and its job, in the main thread.
@@ -60,7 +60,7 @@ class Queue:
         self._said = ""
 
     def run(self, points: Sequence[Point], sent: Sequence[tuple[Point, str]]) -> None:
-        """Runs points to their end, and those that an earlier start has sent as jobs.
+        """Runs points to their end, also points that an earlier start has sent as jobs.
 
         Raises:
             LetGoError: the user pressed Ctrl-C.
@@ -85,7 +85,7 @@ class Queue:
             try:
                 job_id = self._send(point)
             except UnreachedError:
-                raise  # the next points would not be sent either
+                raise  # sending the next points would fail too
             except ClientError as error:
                 self._ended(point, "", str(error))
                 continue

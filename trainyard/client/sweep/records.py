@@ -1,4 +1,4 @@
-"""The records in a sweep's folder, from which the same command goes on.
+"""The records in a sweep's folder, from which the same command resumes.
 
 <folder>/               a point's files
 results.csv, .png       the report at the end
@@ -114,7 +114,7 @@ class Records:
         """Takes the folder for the sweep with these points.
 
         If it has other points under their numbers, it is another sweep's, which is set aside.
-        Points that such a sweep has in common with this one are copied, not run again.
+        Points that such a sweep shares with this one are copied, not run again.
 
         Args:
             points: a batch of the sweep.

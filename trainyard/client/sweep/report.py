@@ -129,7 +129,7 @@ def _figure() -> type[Figure]:
 
 
 def _picture(measured: Sequence[tuple[Point, float]], by: str) -> bytes:
-    """Return the best points with the settings in which the sweep's points differ, as a PNG."""
+    """Return a PNG of the best points with the settings that differ between points."""
     varying = curves.differing_names(settings(point.overrides) for point, _ in measured)
     shown = measured[:MOST_ROWS]
     height = 1 + ROW_INCHES * max(len(shown), LEAST_ROWS)

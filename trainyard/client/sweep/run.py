@@ -1,4 +1,4 @@
-"""Runs the points of a sweep on a stack, and goes on from an earlier start."""
+"""Runs the points of a sweep on a stack, and resumes an earlier start."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class Upload:
 
 
 def _files(env: Mapping[str, Any]) -> list[str]:
-    """Keys whose text names a file, such as a list of packages."""
+    """Keys with the name of a file as value, such as a list of packages."""
     texts = {key: text for key, text in env.items() if isinstance(text, str)}
     return [key for key, text in texts.items() if key != "working_dir" and Path(text).is_file()]
 
@@ -185,7 +185,7 @@ def _file(path: Path) -> tuple[int, str]:
 
 
 def contains(script: Script, folder: Path) -> bool:
-    """Whether a sweep's folder is within the one that is uploaded.
+    """Whether a sweep's folder is within the uploaded folder.
 
     Raises:
         ClientError: it is the uploaded folder itself.
