@@ -78,7 +78,7 @@ DESCRIPTOR = Descriptor(
             setting(
                 False,
                 "Whether the page of `train ui` runs, read-only (docker, kubernetes)",
-                see="ui.md#for-those-who-only-look",
+                see="ui.md#a-read-only-page-for-others",
             ),
         )
     },
