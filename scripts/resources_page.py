@@ -15,6 +15,7 @@ from pathlib import Path
 from engine.command import schema as command
 from engine.docker import schema as docker
 from engine.schema import Property, Table
+from scripts.marked_text import replace_between
 from trainyard.access import terminal
 
 PAGE = Path(__file__).parents[1] / "docs" / "engine.md"
@@ -31,11 +32,7 @@ def table() -> str:
 
 def update_page(page: str) -> str:
     """Return a page with the table as it is now; raises ValueError where a mark is missing."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page has no line {(END if begin else BEGIN).strip()}: restore it")
-    return before + begin + table() + end + after
+    return replace_between(page, BEGIN, table(), END)
 
 
 def _row(type_: str, known: Table) -> str:

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from cluster import model
 from infra.settings import config
+from scripts.marked_text import replace_between
 from trainyard.access import terminal
 
 ROOT = Path(__file__).parents[1]
@@ -55,20 +56,12 @@ def _entry(declared: FieldInfo) -> dict[str, Any]:
 def project(text: str, schema: Schema) -> str:
     """Return the text of Pulumi.yaml with a schema; raises ValueError where the mark is missing."""
     settings = yaml.safe_dump({"config": dict(schema)}, sort_keys=False, width=100)
-    return _between(text, MARK, settings, "")
+    return replace_between(text, MARK, settings, "")
 
 
 def update_page(page: str, schema: Schema) -> str:
     """Return a page with the list of a schema; raises ValueError where a mark is missing."""
-    return _between(page, BEGIN, settings_list(schema), END)
-
-
-def _between(text: str, begin: str, new: str, end: str) -> str:
-    found = re.fullmatch(f"(.*?{re.escape(begin)}).*?({re.escape(end)}.*)", text, re.DOTALL)
-    if not found:
-        marks = " and then ".join(mark.strip() for mark in (begin, end) if mark)
-        raise ValueError(f"the page lacks the line {marks}: restore it")
-    return found[1] + new + (found[2] if end else "")
+    return replace_between(page, BEGIN, settings_list(schema), END)
 
 
 def _item(key: str, entry: Mapping[str, Any]) -> str:

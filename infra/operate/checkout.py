@@ -31,12 +31,7 @@ awk 'BEGIN {
 
 def configure(root: Path = ROOT) -> None:
     """Have git run the filter; nothing happens without a checkout, or without git."""
-    command = " ".join(CLEAN.split())
-    git = ["git", "-C", str(root), "config", f"filter.{FILTER}.clean", command]
-    try:
-        subprocess.run(git, env=environment(), check=False, capture_output=True)
-    except OSError:
-        return
+    _succeeds(root, "config", f"filter.{FILTER}.clean", " ".join(CLEAN.split()))
 
 
 def forget_salt(stack: str, root: Path = ROOT) -> None:
@@ -47,24 +42,19 @@ def forget_salt(stack: str, root: Path = ROOT) -> None:
     settings = root / f"Pulumi.{stack}.yaml"
     if not settings.is_file() or "encryptionsalt:" not in settings.read_text(errors="replace"):
         return
-    git = ["git", "-C", str(root)]
-    try:
-        same = subprocess.run(
-            [*git, "diff", "--quiet", "--", settings.name],
-            env=environment(),
-            check=False,
-            capture_output=True,  # outside of a checkout git prints its usage
-        )
-        # With any other change the diff is not quiet: edits of the user are never staged.
-        if same.returncode == 0:
-            subprocess.run(
-                [*git, "add", "--", settings.name],
-                env=environment(),
-                check=False,
-                capture_output=True,
-            )
+    # With any other change the diff is not quiet: edits of the user are never staged.
+    if _succeeds(root, "diff", "--quiet", "--", settings.name):
+        _succeeds(root, "add", "--", settings.name)
+
+
+def _succeeds(root: Path, *arguments: str) -> bool:
+    git = ["git", "-C", str(root), *arguments]
+    try:  # outside of a checkout git prints its usage
+        return not subprocess.run(
+            git, env=environment(), check=False, capture_output=True
+        ).returncode
     except OSError:
-        return  # no git here
+        return False  # no git here
 
 
 if __name__ == "__main__":

@@ -38,8 +38,6 @@ def main(folder: Path, tell: int) -> None:
     for path in (root, folder / "disk", folder / "uv", folder / "docker"):
         path.mkdir(exist_ok=True)  # after a restart they are there
     _network(told["address"], told["gateway"])
-    if told["disk_mib"]:
-        _mount("-t", "tmpfs", "-o", f"size={told['disk_mib']}m", "tmpfs", folder / "disk")
     _overlay(Path(told["root"]), folder / "disk", root)
     _kernel_file_systems(root, docker=told["docker"])
     _bind(Path(told["uv_cache"]), root / "var/cache/uv")

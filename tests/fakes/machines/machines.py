@@ -88,8 +88,6 @@ class Machines:
         *,
         docker: bool = False,
         systemd: bool = False,
-        without: tuple[str, ...] = (),
-        disk_mib: int | None = None,
     ) -> tuple[str, str]:
         """Start a machine. Returns once its first process runs; cloud-init and sshd come after.
 
@@ -101,8 +99,6 @@ class Machines:
             ssh_public_key: the key with which the user `ubuntu` may log in.
             docker: whether a Docker Engine runs in it.
             systemd: whether systemd is its first process; it ends by `destroy` only.
-            without: patterns of programs that an SSH user does not find, such as `python3*`.
-            disk_mib: the space left on its disk, in MiB; by default the free space here.
 
         Returns:
             Its public and its private address.
@@ -136,15 +132,12 @@ class Machines:
         if docker:
             group = {"cgroup-parent": f"/{self.network.link(host)}"}
             files["/etc/docker/daemon.json"] = json.dumps(group)
-        if without:
-            files["/run/without"] = "".join(f"{pattern}\n" for pattern in without)
         told = {
             "root": str(self._roots[packages]),
             "address": f"{private}/24",
             "gateway": self.network.gateway,
             "docker": docker,
             "control_group": str(_unified() / self.network.link(host)) if systemd else "",
-            "disk_mib": disk_mib,
             "uv_cache": str(uv_cache.folder()),
             "files": files,
         }

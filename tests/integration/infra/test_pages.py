@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from nbclient import NotebookClient
 from PIL import Image
 
 from tests import checkout, pages
+from tests.git import git
 from tests.pages import CHECKOUT, Block, Terminal, blocks_of
 from tests.ports import free_ports
 
@@ -30,15 +30,6 @@ FOREIGN = ("RAY_", "AWS_", "TRAINYARD_", "PULUMI_", "PYTHON", "VIRTUAL_ENV", "XD
 STACKS = ("dev", "prod")
 # Outputs of commands whose exit code does not tell: curl's is 0 for every answer.
 PRINTED = {"docs/serve.md": '{"predictions":[{"class":'}
-ONE = [
-    "-c",
-    "user.name=A user",
-    "-c",
-    "user.email=user@example.org",
-    "commit",
-    "-qm",
-    "The checkout",
-]
 
 
 def _set_ports(project: Path, base: Path) -> dict[str, str]:
@@ -75,8 +66,8 @@ def terminal(
     environment |= {"RAY_TMPDIR": str(base / "r")}  # of a Ray that a script starts here
     for name in ("a.jpg", "b.jpg"):  # "send it images"
         Image.new("L", (32, 32), 90).save(project / name)
-    for command in (["init", "-q", "-b", "main"], ["add", "-A"], ONE):
-        subprocess.run(["git", *command], cwd=project, env=environment, check=True)
+    for command in ("init -q -b main", "add -A", "commit -qm Checkout"):
+        git(project, *command.split())
 
     def opened() -> Terminal:
         return Terminal(project, environment, ports)

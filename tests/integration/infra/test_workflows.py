@@ -26,6 +26,7 @@ from node import folders
 from node.supervisor import Supervisor
 from tests import go_tools, pages, quick
 from tests.fakes import github as fake
+from tests.git import git
 from tests.ports import free_ports
 from tests.waiting import wait_for
 
@@ -80,14 +81,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
             each.kill()
     process.kill()
     process.wait()
-
-
-def git(*arguments: str, at: Path) -> str:
-    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    done = subprocess.run(
-        ["git", *who, *arguments], cwd=at, check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
 
 
 class Runner:
@@ -196,12 +189,12 @@ class Forge:
         text, rounds = crypto.read_text(), f"ROUNDS = {quick.ROUNDS}\n"
         crypto.write_text(re.sub(r"^ROUNDS = .*\n", rounds, text, flags=re.MULTILINE))
         bare = base / "origin.git"
-        git("init", "--quiet", "--initial-branch", "main", at=project)
-        git("add", "--all", at=project)
-        git("commit", "--quiet", "--message", "first", at=project)
-        git("clone", "--quiet", "--bare", str(project), str(bare), at=base)
-        git("remote", "add", "origin", str(bare), at=project)
-        git("clone", "--quiet", str(bare), str(self.team), at=base)
+        git(project, "init", "--quiet", "--initial-branch", "main")
+        git(project, "add", "--all")
+        git(project, "commit", "--quiet", "--message", "first")
+        git(base, "clone", "--quiet", "--bare", str(project), str(bare))
+        git(project, "remote", "add", "origin", str(bare))
+        git(base, "clone", "--quiet", str(bare), str(self.team))
         self.runner = Runner(act, base, github, events=self.team, folder=project)
         self.runner.passphrase = stack.environment["PULUMI_CONFIG_PASSPHRASE"]
 
@@ -210,7 +203,7 @@ class Forge:
         return self.runner.said
 
     def git(self, *arguments: str) -> str:
-        return git(*arguments, at=self.team)
+        return git(self.team, *arguments)
 
     def change(self, branch: str, **settings: Any) -> None:
         """Push a branch that changes the stack's settings."""
@@ -227,7 +220,7 @@ class Forge:
         base = self.git("rev-parse", "HEAD")
         self.git("merge", "--quiet", "--no-ff", "--message", "merge", branch)
         self.git("push", "--quiet", "--force", "origin", f"HEAD:refs/pull/{number}/merge")
-        git("fetch", "--quiet", "origin", f"refs/pull/{number}/merge", at=self.runner.folder)
+        git(self.runner.folder, "fetch", "--quiet", "origin", f"refs/pull/{number}/merge")
         head = {"repo": {"full_name": repository}, "ref": branch}
         pull = {"number": number, "head": head, "base": {"ref": "main", "sha": base}}
         good = self.runner.run(
@@ -273,10 +266,10 @@ def stub(go_program: Callable[[str], Path], tmp_path: Path) -> Iterator[Runner]:
     folder = tmp_path / "checkout"
     shutil.copytree(WORKFLOWS, folder / ".github" / "workflows")
     (folder / "Makefile").write_text("%:\n\t@echo called: $@ $(NUMBER)\n")
-    git("init", "--quiet", "--initial-branch", "main", at=folder)
-    git("remote", "add", "origin", ".", at=folder)
-    git("add", "--all", at=folder)
-    git("commit", "--quiet", "--message", "first", at=folder)
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "remote", "add", "origin", ".")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "first")
     with fake.serve() as github:
         yield Runner(go_program("act"), tmp_path, github, events=folder, folder=folder)
 

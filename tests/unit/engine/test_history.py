@@ -1,16 +1,11 @@
 """The history of a stack: each operation is noted, with its commit and its run."""
 
 import json
-import subprocess
 
 import pytest
 
 from engine import history
-
-
-def git(stack, *arguments):
-    command = ["git", "-c", "user.name=ada", "-c", "user.email=ada@example.com", *arguments]
-    subprocess.run(command, cwd=stack.project, check=True, capture_output=True)
+from tests.git import git
 
 
 @pytest.fixture
@@ -24,12 +19,12 @@ def noted(stack):
 def test_each_operation_is_noted_with_its_commit_and_run(stack, noted, monkeypatch):
     for name in ("GITHUB_SERVER_URL", "CI_JOB_URL", "BUILD_URL"):
         monkeypatch.delenv(name, raising=False)
-    git(stack, "init", "--quiet")
-    git(stack, "add", "-A")
-    git(stack, "commit", "--quiet", "-m", "A cluster for the course")
+    git(stack.project, "init", "--quiet")
+    git(stack.project, "add", "-A")
+    git(stack.project, "commit", "--quiet", "-m", "A cluster for the course")
     stack.up(a={"text": "1"})
     monkeypatch.setenv("BUILD_URL", "https://ci.example/7")
-    git(stack, "commit", "--quiet", "-am", "Another file")
+    git(stack.project, "commit", "--quiet", "-am", "Another file")
     stack.run("preview")
     stack.declare(a={"text": "1"}, b={"text": "fail"})
     stack.fails("up")

@@ -2,11 +2,12 @@
 
 import json
 import shutil
-import subprocess
+from functools import partial
 
 import pytest
 
 from engine.context import Context
+from tests.git import git as git_in
 
 
 @pytest.fixture
@@ -119,10 +120,7 @@ def test_a_plan_of_another_stack(stack, planned):
 
 
 def test_a_plan_of_another_commit(stack, planned):
-    def git(*arguments):
-        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", *who, *arguments], cwd=stack.project, check=True)
-
+    git = partial(git_in, stack.project)
     stack.declare(a={})
     git("init", "--quiet")
     result = stack.fails("preview", "--save-plan", str(stack.root / "plan.json"))

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from scripts import release
+from tests.git import git
 
 ROOT = Path(__file__).parents[3]
 PROJECT = '[project]\nname = "x"\nversion = "0.2.0"\n'
@@ -25,11 +26,6 @@ def checkout(tmp_path: Path) -> Path:
     commit(tmp_path)
     git(tmp_path, "tag", "v0.2.0")
     return tmp_path
-
-
-def git(folder: Path, *words: str) -> None:
-    options = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "tag.gpgSign=false"]
-    subprocess.run(["git", "-C", folder, *options, *words], check=True, capture_output=True)
 
 
 def commit(folder: Path) -> None:

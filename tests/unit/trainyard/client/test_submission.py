@@ -6,12 +6,13 @@ import dataclasses
 import json
 import re
 import socket
-import subprocess
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 
 from engine import plan
+from tests.git import git as git_in
 from trainyard import options
 from trainyard.access import user
 from trainyard.client import claims, listing, package, preflight, scripts, submission
@@ -74,11 +75,7 @@ def test_the_working_folder_of_a_file_is_used_or_refused(tmp_path):  # F60
 
 
 def test_the_commit_of_a_checkout(tmp_path):
-    def git(*arguments):
-        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
-        result = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
-        return result.stdout.strip()
-
+    git = partial(git_in, tmp_path)
     assert submission.commit(tmp_path) == ""
     git("init", "-q")
     (tmp_path / "a").write_text("1")

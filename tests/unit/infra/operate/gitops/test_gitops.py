@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from infra.operate.gitops import __main__ as command
 from infra.operate.gitops.github import GitHub
 from infra.operate.review.page import MARK
 from tests.fakes import github as fake
+from tests.git import git as git_in
 from tests.waiting import wait_for
 from trainyard.access.terminal import CONTROL
 
@@ -69,9 +71,7 @@ def test_a_stack_is_concerned_by_its_settings_and_by_all_code(
 
 
 def test_only_the_commits_of_the_branch_count(tmp_path: Path) -> None:
-    def git(*arguments: str) -> None:
-        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True)
+    git = partial(git_in, tmp_path)
 
     def commit(name: str) -> None:
         (tmp_path / name).write_text(name)
