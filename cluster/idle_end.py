@@ -101,7 +101,7 @@ def _seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
-def declare_watch(stack: Stack) -> None:
+def declare(stack: Stack) -> None:
     """Declare the watch of a stack."""
     watch = IdleEnd(SERVICE, stack)
     stack.outputs |= {ENDPOINT.url: watch.url, ENDPOINT.login: stack.idle_token}
@@ -111,7 +111,7 @@ ENDPOINT = Endpoint(title="ends when idle", url=outputs.IDLE_END_URL, login=outp
 DESCRIPTOR = Descriptor(
     program="python",
     service=SERVICE,
-    declare=declare_watch,
+    declare=declare,
     source=Source.MODULE,
     ports=(PortSetting(key=PORT, default=8768, description="Watch for idleness", published=False),),
     limit=Limit(memory_mib=1024, processes=256),

@@ -43,7 +43,7 @@ _roots: dict[str, dict[str, Any]] = {}
 
 
 class StoreUserProvider(Provider):
-    """A MinIO user with one policy of the same name."""
+    """A MinIO user with a policy of its own, and no other."""
 
     title = "MinIO"
 

@@ -10,7 +10,7 @@ from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException
 from minio.minioadmin import MinioAdmin
 
-from cluster.s3_calls import GONE, ask_or_none, patiently, pool, reachable
+from cluster.s3_calls import GONE, asked, patiently, pool, reached
 
 NO_SUCH = "NoSuch"  # begins the code of each answer about a missing thing
 
@@ -18,7 +18,7 @@ NO_SUCH = "NoSuch"  # begins the code of each answer about a missing thing
 def write_user(props: dict[str, Any]) -> None:
     """Write policy and user; both calls overwrite the leftovers of an earlier attempt."""
     key = props["accessKey"]
-    with reachable(props) as there:
+    with reached(props) as there:
         admin = _admin(there)
         patiently(lambda: admin.policy_add(policy_name=key, policy=json.loads(props["policy"])))
         patiently(lambda: admin.user_add(key, props["secretKey"]))
@@ -39,7 +39,7 @@ def has_user(props: dict[str, Any]) -> bool:
             return False
         return bool(user.get("policyName") == key)
 
-    return bool(ask_or_none(props, look))
+    return bool(asked(props, look))
 
 
 def remove_user(props: dict[str, Any], key: str) -> bool:
@@ -53,7 +53,7 @@ def remove_user(props: dict[str, Any], key: str) -> bool:
         False if MinIO does not answer: one that is gone has neither.
     """
     try:
-        with reachable(props) as there:
+        with reached(props) as there:
             admin = _admin(there, retries=0)
             for remove in (admin.user_remove, admin.policy_remove):
                 try:

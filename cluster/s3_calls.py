@@ -39,7 +39,7 @@ def ensure_bucket(props: dict[str, Any]) -> None:
     Raises:
         store_proof.UnsafeStoreError: it serves requests whose signature is forged.
     """
-    with reachable(props) as there:
+    with reached(props) as there:
         s3 = client(there)
         if not patiently(lambda: s3.bucket_exists(bucket_name=props["bucket"])):
             s3.make_bucket(bucket_name=props["bucket"])
@@ -53,10 +53,10 @@ def has_bucket(props: dict[str, Any]) -> bool:
         s3 = client(there, retries=0)
         return patiently(lambda: s3.bucket_exists(bucket_name=props["bucket"]))
 
-    return bool(ask_or_none(props, look))
+    return bool(asked(props, look))
 
 
-def ask_or_none(props: dict[str, Any], look: Callable[[dict[str, Any]], T]) -> T | None:
+def asked(props: dict[str, Any], look: Callable[[dict[str, Any]], T]) -> T | None:
     """Return the result of a look at a store; None if the store does not answer.
 
     It is asked twice: one lost answer does not mean that the store is gone.
@@ -67,7 +67,7 @@ def ask_or_none(props: dict[str, Any], look: Callable[[dict[str, Any]], T]) -> T
     """
     for pause in (LOST_SECONDS, None):
         try:
-            with reachable(props) as there:
+            with reached(props) as there:
                 return look(there)
         except NO_ANSWER:
             if pause:
@@ -76,7 +76,7 @@ def ask_or_none(props: dict[str, Any], look: Callable[[dict[str, Any]], T]) -> T
 
 
 @contextmanager
-def reachable(props: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def reached(props: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the properties with an endpoint that this machine reaches."""
     if props.get("via") is None:
         yield props

@@ -16,7 +16,7 @@ class BucketProvider(minio_admin.BucketProvider):
 
 
 class StoreUserProvider(minio_admin.StoreUserProvider):
-    """A user of versitygw, who owns nothing; the bucket's policy gives the rights."""
+    """A user of versitygw, who owns nothing and may do what the bucket's policy says."""
 
     title = "versitygw"
 

@@ -16,7 +16,7 @@ from minio.credentials.credentials import Credentials
 from minio.error import S3Error
 from minio.signer import sign_v4_s3
 
-from cluster.s3_calls import GONE, ask_or_none, client, pool, reachable
+from cluster.s3_calls import GONE, asked, client, pool, reached
 
 REGION = "us-east-1"
 ROLE = "user"  # the least: owns no bucket and makes none
@@ -35,7 +35,7 @@ def write_user(props: dict[str, Any]) -> None:
         f"<Account><Access>{escape(access)}</Access><Secret>{escape(secret)}</Secret>"
         f"<Role>{ROLE}</Role><UserID>0</UserID><GroupID>0</GroupID></Account>"
     )
-    with reachable(props) as there:
+    with reached(props) as there:
         made = _call(there, "create-user", account)
         if made.status == EXISTS:
             changed = f"<MutableProps><Secret>{escape(secret)}</Secret></MutableProps>"
@@ -73,7 +73,7 @@ def has_user(props: dict[str, Any]) -> bool:
             return False
         return named and access in policy
 
-    return bool(ask_or_none(props, look))
+    return bool(asked(props, look))
 
 
 def remove_user(props: dict[str, Any], key: str) -> bool:
@@ -87,7 +87,7 @@ def remove_user(props: dict[str, Any], key: str) -> bool:
         False if versitygw does not answer.
     """
     try:
-        with reachable(props) as there:
+        with reached(props) as there:
             gone = _call(there, f"delete-user?{urlencode({'access': key})}", retries=0)
     except GONE:
         return False

@@ -46,7 +46,7 @@ class Resources:
 
 
 @contextmanager
-def explain_errors(what: str) -> Iterator[None]:
+def explained(what: str) -> Iterator[None]:
     """Turn an error of Docker's into one message about `what`."""
     try:
         yield
@@ -57,7 +57,7 @@ def explain_errors(what: str) -> Iterator[None]:
 
 def look(what: str, ask: Callable[[], T]) -> T | None:
     """Docker's answer about `what`; None if it does not exist."""
-    with explain_errors(what), suppress(NotFound):
+    with explained(what), suppress(NotFound):
         return ask()
     return None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from docker.errors import DockerException
 
-from engine.docker.connection import Resources, explain_errors, fetch_image, look, to_labels
+from engine.docker.connection import Resources, explained, fetch_image, look, to_labels
 from engine.docker.schema import CONTAINER, differing, without_notes
 from engine.durations import format_duration, parse_duration
 from engine.providers import Live
@@ -226,7 +226,7 @@ class Container(Resources):
     def create(self, news: Properties) -> Live:
         """See Provider."""
         name = news["name"]
-        with explain_errors(f"container {name}"):
+        with explained(f"container {name}"):
             fetch_image(self._client, news["image"], self._say)
             made = self._client.create_container_from_config(request_of(news), name)["Id"]
             try:
@@ -249,7 +249,7 @@ class Container(Resources):
 
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
         """See Provider: a stopped container that has to run is started again."""
-        with explain_errors(f"container {news['name']}"):
+        with explained(f"container {news['name']}"):
             if LIMITS & set(differing(CONTAINER, olds, news)):
                 limits = request_of(news)["HostConfig"]
                 self._client.update_container(

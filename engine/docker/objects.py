@@ -11,7 +11,7 @@ from docker.utils import parse_repository_tag
 
 from engine.docker.connection import (
     Resources,
-    explain_errors,
+    explained,
     fetch_image,
     from_labels,
     look,
@@ -30,7 +30,7 @@ class Network(Resources):
 
     def create(self, news: Properties) -> Live:
         """See Provider."""
-        with explain_errors(f"network {news['name']}"):
+        with explained(f"network {news['name']}"):
             made = self._client.create_network(
                 news["name"],
                 driver=news.get("driver"),
@@ -46,7 +46,7 @@ class Network(Resources):
 
     def find(self, news: Properties) -> Live | None:
         """See Provider."""
-        with explain_errors(f"network {news['name']}"):
+        with explained(f"network {news['name']}"):
             found = self._ids(news)
             return self._live(found[0]) if found else None
 
@@ -65,7 +65,7 @@ class Network(Resources):
 
     def delete(self, id_: str, olds: Properties) -> None:
         """See Provider."""
-        with explain_errors(f"network {olds['name']}"):
+        with explained(f"network {olds['name']}"):
             try:
                 self._client.remove_network(id_)
             except NotFound:
@@ -110,7 +110,7 @@ class Volume(Resources):
     def create(self, news: Properties) -> Live:
         """See Provider: an existing volume of the name is taken over, as by the plugin."""
         name, labels = news["name"], to_labels(news.get("labels", []))
-        with explain_errors(f"volume {name}"):
+        with explained(f"volume {name}"):
             self._client.create_volume(name, labels=labels)
             return _volume(self._client.inspect_volume(name))
 
@@ -144,7 +144,7 @@ class Image(Resources):
 
     def create(self, news: Properties) -> Live:
         """See Provider."""
-        with explain_errors(f"image {news['name']}"):
+        with explained(f"image {news['name']}"):
             if "build" in news:
                 self._build(news["name"], news["build"])
             return self._live(fetch_image(self._client, news["name"], self._say), news)
@@ -160,7 +160,7 @@ class Image(Resources):
 
     def update(self, _id: str, _olds: Properties, news: Properties) -> Properties:
         """See Provider."""
-        with explain_errors(f"image {news['name']}"):
+        with explained(f"image {news['name']}"):
             return self._live(fetch_image(self._client, news["name"], self._say), news).outputs
 
     def delete(self, _id: str, _olds: Properties) -> None:

@@ -36,7 +36,7 @@ class AccountProvider(CloudProvider):
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """An id is drawn once; a state that moved is in another backend."""
-        here = backend.find_backend(backend.project_folder()).id(_news["organization"])
+        here = backend.find(backend.project_folder()).id(_news["organization"])
         return dynamic.DiffResult(changes=not here or here != _olds.get("backendId"))
 
     def create(self, props: Props) -> dynamic.CreateResult:
@@ -50,5 +50,5 @@ class AccountProvider(CloudProvider):
 
 
 def _marked(id_: str, props: Props) -> Props:
-    backend_id = backend.find_backend(backend.project_folder()).draw_id(props["organization"])
+    backend_id = backend.find(backend.project_folder()).draw_id(props["organization"])
     return {**props, "stackId": id_, "backendId": backend_id}

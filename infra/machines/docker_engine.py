@@ -21,7 +21,7 @@ PING_SECONDS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelLimits:
+class Bounds:
     """The bounds of a container that the Engine enforces; a kernel may lack support for some."""
 
     memory: bool
@@ -29,7 +29,7 @@ class KernelLimits:
     processes: bool
 
 
-class DockerEngineError(pulumi.RunError):
+class EngineUnavailableError(pulumi.RunError):
     """No usable Docker Engine; the message says what to do."""
 
 
@@ -55,7 +55,7 @@ def client(timeout: int = 60, machine: Connection | None = None) -> docker.Docke
     try:
         return docker_client.connect(timeout, machine)
     except docker_client.EngineUnavailableError as error:
-        raise DockerEngineError(f"{error}, or set runtime to process") from None
+        raise EngineUnavailableError(f"{error}, or set runtime to process") from None
 
 
 def refuse_open_host() -> None:
@@ -67,7 +67,7 @@ def refuse_open_host() -> None:
     try:
         docker_client.refuse_open_host()
     except docker_client.EngineUnavailableError as error:
-        raise DockerEngineError(str(error)) from None
+        raise EngineUnavailableError(str(error)) from None
 
 
 def answers() -> bool:
@@ -82,7 +82,7 @@ def answers() -> bool:
     refuse_open_host()  # not silently another runtime
     try:
         client(PING_SECONDS)
-    except DockerEngineError:
+    except EngineUnavailableError:
         return False
     return True
 
@@ -97,9 +97,9 @@ def info(machine: Connection | None = None) -> dict[str, Any]:
     return answer
 
 
-def bounds(answer: Mapping[str, Any]) -> KernelLimits:
+def bounds(answer: Mapping[str, Any]) -> Bounds:
     """Return the bounds that an Engine enforces, by its answer to /info."""
-    return KernelLimits(
+    return Bounds(
         memory=answer["MemoryLimit"], swap=answer["SwapLimit"], processes=answer["PidsLimit"]
     )
 

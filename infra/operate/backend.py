@@ -88,7 +88,7 @@ class Backend:
             ) from None
 
 
-def find_backend(folder: Path) -> Backend:
+def find(folder: Path) -> Backend:
     """Return the backend of a project, as the pulumi CLI and the engine find it.
 
     Raises:

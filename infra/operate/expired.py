@@ -29,7 +29,7 @@ def stacks(folder: Path, now: datetime) -> list[str]:
         pulumi.RunError: a state, or their place, cannot be read.
     """
     project = backend.project(folder)["name"]
-    found = states.read_stacks(folder, backend.find_backend(folder))
+    found = states.read_stacks(folder, backend.find(folder))
     return [
         each.name
         for each in found

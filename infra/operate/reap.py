@@ -169,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     folder, owner = options.cwd.resolve(), local.owner(options.owner)
-    place = backend.find_backend(folder)
+    place = backend.find(folder)
     accounts, closed = _accounts()
     held = {account: account.holdings() for account in accounts}
     stacks = states.read_stacks(folder, place)

@@ -56,5 +56,5 @@ def enough(numbers: range, least: int, requested: Iterable[int]) -> list[int]:
 
 def _existing() -> Mapping[int, bool]:
     folder = backend.project_folder()
-    place = backend.find_backend(folder)
+    place = backend.find(folder)
     return states.machines(folder, place, pulumi.get_project(), pulumi.get_stack())

@@ -84,9 +84,7 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
 
 def _known(folder: Path, stack: str) -> dict[str, SecretState]:
     project = backend.project(folder)["name"]
-    return rotatable_secrets(
-        states.deployment(folder, backend.find_backend(folder), project, stack)
-    )
+    return rotatable_secrets(states.deployment(folder, backend.find(folder), project, stack))
 
 
 def _written(folder: Path, stack: str, name: str) -> int:

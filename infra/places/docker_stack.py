@@ -13,7 +13,7 @@ from cluster.descriptor import Stack
 from cluster.inputs import lift
 from cluster.ray_node import NodeResources
 from infra.machines import accelerators, docker_engine, local, tools
-from infra.machines.docker_engine import KernelLimits
+from infra.machines.docker_engine import Bounds
 from infra.machines.fleet import Fleet, FleetArgs
 from infra.machines.machine import Machine
 from infra.places.target import fleet_args, runtime_args, services_for
@@ -24,9 +24,9 @@ from trainyard.access import outputs
 RUNTIME = "docker"
 
 
-def declare_docker_stack(
+def declare(
     settings: Settings,
-    kept: KernelLimits,
+    kept: Bounds,
     workers: Sequence[pulumi.Input[NodeResources]],
     access: Sequence[accelerators.ContainerAccess],
     gpus: Sequence[Sequence[int]],
@@ -83,7 +83,7 @@ def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], F
     declared = inspect(fleet_args(settings, containers=True))()
     machine = declared.machines[0]
     # A machine that is to be rented has no Engine yet. Those of its images keep all bounds.
-    kept = KernelLimits(memory=True, swap=True, processes=True)
+    kept = Bounds(memory=True, swap=True, processes=True)
     gpus = machine.gpus if settings.accelerator != "none" else 0
     if machine.engine is not None:
         accelerators.check_machine(
@@ -93,13 +93,13 @@ def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], F
     resources = lift(partial(worker, machine.group), machine.cpus, machine.memory_mib, gpus)
     access, each = accelerators.all_of(settings.accelerator)
     login = declared.login
-    stack = declare_docker_stack(settings, kept, [resources], access, each, machine, login.key_file)
+    stack = declare(settings, kept, [resources], access, each, machine, login.key_file)
     stack.connections = {outputs.SSH: login.output(machine)}
     stack.expires_at = declared.expires_at
     return stack
 
 
-def bounds(engine: Mapping[str, Any]) -> KernelLimits:
+def bounds(engine: Mapping[str, Any]) -> Bounds:
     """Return the bounds that an Engine keeps, by its answer to /info; warn of missing ones."""
     found = docker_engine.bounds(engine)
     if not (found.memory and found.processes):

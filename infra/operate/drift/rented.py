@@ -29,7 +29,7 @@ def unknown(folder: Path, seen: Sequence[ResourceLook]) -> list[Finding]:
         return []
     # The accounts first: an instance launched in between is then in a state or under way.
     held = [holding for cloud in clouds for holding in cloud.account(None).holdings()]
-    place = backend.find_backend(folder)
+    place = backend.find(folder)
     stacks = states.read_stacks(folder, place)
     # The owner in the stack's tags: another user, such as a runner, may ask for the report.
     tags = [each.props.get("tags") or {} for each in seen if each.type in resources.INSTANCE]

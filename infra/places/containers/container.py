@@ -78,8 +78,8 @@ class NodeProvider(Provider):
         elif "host" not in news and port_check.new_ports(olds.get("ports", {}), news["ports"]):
             lines: list[str] = []
             with (
-                explain_errors("which ports are free"),
-                suppress(docker_engine.DockerEngineError),
+                explained("which ports are free"),
+                suppress(docker_engine.EngineUnavailableError),
             ):
                 lines = _taken_ports(docker_engine.of(news), news, olds)
             if lines:
@@ -97,7 +97,7 @@ class NodeProvider(Provider):
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Give up the ports, and say which volumes are kept."""
         claims.release(props["identity"])
-        with explain_errors("which volumes stay"):
+        with explained("which volumes stay"):
             there = docker_engine.of(props).volumes.list()
         kept = [
             volume.name
@@ -129,7 +129,7 @@ class ReadyProvider(Provider):
         """Return what is wrong with a container that was up; one that has ended well may go."""
         try:
             return "" if props["once"] else life.fault(ContainerDriver(props))
-        except (docker_engine.DockerEngineError, SshError) as error:
+        except (docker_engine.EngineUnavailableError, SshError) as error:
             return str(error)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
@@ -139,7 +139,7 @@ class ReadyProvider(Provider):
         return dynamic.ReadResult(id_, {**props, "ready": ready})
 
 
-class EngineNode(Resource, module="docker", name="Node"):
+class Node(Resource, module="docker", name="Node"):
     """A stack needs free names and ports of an Engine, and images that it can get.
 
     From stack and project (names), identity (of its network, and what its volumes' names begin
@@ -176,7 +176,7 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
     Raises:
         ServiceError: something is taken, or an image is not available.
     """
-    with explain_errors("what the stack needs of Docker"):
+    with explained("what the stack needs of Docker"):
         client = docker_engine.of(news)
         faults = [
             *_other_store(news, olds.get("store", "")),
@@ -313,7 +313,7 @@ def _owner(labels: dict[str, str] | None) -> str:
 
 
 @contextmanager
-def explain_errors(what: str) -> Iterator[None]:
+def explained(what: str) -> Iterator[None]:
     """Turn errors of the Engine into one message about `what`.
 
     Raises:
@@ -330,11 +330,11 @@ def explain_errors(what: str) -> Iterator[None]:
             f"{what}: its container is gone; run `refresh`, then `up` again"
         ) from None
     except APIError as answer:
-        raise docker_engine.DockerEngineError(
+        raise docker_engine.EngineUnavailableError(
             f"{what}: the Docker Engine says: {answer.explanation}"
         ) from None
     except RequestException as silence:
-        raise docker_engine.DockerEngineError(
+        raise docker_engine.EngineUnavailableError(
             f"{what}: the Docker Engine no longer answers ({silence}); start it and run `up` again"
         ) from None
 
@@ -368,7 +368,7 @@ class ContainerDriver(life.Driver):
         """Run the check in the container."""
         from docker.errors import APIError  # noqa: PLC0415
 
-        with explain_errors(self.name):
+        with explained(self.name):
             try:
                 code, output = within(CHECK_SECONDS, lambda: self._container.exec_run(check))
             except APIError as error:  # it ended at this moment
@@ -381,7 +381,7 @@ class ContainerDriver(life.Driver):
     def lately(self) -> tuple[int, str, float]:
         """Ask the Engine, which remembers the last minutes' ends: restarts are of a whole life."""
         api, state = self._engine.api, self._container.attrs["State"]
-        with explain_errors(self.name):
+        with explained(self.name):
             now = _seconds(self._engine.info()["SystemTime"])
             ends = api.get(  # its own `events` reads without a time limit
                 f"{api.base_url}/v{api.api_version}/events",
@@ -408,12 +408,12 @@ class ContainerDriver(life.Driver):
 
     def log(self, lines: int, since: float | None = None) -> list[str]:
         """Ask the Engine."""
-        with explain_errors(self.name):
+        with explained(self.name):
             found = self._container.logs(tail=lines, since=since)
         return [*found.decode(errors="replace").splitlines()]
 
     def _state(self) -> dict[str, Any]:
-        with explain_errors(self.name):
+        with explained(self.name):
             self._engine = self._engine or docker_engine.of(self._props)
             self._container = self._engine.containers.get(self._props["container"])
         self.whole_log = f"docker logs {self._container.name}"
@@ -428,7 +428,7 @@ class ContainerDriver(life.Driver):
         """
         state, once = self._state(), self._props["once"]
         failed = state["Status"] == "exited" and state["ExitCode"]
-        with explain_errors(self.name):
+        with explained(self.name):
             if not (once or self._is_connected()):
                 network = self._engine.networks.get(self._props["network"])
                 network.connect(self._container, aliases=[self.name])

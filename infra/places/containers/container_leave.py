@@ -15,7 +15,7 @@ from pulumi import dynamic
 
 from cluster.provider import FORCE, Provider, Resource, say
 from infra.machines import docker_engine
-from infra.places.containers.container import explain_errors
+from infra.places.containers.container import explained
 from infra.service import leaving
 from node.life import ServiceError
 
@@ -59,7 +59,7 @@ class Leave(Resource, module="docker", name="Leave"):
 
 def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:
     service = props["service"]
-    with explain_errors(service):
+    with explained(service):
         client = docker_engine.of(props, seconds + ANSWER_SECONDS)
         container = _find(client, props["container"])
         users = json.loads(_run(container, props, "users") or "[]") if container else []

@@ -29,7 +29,7 @@ from infra.places.containers.container import (
     OWNER_LABEL,
     PROJECT_LABEL,
     STACK_LABEL,
-    EngineNode,
+    Node,
     Ready,
 )
 from infra.places.containers.container_deadline import Deadline
@@ -91,7 +91,7 @@ class DockerRuntimeArgs(RuntimeArgs):
     volume_names: Mapping[str, str]
     publish_address: str
     limits: Mapping[str, container_limits.ContainerLimits]
-    bounds: docker_engine.KernelLimits
+    bounds: docker_engine.Bounds
     owner: str
     timer_folder: str
     gcs_port: int
@@ -123,7 +123,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         self._leaves: list[Leave] = []
         self.via = dict(args.machine.connection) if args.machine else None
         self._host = {"host": self.via} if self.via else {}
-        self._node = EngineNode(
+        self._node = Node(
             f"{name}-node",
             {
                 "stack": pulumi.get_stack(),

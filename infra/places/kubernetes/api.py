@@ -92,7 +92,7 @@ class Api:
     @cache  # noqa: B019 - there is one of each cluster
     def uid(self) -> str:
         """Return an id of the cluster, whatever its contexts are called."""
-        with explain_errors("the cluster's identity", self.cluster):
+        with explained("the cluster's identity", self.cluster):
             found = unless(FORBIDDEN, lambda: self.of_cluster(NAMESPACE, "Namespace", SYSTEM))
         return str(found["metadata"]["uid"]) if found else self.server
 
@@ -103,7 +103,7 @@ class Api:
             where = self.cluster.namespace
             return dict(self._client.get(_namespaced(kind), name, namespace=where))
 
-        with explain_errors(f"{kind} {name}", self.cluster):
+        with explained(f"{kind} {name}", self.cluster):
             return unless(NOT_FOUND, lambda: self._patiently(ask))
 
     def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
@@ -127,7 +127,7 @@ class Api:
 
     def merge(self, kind: str, name: str, patch: Manifest) -> None:
         """Change some fields of an object; None removes one."""
-        with explain_errors(f"{kind} {name}", self.cluster):
+        with explained(f"{kind} {name}", self.cluster):
             self._patiently(
                 lambda: self._client.patch(
                     _namespaced(kind),
@@ -149,12 +149,12 @@ class Api:
                 cascade=CascadeType.FOREGROUND,
             )
 
-        with explain_errors(f"{kind} {name}", self.cluster):
+        with explained(f"{kind} {name}", self.cluster):
             unless(NOT_FOUND, lambda: self._patiently(ask))
 
     def pods(self, labels: Mapping[str, str]) -> list[Manifest]:
         """Return pods by their labels."""
-        with explain_errors("its pods", self.cluster):
+        with explained("its pods", self.cluster):
             return self._patiently(
                 lambda: [
                     dict(pod)
@@ -208,7 +208,7 @@ class Api:
             "subresource": subresource,
             "verb": verb,
         }
-        with explain_errors("the user's rights", self.cluster):
+        with explained("the user's rights", self.cluster):
             review = self._client.create(
                 _global(REVIEW, "SelfSubjectAccessReview")(
                     {
@@ -341,7 +341,7 @@ def _changed(live: Manifest) -> str:
 
 
 @contextmanager
-def explain_errors(what: str, cluster: Cluster) -> Iterator[None]:
+def explained(what: str, cluster: Cluster) -> Iterator[None]:
     """Turn errors of a cluster into one message about `what`.
 
     Raises:

@@ -92,7 +92,7 @@ class KubeRayCluster(pulumi.ComponentResource):
         )
         if pods.end:
             after = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=before))
-            reservation_end.declare_timer(pods.end, runtime, spec.token_secret, after)
+            reservation_end.declare(pods.end, runtime, spec.token_secret, after)
         budget = kuberay.head_budget(spec.name, spec.namespace, spec.labels)
         runtime.place_object("ray-budget", budget, child)
         made = runtime.place_object("ray", manifest, child, before=[*before, *runtime.filled])
@@ -197,7 +197,7 @@ def _groups(workers: Sequence[NodeResources], settings: Mapping[str, Group]) -> 
     ]
 
 
-def declare_cluster(pods: Pods, stack: Stack) -> None:
+def declare(pods: Pods, stack: Stack) -> None:
     """Declare a RayCluster instead of a stack's Ray nodes."""
     ray = KubeRayCluster("ray", pods, stack)
     stack.outputs |= {

@@ -100,7 +100,7 @@ def declare(settings: Settings, _stack: str) -> Stack:
         if settings.reservation
         else None,
     )
-    ray = replace(services.RAY, declare=partial(kuberay_cluster.declare_cluster, pods))
+    ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))
     return Stack(
         runtime=runtime,
         settings=settings,

@@ -19,7 +19,7 @@ from infra.places.kubernetes.api import (
     OF_TIMER,
     Api,
     KubernetesError,
-    explain_errors,
+    explained,
     open_api,
     unless,
 )
@@ -82,7 +82,7 @@ def check(cluster: Cluster, *, grows: bool, gcs: int, ends: bool) -> str:
 
 def _namespace(api: Api) -> Iterator[str]:
     name = api.cluster.namespace
-    with explain_errors(f"namespace {name}", api.cluster):
+    with explained(f"namespace {name}", api.cluster):
         try:
             found = api.of_cluster(NAMESPACE, "Namespace", name)
         except ApiError as error:
@@ -101,7 +101,7 @@ def _namespace(api: Api) -> Iterator[str]:
 def _crd(api: Api, port: int) -> Iterator[str]:
     """Yield the faults of KubeRay's CRD; port 0 need not be told to the autoscaler."""
     helm = "; ".join(HELM)
-    with explain_errors("KubeRay's CRD", api.cluster):
+    with explained("KubeRay's CRD", api.cluster):
         try:
             found = api.of_cluster(CRD, "CustomResourceDefinition", CRD_NAME)
         except ApiError as error:
@@ -139,7 +139,7 @@ def _operator(api: Api, port: int) -> Iterator[str]:
     Helm never updates CRDs, and a user who does so by hand may forget the operator. One that this
     user may not see, or whose image does not tell its version, is skipped.
     """
-    with explain_errors("KubeRay's operator", api.cluster):
+    with explained("KubeRay's operator", api.cluster):
         found = unless(FORBIDDEN, lambda: api.everywhere(DEPLOYMENT, "Deployment", OPERATOR))
     oldest = kuberay.ARGS_SINCE if port else kuberay.OLDEST
     what = f"gcsPort = {port} needs {oldest} or later: {_other_port()}" if port else ""

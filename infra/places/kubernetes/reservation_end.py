@@ -45,9 +45,7 @@ class End:
     gcs_port: int
 
 
-def declare_timer(
-    end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.ResourceOptions
-) -> None:
+def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.ResourceOptions) -> None:
     """Declare the timer, and the wait until it runs.
 
     Args:

@@ -99,7 +99,7 @@ def test_a_store_that_is_dead_keeps_no_stack_from_its_end(
         provider.delete("", props)
     assert capsys.readouterr().err == f"{title} is gone: nothing to remove of its users\n"
     away = Mock(side_effect=KubectlError("no cluster of this context"))
-    monkeypatch.setattr(provider.calls(), "reachable", away)
+    monkeypatch.setattr(provider.calls(), "reached", away)
     assert provider.calls().remove_user(PROPS, "key") is False
 
 

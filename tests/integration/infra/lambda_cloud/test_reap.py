@@ -31,7 +31,7 @@ def reaped(rented, capsys):
 
 def _here(rented, **changes):
     """Tags of an instance that a stack of this owner and backend has lost."""
-    return MINE | {identity.BACKEND: backend.find_backend(rented.project).id()} | changes
+    return MINE | {identity.BACKEND: backend.find(rented.project).id()} | changes
 
 
 def _verdicts(text):
@@ -87,7 +87,7 @@ def test_a_state_in_another_backend_marks_what_it_launches_from_then_on(  # F46
 ):
     rented.declare(count=1)
     rented.done("up")
-    first = backend.find_backend(rented.project).id()
+    first = backend.find(rented.project).id()
     rented.done("up", "--expect-no-changes")
     shutil.copytree(tmp_path / "backend", tmp_path / "moved")
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/moved")
@@ -95,7 +95,7 @@ def test_a_state_in_another_backend_marks_what_it_launches_from_then_on(  # F46
     rented.done("up")
     rented.done("up", "--expect-no-changes")
     tags = [cloud.account.instances[id_].tags[identity.BACKEND] for id_ in cloud.account.launched]
-    assert tags == [first, backend.find_backend(rented.project).id()]
+    assert tags == [first, backend.find(rented.project).id()]
     assert len(set(tags)) == 2
     rented.done("destroy")
     assert cloud.account.instances == {}

@@ -107,6 +107,6 @@ def test_what_docker_says_is_one_message():
 
     with (
         pytest.raises(EngineError, match=r"^container web: the name is taken$"),
-        connection.explain_errors("container web"),
+        connection.explained("container web"),
     ):
         conflict()

@@ -7,12 +7,12 @@ import docker
 import pytest
 
 from infra.machines import docker_engine
-from infra.machines.docker_engine import DockerEngineError
+from infra.machines.docker_engine import EngineUnavailableError
 from trainyard.access import docker_client
 
 
 def _said() -> str:
-    with pytest.raises(DockerEngineError) as raised:
+    with pytest.raises(EngineUnavailableError) as raised:
         docker_engine.client(5)
     return str(raised.value)
 
@@ -39,7 +39,7 @@ def test_another_runtime_is_no_answer_to_an_open_engine(monkeypatch: pytest.Monk
     monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.7:2375")
     monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
     assert _said().endswith("DOCKER_CERT_PATH")  # and not: set runtime to process
-    with pytest.raises(DockerEngineError, match="without TLS"):
+    with pytest.raises(EngineUnavailableError, match="without TLS"):
         docker_engine.answers()
 
 

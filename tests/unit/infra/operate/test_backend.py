@@ -188,13 +188,13 @@ def test_providers_find_the_project_that_they_work_in(tmp_path, monkeypatch, bel
     (tmp_path / below).mkdir(exist_ok=True)
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
     monkeypatch.chdir(tmp_path / below)
-    found = backend.find_backend(backend.project_folder())
+    found = backend.find(backend.project_folder())
     assert found.place == tmp_path / "states" / ".pulumi"
 
 
 def test_the_backend_is_where_the_cli_looks_for_it(tmp_path, monkeypatch):
     def found():
-        place = backend.find_backend(tmp_path)
+        place = backend.find(tmp_path)
         return place.place and str(place.place.relative_to(tmp_path)), place.url
 
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
@@ -212,7 +212,7 @@ def test_the_backend_is_where_the_cli_looks_for_it(tmp_path, monkeypatch):
     (tmp_path / "Pulumi.yaml").write_text("name: p\nbackend: {url: 'file://of-project'}\n")
     assert found()[0] == "of-project/.pulumi"
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://states")
-    assert backend.find_backend(tmp_path) == _bucket("s3://states")
+    assert backend.find(tmp_path) == _bucket("s3://states")
 
 
 @pytest.mark.parametrize("content", [None, "name: [", "runtime: python", "[]"])
@@ -221,4 +221,4 @@ def test_a_folder_without_a_project_is_told(tmp_path, monkeypatch, content):
     if content is not None:
         (tmp_path / "Pulumi.yaml").write_text(content)
     with pytest.raises(pulumi.RunError, match="name the project's folder with -C"):
-        backend.find_backend(tmp_path)
+        backend.find(tmp_path)

@@ -52,7 +52,7 @@ def project(tmp_path, monkeypatch):
 
 
 def _read(folder):
-    return states.read_stacks(folder, backend.find_backend(folder))
+    return states.read_stacks(folder, backend.find(folder))
 
 
 def _write(folder, deployment, project="trainyard", stack="dev"):

@@ -14,7 +14,7 @@ from docker.errors import NotFound
 from urllib3.exceptions import ReadTimeoutError
 
 from infra.machines import docker_engine
-from infra.machines.docker_engine import DockerEngineError
+from infra.machines.docker_engine import EngineUnavailableError
 from infra.places.containers import container
 from infra.places.containers.container import NodeProvider, ReadyProvider
 from node.life import ServiceError
@@ -224,11 +224,11 @@ def test_another_store_does_not_take_the_place_of_one_that_runs(node: dict[str, 
 
 def test_a_preview_needs_no_engine(node: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_: dict[str, Any]) -> NoReturn:
-        raise docker_engine.DockerEngineError("no Docker Engine answers")
+        raise docker_engine.EngineUnavailableError("no Docker Engine answers")
 
     monkeypatch.setattr(container.docker_engine, "of", away)
     assert not NodeProvider().check({}, node).failures
-    with pytest.raises(docker_engine.DockerEngineError):
+    with pytest.raises(docker_engine.EngineUnavailableError):
         NodeProvider().create(node)
 
 
@@ -298,7 +298,7 @@ def refusal(engine: FakeEngine) -> Ready:
 
     def run(found: FakeContainer | Exception, **changes: Any) -> str:
         engine.container = found
-        with pytest.raises((ServiceError, DockerEngineError)) as raised:
+        with pytest.raises((ServiceError, EngineUnavailableError)) as raised:
             ReadyProvider().create({**PROPS, **changes})
         return str(raised.value)
 
@@ -401,7 +401,7 @@ def test_an_engine_that_hangs_is_told_by_every_look_at_it(
         lambda: ReadyProvider().create(PROPS),
         lambda: ReadyProvider().read("web", PROPS),
     ):
-        with pytest.raises(DockerEngineError, match=r"no longer answers .*timeout=60"):
+        with pytest.raises(EngineUnavailableError, match=r"no longer answers .*timeout=60"):
             look()
 
 
