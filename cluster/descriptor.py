@@ -94,7 +94,7 @@ class Endpoint:
         return {self.url: self.secret} | ({self.login: True} if self.login else {})
 
     @property
-    def described(self) -> dict[str, str]:
+    def entry(self) -> dict[str, str]:
         """Its entry in the stack's output `services`."""
         return {"title": self.title, "url": self.url, "login": self.login, "user": self.user}
 

@@ -73,7 +73,7 @@ def helm_values(manifest: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
         missing.note(TOKENS)
     cluster = _cluster(spec, token)
     images: dict[str, Any] = {}
-    head = cluster | _group(spec.pop("headGroupSpec"), token, images, missing.of("head"))
+    head = cluster | _group(spec.pop("headGroupSpec"), token, images, missing.for_group("head"))
     groups: dict[str, Any] = {}
     for group in spec.pop("workerGroupSpecs"):
         name = group.pop("groupName")
@@ -83,11 +83,11 @@ def helm_values(manifest: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
             "minReplicas": least,
             "maxReplicas": group.pop("maxReplicas"),
         }
-        groups[name] = size | _group(group, token, images, missing.of(name))
+        groups[name] = size | _group(group, token, images, missing.for_group(name))
     if "autoscalerOptions" in cluster:
         missing.note(SIZES)
-    missing.tell(spec)
-    missing.tell({"metadata": {"labels": left["metadata"]["labels"]}})
+    missing.note_all(spec)
+    missing.note_all({"metadata": {"labels": left["metadata"]["labels"]}})
     first, *others = groups.items() or [("", None)]
     values = {
         "fullnameOverride": left["metadata"]["name"],
@@ -106,7 +106,7 @@ class _Missing:
     found: dict[str, list[str]] = field(default_factory=dict)
     group: str = ""
 
-    def of(self, group: str) -> "_Missing":
+    def for_group(self, group: str) -> "_Missing":
         """Return the same for a group."""
         return _Missing(self.found, group)
 
@@ -115,12 +115,12 @@ class _Missing:
         if self.group:
             groups.append(self.group)
 
-    def tell(self, left: Mapping[str, Any], path: str = "") -> None:
+    def note_all(self, left: Mapping[str, Any], path: str = "") -> None:
         """Note each remaining value."""
         for key, value in left.items():
             here = f"{path}{key}"
             if here not in WHY and isinstance(value, dict):
-                self.tell(value, f"{here}.")
+                self.note_all(value, f"{here}.")
             else:
                 self.note(f"{here}: {WHY.get(here, 'the chart has no value for it')}")
 
@@ -185,8 +185,8 @@ def _group(
     ours = {each["name"] for each in token}
     others = [each for each in found.get("containerEnv", []) if each["name"] not in ours]
     found["containerEnv"] = [*others, *token]
-    missing.tell(group)
-    missing.tell(container, "template.spec.containers[0].")
+    missing.note_all(group)
+    missing.note_all(container, "template.spec.containers[0].")
     return found
 
 

@@ -99,7 +99,7 @@ def outputs_file(stack: Stack) -> pulumi.Output[str]:
         outputs.JOB_START_TIMEOUT_SECONDS: stack.settings.of_services[ray_node.JOB_START],
     }
     if stack.prometheus is not None:
-        found |= {outputs.SERVICES: [monitor.described], monitor.url: stack.prometheus}
+        found |= {outputs.SERVICES: [monitor.entry], monitor.url: stack.prometheus}
     return pulumi.Output.secret(pulumi.Output.json_dumps(found))
 
 

@@ -38,7 +38,7 @@ pulumi.export(outputs.EXPIRES_AT, stack.expires_at)
 pulumi.export(outputs.REQUESTS_FOLDER, stack.requests_folder)
 cluster_file = stack.outputs.get(outputs.RAY_CLUSTER_FILE, "")
 pulumi.export(outputs.RAY_CLUSTER_FILE, pulumi.Output.secret(cluster_file))
-pulumi.export(outputs.SERVICES, [endpoint.described for endpoint in services.ENDPOINTS])
+pulumi.export(outputs.SERVICES, [endpoint.entry for endpoint in services.ENDPOINTS])
 for endpoint in services.ENDPOINTS:
     for output, hidden in endpoint.outputs.items():
         value = stack.outputs.get(output, "")

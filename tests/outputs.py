@@ -19,7 +19,7 @@ def of_services() -> dict[str, Any]:
     names = {name for endpoint in services.ENDPOINTS for name in endpoint.outputs}
     return {
         **dict.fromkeys(names, ""),
-        outputs.SERVICES: [endpoint.described for endpoint in services.ENDPOINTS],
+        outputs.SERVICES: [endpoint.entry for endpoint in services.ENDPOINTS],
     }
 
 

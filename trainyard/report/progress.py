@@ -55,11 +55,11 @@ class Batches:
         return f"{self.text}: batch {self.done}{of}, {self.rate:.1f} batches/s"
 
     @property
-    def told(self) -> str:
+    def log_line(self) -> str:
         return MARK + self.line
 
     @classmethod
-    def of(cls, text: str, done: str, total: str | None, rate: str) -> Self:
+    def from_groups(cls, text: str, done: str, total: str | None, rate: str) -> Self:
         return cls(text, int(done), None if total is None else int(total), float(rate))
 
     @property
@@ -77,11 +77,11 @@ class Epoch:
     FORM: ClassVar = re.compile(rf"{MARK}epoch (\d{{1,9}}) is trained")
 
     @property
-    def told(self) -> str:
+    def log_line(self) -> str:
         return f"{MARK}epoch {self.number + 1} is trained"
 
     @classmethod
-    def of(cls, number: str) -> Self:
+    def from_groups(cls, number: str) -> Self:
         return cls(int(number) - 1)
 
 
@@ -97,12 +97,12 @@ class Noticed:
     )
 
     @property
-    def told(self) -> str:
+    def log_line(self) -> str:
         stored = f"epoch {self.epoch + 1} is stored up to batch {self.batches}"
         return f"Notice: a node of this run is to go; {stored}"
 
     @classmethod
-    def of(cls, epoch: str, batches: str) -> Self:
+    def from_groups(cls, epoch: str, batches: str) -> Self:
         return cls(int(epoch) - 1, int(batches))
 
 
@@ -121,7 +121,7 @@ class Restored:
     )
 
     @property
-    def told(self) -> str:
+    def log_line(self) -> str:
         if self.epochs is None:
             return f"Restored on {self.node} from checkpoint: {self.checkpoint}"
         more = f" and {self.batches} batches" if self.batches else ""
@@ -129,7 +129,7 @@ class Restored:
         return f"Restored from checkpoint {self.checkpoint}: {done}, on {self.node}"
 
     @classmethod
-    def of(cls, *groups: str | None) -> Self:
+    def from_groups(cls, *groups: str | None) -> Self:
         checkpoint, epochs, batches, node, other_node, other = groups
         if epochs is None:
             return cls(str(other), None, str(other_node))
@@ -149,7 +149,7 @@ class RecordLine(NamedTuple):
 
 def print_record(record: Record) -> None:
     """Prints a record."""
-    print(record.told, flush=True)  # noqa: T201 - a job's
+    print(record.log_line, flush=True)  # noqa: T201 - a job's
 
 
 def parse(line: str) -> RecordLine | None:
@@ -158,7 +158,7 @@ def parse(line: str) -> RecordLine | None:
         return None
     for kind in KINDS:
         if found := kind.FORM.search(line):
-            return RecordLine(line[: found.start()], kind.of(*found.groups()))
+            return RecordLine(line[: found.start()], kind.from_groups(*found.groups()))
     return None
 
 

@@ -195,7 +195,9 @@ def test_what_a_killed_supervisord_has_left_may_hold_ports_for_moments(  # F63
     monkeypatch.setattr(owned_processes, "of_supervisord", lambda *_: [1] if killed else [])
     monkeypatch.setattr(Supervisor, "sweep", lambda _: None)
     monkeypatch.setattr(Supervisor, "start", lambda _, known: None)
-    monkeypatch.setattr(programs.port_check, "held", lambda _: left.pop() if left else [])
+    monkeypatch.setattr(
+        programs.port_check, "describe_listening", lambda _: left.pop() if left else []
+    )
     monkeypatch.setattr(programs.time, "sleep", lambda _: None)
     props = {"folder": str(tmp_path / "s"), "mark": MARK, "ports": {"p": [1]}}
     with nullcontext() if killed else pytest.raises(ServiceError):

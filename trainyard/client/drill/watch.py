@@ -67,7 +67,7 @@ class RunWatch:
         try:
             self.job = _ask(self._server.job, job_id)
             actors = self._state.actors()
-            self._log.read(_ask(self._server.log, job_id))
+            self._log.add(_ask(self._server.log, job_id))
         except (DashboardError, TimeoutError):
             self.answers = False
         else:
@@ -172,7 +172,7 @@ class _LogFacts:
         self.restored: list[tuple[str, int | None, int]] = []
         self.reached: list[tuple[int, int]] = []  # epochs and steps, before each of them
 
-    def read(self, text: str) -> None:
+    def add(self, text: str) -> None:
         """Takes the whole log; reads its new complete lines."""
         end = text.rfind("\n") + 1
         lines, self._length = text[self._length : end].splitlines(), max(end, self._length)

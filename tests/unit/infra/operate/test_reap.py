@@ -280,7 +280,7 @@ def test_a_stack_past_its_time_is_destroyed_when_it_is_asked_for(
     now = datetime.now(UTC)
     times = {"over": now - timedelta(days=1), "just-over": now, "later": now + timedelta(hours=1)}
     stacks = [_stack(name=name, expires=time) for name, time in times.items()]
-    monkeypatch.setattr(reap.states, "read", lambda *_: [*stacks, _stack(name="endless")])
+    monkeypatch.setattr(reap.states, "read_stacks", lambda *_: [*stacks, _stack(name="endless")])
     destroyed = []
     bad = {"over"} if fails else set()  # one that fails keeps no other
     monkeypatch.setattr(
@@ -301,7 +301,7 @@ def test_a_stack_past_its_time_is_destroyed_in_its_projects_folder(  # A18
     account, reaped, monkeypatch, tmp_path, project, status, code
 ):
     stack = _stack(project=project, name="over", expires=datetime.now(UTC))
-    monkeypatch.setattr(reap.states, "read", lambda *_: [stack])
+    monkeypatch.setattr(reap.states, "read_stacks", lambda *_: [stack])
     account.held.clear()
     ran = []
 
@@ -327,7 +327,7 @@ def test_a_cloud_without_an_account_here_is_needed_by_its_stacks_only(account, r
     other = replace(cloud, module="other", account=closed)
     monkeypatch.setattr(sources, "CLOUDS", (other, cloud))
     assert "1 orphaned instance(s) of ann@lab" in reaped()[1]
-    monkeypatch.setattr(reap.states, "read", lambda *_: [_stack(), _stack(cloud="other")])
+    monkeypatch.setattr(reap.states, "read_stacks", lambda *_: [_stack(), _stack(cloud="other")])
     assert reaped("--end", "a", "--yes") == (1, "", "error: no key of another cloud\n")
     monkeypatch.setattr(sources, "CLOUDS", (other,))
     assert reaped()[0] == 1
@@ -343,7 +343,7 @@ def test_a_machine_past_its_end_is_a_finding_until_its_stack_is_destroyed(  # F4
 ):
     over = datetime.now(UTC) - timedelta(hours=1)
     stack = _stack(ids=frozenset({"a"}), expires=over, ends={"a": over})
-    monkeypatch.setattr(reap.states, "read", lambda *_: [stack])
+    monkeypatch.setattr(reap.states, "read_stacks", lambda *_: [stack])
     monkeypatch.setattr(reap, "_destroy", lambda *_: fails)
     found, text, _ = reaped(*arguments)
     assert found == code

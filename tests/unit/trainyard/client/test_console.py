@@ -22,15 +22,15 @@ class Terminal(io.StringIO):
 
 
 def record(done, text="epoch 1/2", total=4):
-    return PREFIX + progress.Batches(text, done, total, float(done)).told
+    return PREFIX + progress.Batches(text, done, total, float(done)).log_line
 
 
 def test_elsewhere_the_log_is_passed_on_in_plain_lines():
     out = io.StringIO()
     writer = LogWriter(out)
     writer.write(f"one\n{record(3)}\n{PREFIX}progress: as it was\n")
-    restored = progress.Restored("s3://ray/first/c-3", None, "10.0.0.5").told
-    writer.write(f"{PREFIX}{progress.Epoch(1).told}\n{PREFIX}{restored}\nhal")  # D48
+    restored = progress.Restored("s3://ray/first/c-3", None, "10.0.0.5").log_line
+    writer.write(f"{PREFIX}{progress.Epoch(1).log_line}\n{PREFIX}{restored}\nhal")  # D48
     writer.close()
     assert out.getvalue() == (
         f"one\n{PREFIX}epoch 1/2: batch 3 of 4, 3.0 batches/s\n{PREFIX}progress: as it was\n"

@@ -369,11 +369,11 @@ def test_the_word_of_a_cluster_on_its_clock_is_not_waited_for(line):
 
 
 def steps(done):
-    return progress.Batches("epoch 5/9", done, 40, 1.0).told
+    return progress.Batches("epoch 5/9", done, 40, 1.0).log_line
 
 
 def restored(checkpoint, epochs):
-    return progress.Restored(checkpoint, epochs, "10.0.0.5").told
+    return progress.Restored(checkpoint, epochs, "10.0.0.5").log_line
 
 
 def test_a_run_is_seen_in_its_log_its_workers_and_the_store(watch):
@@ -386,11 +386,11 @@ def test_a_run_is_seen_in_its_log_its_workers_and_the_store(watch):
     known, seen.records = seen.records, [{"minutes": "soon"}, {"minutes": None}]  # F69
     assert seen.part_of_an_epoch(seen.trained_at + 99) == 0
     seen.records = known
-    server.written = f"{progress.Epoch(0).told}\n{steps(40)}\n"
+    server.written = f"{progress.Epoch(0).log_line}\n{steps(40)}\n"
     seen.look()
     assert (seen.trained, seen.part_of_an_epoch(0)) == (2, 0), "two are stored already"
     server.written += (
-        f"(RayTrainWorker pid=1) {progress.Epoch(4).told}\n"
+        f"(RayTrainWorker pid=1) {progress.Epoch(4).log_line}\n"
         f"(RayTrainWorker pid=1) {steps(10)}\n"
         "Reporting training result 4: TrainingReport(metrics={'epoch': 4})\n"
         f"(RayTrainWorker pid=1) {steps(20)[:30]}"
@@ -407,7 +407,7 @@ def test_a_run_is_seen_in_its_log_its_workers_and_the_store(watch):
     assert (seen.trained, seen.part_of_an_epoch(0)) == (5, 0)
     assert seen.restored == [("s3://ray/first/c-3", 3), ("s3://ray/first/c-4", 2)]
     assert seen.reached == [5.5, 5]
-    server.written += f"{steps(30)}\n{progress.Restored('c-5', 5, '10.0.0.5', 20).told}\n"
+    server.written += f"{steps(30)}\n{progress.Restored('c-5', 5, '10.0.0.5', 20).log_line}\n"
     seen.look()
     assert seen.restored[2:] == [("c-5", 5.5)]
     assert seen.reached[2:] == [5.75]

@@ -135,7 +135,7 @@ def test_what_others_write_is_no_record(line: str) -> None:  # F39
 
 
 def test_people_read_records_as_sentences() -> None:  # D48
-    assert [record.told for record in RECORDS] == [
+    assert [record.log_line for record in RECORDS] == [
         "progress: epoch 1/2: batch 3, 0.5 batches/s",
         "progress: epoch 4 is trained",
         "progress: epoch 1/2: batch 3 of 40, 12.0 batches/s",
