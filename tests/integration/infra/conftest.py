@@ -316,7 +316,7 @@ def stack(build_store: Callable[[str], Path]) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def alerts() -> Iterator[webhook.Webhook]:
     """The webhook of `stack_with_minio`'s Alertmanager."""
-    with webhook.Webhook() as receiver:
+    with webhook.receiving() as receiver:
         yield receiver
 
 

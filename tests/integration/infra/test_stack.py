@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from ray.job_submission import JobSubmissionClient
 
 from engine.state import Backend
 from engine.values import secret_strings
-from tests import pages, ran, status, stores
+from tests import pages, ran, status, stores, web
 from tests.integration.infra import hostile_job, scan
 from tests.outputs import names_of_outputs
 from tests.ports import free_ports
@@ -244,21 +243,14 @@ def _index() -> Iterator[str]:
     """An empty package index; below /silent it never answers."""
     ended = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path.startswith("/silent"):
-                ended.wait()
-            else:
-                self.send_error(404)
+    def answer(asked: web.Request) -> web.Said:
+        if asked.path.startswith("/silent"):
+            ended.wait()
+        return 404, b""
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+    with web.serving(answer) as server:
+        yield server.url
         ended.set()
-        server.shutdown()
 
 
 def test_a_package_that_is_not_to_be_had_ends_a_job_and_is_named(  # F30

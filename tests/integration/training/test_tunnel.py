@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import web
 from tests.editor import attach
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
@@ -41,39 +41,29 @@ BIG = bytes(range(256)) * 2**15  # 8 MiB
 DEADLINE_S = 20.0
 
 
-class Service(BaseHTTPRequestHandler):
-    """Answers with the request's path, its content, or the beginning of an answer."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(f"{self.path} at {self.server.server_port}".encode())
-        if self.path == "/endless":
-            self.server.ending.wait(DEADLINE_S)
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
 @contextmanager
 def service(host: str = "127.0.0.1") -> Iterator[str]:
-    """A small web server; its address."""
-    with ThreadingHTTPServer((host, 0), Service) as server:
-        server.ending = threading.Event()
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://{host}:{server.server_port}"
-        finally:
-            server.ending.set()
-            server.shutdown()
-            thread.join()
+    """A server that answers with the request's content, its path, or the beginning of an answer.
+
+    Yields its address.
+    """
+    ending = threading.Event()
+
+    def answer(asked: web.Request) -> web.Said:
+        if asked.body:
+            return 200, asked.body
+        content = f"{asked.path} at {asked.server.server_port}".encode()
+        if asked.path != "/endless":
+            return 200, content
+        asked.send_response(200)
+        asked.end_headers()
+        asked.wfile.write(content)
+        ending.wait(DEADLINE_S)
+        return None
+
+    with web.serving(answer, host) as server:
+        yield server.url
+        ending.set()
 
 
 def get(url: str, body: bytes | None = None) -> bytes:

@@ -10,7 +10,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 
 from cluster import gateway, monitoring, ray_cluster
 from cluster.gateway import Gateway, Route
+from tests import web
 from tests.ports import free_ports
 from tests.unit.cluster.conftest import Deploy, stack
 from tests.waiting import wait_for
@@ -129,31 +129,11 @@ def test_haproxy_accepts_the_configuration(
     assert "WARNING" not in done.stderr
 
 
-class Backend(BaseHTTPRequestHandler):
-    """Answers with the Authorization header that it was sent."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        body = str(self.headers.get("Authorization")).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (as the base names it)
-        pass
-
-
 @pytest.fixture
-def web() -> Iterator[int]:
-    """The port of a web server."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
+def backend() -> Iterator[int]:
+    """The port of a web server that answers with the Authorization header that it was sent."""
+    with web.serving(lambda asked: (200, str(asked.headers["Authorization"]).encode())) as server:
+        yield server.server_port
 
 
 @pytest.fixture
@@ -321,16 +301,16 @@ def test_only_allowed_addresses_get_through(start: Any, serve: Any) -> None:  # 
 
 
 @needs_haproxy
-def test_the_password_alone_lets_nobody_in(start: Any, web: int) -> None:  # F33
-    (port,) = start(f"127.0.0.1:{web}", password=True)
+def test_the_password_alone_lets_nobody_in(start: Any, backend: int) -> None:  # F33
+    (port,) = start(f"127.0.0.1:{backend}", password=True)
     assert _get(port, "secret")[0] == 200
     with pytest.raises(ConnectionError):
         _get(port, "secret", source="127.0.0.2")
 
 
 @needs_haproxy
-def test_the_password_is_asked_for_and_not_passed_on(start: Any, web: int) -> None:  # F37
-    (port,) = start(f"127.0.0.1:{web}", password=True)
+def test_the_password_is_asked_for_and_not_passed_on(start: Any, backend: int) -> None:  # F37
+    (port,) = start(f"127.0.0.1:{backend}", password=True)
     assert _get(port, None)[0] == 401
     assert _get(port, "wrong")[0] == 401
     assert _get(port, gateway.password_hash("secret"))[0] == 401
@@ -343,9 +323,9 @@ def test_the_password_is_asked_for_and_not_passed_on(start: Any, web: int) -> No
     [(b"", False), (HELLO[:-2], False), (HELLO[:-2], True), (b"\x16\x03\x01hello\r\n\r\n", False)],
 )
 def test_who_sends_no_whole_header_gets_no_connection(
-    start: Any, serve: Any, web: int, sent: bytes, password: bool
+    start: Any, serve: Any, backend: int, sent: bytes, password: bool
 ) -> None:
-    (port,) = start(f"127.0.0.1:{web if password else serve()}", password=password, hurry=True)
+    (port,) = start(f"127.0.0.1:{backend if password else serve()}", password=password, hurry=True)
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS) as slow:
         slow.sendall(sent)
         said = b""
@@ -357,11 +337,11 @@ def test_who_sends_no_whole_header_gets_no_connection(
 @needs_haproxy
 @pytest.mark.parametrize("password", [False, True])
 def test_one_address_has_so_many_connections_and_no_more(
-    start: Any, web: int, password: bool, monkeypatch: pytest.MonkeyPatch
+    start: Any, backend: int, password: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway, "ADDRESS_CONNECTIONS", 10)
     cidrs = ["127.0.0.1/32", "127.0.0.2/32"]
-    first, second = start(*[f"127.0.0.1:{web}"] * 2, password=password, cidrs=cidrs)
+    first, second = start(*[f"127.0.0.1:{backend}"] * 2, password=password, cidrs=cidrs)
     with ExitStack() as opened:
         held = []
         for index in range(10):
@@ -379,10 +359,10 @@ def test_one_address_has_so_many_connections_and_no_more(
 
 @needs_haproxy
 def test_no_route_takes_the_others_connections(
-    start: Any, web: int, monkeypatch: pytest.MonkeyPatch
+    start: Any, backend: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway, "ROUTE_CONNECTIONS", 3)
-    first, second = start(*[f"127.0.0.1:{web}"] * 2)
+    first, second = start(*[f"127.0.0.1:{backend}"] * 2)
     with ExitStack() as opened:
 
         def connect() -> socket.socket:

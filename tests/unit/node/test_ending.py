@@ -1,7 +1,6 @@
 """The program that ends a stack: its rule and its clock, then each way to end."""
 
 import ast
-import contextlib
 import json
 import os
 import re
@@ -13,9 +12,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.message import Message
 from http.client import BadStatusLine
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +21,7 @@ import pytest
 
 from node import ending, owned_processes
 from node.ending import Containers, Pods, Programs, Way
+from tests import web
 from tests.waiting import wait_for
 
 END = 1010.0
@@ -261,34 +260,28 @@ def test_the_timers_pod_runs_the_script_itself(tmp_path: Path) -> None:  # D3
         Pods({"leave": [str(leave)]}).drain(7)
 
 
-class Answer(BaseHTTPRequestHandler):
-    """The cloud's API, which takes requests to end machines, and the idle watch."""
+class Api:
+    """The cloud's API, which takes requests to end machines, and the idle watch.
 
-    server: Any
+    Attributes:
+        verdict: None where the idle watch does not answer.
+    """
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append((self.path, dict(self.headers), json.loads(body)))
-        self._say(self.server.status, b"{}")
+    def __init__(self) -> None:
+        self.url, self.status, self.verdict = "", 200, None
+        self.requests: list[Any] = []
 
-    def do_GET(self) -> None:
-        verdict = self.server.verdict
-        allowed = self.headers["Authorization"] == "Bearer canary-idle"
-        known = self.path == "/verdict" and allowed and verdict is not None
-        if verdict == NO_HTTP:
-            self.wfile.write(NO_HTTP)
-            return
-        body = verdict if isinstance(verdict, bytes) else json.dumps(verdict).encode()
-        self._say(200 if known else 401, body)
-
-    def _say(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.end_headers()
-        with contextlib.suppress(ConnectionError):  # too much was not read
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, asked: web.Request) -> web.Said:
+        if asked.command == "POST":
+            self.requests.append((asked.path, dict(asked.headers), json.loads(asked.body)))
+            return self.status, b"{}"
+        allowed = asked.headers["Authorization"] == "Bearer canary-idle"
+        known = asked.path == "/verdict" and allowed and self.verdict is not None
+        if self.verdict == NO_HTTP:
+            asked.wfile.write(NO_HTTP)
+            return None
+        body = self.verdict
+        return 200 if known else 401, body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
 NO_HTTP = b"garbage\r\n"
@@ -296,15 +289,10 @@ NO_HTTP = b"garbage\r\n"
 
 @pytest.fixture
 def api() -> Iterator[Any]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        served: Any = server
-        # No verdict: the idle watch does not answer.
-        served.status, served.verdict, served.requests = 200, None, []
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield served
-        server.shutdown()
-        thread.join()
+    made = Api()
+    with web.serving(made.answer) as server:
+        made.url = server.url
+        yield made
 
 
 class Machine:
@@ -321,11 +309,11 @@ class Machine:
         for name in ("MACHINE", "LOG", "WARNED", "ENDING", "IDLE_WARNED"):
             patch.setattr(ending, name, folder / name)
         patch.setattr(subprocess, "run", lambda words, check: self.said.append(words[1]))
-        self._settings, self._url, self._clock = folder / "MACHINE", api, clock
+        self._settings, self._api, self._clock = folder / "MACHINE", api, clock
 
     def tick(self, minutes: float, **idle: object) -> None:
         """Run one minute of cron, so long before the end."""
-        url = f"http://127.0.0.1:{self._url.server_port}"
+        url = self._api.url
         settings = {"end": AT, "apiUrl": url, "apiKey": "canary", "instanceId": "i-1"}
         if idle:
             settings["idle"] = {"url": f"{url}/verdict", "token": "canary-idle", **idle}
@@ -367,16 +355,15 @@ def test_at_its_end_the_machine_is_terminated(machine: Machine, api: Any) -> Non
 
 @pytest.mark.parametrize("status", [401, 429, 500, 0])
 def test_a_refused_end_is_tried_again(machine: Machine, api: Any, status: int) -> None:
-    port = api.server_port
-    api.status = status
+    url, api.status = api.url, status
     if not status:
-        api.server_port = 1  # it is away
+        api.url = "http://127.0.0.1:1"  # it is away
     for _ in range(2):
         machine.tick(-1)
         assert "this machine cannot be terminated (" in machine.said[-1]
         assert machine.said[-1].endswith("); trying again in a minute")
         assert "canary" not in machine.said[-1] + machine.log.read_text()  # F35
-    api.status, api.server_port = 200, port
+    api.status, api.url = 200, url
     machine.tick(-1)
     assert len(api.requests) == (3 if status else 1)
 
@@ -460,8 +447,7 @@ names["main"]([])
 
 
 def test_an_older_python_ends_its_machine(api: Any, tmp_path: Path) -> None:  # D3 F82
-    url = f"http://127.0.0.1:{api.server_port}"
-    settings = {"end": AT, "apiUrl": url, "apiKey": "canary", "instanceId": "i-1"}
+    settings = {"end": AT, "apiUrl": api.url, "apiKey": "canary", "instanceId": "i-1"}
     (tmp_path / "MACHINE").write_text(json.dumps(settings))
     done = subprocess.run(
         [sys.executable, "-I", "-c", OLDER, ending.__file__, str(tmp_path)],

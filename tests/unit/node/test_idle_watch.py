@@ -1,10 +1,8 @@
 """When a cluster counts as idle, and when its machines end for that."""
 
 import contextlib
-import http.server
 import io
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +16,7 @@ import pytest
 from node import idle_watch, replicate
 from node.idle_watch import Bounds, Ray, Rules, State, Watch, decide, keep, verdict, work
 from node.replicate import Folder
+from tests import web
 
 RULES = Rules(idle_seconds=600, deadline=100_000)
 BUSY = ("job a is RUNNING",)
@@ -98,40 +97,30 @@ def test_what_cannot_be_read_counts_as_active() -> None:
     assert found == ["jobs cannot be read (no route)", "a"]
 
 
-class Dashboard(http.server.ThreadingHTTPServer):
-    """Answers as Ray's dashboard does."""
+class Dashboard:
+    """Answers as Ray's dashboard does: what it says, by path."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Reply)
         self.says: dict[str, Any] = {}
+        self.ray: Ray
+        self.server: web.Web
 
-
-class Reply(http.server.BaseHTTPRequestHandler):
-    server: Dashboard
-
-    def do_GET(self) -> None:
-        known = self.server.says.get(self.path.partition("?")[0])
-        allowed = self.headers["Authorization"] == "Bearer t"
-        self.send_response(200 if known is not None and allowed else 500)
-        self.end_headers()
-        self.wfile.write(json.dumps(known).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, asked: web.Request) -> web.Said:
+        known = self.says.get(asked.path.partition("?")[0])
+        allowed = asked.headers["Authorization"] == "Bearer t"
+        return 200 if known is not None and allowed else 500, json.dumps(known).encode()
 
 
 @pytest.fixture
 def dashboard() -> Iterator[Dashboard]:
-    with Dashboard() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    made = Dashboard()
+    with web.serving(made.answer) as made.server:
+        made.ray = Ray(made.server.url, "t")
+        yield made
 
 
 def test_jobs_models_and_actors_are_activity(dashboard: Dashboard) -> None:
-    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    ray = dashboard.ray
     assert "cannot be read" in idle_watch.look({"jobs": lambda: ray.jobs("RUNNING")})[0]
     dashboard.says["/api/jobs/"] = [
         {"submission_id": "a", "status": "SUCCEEDED"},
@@ -153,17 +142,17 @@ def test_an_answer_without_end_is_read_up_to_a_bound(  # F39
 ) -> None:
     sent = 0
 
-    def endless(reply: Reply) -> None:
+    def endless(asked: web.Request) -> None:
         nonlocal sent
-        reply.send_response(200)
-        reply.end_headers()
+        asked.send_response(200)
+        asked.end_headers()
         with contextlib.suppress(ConnectionError):
             for _ in range(4 * idle_watch.ANSWER_MIB):
-                reply.wfile.write(b" " * 2**20)
+                asked.wfile.write(b" " * 2**20)
                 sent += 1
 
-    monkeypatch.setattr(Reply, "do_GET", endless)
-    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    monkeypatch.setattr(dashboard.server, "answer", endless)
+    ray = dashboard.ray
     why = "jobs cannot be read (more than 64 MiB, which are not read)"
     assert idle_watch.look({"jobs": lambda: ray.jobs("RUNNING")}) == [why]
     assert sent < 2 * idle_watch.ANSWER_MIB
@@ -191,7 +180,7 @@ ACTIVE = ["job a is RUNNING", "actor Sleeper lives"]
 def test_a_job_below_the_bounds_of_use_is_no_activity(  # F50
     dashboard: Dashboard, bounds: Bounds, changes: dict[str, Any], counts: bool | None
 ) -> None:
-    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    ray = dashboard.ray
     jobs = [{"submission_id": "a", "status": "RUNNING"}]
     actor = {"name": "", "class_name": "Sleeper", "ray_namespace": "x"}
     node = {"raylet": {"state": "ALIVE"}, "now": time.time(), "cpu": 3.0, "cpus": [30, 15]}
@@ -212,7 +201,7 @@ def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard
     def alive(count: int) -> None:
         dashboard.says["/api/v0/nodes"] = {"data": {"result": {"result": [{}] * count}}}
 
-    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    ray = dashboard.ray
     joining = idle_watch.Joining(ray, 2, time.time() + 60)
     alive(1)  # the second machine still installs
     assert joining() == ["1 of 2 nodes have joined"]

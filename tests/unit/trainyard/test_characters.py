@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import web
 from trainyard.data import characters
 from trainyard.data.node_folder import FOLDER_VARIABLE
 from trainyard.errors import JobError
@@ -44,18 +42,8 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def address(file: Path) -> Iterator[str]:
     """The address of the text on a server."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(file.parent)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/{file.name}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with web.serving(web.files(file.parent)) as server:
+        yield f"{server.url}/{file.name}"
 
 
 def test_a_text_becomes_two_files_and_a_vocabulary(node: Path, file: Path) -> None:  # C15

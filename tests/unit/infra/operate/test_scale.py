@@ -9,8 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import pytest
 from infra.operate import scale
 from infra.operate.requested import AS_IT_IS, VARIABLE
 from infra.operate.scale import Scaler, steps
-from tests import ran
+from tests import ran, web
 from tests.waiting import wait_for
 from trainyard.access.ssh import UnreachableError
 from trainyard.access.ssh_run import CommandError
@@ -326,10 +324,7 @@ def test_ctrl_c_ends_the_wait_for_the_next_request(stack: Stack) -> None:
 @pytest.mark.parametrize(("running", "said"), [(100_000, "true\n"), (5 * 2**20, "")])
 def test_the_answer_of_the_watch_is_bounded(running: int, said: str, tmp_path: Path) -> None:  # F39
     (tmp_path / "verdict").write_text(json.dumps({"active": "x" * running, "end": True}))
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        asked = {"url": f"http://127.0.0.1:{server.server_port}", "token": "i"}
+    with web.serving(web.files(tmp_path)) as server:
+        asked = {"url": server.url, "token": "i"}
         done = ran.run([sys.executable, "-c", scale.ASK], input=json.dumps(asked))
-        server.shutdown()
     assert (done.stdout, done.returncode) == (said, int(not said)), done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import io
 import json
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 import ray
 import shellingham
 
+from tests import web
 from tests.client import Train
 from trainyard.access.terminal import COLOUR, CONTROL, clean
 from trainyard.client import cli, results, scripts, submission
@@ -291,31 +291,23 @@ def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(
         assert said in shown
 
 
-class Head(http.server.BaseHTTPRequestHandler):
-    """A head that has just been asked for its version, and then restarts."""
-
-    status = 0  # 0: the connection is cut
-    body = b""
-
-    def do_GET(self):
-        version = self.path == "/api/version"
-        reply = {"version": "4", "ray_version": ray.__version__, "ray_commit": "x"}
-        status, body = (200, json.dumps(reply).encode()) if version else (self.status, self.body)
-        if status:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        """Says nothing."""
-
-
 @pytest.fixture
-def head(outputs_file, values, serve):
-    url = f"http://127.0.0.1:{serve(Head).server_port}"
+def head(outputs_file, values):
+    """A head that has just been asked for its version, and then restarts: `says` what it answers.
+
+    Nothing of a status of 0: the connection is cut.
+    """
     Path(values["storageUrl"].removeprefix("file://")).mkdir()
-    return str(outputs_file(values | {"dashboardUrl": url}))
+    version = {"version": "4", "ray_version": ray.__version__, "ray_commit": "x"}
+
+    def answer(asked):
+        if asked.path == "/api/version":
+            return 200, json.dumps(version).encode()
+        return head.says if head.says[0] else None
+
+    with web.serving(answer) as server:
+        outputs = str(outputs_file(values | {"dashboardUrl": server.url}))
+        yield (head := SimpleNamespace(says=(0, b""), outputs=outputs))
 
 
 @pytest.mark.parametrize(
@@ -331,18 +323,15 @@ def head(outputs_file, values, serve):
 @pytest.mark.parametrize(
     "command", [["list"], ["status", "s1"], ["logs", "s1"], ["logs", "-f", "s1"], ["stop", "s1"]]
 )
-def test_a_head_that_restarts_is_one_message(
-    command, status, body, said, head, monkeypatch, train
-):  # F27
-    monkeypatch.setattr(Head, "status", status)
-    monkeypatch.setattr(Head, "body", body)
-    assert train(*command, "--outputs", head) == 1
+def test_a_head_that_restarts_is_one_message(command, status, body, said, head, train):  # F27
+    head.says = status, body
+    assert train(*command, "--outputs", head.outputs) == 1
     err = train.err
     assert err.startswith("error: the cluster")
     assert said in err
     assert err.count("\n") == 1
     assert not CONTROL.search(err)
-    assert train("runs", "--outputs", head) == 0  # which needs the store alone
+    assert train("runs", "--outputs", head.outputs) == 0  # which needs the store alone
 
 
 FILE = "cluster_name: trainyard\nauth: {ssh_user: canary}\n"

@@ -6,9 +6,7 @@ import hashlib
 import io
 import os
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +16,7 @@ from boto3.exceptions import RetriesExceededError
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from botocore.session import Session
 
-from tests import stores
+from tests import stores, web
 from trainyard.client.store import ClientBucket
 from trainyard.store import objects, s3_requests
 
@@ -218,49 +216,39 @@ def test_no_proxy_of_the_environment_is_asked_for_the_store(  # F58
 REFUSED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 
 
-class Service(BaseHTTPRequestHandler):
+class Service:
     """A bucket that first gives the listed answers, and then accepts everything."""
 
-    due: list[int]
-    kept: dict[str, bytes]
+    def __init__(self) -> None:
+        self.due: list[int] = []
+        self.kept: dict[str, bytes] = {}
 
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+    def answer(self, asked: web.Request) -> web.Said:
         status = self.due.pop(0) if self.due else 200
         if status == 200:
-            assert "Credential=user/" in self.headers["Authorization"]
-            assert "/eu-1/s3/" in self.headers["Authorization"]
-            self.kept[self.path] = body
-        said = b"" if status == 200 else REFUSED
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    def log_message(self, *_: object) -> None:
-        pass
+            assert "Credential=user/" in asked.headers["Authorization"]
+            assert "/eu-1/s3/" in asked.headers["Authorization"]
+            self.kept[asked.path] = asked.body
+        return status, b"" if status == 200 else REFUSED
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Service]]:
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """A bucket as a node's environment names it."""
-    kind = type("Fresh", (Service,), {"due": [], "kept": {}})
     keys = tmp_path / "credentials"
     keys.write_text("[default]\naws_access_key_id = user\naws_secret_access_key = canary\n")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
-    monkeypatch.setenv("AWS_REGION", "eu-1")
-    stores.forget_clients()
-    yield kind
-    stores.forget_clients()
-    server.shutdown()
-    server.server_close()
+    made = Service()
+    with web.serving(made.answer) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+        monkeypatch.setenv("AWS_REGION", "eu-1")
+        stores.forget_clients()
+        yield made
+        stores.forget_clients()
 
 
 def test_a_busy_store_is_asked_until_it_takes_a_small_file(  # F22
-    service: type[Service], monkeypatch: pytest.MonkeyPatch
+    service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "FIRST_PAUSE_S", 0.01)
     service.due = [503, 503, 500]
@@ -268,7 +256,7 @@ def test_a_busy_store_is_asked_until_it_takes_a_small_file(  # F22
     assert service.kept == {"/ray/prefix/a%20b/1.json": b"{}"}
 
 
-def test_a_refusal_is_told_at_once(service: type[Service]) -> None:
+def test_a_refusal_is_told_at_once(service: Service) -> None:
     service.due = [403]
     with pytest.raises(
         objects.StorageError, match=r"s3://ray/1: AccessDenied no; .*repair the store"
