@@ -7,20 +7,17 @@ other. The user's own settings (PULUMI_CONFIG_PASSPHRASE, PULUMI_BACKEND_URL, a 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from engine import policy, users
 from engine.errors import EngineError
 from engine.passphrase import FILE, PHRASE, default_file, make, read
 from engine.project import Project
-from engine.recorded import name_kind
 from engine.state import Backend
 from trainyard.access import settings_file, state_folder, terminal
 from trainyard.access.state_bucket import BucketError
@@ -64,8 +61,6 @@ def main() -> None:
             select = ["pulumi", "stack", "select", "--create", options.stack]
             if (code := subprocess.run(select, env=environment, check=False).returncode) != 0:
                 sys.exit(code)
-        if options.command != "preview":  # which loads no provider of the state
-            _name_kinds(options.stack, environment)
         command = ["pulumi", *arguments]
         environment |= PLANS if options.plan else {}
     # In place of this process: signals go straight to the engine.
@@ -133,32 +128,6 @@ def _refuse_used(stack: str) -> None:
         except EngineError:  # a backend that only the CLI reads
             return
         users.refuse_used(backend, project.name, stack)
-
-
-def _name_kinds(stack: str, environment: dict[str, str]) -> None:
-    """Record providers by their kinds, since the CLI cannot load a class that has moved."""
-
-    def changed(latest: dict[str, Any]) -> int:
-        return sum(map(name_kind, latest.get("resources") or []))
-
-    def pulumi(command: str, **more: Any) -> subprocess.CompletedProcess[str]:
-        call = ["pulumi", "stack", command, "--stack", stack]
-        return subprocess.run(call, env=environment, text=True, check=False, **more)
-
-    # The CLI takes seconds to tell, and tells why a state cannot be read.
-    with suppress(EngineError, OSError):
-        project = Project.find(Path.cwd())
-        if not changed(Backend.of(project).read_raw(project.name, stack)):
-            return
-    exported = pulumi("export", capture_output=True)
-    if exported.returncode != 0:
-        return
-    state = json.loads(exported.stdout)
-    # An import would forget interrupted steps.
-    if state["deployment"].get("pending_operations") or not changed(state["deployment"]):
-        return
-    if (code := pulumi("import", input=json.dumps(state)).returncode) != 0:
-        sys.exit(code)
 
 
 def _check_pack(folder: Path, config: str) -> None:

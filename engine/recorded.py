@@ -33,7 +33,6 @@ NAMED = re.compile(
 PACKAGES = ("cluster", "infra")
 # Trainyard's providers are recorded by a call of this class with their kind, which is their type's.
 LOADER = ("cluster.provider_kinds", "Recorded")
-KIND = re.compile(r"pulumi-python:dynamic/(\w{1,99}:\w{1,99})")
 INSTALLED = Path(__file__).parents[1]
 ACTION = "restore a copy of the state (docs/engine.md)"
 
@@ -53,21 +52,6 @@ def named(pickled: Any) -> Named | None:
     except (binascii.Error, TypeError, ValueError):
         return None
     return Named(*(part.decode() for part in found.groups(b""))) if found else None
-
-
-def name_kind(entry: Any) -> bool:
-    """Record an entry's provider by its kind, where a state still has its module and class.
-
-    Returns:
-        Whether that changed the entry.
-    """
-    kind, changed = KIND.fullmatch(str(entry.get("type"))), False
-    for properties in (entry.get("inputs"), entry.get("outputs")):
-        names = named(properties.get(PROVIDER_KEY)) if isinstance(properties, dict) else None
-        if kind and names and not names.kind and names.module.partition(".")[0] in PACKAGES:
-            properties[PROVIDER_KEY] = of_kind(kind[1])
-            changed = True
-    return changed
 
 
 def of_kind(kind: str) -> str:

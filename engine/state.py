@@ -22,7 +22,7 @@ from engine import bucket_lock, files, history, lock
 from engine.crypto import Crypter
 from engine.errors import EngineError, SupersededError, UnsupportedError
 from engine.project import Project
-from engine.recorded import is_believable, name_kind
+from engine.recorded import is_believable
 from engine.values import decrypt, encrypt, holds_secret
 from trainyard.access import state_folder, users_file
 from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
@@ -179,7 +179,6 @@ class Backend:
                 if not is_believable(entry.get(name, {})):
                     what = f"has a provider in the clear that is not a name (of {entry['urn']})"
                     raise self._damaged(project, stack, what)
-            name_kind(entry)
         return state
 
     def read_raw(self, project: str, stack: str) -> dict[str, Any]:

@@ -197,16 +197,6 @@ def test_an_image_that_cannot_be_built_is_one_error_with_its_last_lines(stack):
     assert "building" in output
 
 
-def test_an_image_that_cannot_be_had_is_named(stack):
-    program = stack.project / "__main__.py"
-    # No registry answers there.
-    missing = "127.0.0.1:9/nowhere/nothing:1"
-    program.write_text(program.read_text().replace("image=image.image_id", f'image="{missing}"'))
-    output = stack.fails()
-    assert output.count("error:") == 1
-    assert f"the image {missing} is not on this machine and cannot be pulled" in output
-
-
 def test_a_port_that_is_taken_is_named_and_nothing_half_made_stays(stack):
     taken = stack.foreign("other", ports={"80/tcp": ("127.0.0.1", stack.port)})
     assert f"127.0.0.1:{stack.port}" in stack.fails()
@@ -221,12 +211,3 @@ def test_a_network_in_use_names_its_users(stack):
     assert f"remove or disconnect {stack.prefix}-guest" in stack.refused("destroy", "--yes")
     stack.container("guest").remove(force=True)
     stack.done("destroy", "--yes")
-
-
-def test_no_docker_engine_is_one_error(stack):
-    stack.environment["DOCKER_HOST"] = "unix:///nonexistent.sock"
-    stack.done("preview")
-    output = stack.fails()
-    assert output.count("error:") == 1
-    assert "no Docker Engine answers at unix:///nonexistent.sock" in output
-    assert "point DOCKER_HOST at another one" in output

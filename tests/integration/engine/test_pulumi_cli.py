@@ -1,9 +1,7 @@
 """The pulumi CLI and the engine take over each other's stacks, whole or cut off in the middle."""
 
-import base64
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +12,6 @@ import pytest
 
 from infra.operate import states
 from tests.cli import lacking
-from tests.file_stack import PROJECTS
 from tests.secret_hunt import finds
 from tests.waiting import wait_for
 
@@ -104,28 +101,6 @@ def test_make_runs_the_cli(engine, launch, tmp_path):
     code, output = launch("destroy")
     assert code == 0, output
     assert engine.files() == {}
-
-
-@pytest.mark.usefixtures("pulumi")
-def test_make_goes_on_with_a_state_that_names_classes_which_have_moved(engine, launch):
-    shutil.rmtree(engine.project)
-    shutil.copytree(PROJECTS / "secrets", engine.project)
-    engine.settings.write_text("{}")
-    engine.state_file.parent.mkdir(parents=True)
-
-    text = (engine.project / "state.json").read_text()
-    for provider in {*re.findall(r'"__provider": "([^"]+)"', text)}:
-        names = base64.b64decode(provider)
-        moved = names.replace(b"cluster.s", b"cluster.S").replace(b"infra.h", b"infra.H")
-        assert moved != names
-        text = text.replace(provider, base64.b64encode(moved).decode())
-    engine.state_file.write_text(text)
-    code, output = launch("up")
-    assert code == 0, output
-    assert "3 unchanged" in output
-    code, output = launch("destroy")
-    assert code == 0, output
-    assert engine.resources() == []
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import re
-import shutil
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from fnmatch import fnmatchcase
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 
 from engine import cli, crypto, kept_key
-from engine.recorded import named
 from tests.file_stack import FileStack
 from trainyard.access.state_bucket import BucketError, BucketPath
 
@@ -95,34 +93,6 @@ class StackUnderTest(FileStack):
             for entry in latest["resources"]:
                 if entry["urn"].endswith(f"::{name}"):
                     entry.update(fields)
-
-
-class EarlierStack(StackUnderTest):
-    """A stack that was up before states recorded the kinds of providers."""
-
-    program = "secrets"
-
-    def config(self):
-        return {}
-
-    def providers(self):
-        """What the state records of each provider."""
-        fields = [each[name] for each in self.resources()[2:] for name in ("inputs", "outputs")]
-        return [named(properties["__provider"]) for properties in fields]
-
-
-@pytest.fixture
-def earlier(tmp_path, monkeypatch):
-    """A stack whose state names the classes of its providers."""
-    rounds = crypto.ROUNDS
-    _begin(tmp_path, monkeypatch)
-    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "x")
-    monkeypatch.setattr(crypto, "ROUNDS", rounds)
-    made = EarlierStack(tmp_path)
-    made.settings.write_text("{}")
-    made.state_file.parent.mkdir(parents=True)
-    shutil.move(made.project / "state.json", made.state_file)
-    return made
 
 
 def _begin(tmp_path, monkeypatch):

@@ -8,9 +8,7 @@ import pytest
 
 from engine import launch
 from engine.errors import EngineError
-from engine.recorded import of_kind
 from engine.state import REFERENCE_TYPE
-from tests.file_stack import PROJECTS
 from trainyard.access import state_folder
 
 RULES = """
@@ -131,24 +129,3 @@ def test_the_cli_ends_no_stack_that_another_uses(project, tmp_path, monkeypatch,
         launch.main()
     assert ended.value.code == 1
     assert "error: stack prod is in use by staging: " in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_a_state_is_written_again_by_the_cli_unless_it_would_lose_interrupted_steps(
-    monkeypatch, interrupted
-):
-    former = json.loads((PROJECTS / "secrets" / "state.json").read_text())["checkpoint"]["latest"]
-    former |= {"pending_operations": [{}]} if interrupted else {}
-    calls = []
-
-    def run(command, **how):
-        calls.append(command[2])
-        if command[2] == "import":
-            written = json.loads(how["input"])["deployment"]["resources"][-1]
-            assert written["outputs"]["__provider"] == of_kind("cluster:Secret")
-        return Mock(returncode=0, stdout=json.dumps({"deployment": former}))
-
-    monkeypatch.setattr(launch.subprocess, "run", run)
-    launch._name_kinds("dev", {})
-    assert calls == ["export", *([] if interrupted else ["import"])]
