@@ -133,20 +133,6 @@ def test_what_is_done_by_hand_is_seen_and_mended(stack):
     stack.up("--refresh", "--expect-no-changes")
 
 
-def test_a_change_is_made_in_place_where_the_plugin_does_so(stack):
-    stack.up()
-    before = stack.ids()
-    assert "web update done" in stack.up(restart="always", memory=64, grace=2)
-    assert stack.ids() == before
-    assert stack.container("web").attrs["HostConfig"]["RestartPolicy"]["Name"] == "always"
-    assert "web replace done" in stack.up(
-        restart="always", memory=64, grace=2, interval="2s"
-    )  # as replace_on_changes says
-    assert stack.ids()["web"] != before["web"]
-    assert stack.ids()["plain"] == before["plain"]
-    stack.up("--refresh", "--expect-no-changes")
-
-
 def test_another_context_builds_the_image_and_replaces_its_containers(stack):
     stack.up()
     before = stack.ids()

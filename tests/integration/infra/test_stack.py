@@ -582,13 +582,6 @@ def test_a_neighbour_reaches_what_is_listed_and_is_asked_for_the_token(  # F33
     assert of_jobs <= {"token, but for channels"}
 
 
-def test_every_ray_process_asks_for_the_token(stack: Any, started_below: Any) -> None:  # F34
-    rays = [p for p in started_below(stack.folder) if "raylet" in p.name()]
-    rays += [p for p in started_below(stack.folder) if "gcs_server" in p.name()]
-    assert len(rays) >= 3
-    assert {process.environ()["RAY_AUTH_MODE"] for process in rays} == {"token"}
-
-
 def test_the_stacks_keys_open_its_bucket_only(  # F36
     outputs: dict[str, Any], bucket: str
 ) -> None:
@@ -602,14 +595,6 @@ def test_the_stacks_keys_open_its_bucket_only(  # F36
             attempt()
         # The store reports a missing bucket.
         assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] in (403, 404)
-
-
-@pytest.mark.parametrize("path", ["/-/quit", "/-/reload", "/api/v1/admin/tsdb/snapshot"])
-def test_prometheus_takes_no_orders(prometheus: str, path: str) -> None:  # F37
-    request = urllib.request.Request(prometheus + path, method="POST")
-    with pytest.raises(urllib.error.HTTPError) as raised:
-        urllib.request.urlopen(request, timeout=10)
-    assert re.search("not enabled|disabled|Forbidden", raised.value.read().decode())
 
 
 def _node(stack: Any, service: str, started_below: Any, name: str) -> psutil.Process:

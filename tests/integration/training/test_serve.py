@@ -183,31 +183,6 @@ def test_health_needs_no_token_and_all_else_does(url: str, cluster: Any) -> None
     assert requests.get(dashboard, headers=bearer, timeout=30).status_code == 403
 
 
-def test_what_is_wrong_with_a_request_is_said(
-    ask: Callable[..., requests.Response], url: str, cluster: Any
-) -> None:  # A46
-    good = picture(1, "JPEG")
-    for images, status, said in (
-        ([good, b"hello"], 400, "image 1 ('1.jpg') is not a readable image"),
-        ([good[: len(good) // 2]], 400, "image 0 ('0.jpg') is not a readable image"),
-        ([picture(1, "GIF", "L")], 400, "image 0 ('0.jpg') is not a readable image"),
-        ([good] * 65, 413, "more than 64 images"),
-        ([b"\0" * (33 * 2**20)], 413, "larger than 32 MiB"),
-    ):
-        reply = ask(*images)
-        assert (reply.status_code, said in reply.json()["detail"]) == (status, True), reply.text
-    assert ask(good, field="file").status_code == 400
-    bearer = {"Authorization": f"Bearer {cluster.outputs['serveToken']}"}
-    for method, path, status in (
-        ("POST", "/predict", 415),
-        ("GET", "/predict", 405),
-        ("GET", "/other", 404),
-    ):
-        reply = requests.request(method, url + path, headers=bearer, timeout=30)
-        assert reply.status_code == status
-    assert ask(good).status_code == 200
-
-
 @pytest.mark.usefixtures("first")
 def test_what_has_no_place_is_refused_or_withdrawn(cluster: Any) -> None:
     result = cluster.train("serve", NAME, "--name", "big", "--cpus-per-replica", "3")

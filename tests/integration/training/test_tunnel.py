@@ -194,22 +194,6 @@ def test_ports_are_the_hosts_own_where_they_are_free(host: Sshd) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_connection_that_is_cut_is_made_again(host: Sshd) -> None:
-    said: list[str] = []
-    with service() as dashboard, opened(stack(host, dashboard), said) as through:
-        url = through.outputs.dashboard_url
-        for _ in range(2):
-            assert host.cut()
-            # Made while it is down, as likely as not: it waits until the host is back.
-            assert get(url).startswith(b"/ at")
-        wait_for("what is said", lambda: len(said) == 4, DEADLINE_S)
-    lost, back = said[:2]
-    assert lost == f"tunnel: lost the connection to {host.user}@127.0.0.1:{host.port}; trying again"
-    assert back == f"tunnel: the connection to {host.user}@127.0.0.1:{host.port} is back"
-    assert said[2:] == [lost, back]
-
-
-@pytest.mark.usefixtures("threads")
 def test_a_connection_that_falls_silent_is_made_again(
     host: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -496,27 +480,6 @@ def test_a_training_goes_through(away: Any, host: Sshd, tmp_path: Path) -> None:
     # The store is reached too; other tests of this cluster left runs of theirs there.
     assert "far" in [row["run"] for row in json.loads(away.train("runs", "--json").stdout)]
     wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
-
-
-def test_a_command_takes_its_tunnel_along(away: Any, host: Sshd, counting: str) -> None:
-    failed = away.train("status", "no-such-job")
-    assert failed.returncode == 1
-    assert "no job and no run of this cluster is called 'no-such-job'" in failed.stderr
-    wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
-
-    process = away.popen("submit", counting)
-    try:
-        for line in process.stdout:
-            if line == "line 3\n":
-                process.send_signal(signal.SIGINT)
-                break
-        rest = process.stdout.read()
-        assert process.wait(DEADLINE_S) == 130
-    finally:
-        process.kill()
-    job_id = re.findall(r"stop it: `\S*train stop ([^\s`]+)", rest)[0]
-    wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
-    assert f"job {job_id}: STOPPED" in away.train("stop", job_id).stdout
 
 
 def test_a_log_goes_on_after_a_cut(away: Any, host: Sshd, counting: str) -> None:
