@@ -1,12 +1,11 @@
 """The engine's docker provider on a real Docker Engine."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 
-from tests import quick
+from tests import quick, ran
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -21,7 +20,7 @@ def _health(stack):
 
 def _drift(stack):
     """A report's findings about services, by name."""
-    done = subprocess.run(
+    done = ran.run(
         [
             sys.executable,
             *quick.module("infra.operate.drift"),
@@ -32,9 +31,6 @@ def _drift(stack):
             "--json",
         ],
         env=stack.environment,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     report = json.loads(done.stdout)
     assert report["failures"] == []

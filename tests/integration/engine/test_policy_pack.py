@@ -13,6 +13,7 @@ from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
 
 from engine.structs import to_struct
 from infra.operate.policy.rules import ADVISORY, MANDATORY, RULES
+from tests import ran
 from tests.unit.infra.operate.policy.test_rules import CASES
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -38,9 +39,7 @@ def python(tmp_path_factory):
         ["venv", "--python", sys.executable, folder],
         ["pip", "install", "--require-hashes", "--python", folder, "-r", PACK / "requirements.txt"],
     ):
-        done = subprocess.run(
-            [UV, "--quiet", *command], capture_output=True, text=True, check=False
-        )
+        done = ran.run([UV, "--quiet", *command])
         if done.returncode:
             pytest.skip(f"pulumi-policy cannot be installed here: {done.stderr[-300:]}")
     return folder / "bin" / "python"

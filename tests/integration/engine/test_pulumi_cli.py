@@ -4,13 +4,13 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 
 import psutil
 import pytest
 
 from infra.operate import states
+from tests import ran
 from tests.cli import lacking
 from tests.secret_hunt import finds
 from tests.waiting import wait_for
@@ -69,9 +69,7 @@ def launch(engine, pulumi_cli, monkeypatch):
 
     def run(*arguments):
         command = [sys.executable, "-m", "engine.launch", *arguments, "-s", "dev"]
-        done = subprocess.run(
-            command, cwd=engine.project, capture_output=True, text=True, check=False
-        )
+        done = ran.run(command, cwd=engine.project)
         return done.returncode, done.stdout + done.stderr
 
     return run

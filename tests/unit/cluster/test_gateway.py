@@ -17,7 +17,7 @@ import pytest
 
 from cluster import gateway, monitoring, ray_cluster
 from cluster.gateway import Gateway, Route
-from tests import web
+from tests import ran, web
 from tests.ports import free_ports
 from tests.unit.cluster.conftest import Deploy, stack
 from tests.waiting import wait_for
@@ -122,9 +122,7 @@ def test_haproxy_accepts_the_configuration(
 ) -> None:
     file = tmp_path / "haproxy.cfg"
     file.write_text(_config(runtime, gateway.password_hash("secret"), routes, cidrs))
-    done = subprocess.run(
-        ["haproxy", "-c", "-f", str(file)], capture_output=True, text=True, check=False
-    )
+    done = ran.run(["haproxy", "-c", "-f", str(file)])
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
 

@@ -17,6 +17,7 @@ from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 from cluster import kuberay
 from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
 from cluster.ray_node import Growth, NodeResources
+from tests import ran
 from tests.raycluster_schema import validate
 from tests.unit.cluster.conftest import PORTS
 
@@ -169,7 +170,7 @@ def test_a_shared_volume_that_is_not_writable_says_what_to_do(tmp_path: Path) ->
 
 
 def _run(command: list[str]) -> tuple[int, str]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran.run(command)
     return done.returncode, done.stderr
 
 

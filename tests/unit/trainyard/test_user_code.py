@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests import ran
 from trainyard import user_code
 
 SCRIPT = """
@@ -93,14 +93,11 @@ sys.exit(warm._run("aa", {"command": ["python", *sys.argv[2:]], "environment": {
 
 
 def python(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
+    done = ran.run(
         [sys.executable, *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

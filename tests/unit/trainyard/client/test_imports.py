@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.server
 import json
-import subprocess
 import sys
 import threading
 
 import pytest
 import ray
 
+from tests import ran
 from trainyard.client import extras
 from trainyard.tracking.runs import Run
 
@@ -108,11 +108,8 @@ def imported(*arguments, missing=()):
 
     Some packages are missing, as in an environment without an extra.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps([sorted(SLOW), [*missing], *arguments])],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran.run(
+        [sys.executable, "-c", PROGRAM, json.dumps([sorted(SLOW), [*missing], *arguments])]
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, set(json.loads(done.stdout.splitlines()[-1]))

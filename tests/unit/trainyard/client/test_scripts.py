@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import ran
 from trainyard import options
 from trainyard.client import feasibility, scripts, submission
 from trainyard.client.errors import ClientError
@@ -159,9 +159,7 @@ def test_asking_jobs_loads_neither_torch_nor_ray() -> None:
         "[scripts.config(scripts.find(job), given.get(job, [])) for job in scripts.names()];"
         "sys.exit(', '.join({'torch', 'ray', 'boto3', 'pyarrow'} & sys.modules.keys()) or 0)"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    result = ran.run([sys.executable, "-c", code], cwd=REPOSITORY)
     assert result.returncode == 0, result.stderr
 
 

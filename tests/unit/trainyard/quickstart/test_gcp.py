@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import yaml
 from ray.autoscaler._private import util
 
+from tests import ran
 from trainyard.client import cli
 from trainyard.quickstart import gcp
 
@@ -110,12 +110,9 @@ def test_the_script_makes_and_removes_a_network_for_one_range(  # B2
     def run(word: str, running: str = "") -> tuple[int, str, str]:
         log = tmp_path / "gcloud.log"
         log.unlink(missing_ok=True)
-        done = subprocess.run(
+        done = ran.run(
             [tmp_path / "c_network.sh", word],
             env={"PATH": f"{tmp_path}:/usr/bin:/bin", "RUNNING": running},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         return done.returncode, done.stderr, log.read_text() if log.exists() else ""
 

@@ -13,6 +13,7 @@ import yaml
 from tree_sitter_language_pack import get_parser
 
 from infra.settings import versions
+from tests import ran
 from trainyard import options
 from trainyard.client import cli, scripts
 from trainyard.client.errors import ClientError
@@ -59,7 +60,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     copy = folder / "source"
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = ran.run(listed, cwd=ROOT)
     if found.returncode != 0:
         pytest.skip("no git checkout")
     for name in filter(None, found.stdout.split("\0")):
@@ -125,14 +126,7 @@ def test_the_wheel_leaves_a_project_its_own_modules(installed: Path, tmp_path: P
     }
 
     def run(*command: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [installed / "bin" / command[0], *command[1:]],
-            cwd=project,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ran.run([installed / "bin" / command[0], *command[1:]], cwd=project, env=environment)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -191,13 +185,7 @@ def test_a_box_with_another_python_is_told_before_anything_is_installed(tmp_path
     }.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    done = subprocess.run(
-        ["bash", init.FILES / init.SETUP],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran.run(["bash", init.FILES / init.SETUP], env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert done.returncode == 1
     assert "python3 is 3.10 here" in done.stderr
     assert "run PYTHON=python3.11 bash" in done.stderr

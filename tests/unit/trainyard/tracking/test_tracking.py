@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from typing import Any, cast
 import pytest
 from mlflow.utils import validation
 
+from tests import ran
 from trainyard.tracking import tracking
 from trainyard.tracking.mlflow_log import MlflowLog
 from trainyard.tracking.run_folder import CURVES
@@ -105,13 +105,10 @@ run = Run({tmp_path.as_uri()!r}, "first")
 run.start({{"job": "tiny"}})
 {end}
 """
-    done = subprocess.run(
+    done = ran.run(
         [sys.executable, "-c", program],
         env=os.environ | {tracking.URI_VARIABLE: "http://127.0.0.1:1"},
-        capture_output=True,
-        text=True,
         timeout=60,
-        check=False,
     )
     assert (done.stdout.strip(), done.returncode) == (told, code), done.stderr
 

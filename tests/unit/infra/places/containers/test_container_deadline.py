@@ -5,7 +5,6 @@ The program itself has its own tests (test_ending.py).
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ import pytest
 
 from infra.places.containers import container_deadline
 from infra.places.containers.container_deadline import NEVER, DeadlineError, DeadlineProvider
+from tests import ran
 from tests.waiting import wait_for
 from trainyard.access.ssh_run import CommandError
 
@@ -44,14 +44,8 @@ class Machine:
         }
 
     def run(self, _connection: Any, command: str, *, stdin: str, seconds: float) -> str:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            input=stdin,
-            env={"PATH": self.path},
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
+        done = ran.run(
+            ["/bin/sh", "-c", command], input=stdin, env={"PATH": self.path}, timeout=seconds
         )
         if done.returncode:
             raise CommandError(done.stderr)

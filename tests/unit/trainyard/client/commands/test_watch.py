@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests import ui_stack
+from tests import ran, ui_stack
 from tests.hostile import TITLE
 from trainyard.access.terminal import CONTROL, ESCAPE
 from trainyard.tracking import runs
@@ -41,9 +41,7 @@ def _command(outputs: str) -> list[str]:
 
 
 def test_a_pipe_gets_one_look(outputs: str) -> None:
-    done = subprocess.run(
-        _command(outputs), capture_output=True, text=True, check=False, timeout=DEADLINE_S
-    )
+    done = ran.run(_command(outputs), timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "10.0.0.2\t88 %\t24.0/64.0 GiB\t87 %\t58.6/79.6 GiB\t30.0 GiB" in lines
