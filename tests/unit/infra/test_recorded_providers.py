@@ -15,42 +15,6 @@ from cluster.provider_kinds import KINDS, Recorded
 from engine import recorded
 
 ROOT = Path(__file__).parents[3]
-# Kinds that states have. It only grows: without one of them, a stack could not be destroyed.
-FROZEN = frozenset(
-    {
-        "cluster:Secret",
-        "docker:Choice",
-        "docker:Deadline",
-        "docker:Leave",
-        "docker:Node",
-        "docker:Ready",
-        "host:Executable",
-        "host:GoTool",
-        "host:HostKey",
-        "host:Reachable",
-        "kubernetes:Object",
-        "kubernetes:Ready",
-        "kubernetes:RecreateGuard",
-        "lambda:Account",
-        "lambda:Active",
-        "lambda:Choice",
-        "lambda:Deadline",
-        "lambda:FileSystem",
-        "lambda:FirewallRuleset",
-        "lambda:Instance",
-        "lambda:SshKey",
-        "minio:Bucket",
-        "minio:User",
-        "process:Data",
-        "process:Files",
-        "process:Mark",
-        "process:Once",
-        "process:Program",
-        "process:Supervisor",
-        "versitygw:Bucket",
-        "versitygw:User",
-    }
-)
 
 
 def _resources():
@@ -74,10 +38,6 @@ def test_each_type_of_resource_is_a_kind():
     for kind, resource in resources.items():
         if issubclass(resource, Resource):
             assert type(Recorded(kind)) is resource._kind
-
-
-def test_no_kind_that_a_state_has_vanishes():
-    assert KINDS.keys() >= FROZEN
 
 
 @pytest.mark.parametrize("kind", KINDS)
