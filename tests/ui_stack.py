@@ -1,7 +1,5 @@
 """A stack for the page of `train ui`: a head that answers from memory, and a folder of runs."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

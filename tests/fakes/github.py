@@ -1,7 +1,5 @@
 """A server with the few calls of GitHub's REST API that gitops/ makes, as GitHub documents them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 A real Docker Engine pulls from it. `answers` makes it refuse a tag with another status.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """The tunnel to a stack on another machine: a real sshd, and `train` through it."""
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import json
@@ -83,7 +81,7 @@ def listens(url: str) -> bool:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Sshd]:
+def host(tmp_path) -> Iterator[Sshd]:
     """The machine that the stack's services are on."""
     with Sshd(tmp_path) as running:
         yield running
@@ -98,7 +96,7 @@ def threads() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _quick_and_without_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick_and_without_agent(monkeypatch) -> None:
     monkeypatch.setattr(tunnel, "RETRY_MIN_S", 0.1)
     monkeypatch.setattr(tunnel, "RETRY_MAX_S", 0.2)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -140,7 +138,7 @@ def opened(found: Any, said: list[str] | None = None, **options: Any) -> tunnel.
 
 
 @pytest.mark.usefixtures("threads")
-def test_all_services_come_through_one_connection(host: Sshd) -> None:
+def test_all_services_come_through_one_connection(host):
     with service() as dashboard, service() as grafana:
         found = stack(
             host,
@@ -182,7 +180,7 @@ def test_all_services_come_through_one_connection(host: Sshd) -> None:
     wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
 
-def test_ports_are_the_hosts_own_where_they_are_free(host: Sshd) -> None:
+def test_ports_are_the_hosts_own_where_they_are_free(host):
     # On one machine: a service at 127.0.0.2 leaves its number free at 127.0.0.1.
     with service("127.0.0.2") as free, service() as taken:
         found = stack(host, free, grafanaUrl=taken)
@@ -194,9 +192,7 @@ def test_ports_are_the_hosts_own_where_they_are_free(host: Sshd) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_connection_that_falls_silent_is_made_again(
-    host: Sshd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_falls_silent_is_made_again(host, monkeypatch):
     monkeypatch.setattr(ssh_client, "KEEPALIVE_SECONDS", 0.3)
     said: list[str] = []
     with service() as dashboard, opened(stack(host, dashboard), said) as through:
@@ -210,7 +206,7 @@ def test_a_connection_that_falls_silent_is_made_again(
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_host_that_was_away_is_found_again(host: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_was_away_is_found_again(host, monkeypatch):
     monkeypatch.setattr(tunnel, "REACH_S", 0.3)
     said: list[str] = []
     with service() as dashboard, opened(stack(host, dashboard), said) as through:
@@ -227,9 +223,7 @@ def test_a_host_that_was_away_is_found_again(host: Sshd, monkeypatch: pytest.Mon
         assert get(url).startswith(b"/ at")
 
 
-def test_the_wait_between_attempts_grows_and_has_a_bound(
-    host: Sshd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_wait_between_attempts_grows_and_has_a_bound(host, monkeypatch):
     monkeypatch.setattr(tunnel, "RETRY_MIN_S", 0.01)
     monkeypatch.setattr(tunnel, "RETRY_MAX_S", 0.05)
     waits: list[float] = []
@@ -247,7 +241,7 @@ def test_the_wait_between_attempts_grows_and_has_a_bound(
     assert waits[:5] == [0.01, 0.02, 0.04, 0.05, 0.05]
 
 
-def test_an_answer_that_is_cut_is_no_whole_one(host: Sshd) -> None:
+def test_an_answer_that_is_cut_is_no_whole_one(host):
     with service() as dashboard, opened(stack(host, dashboard)) as through:
         address = through.outputs.dashboard_url.removeprefix("http://")
         connection = http.client.HTTPConnection(address, timeout=DEADLINE_S)
@@ -262,7 +256,7 @@ def test_an_answer_that_is_cut_is_no_whole_one(host: Sshd) -> None:
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("kind", ["ed25519", "rsa"])
-def test_another_host_key_is_refused(kind: str, host: Sshd, tmp_path: Path) -> None:
+def test_another_host_key_is_refused(kind, host, tmp_path):
     pinned = Sshd.new_key(tmp_path / "other", kind=kind)
     with (
         pytest.raises(ClientError) as caught,
@@ -288,7 +282,7 @@ def attempt(to: Sshd, **ssh: Any) -> str:
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_key_that_is_not_let_in_is_named(host: Sshd, tmp_path: Path) -> None:
+def test_a_key_that_is_not_let_in_is_named(host, tmp_path):
     """test_ssh_key.py has files that are not keys."""
     path = tmp_path / "other"
     Sshd.new_key(path)
@@ -301,7 +295,7 @@ def test_a_key_that_is_not_let_in_is_named(host: Sshd, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_host_that_is_not_reached_is_named(host: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_is_not_reached_is_named(host, monkeypatch):
     host.stop()
     where = rf"{host.user}@127.0.0.1:{host.port}"
     rented = {"keyFile": "", "privateKey": host.key_file.read_text()}
@@ -314,7 +308,7 @@ def test_a_host_that_is_not_reached_is_named(host: Sshd, monkeypatch: pytest.Mon
         assert attempt(host).startswith(f"cannot reach {where} within 0.5 s (no answer)")
 
 
-def test_a_service_that_is_away_is_said_once(host: Sshd) -> None:
+def test_a_service_that_is_away_is_said_once(host):
     said: list[str] = []
     with service() as dashboard:
         pass
@@ -329,7 +323,7 @@ def test_a_service_that_is_away_is_said_once(host: Sshd) -> None:
     assert "`train info -s lambda` says what has ended" in line
 
 
-def test_a_host_that_forbids_it_is_named(tmp_path: Path) -> None:
+def test_a_host_that_forbids_it_is_named(tmp_path):
     said: list[str] = []
     with (
         Sshd(tmp_path, "AllowTcpForwarding no") as host,
@@ -344,7 +338,7 @@ def test_a_host_that_forbids_it_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_an_address_that_is_none_is_named(host: Sshd) -> None:
+def test_an_address_that_is_none_is_named(host):
     with (
         service() as dashboard,
         pytest.raises(
@@ -378,7 +372,7 @@ def command(tmp_path: Path, found: dict[str, Any]) -> Iterator[subprocess.Popen[
 
 
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: Path) -> None:
+def test_the_command_ends_when_told(way, host, tmp_path):
     with service() as dashboard, command(tmp_path, values(host, dashboard)) as process:
         lines = [process.stdout.readline().strip() for _ in range(3)]
         assert lines[0].split("\t") == ["service", "here", "there"]
@@ -401,7 +395,7 @@ def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: P
     wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
 
-def test_the_command_says_why_it_gives_up(host: Sshd, tmp_path: Path) -> None:
+def test_the_command_says_why_it_gives_up(host, tmp_path):
     with command(tmp_path, values(host, "http://127.0.0.1:1")) as process:
         for _ in range(3):
             process.stdout.readline()
@@ -425,7 +419,7 @@ for i in range(80):
 
 
 @pytest.fixture
-def counting(tmp_path: Path) -> str:
+def counting(tmp_path) -> str:
     """Path of a job that logs for eight seconds."""
     script = tmp_path / "work" / "job.py"
     script.parent.mkdir()
@@ -434,7 +428,7 @@ def counting(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def away(cluster: Any, host: Sshd) -> Iterator[Any]:
+def away(cluster, host) -> Iterator[Any]:
     """The cluster, as somebody sees it who reaches it by SSH alone."""
     here = cluster.outputs_file
     ends = (datetime.now(UTC) + timedelta(minutes=30)).isoformat()
@@ -463,7 +457,7 @@ print(f"Training completed after 1 epochs: {run.url}")
 """
 
 
-def test_a_training_goes_through(away: Any, host: Sshd, tmp_path: Path) -> None:
+def test_a_training_goes_through(away, host, tmp_path):
     script = tmp_path / "work" / "job.py"
     script.parent.mkdir()
     script.write_text(RECORDING)
@@ -482,7 +476,7 @@ def test_a_training_goes_through(away: Any, host: Sshd, tmp_path: Path) -> None:
     wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
 
-def test_a_log_goes_on_after_a_cut(away: Any, host: Sshd, counting: str) -> None:
+def test_a_log_goes_on_after_a_cut(away, host, counting):
     process = away.popen("submit", counting, "--name", "cut-off")
     seen = ""
     try:
@@ -500,7 +494,7 @@ def test_a_log_goes_on_after_a_cut(away: Any, host: Sshd, counting: str) -> None
     assert said.count("is back") == 2, said
 
 
-def test_an_editor_stops_a_run_on_another_machine(away: Any, tmp_path: Path) -> None:
+def test_an_editor_stops_a_run_on_another_machine(away, tmp_path):
     script = tmp_path / "work" / "job.py"
     script.parent.mkdir()
     script.write_text("found = 6\nfound *= 7\nprint('found', found, flush=True)\n")

@@ -45,12 +45,12 @@ CONTAINER: dict[str, Any] = {
 }
 
 
-def test_a_property_without_an_option_is_refused() -> None:
+def test_a_property_without_an_option_is_refused():
     with pytest.raises(FailedError, match="lab-minio: bench does not know the property cpuSet"):
         plain_docker.options({**CONTAINER, "cpuSet": "0"})
 
 
-def test_files_of_a_container_keep_content_and_mode() -> None:
+def test_files_of_a_container_keep_content_and_mode():
     uploads = [{"file": "/etc/trainyard/token", "content": "naïve", "permissions": "0444"}]
     with tarfile.open(fileobj=io.BytesIO(plain_docker.archive(uploads))) as tar:
         [file] = tar.getmembers()
@@ -65,7 +65,7 @@ def _declared(container: dict[str, Any]) -> plain_docker.Declared:
     return plain_docker.Declared([network], [{"name": "data", "labels": []}], [(container, {})])
 
 
-def test_docker_compose_gets_bounds_and_files(tmp_path: Path) -> None:
+def test_docker_compose_gets_bounds_and_files(tmp_path):
     upload = {"file": "/etc/token", "content": "naïve", "permissions": "0444"}
     more = {"envs": ["A=$HOME"], "memory": 512, "memorySwap": -1, "uploads": [upload]}
     document = plain_compose.document(_declared({**CONTAINER, **more}), tmp_path)
@@ -77,7 +77,7 @@ def test_docker_compose_gets_bounds_and_files(tmp_path: Path) -> None:
     assert (Path(source).read_text(), Path(source).stat().st_mode & 0o777) == ("naïve", 0o444)
 
 
-def test_docker_compose_is_not_given_a_container_that_it_would_change(tmp_path: Path) -> None:
+def test_docker_compose_is_not_given_a_container_that_it_would_change(tmp_path):
     declared = _declared({**CONTAINER, "cpuSet": "0"})
     with pytest.raises(FailedError, match=r"does not know the properties \['cpuSet'\]"):
         plain_compose.document(declared, tmp_path)

@@ -22,7 +22,7 @@ class Store:
 
 
 @pytest.fixture
-def served(request: pytest.FixtureRequest) -> Iterator[Store]:
+def served(request) -> Iterator[Store]:
     made = Store(request.param)
     with web.serving(made.answer) as server:
         made.endpoint = server.url.removeprefix("http://")
@@ -30,7 +30,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("served", [[403, 400]], indirect=True)
-def test_a_store_that_refuses_them_is_safe(served: Store) -> None:  # F41
+def test_a_store_that_refuses_them_is_safe(served):  # F41
     store_proof.prove(served.endpoint, "ray", "key", pytest.fail)
     assert len(served.seen) == 2
     assert "Authorization" not in served.seen[0].headers
@@ -48,7 +48,7 @@ def test_a_store_that_refuses_them_is_safe(served: Store) -> None:  # F41
     ],
     indirect=["served"],
 )
-def test_a_store_that_serves_one_is_named(served: Store, named: str) -> None:  # F41
+def test_a_store_that_serves_one_is_named(served, named):  # F41
     removed: list[str] = []
     with pytest.raises(store_proof.UnsafeStoreError) as raised:
         store_proof.prove(served.endpoint, "ray", "key", lambda _, name: removed.append(name))

@@ -7,7 +7,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +33,7 @@ def idle(state: State, begin: float, end: float) -> State:
     return state
 
 
-def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
+def test_machines_end_after_looks_that_found_nothing_for_long_enough():
     state = looks(State(), (1000, BUSY), (1015, ()))
     assert (state.idle_since, state.ends_at(RULES)) == (1015, 1615)
     assert not idle(state, 1030, 1600).ending
@@ -52,7 +51,7 @@ def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
     assert looks(ended, (later, BUSY)).ends_at(RULES) == 0
 
 
-def test_whatever_is_found_begins_the_time_anew() -> None:
+def test_whatever_is_found_begins_the_time_anew():
     state = idle(State(), 1000, 1585)
     state = looks(state, (1590, BUSY))
     assert (state.idle_since, state.ends_at(RULES)) == (0, 0)
@@ -61,12 +60,12 @@ def test_whatever_is_found_begins_the_time_anew() -> None:
 
 
 @pytest.mark.parametrize("now", [1711.0, 5000.0, 900.0])
-def test_a_time_without_a_look_counts_as_active(now: float) -> None:
+def test_a_time_without_a_look_counts_as_active(now):
     state = idle(State(), 1000, 1590)
     assert looks(state, (now, ())).idle_since == now  # also where the clock was set back
 
 
-def test_slow_looks_count_from_their_start() -> None:  # F50
+def test_slow_looks_count_from_their_start():  # F50
     state = decide(State(), BUSY, 1000, 1140, RULES)
     for began in range(1155, 1700, 155):  # each takes 140 s, and the next begins 15 s later
         state = decide(state, (), began, began + 140, RULES)
@@ -77,7 +76,7 @@ def test_slow_looks_count_from_their_start() -> None:  # F50
     assert decide(state, (), 1760 + idle_watch.BLIND_SECONDS + 1, 2100, RULES).idle_since == 1881
 
 
-def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most() -> None:
+def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most():
     kept = keep(idle(State(), 1000, 1300), 7200, 1300, RULES)
     assert kept.ends_at(RULES) == 8500
     assert not idle(kept, 1315, 8485).ending
@@ -89,7 +88,7 @@ def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most() -> None:
         keep(idle(kept, 1315, 8500), 60, 8501, RULES)
 
 
-def test_what_cannot_be_read_counts_as_active() -> None:
+def test_what_cannot_be_read_counts_as_active():
     def broken() -> list[str]:
         raise OSError("no route")
 
@@ -119,7 +118,7 @@ def dashboard() -> Iterator[Dashboard]:
         yield made
 
 
-def test_jobs_models_and_actors_are_activity(dashboard: Dashboard) -> None:
+def test_jobs_models_and_actors_are_activity(dashboard):
     ray = dashboard.ray
     assert "cannot be read" in idle_watch.look({"jobs": lambda: ray.jobs("RUNNING")})[0]
     dashboard.says["/api/jobs/"] = [
@@ -137,9 +136,7 @@ def test_jobs_models_and_actors_are_activity(dashboard: Dashboard) -> None:
     assert ray.actors() == ["actor Counter lives"]
 
 
-def test_an_answer_without_end_is_read_up_to_a_bound(  # F39
-    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_without_end_is_read_up_to_a_bound(dashboard, monkeypatch):  # F39
     sent = 0
 
     def endless(asked: web.Request) -> None:
@@ -177,9 +174,7 @@ ACTIVE = ["job a is RUNNING", "actor Sleeper lives"]
         (Bounds(100), {"raylet": {"state": "DEAD"}}, True),  # then nobody tells
     ],
 )
-def test_a_job_below_the_bounds_of_use_is_no_activity(  # F50
-    dashboard: Dashboard, bounds: Bounds, changes: dict[str, Any], counts: bool | None
-) -> None:
+def test_a_job_below_the_bounds_of_use_is_no_activity(dashboard, bounds, changes, counts):  # F50
     ray = dashboard.ray
     jobs = [{"submission_id": "a", "status": "RUNNING"}]
     actor = {"name": "", "class_name": "Sleeper", "ray_namespace": "x"}
@@ -197,7 +192,7 @@ def test_a_job_below_the_bounds_of_use_is_no_activity(  # F50
     assert idle_watch.look({"work": lambda: work(ray, bounds)})
 
 
-def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard) -> None:
+def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard):
     def alive(count: int) -> None:
         dashboard.says["/api/v0/nodes"] = {"data": {"result": {"result": [{}] * count}}}
 
@@ -212,7 +207,7 @@ def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard
     assert joining() == []
 
 
-def test_a_run_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:  # F50
+def test_a_run_that_has_not_changed_is_not_read_again(tmp_path):  # F50
     class Counted(Folder):
         opens = 0
 
@@ -237,7 +232,7 @@ def test_a_run_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:  
     assert (read(), place.opens) == ([], 401)
 
 
-def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
+def test_runs_that_are_only_here_are_activity(tmp_path):  # B27
     place = Folder(tmp_path / "store")
     (tmp_path / "store").mkdir()
     results = idle_watch.Results(place)
@@ -269,9 +264,9 @@ def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
     assert results() == said
 
 
-def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(  # F53
-    tmp_path: Path,
-) -> None:
+def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(
+    tmp_path,
+):  # F53
     for folder in ("store", "there"):
         (tmp_path / folder).mkdir()
     place = Folder(tmp_path / "store")
@@ -303,11 +298,11 @@ def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(  # F53
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Watch:
+def watch(tmp_path) -> Watch:
     return Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
 
 
-def test_only_those_with_the_token_are_answered(watch: Watch) -> None:  # F33
+def test_only_those_with_the_token_are_answered(watch):  # F33
     server = idle_watch.serve(watch, ("127.0.0.1", 0), "canary")
     url = f"http://127.0.0.1:{server.server_port}"
 
@@ -337,16 +332,14 @@ def test_only_those_with_the_token_are_answered(watch: Watch) -> None:  # F33
         server.server_close()
 
 
-def test_another_start_knows_what_was_said(watch: Watch, tmp_path: Path) -> None:
+def test_another_start_knows_what_was_said(watch, tmp_path):
     watch.change(keep, 1800)
     again = Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
     assert again.verdict()["keep_until"] == watch.verdict()["keep_until"]
     assert again.verdict()["ends_in"] is None  # it has looked at nothing yet
 
 
-def test_a_job_that_comes_while_the_store_is_listed_counts(  # F50
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_job_that_comes_while_the_store_is_listed_counts(monkeypatch, tmp_path):  # F50
     came: list[str] = []
     looked: list[list[str]] = []
     monkeypatch.setattr(idle_watch, "serve", lambda *_: None)

@@ -4,9 +4,7 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -31,7 +29,7 @@ print(json.dumps([refused, len(list(folder.glob("*/*/*.jpg")))]))
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Path:
+def archive(tmp_path) -> Path:
     """Food-11 with one image in each class of each split."""
     buffer = io.BytesIO()
     Image.new("RGB", (4, 4)).save(buffer, "JPEG")
@@ -52,9 +50,7 @@ def _run(volume: str, *command: str) -> list[str]:
     return said.decode().split()
 
 
-def test_a_volume_is_filled_once_and_read_by_every_node(
-    volume: str, make_small_lab: Callable[..., Any], archive: Path
-) -> None:
+def test_a_volume_is_filled_once_and_read_by_every_node(volume, make_small_lab, archive):
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     source = {"archive": str(archive), "sha256": digest, "volume": volume}
     lab = make_small_lab(dataset=source)
@@ -79,9 +75,7 @@ def test_a_volume_is_filled_once_and_read_by_every_node(
     assert set(lab.volumes()) <= set(kept.split())
 
 
-def test_nobody_works_on_a_cluster_without_its_data(
-    volume: str, make_small_lab: Callable[..., Any], archive: Path
-) -> None:
+def test_nobody_works_on_a_cluster_without_its_data(volume, make_small_lab, archive):
     """tests/unit/docker/test_dataset.py has all faults of archives and volumes."""
     lab = make_small_lab(dataset={"archive": str(archive), "sha256": "0" * 64, "volume": volume})
     text = lab.refused()

@@ -384,9 +384,7 @@ def test_a_key_with_a_passphrase_and_no_agent_is_told(tmp_path, monkeypatch):  #
 
 
 @pytest.mark.parametrize("path", ["", "/nonexistent/agent"])
-def test_without_an_agent_no_other_key_is_tried(  # F38
-    sshd, host, tmp_path, monkeypatch, path
-):
+def test_without_an_agent_no_other_key_is_tried(sshd, host, tmp_path, monkeypatch, path):  # F38
     """Nor the one of the user's home: a `pulumi up` elsewhere would have another one."""
     folder = tmp_path / ".ssh"
     folder.mkdir(mode=0o700)

@@ -1,7 +1,5 @@
 """Outputs of a stack that does not exist, for tests that only read them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -46,5 +44,5 @@ def outputs_file(tmp_path):
 
 
 @pytest.fixture
-def train(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Train:
+def train(monkeypatch, capsys) -> Train:
     return Train(monkeypatch, capsys)

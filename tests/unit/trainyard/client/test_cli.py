@@ -1,7 +1,5 @@
 """The command line's own faults; the rest is in tests/integration/training."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess
@@ -15,7 +13,6 @@ import ray
 import shellingham
 
 from tests import web
-from tests.client import Train
 from trainyard.access.terminal import COLOUR, CONTROL, clean
 from trainyard.client import cli, results, scripts, submission
 from trainyard.client import outputs as contract
@@ -23,7 +20,6 @@ from trainyard.client.commands import drill, status
 from trainyard.client.commands import submit as submit_command
 from trainyard.client.drill import procedure
 from trainyard.client.job_server import Job, Status
-from trainyard.client.outputs import StackOutputs
 from trainyard.tracking import runs
 
 EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
@@ -40,22 +36,20 @@ EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
         (["alexnet", "--outputs", "/nowhere"], "cannot read outputs file /nowhere"),
     ],
 )
-def test_a_fault_of_the_user_is_one_message(
-    arguments: list[str], message: str, train: Train
-) -> None:
+def test_a_fault_of_the_user_is_one_message(arguments, message, train):
     assert train("submit", *arguments) == 1
     err = train.err
     assert err.startswith(f"error: {message}") or message in err
     assert err.count("\n") == 1
 
 
-def test_unknown_options_are_usage_errors(train: Train) -> None:
+def test_unknown_options_are_usage_errors(train):
     assert train("submit", "alexnet", "--what") == 2
     assert train("drill", "disk-loss", "first") == 2
     assert train("drill", "store-loss", "first", "--seconds", "0") == 2
 
 
-def test_a_jobs_help_needs_no_stack(monkeypatch: pytest.MonkeyPatch, train: Train) -> None:
+def test_a_jobs_help_needs_no_stack(monkeypatch, train):
     monkeypatch.setattr(contract, "read", lambda *_: pytest.fail("looked for a stack"))
     assert train("submit", "alexnet", "--", "--help") == 0
     assert "--epochs EPOCHS       epochs in all (default: 20)" in train.out
@@ -65,9 +59,7 @@ def test_a_jobs_help_needs_no_stack(monkeypatch: pytest.MonkeyPatch, train: Trai
 
 
 @pytest.mark.parametrize("job", scripts.names())
-def test_the_help_of_each_job_needs_no_stack(
-    job: str, monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:
+def test_the_help_of_each_job_needs_no_stack(job, monkeypatch, train):
     """Also of those whose arguments Hydra reads."""
     monkeypatch.setattr(contract, "read", lambda *_: pytest.fail("looked for a stack"))
     assert train("submit", job, "--", "--help") == 0
@@ -76,9 +68,7 @@ def test_the_help_of_each_job_needs_no_stack(
     assert said.startswith("usage: ") or said.rstrip().endswith(itself)
 
 
-def test_versions_are_printed_of_what_is_installed(
-    monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:
+def test_versions_are_printed_of_what_is_installed(monkeypatch, train):
     installed = {"trainyard-ray": "0.1.0", "ray": "2.60.0"}
 
     def version(name: str) -> str:
@@ -91,7 +81,7 @@ def test_versions_are_printed_of_what_is_installed(
     assert train.out == "trainyard-ray 0.1.0\nray 2.60.0\n"
 
 
-def test_versions_need_no_import_of_what_they_are_of() -> None:
+def test_versions_need_no_import_of_what_they_are_of():
     program = (
         "import atexit, sys\n"
         "atexit.register(lambda: print(*sorted({'ray', 'torch'} & set(sys.modules))))\n"
@@ -116,9 +106,7 @@ def test_versions_need_no_import_of_what_they_are_of() -> None:
         ("train submit --entrypoint-num-", ["--entrypoint-num-cpus", "--entrypoint-num-gpus"]),
     ],
 )
-def test_a_shell_completes_commands_options_and_choices(
-    words: str, suggested: list[str], monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:
+def test_a_shell_completes_commands_options_and_choices(words, suggested, monkeypatch, train):
     monkeypatch.setenv("_TRAIN_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
@@ -142,9 +130,7 @@ def test_the_completion_is_of_train_however_it_was_started(program, monkeypatch,
     assert ".bash_completions/train.sh" in (tmp_path / ".bashrc").read_text()
 
 
-def test_a_drill_asks_first(
-    monkeypatch: pytest.MonkeyPatch, stack: StackOutputs, train: Train
-) -> None:
+def test_a_drill_asks_first(monkeypatch, stack, train):
     monkeypatch.setattr(drill, "reach_jobs", lambda *_: (None, stack))
     monkeypatch.setattr(procedure, "check", lambda *_: None)
     monkeypatch.setattr(procedure, "carry_out", lambda *_: pytest.fail("was not asked"))

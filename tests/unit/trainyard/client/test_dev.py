@@ -1,7 +1,5 @@
 """A session's messages, watches and output, and the users who may debug it."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Why a job failed: in the words of pip, of Ray, and of the job."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

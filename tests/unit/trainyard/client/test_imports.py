@@ -1,7 +1,5 @@
 """Packages that commands do not import: each takes tenths of a second of processor time."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import sys

@@ -1,7 +1,5 @@
 """The store from the client's side: a folder, and what a bucket's faults become."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import logging

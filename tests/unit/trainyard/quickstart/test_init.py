@@ -1,7 +1,5 @@
 """`train init`: all files or none; and the wheel, which has the client and takes two names."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -22,9 +20,7 @@ from trainyard.quickstart import init, ray_config
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def test_a_project_is_written_and_the_next_commands_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_project_is_written_and_the_next_commands_told(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "My Repo"
     monkeypatch.setattr(sys, "argv", ["train", "init", str(folder)])
     with pytest.raises(SystemExit) as caught:
@@ -40,9 +36,7 @@ def test_a_project_is_written_and_the_next_commands_told(
     assert ray_config.read(folder / "config/ray_config.yaml").client_port == 10001
 
 
-def test_nothing_is_overwritten_and_nothing_half_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_overwritten_and_nothing_half_written(tmp_path, monkeypatch):
     (tmp_path / "runtime_env.yaml").write_text("mine")
     with pytest.raises(ClientError, match=r"has runtime_env\.yaml already, and nothing is over"):
         init.write(tmp_path)
@@ -55,7 +49,7 @@ def test_nothing_is_overwritten_and_nothing_half_written(
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     """The package as pip builds it, of a copy: builds leave files behind."""
     folder = tmp_path_factory.mktemp("wheel")
     copy = folder / "source"
@@ -74,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_the_wheel_takes_two_names_and_has_all_files_of_the_client(wheel: Path) -> None:  # C2
+def test_the_wheel_takes_two_names_and_has_all_files_of_the_client(wheel):  # C2
     names = zipfile.ZipFile(wheel).namelist()
     roots = {name.partition("/")[0] for name in names}
     assert {root for root in roots if not root.endswith(".dist-info")} == {
@@ -90,7 +84,7 @@ def test_the_wheel_takes_two_names_and_has_all_files_of_the_client(wheel: Path) 
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(wheel, tmp_path_factory) -> Path:
     """An environment with the wheel, and without the checkout."""
     environment = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
@@ -106,7 +100,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return environment
 
 
-def test_the_wheel_leaves_a_project_its_own_modules(installed: Path, tmp_path: Path) -> None:  # C2
+def test_the_wheel_leaves_a_project_its_own_modules(installed, tmp_path):  # C2
     """Also those of PYTHONPATH, which come before all that is installed."""
     project, more = tmp_path / "project", tmp_path / "more"
     for folder in (project, more):
@@ -139,7 +133,7 @@ def test_the_wheel_leaves_a_project_its_own_modules(installed: Path, tmp_path: P
     assert "in the checkout only" in run("train", "cluster-file", *gcp, "-o", "gcp.yaml", code=1)
 
 
-def test_what_is_for_a_box_can_be_used_there(tmp_path: Path) -> None:  # C7 to C9
+def test_what_is_for_a_box_can_be_used_there(tmp_path):  # C7 to C9
     """Its scripts are read as their shell does, and Ray knows the options of the unit."""
     box = init.FILES / "box"
     subprocess.run(["bash", "-n", box / "setup_ubuntu.sh"], check=True)
@@ -158,7 +152,7 @@ def test_what_is_for_a_box_can_be_used_there(tmp_path: Path) -> None:  # C7 to C
     assert f"\nminor={minor} #" in (tmp_path / "mine" / init.SETUP).read_text()
 
 
-def test_the_script_for_windows_is_powershell() -> None:  # C7 C8
+def test_the_script_for_windows_is_powershell():  # C7 C8
     """By a grammar of tree-sitter: no registry that CI reaches has PowerShell itself."""
 
     def faults(text: bytes) -> list[str]:
@@ -176,7 +170,7 @@ def test_the_script_for_windows_is_powershell() -> None:  # C7 C8
     assert faults(script.replace(b"{ throw", b"throw")) != []
 
 
-def test_a_box_with_another_python_is_told_before_anything_is_installed(tmp_path: Path) -> None:
+def test_a_box_with_another_python_is_told_before_anything_is_installed(tmp_path):
     for name, text in {
         "id": "echo 1000",
         "ps": "echo systemd",

@@ -57,7 +57,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Any) -> Iterator[Machine]:
+def machine(tmp_path, monkeypatch, engine) -> Iterator[Machine]:
     made = Machine(tmp_path)
     monkeypatch.setattr(container_deadline, "run", made.run)
     monkeypatch.setattr(container_deadline, "SOCKET", engine.path)
@@ -70,7 +70,7 @@ def found(machine: Machine, **changes: str) -> str:
     return str(DeadlineProvider().read("", machine.props | changes).outs["at"])
 
 
-def test_it_waits_drains_stops_all_and_leaves_nothing(machine: Machine, engine: Any) -> None:  # D3
+def test_it_waits_drains_stops_all_and_leaves_nothing(machine, engine):  # D3
     engine.add("head", "exited")  # by an earlier timer
     assert DeadlineProvider().find(machine.props) is None
     made = DeadlineProvider().create(machine.props)
@@ -102,8 +102,8 @@ def test_it_waits_drains_stops_all_and_leaves_nothing(machine: Machine, engine: 
 
 
 def test_one_that_was_killed_shows_and_an_extension_replaces_one_that_waits(  # D3 F82
-    machine: Machine, engine: Any
-) -> None:
+    machine, engine
+):
     provider, later = DeadlineProvider(), machine.props | {"at": "2126-12-01T13:00:00+00:00"}
     provider.create(machine.props)
     (first,) = machine.waiting()
@@ -131,8 +131,8 @@ def test_one_that_was_killed_shows_and_an_extension_replaces_one_that_waits(  # 
 
 
 def test_what_the_machine_lacks_is_told_with_what_to_do(  # D3
-    machine: Machine, engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    machine, engine, monkeypatch, tmp_path
+):
     engine.add("head", "exited")
     engine.refuses["start"] = [500]
     with pytest.raises(CommandError, match="Docker's Engine answers 500"):
