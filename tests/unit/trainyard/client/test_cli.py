@@ -13,7 +13,7 @@ import ray
 import shellingham
 
 from tests import web
-from trainyard.access.terminal import COLOUR, CONTROL, clean
+from trainyard.access.terminal import CONTROL
 from trainyard.client import cli, results, scripts, submission
 from trainyard.client import outputs as contract
 from trainyard.client.commands import drill, status
@@ -226,55 +226,6 @@ def test_the_dashboard_opens_with_its_token_beside_it(
     assert train.err == said
     assert bool(pages) == (opened or bool(said))
     assert "canary" not in str(pages)  # a browser's arguments and its history show addresses
-
-
-HOSTILE = "\x1b]0;pwned\x07[/red]"
-DAMAGE = {  # of a run named as the key: its files and their faults
-    "config-empty": ({"config.json": ""}, "config.json is not a JSON object"),
-    "config-list": ({"config.json": "[1]"}, "config.json is not a JSON object"),
-    "config-deep": ({"config.json": "[" * 100_000}, "config.json is not a JSON object"),
-    "metrics-torn": (
-        {"metrics.jsonl": '{"loss": 1}\n{"lo'},
-        "metrics.jsonl is damaged after line 1",
-    ),
-    "metrics-list": ({"metrics.jsonl": "[]\n"}, "metrics.jsonl is damaged after line 0"),
-    "starts-number": ({"starts.jsonl": "7\n"}, "starts.jsonl is damaged after line 0"),
-    "starts-odd": ({"starts.jsonl": '{"time": [1], "packages": 7}\n'}, ""),
-    "metrics-odd": ({"metrics.jsonl": '{"loss": {"a": [1]}, "valid_acc": "x"}\n'}, ""),
-    "terminal": ({"config.json": json.dumps({"epochs": HOSTILE, HOSTILE: HOSTILE})}, ""),
-    f"name{HOSTILE.replace('/', '')}": ({"config.json": "{}"}, ""),
-}
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(
-    terminal, monkeypatch, path, values, train
-):  # F39
-    run = runs.Run(values["storageUrl"], "first")
-    run.start({"epochs": 2})
-    run.write_metrics([EPOCH])
-    root = Path(values["storageUrl"].removeprefix("file://"))
-    for name, (files, _) in DAMAGE.items():
-        (root / name).mkdir()
-        for file, content in ({"config.json": '{"epochs": 1}'} | files).items():
-            (root / name / file).write_text(content)
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
-    train("runs", "--outputs", path)
-    out = COLOUR.sub("", train.out)
-    assert not CONTROL.search(out), repr(out)
-    [first] = [line for line in out.splitlines() if "first" in line]
-    assert "1/2" in first
-    assert "JSON object" not in first
-    for name, (_, said) in DAMAGE.items():
-        [line] = [line for line in out.splitlines() if clean(name) in line]
-        assert said in line
-    for name, (_, said) in DAMAGE.items():
-        code = train("show", "--outputs", path, "--", name)
-        shown = COLOUR.sub("", train.out + train.err)
-        assert code == (1 if "[" in name else 0), shown  # a name that no run can have
-        assert not CONTROL.search(shown), repr(shown)
-        assert said in shown
 
 
 @pytest.fixture

@@ -237,7 +237,8 @@ def test_an_odd_run_hides_no_other(store, train):  # F69
         assert "config.json is not a JSON object" in found[name]["fault"]
     assert found["odd-values"]["loss"] is None
     assert len(train("runs")) < 10_000
-    assert "odd-values" in train("show", "odd-values")
+    for name in found.keys() - {"odd-size"}:  # an error of its own
+        assert (found[name]["fault"] or name) in train("show", name)
 
 
 def test_a_run_of_a_job_is_no_path(store, train, head):  # F69
