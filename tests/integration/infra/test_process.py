@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import socket
+import stat
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ import pytest
 from cluster import ray_node
 from cluster.provider import FORCE
 from infra.machines.process import DaemonProvider, DataProvider, ProgramProvider
-from node import claims, ending
+from node import claims, ending, supervisor
 from node.folders import FolderMark
 from node.life import ServiceError
 from node.supervisor import Definition, Supervisor
@@ -217,6 +219,16 @@ def test_a_removed_folder_is_noticed_and_everything_runs_once_afterwards(  # F42
     assert not before & after
 
 
+def test_a_file_of_a_program_that_a_cleaner_removed_is_noticed(program, started_below):  # F42
+    props = program(files={"config": "a: 1"})
+    ProgramProvider().create(props)
+    (Path(props["folder"]) / "web" / "files" / "config").unlink()
+    assert ProgramProvider().read("web", props).id == ""
+    ProgramProvider().create(props)
+    assert ProgramProvider().read("web", props).id == "web"
+    assert len(started_below(Path(props["folder"]))) == 2
+
+
 def test_a_destroy_ends_what_lost_its_folder(program, daemon, started_below):  # F42
     props = program()
     ProgramProvider().create(props)
@@ -258,6 +270,28 @@ def test_another_stack_of_the_same_name_is_refused_and_nothing_of_it_is_touched(
     folder.with_name("away").rename(folder)
     assert {process.pid for process in started_below(folder)} == before
     assert ProgramProvider().read("web", props).id == "web"
+
+
+def test_another_checkout_with_the_same_folder_leaves_a_stack_that_is_up(  # F57
+    daemon, tmp_path, monkeypatch
+):
+    def faults() -> list[str]:
+        return [fault.reason for fault in DaemonProvider().check(daemon, daemon).failures]
+
+    assert faults() == []
+    DaemonProvider().delete("x", daemon)
+    assert faults() == []
+    theirs = tmp_path / "other" / "node/locked_supervisord.py"
+    theirs.parent.mkdir(parents=True)
+    shutil.copy(supervisor.LOCKED, theirs)
+    with monkeypatch.context() as patch:
+        patch.setattr(supervisor, "LOCKED", theirs)
+        DaemonProvider().create(daemon)
+    assert [fault.partition(":")[0] for fault in faults()] == [
+        f"stack dev is up from another checkout, {tmp_path / 'other'}"
+    ]
+    (tmp_path / "other").rename(tmp_path / "moved")
+    assert faults() == []
 
 
 def test_no_second_supervisord_works_on_the_same_data(daemon, short_folder):  # F42
@@ -361,6 +395,16 @@ def test_a_program_that_keeps_ending_after_it_was_up_is_told(program, tmp_path):
     stop.unlink()
 
 
+def test_a_held_port_is_an_error_that_names_its_holder(program):  # F17
+    props = program()
+    port = int(props["ports"][0]["number"])
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(ServiceError) as raised:
+        ProgramProvider().create(props)
+    assert f"port {port} (testPort) is held by" in str(raised.value)
+    assert f"pid {os.getpid()}" in str(raised.value)
+    ProgramProvider().create(props)
+
+
 def test_an_update_restarts_only_what_changed(program):
     old = {**program(), "healthy": True}
     ProgramProvider().create(old)
@@ -429,6 +473,22 @@ def test_a_timer_ends_everything_when_the_reservation_is_over(program, daemon, s
     wait_for("the timer", lambda: _pid(timer), 8)
     kill(lambda: int((folder / "supervisord.pid").read_text()))
     wait_for("the end", lambda: not started_below(folder), 60)
+
+
+def test_secret_files_are_private_and_everything_ends_with_supervisord(
+    program, daemon, started_below
+):
+    props = program(secrets={"password": "canary"}, files={"config.yml": "a: 1"})
+    ProgramProvider().create(props)
+    folder = Path(daemon["folder"])
+    secret = folder / "web" / "files" / "password"
+    assert secret.read_text() == "canary"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "supervisor.sock").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    DaemonProvider().delete("x", daemon)
+    assert started_below(folder) == []
+    assert not folder.exists()
 
 
 def test_a_program_on_demand_is_declared_and_others_start_it(program):

@@ -178,6 +178,16 @@ def test_ctrl_c_lets_go_and_the_job_goes_on(cluster, script):
     assert "has ended already: STOPPED" in cluster.train("stop", job_id).stdout
 
 
+def test_a_store_that_is_not_to_be_used_stops_the_job(cluster, script):
+    path = cluster.write_outputs("broken.json", secretKey="wrong-wrong-wrong")
+    before = len(cluster.jobs())
+    result = cluster.train("submit", script("print('ran')"), "--outputs", str(path))
+    assert result.returncode == 1  # F24
+    assert "SignatureDoesNotMatch" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert len(cluster.jobs()) == before
+
+
 @pytest.mark.parametrize("token", ["wrong", ""])
 def test_a_token_that_the_cluster_refuses_stops_the_job(token, cluster, script):
     path = cluster.write_outputs("broken.json", rayToken=token)

@@ -1,5 +1,6 @@
 """`train ui` in a real Chromium, on a real cluster with what strangers wrote."""
 
+import base64
 import json
 import signal
 import tempfile
@@ -207,6 +208,26 @@ def test_a_run_is_pulled_by_its_button(page):
     show(page, "runs/other", "pull other")
     page.value("document.querySelector('[data-key^=action-pull]').click()")
     page.wait_text("3 files of records in results/other")
+
+
+def test_the_page_as_a_service_has_no_buttons_for_commands(tmp_path):
+    ui_stack.write_run(tmp_path / "store", RUN)
+    head = ui_stack.Head([ui_stack.job(1, "RUNNING")])
+    with ExitStack() as stack:
+        address = stack.enter_context(ui_stack.serving(head))
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, tmp_path / "store")
+        url, _ = stack.enter_context(ui_stack.service_running(file))
+        tab = stack.enter_context(browser.page())
+        tab.call("Network.enable")
+        given = base64.b64encode(":".join(ui_stack.VIEWER).encode()).decode()
+        tab.call("Network.setExtraHTTPHeaders", headers={"Authorization": f"Basic {given}"})
+        tab.go(url)
+        tab.wait_text("This page only shows")
+        for view, command in (("jobs/raysubmit_000001", "stop"), (f"runs/{RUN}", "pull")):
+            show(tab, view, f"train {command} ")
+            assert tab.value("document.querySelectorAll('.action button').length") == 0
+        show(tab, "jobs/raysubmit_000001", "Epoch: 001/020")
+        assert tab.errors == []
 
 
 def test_a_reload_and_other_tabs_of_one_browser_stay_in(tmp_path):  # F66

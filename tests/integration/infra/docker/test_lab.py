@@ -139,6 +139,32 @@ def _limit(lab: Any, service: str) -> container_limits.Limit:
     )
 
 
+def test_no_container_may_do_more_than_it_needs(lab, outputs):  # F40
+    nodes = {node["name"]: node for node in outputs["nodes"]}
+    for service, container in lab.containers().items():
+        host, once = container.attrs["HostConfig"], service == "dataset"
+        assert host["Privileged"] is False, service
+        assert host["CapDrop"] == ["ALL"], service
+        assert not host["CapAdd"], service
+        assert host["SecurityOpt"] == ["no-new-privileges:true"], service
+        assert host["NetworkMode"] != "host", service
+        assert host["RestartPolicy"]["Name"] == ("no" if once else "unless-stopped"), service
+        assert host["LogConfig"]["Config"] == {"max-file": "3", "max-size": "10m"}, service
+        assert not [m for m in container.attrs["Mounts"] if "docker.sock" in str(m)], service
+        if not once:
+            code, said = container.exec_run(["id", "-u"])
+            assert code == 0, service
+            assert int(said) != 0, service
+        assert container.labels["trainyard.stack"] == "test", service
+        limit = _limit(lab, service)
+        memory = limit.memory_mib
+        if node := nodes.get(service):
+            memory = int(node["memoryMib"] + node["objectStoreMib"] + 2048 + 128 * node["cpus"])
+            memory += 8192 if service == "ray-head" else 0
+        assert host["Memory"] == host["MemorySwap"] == memory * 2**20, service
+        assert host["PidsLimit"] == limit.processes, service
+
+
 def test_the_kernel_keeps_the_bounds(lab, wait_for):
     container, limit = lab.container("grafana"), _limit(lab, "grafana")
     files = "cat /sys/fs/cgroup/memory.max || cat /sys/fs/cgroup/memory/memory.limit_in_bytes"
@@ -513,3 +539,9 @@ def test_everything_comes_back_after_the_engine_was_restarted(lab, outputs, wait
     wait_for(lambda: len(_alive(outputs) - before) == 3, 180)
     wait_for(lambda: {lab.container(name).status for name in SERVICES} == {"running"}, 60)
     lab.stack.engine("refresh", "--yes", "--expect-no-changes")
+
+
+def test_shared_memory_follows_from_the_nodes_memory(lab, outputs):
+    node = next(node for node in outputs["nodes"] if node["name"] == "ray-worker-0")
+    size = lab.container("ray-worker-0").attrs["HostConfig"]["ShmSize"]
+    assert size // 2**20 == node["objectStoreMib"] + node["memoryMib"] // 4

@@ -250,6 +250,12 @@ def test_a_forwarded_port_leads_there_and_is_closed_afterwards(host, site):
     assert all(closed(port) for port in ports)
 
 
+def test_a_forwarded_port_is_closed_after_an_error_too(host, site):
+    with pytest.raises(ZeroDivisionError), ssh.forwarded(host, *site) as endpoint:
+        raise ZeroDivisionError
+    assert closed(int(endpoint.rpartition(":")[2]))
+
+
 def test_a_port_that_nobody_opens_there_is_refused_when_it_is_used(host, free_port):
     refused = (ConnectionError, urllib.error.URLError)
     with ssh.forwarded(host, "127.0.0.1", free_port()) as endpoint, pytest.raises(refused):
