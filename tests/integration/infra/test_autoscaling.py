@@ -155,9 +155,7 @@ def _raylets(pid: int) -> list[psutil.Process]:
         return []
 
 
-def test_a_killed_monitor_takes_the_head_along_and_loses_and_doubles_no_node(
-    cluster,
-):  # F2
+def test_a_killed_monitor_takes_the_head_along_and_loses_and_doubles_no_node(cluster):  # F2
     cluster.submit(TASKS.format(seconds=HELD_SECONDS))
     wait_for("a node", cluster.running, SECONDS)
     head = cluster.pid("ray-head")

@@ -659,9 +659,7 @@ def _family(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def test_of_two_at_the_same_moment_one_makes_nothing(
-    declare_stack,
-):  # F64
+def test_of_two_at_the_same_moment_one_makes_nothing(declare_stack):  # F64
     with socket.create_server(("127.0.0.1", 0)) as held, ThreadPoolExecutor(2) as pool:
         # The first has its ports, and ends there all the same.
         ports = {"gcsPort": held.getsockname()[1], "servePort": free_ports(1)[0]}

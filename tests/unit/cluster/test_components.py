@@ -189,9 +189,7 @@ def test_another_access_key_takes_the_place_of_the_old_one(monkeypatch):
     assert done == ["new", (news, "old")]
 
 
-def test_the_user_of_a_former_key_stays_until_nothing_needs_it(
-    monkeypatch,
-):  # F43
+def test_the_user_of_a_former_key_stays_until_nothing_needs_it(monkeypatch):  # F43
     provider, done = versitygw_admin.StoreUserProvider(), []
     calls = provider.calls()
     monkeypatch.setattr(calls, "write_user", lambda props: done.append(props["accessKey"]))

@@ -105,9 +105,7 @@ def test_a_drain_that_hangs_or_fails_puts_no_end_off(monkeypatch, told):  # F82
     assert ended(monkeypatch, Clock(), leave=None) == [("end", END)]
 
 
-def test_a_timer_that_was_killed_goes_on_where_it_was(
-    monkeypatch,
-):  # F82
+def test_a_timer_that_was_killed_goes_on_where_it_was(monkeypatch):  # F82
     for late, events in ((-2, [("drain", 2), ("end", END)]), (20, [("end", END + 20)])):
         clock = Clock()
         clock.now = END + late

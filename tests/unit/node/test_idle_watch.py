@@ -264,9 +264,7 @@ def test_runs_that_are_only_here_are_activity(tmp_path):  # B27
     assert results() == said
 
 
-def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(
-    tmp_path,
-):  # F53
+def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(tmp_path):  # F53
     for folder in ("store", "there"):
         (tmp_path / folder).mkdir()
     place = Folder(tmp_path / "store")

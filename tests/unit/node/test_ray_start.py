@@ -140,9 +140,7 @@ def test_a_head_that_does_not_answer_has_no_session():
     assert ray_start._session(["ray"]) == ""
 
 
-def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(
-    tmp_path,
-):  # A31, D28
+def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(tmp_path):  # A31, D28
     hook = ray_start.environment(ray_start.__file__)
     gpu = NodeResources(cpus=8, gpus=1, memory_mib=1024, object_store_mib=128, group="gpu")
     gpu = replace(gpu, growth=Growth(least=0, idle_seconds=60))

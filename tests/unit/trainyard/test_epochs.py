@@ -50,9 +50,7 @@ def test_totals_are_those_of_all_images_whatever_the_batches():
     assert loss == pytest.approx(expected, rel=1e-5)
 
 
-def test_totals_of_all_workers_count_every_image_once(
-    monkeypatch,
-):  # A3
+def test_totals_of_all_workers_count_every_image_once(monkeypatch):  # A3
     model, data = toy()
     parts = [
         epochs.evaluate(model, DataLoader(epochs.share(data, rank, 2), 3), CPU) for rank in (0, 1)

@@ -249,9 +249,7 @@ def test_a_large_body_is_not_read_to_its_end(announced):
     assert read == (0 if announced else 33)
 
 
-def test_images_of_a_request_are_decoded_one_after_another(
-    monkeypatch,
-):  # F40
+def test_images_of_a_request_are_decoded_one_after_another(monkeypatch):  # F40
     """Each may have 50 million pixels; 64 of them at once would take the replica's memory."""
     decoded = []
     decode = uploads._decode

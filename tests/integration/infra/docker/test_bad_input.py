@@ -83,9 +83,7 @@ def test_an_engine_that_is_closed_to_the_user(make_small_lab, short_socket):
     assert "sudo usermod -aG docker $USER" in error
 
 
-def test_an_image_with_a_digest_is_this_one_or_none(
-    images_of_others,
-):  # F40
+def test_an_image_with_a_digest_is_this_one_or_none(images_of_others):  # F40
     client = docker_engine.client()
     digest = images_of_others.put("a/b", "1", f"first {uuid.uuid4()}")
     reference = f"{images_of_others.name('a/b', '1')}@{digest}"

@@ -196,9 +196,7 @@ def _asked(path: str) -> bytes:
         return client.recv(100)
 
 
-def test_a_socket_there_is_one_here_again_after_a_lost_connection(
-    tmp_path,
-):  # A27
+def test_a_socket_there_is_one_here_again_after_a_lost_connection(tmp_path):  # A27
     if not BINARY:
         pytest.skip("no sshd")
     with Sshd(tmp_path) as sshd, socket.socket(socket.AF_UNIX) as served:

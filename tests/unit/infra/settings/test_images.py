@@ -142,9 +142,7 @@ def test_a_damaged_file_is_named(locked):
         images.pinned("web:1")
 
 
-def test_an_image_without_a_digest_is_a_fault_where_digests_are_required(
-    locked,
-):  # F2
+def test_an_image_without_a_digest_is_a_fault_where_digests_are_required(locked):  # F2
     programs = ("ray", "prometheus", "grafana")
     named = {"prometheus": "prom/prometheus:v1", "grafana": f"grafana/grafana:1@{DIGEST}"}
     faults = [*digest_faults(named, {"BASE_IMAGE": "mirror/debian:1"}, programs)]

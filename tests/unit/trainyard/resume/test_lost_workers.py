@@ -23,9 +23,7 @@ The actor died because its node has died. """
 NOTHING: Any = None
 
 
-def test_a_lost_worker_is_one_line_with_its_address_and_what_comes_next(
-    capsys,
-):  # D48
+def test_a_lost_worker_is_one_line_with_its_address_and_what_comes_next(capsys):  # D48
     lost = LostWorkers(2)
     for _ in range(3):
         lost.after_exception(NOTHING, {0: RayActorError(error_msg=KILLED)})

@@ -179,9 +179,7 @@ def test_another_kind_of_store_is_refused():
         objects.open_url("gs://bucket/run")
 
 
-def test_no_proxy_of_the_environment_is_asked_for_the_store(
-    monkeypatch,
-):  # F58
+def test_no_proxy_of_the_environment_is_asked_for_the_store(monkeypatch):  # F58
     with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as store:
         store.bind(("127.0.0.1", 0))  # and does not listen
         proxy.setblocking(False)
