@@ -24,13 +24,6 @@ def asked(
     return options.request(scripts.config(script, arguments), nodes)
 
 
-def test_a_job_of_the_package():
-    script = scripts.find("alexnet")
-    assert script.command == ("python", "-m", "trainyard.jobs.alexnet")
-    assert script.module == REPOSITORY / "trainyard"
-    assert script.working_dir is None
-
-
 def test_a_job_in_a_folder_of_the_package():
     script = scripts.find("food11/train_ray")
     assert script.command == ("python", "-m", "trainyard.jobs.food11.train_ray")
@@ -38,10 +31,6 @@ def test_a_job_in_a_folder_of_the_package():
     assert script.name == "food11-train_ray"  # a run is named by it
     assert scripts.find(str(REPOSITORY / "training/food11/train_ray.py")) == script
     assert {"alexnet", "food11/train_ray", "food11/train_tune"} <= set(scripts.names())
-
-
-def test_the_path_of_a_job_of_the_package_is_that_job():
-    assert scripts.find(str(REPOSITORY / "training/alexnet.py")) == scripts.find("alexnet")
 
 
 def test_an_own_script_takes_its_folder_along(tmp_path):
