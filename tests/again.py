@@ -8,8 +8,6 @@ listed at the end of CI, for somebody to look at.
 what was skipped for which reason.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Drives Debian's Chromium by its DevTools protocol: the page as a user sees it."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

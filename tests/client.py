@@ -1,7 +1,5 @@
 """`train` in the process of a test, and jobs as it knows them."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -10,8 +10,6 @@ during which it runs.
 `--costs FILE` writes the table: one line for each part of a test, tab-separated.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import resource

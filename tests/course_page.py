@@ -3,8 +3,6 @@
 python -m tests.course_page
 """
 
-from __future__ import annotations
-
 import difflib
 from itertools import pairwise
 from pathlib import Path

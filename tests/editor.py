@@ -1,7 +1,5 @@
 """An editor that debugs: it speaks the Debug Adapter Protocol, as debugpy does."""
 
-from __future__ import annotations
-
 import json
 import socket
 from typing import Any

@@ -1,7 +1,5 @@
 """A check whether somebody holds a lock, as any other process would see it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether work grows with its input as it should."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

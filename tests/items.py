@@ -5,8 +5,6 @@ An item (A1 to F82, in docs/promises.md) is named in a comment at the test that 
 arguments only those items. With `--write` it writes the column of tests in docs/promises.md.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

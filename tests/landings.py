@@ -10,8 +10,6 @@ fails the run.
 `--landing FILE` has pytest run, of the files that FILE lists, the proofs only.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Listening programs and their ports, in this network namespace or in another process's."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 import struct

@@ -16,7 +16,7 @@ from node import claims
 
 
 @pytest.fixture(autouse=True)
-def claimed(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def claimed(monkeypatch, tmp_path_factory) -> Path:
     """The folder of claims."""
     folder = tmp_path_factory.mktemp("claims")
     monkeypatch.setattr(claims, "FOLDER", folder)

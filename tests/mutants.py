@@ -5,8 +5,6 @@ each function, the changes that no test noticed. It is a list to read and never 
 only alter a message, or are noticed by slower tests.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -11,8 +11,6 @@ A shell block runs in its place: the checkout, unless an HTML comment before it 
 A block of YAML that begins with the name of a file is written there.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

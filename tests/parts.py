@@ -5,8 +5,6 @@ at its end. Each test is in one part. `--landing FILE` leaves out the long tests
 `tests/landings.py` has not chosen.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import subprocess

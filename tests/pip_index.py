@@ -1,7 +1,5 @@
 """A package index of a test's own, and a project whose Pipfile names it."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import threading

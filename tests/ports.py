@@ -1,7 +1,5 @@
 """Ports for services of tests."""
 
-from __future__ import annotations
-
 import random
 import socket
 from contextlib import ExitStack

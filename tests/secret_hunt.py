@@ -1,7 +1,5 @@
 """Finds a secret in a text, however it is written there."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote

@@ -3,8 +3,6 @@
 The page shows a stack in memory, whose figures are the same each time.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

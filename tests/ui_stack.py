@@ -1,15 +1,11 @@
 """A stack for the page of `train ui`: a head that answers from memory, and a folder of runs."""
 
-from __future__ import annotations
-
-import http.server
 import json
 import math
 import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +15,7 @@ from urllib.parse import unquote
 import ray
 import requests
 
-from tests import waiting
+from tests import waiting, web
 from tests.outputs import of_stack
 
 TOKEN = "canary-token-0123456789"
@@ -161,45 +157,25 @@ def exchange_key(session: Any, address: str) -> str:
 def serving(head: Head) -> Iterator[str]:
     """Serves a head on loopback; yields its address."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            head.asked.append((self.command, path))
-            if path != ALERTS:
-                assert self.headers["Authorization"] == f"Bearer {TOKEN}"
-            if path == RAW_LOG:
-                self.send_log()
-                return
-            found = head.answer(path)
-            content = json.dumps(found).encode()
-            self.send_response(404 if found is None else 200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def send_log(self) -> None:
-            self.send_response(200)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
+    def answer(asked: web.Request) -> web.Said:
+        path = asked.path.partition("?")[0]
+        head.asked.append((asked.command, path))
+        if asked.command == "POST":
+            head.sent.append(asked.body)
+        if path != ALERTS:
+            assert asked.headers["Authorization"] == f"Bearer {TOKEN}"
+        if path == RAW_LOG:
+            asked.send_response(200)
+            asked.send_header("Transfer-Encoding", "chunked")
+            asked.end_headers()
             for piece in (*head.log_pieces(), b""):
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                asked.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            return None
+        found = head.answer(path)
+        return 404 if found is None else 200, json.dumps(found).encode()
 
-        def do_POST(self) -> None:
-            head.sent.append(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
-            self.do_GET()
-
-        def log_message(self, *_: object) -> None: ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with web.serving(answer) as server:
+        yield server.url
 
 
 def node(address: str, *, head: bool = False) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Waits for tests: they ask again until something holds, with a deadline instead of a guess."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

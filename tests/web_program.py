@@ -1,7 +1,5 @@
 """Properties of a program for the process runtime."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

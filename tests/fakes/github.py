@@ -1,16 +1,14 @@
 """A server with the few calls of GitHub's REST API that gitops/ makes, as GitHub documents them."""
 
-from __future__ import annotations
-
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests import web
 
 REPOSITORY, TOKEN = "team/cluster", "canary-token"
 BOT = "github-actions[bot]"
@@ -115,41 +113,23 @@ def serve() -> Iterator[GitHub]:
     """Serve an empty repository."""
     github = GitHub()
 
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            split = urlsplit(self.path)
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length)) if length else None
-            query = {key: values[0] for key, values in parse_qs(split.query).items()}
-            prefix = f"/repos/{REPOSITORY}/"
-            status, found = HTTPStatus.OK, None
-            if self.headers["Authorization"] != f"Bearer {TOKEN}":
-                status = HTTPStatus.UNAUTHORIZED
-            elif self.command in github.forbidden:
-                status = HTTPStatus.FORBIDDEN
-            elif split.path.startswith(prefix):
-                path = split.path.removeprefix(prefix)
-                found = github.answer(self.command, path, query, body)
-            if found is None and status == HTTPStatus.OK:
-                status = HTTPStatus.NOT_FOUND
-            content = json.dumps(found).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(asked: web.Request) -> web.Said:
+        split = urlsplit(asked.path)
+        body = json.loads(asked.body) if asked.body else None
+        query = {key: values[0] for key, values in parse_qs(split.query).items()}
+        prefix = f"/repos/{REPOSITORY}/"
+        status, found = HTTPStatus.OK, None
+        if asked.headers["Authorization"] != f"Bearer {TOKEN}":
+            status = HTTPStatus.UNAUTHORIZED
+        elif asked.command in github.forbidden:
+            status = HTTPStatus.FORBIDDEN
+        elif split.path.startswith(prefix):
+            path = split.path.removeprefix(prefix)
+            found = github.answer(asked.command, path, query, body)
+        if found is None and status == HTTPStatus.OK:
+            status = HTTPStatus.NOT_FOUND
+        return status, json.dumps(found).encode()
 
-        do_GET = do_POST = do_PATCH = _answer  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    github.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
+    with web.serving(answer) as server:
+        github.url = server.url
         yield github
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -3,21 +3,20 @@
 A real Docker Engine pulls from it. `answers` makes it refuse a tag with another status.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
 import json
+import re
 import tarfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+
+from tests import web
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+JSON = "application/json"
 TOKEN = "registry-token"
 
 
@@ -77,72 +76,30 @@ class Registry:
         self.manifests |= {(repository, each): manifest for each in (tag, sha256(manifest))}
         return sha256(manifest)
 
-
-class _Handler(BaseHTTPRequestHandler):
-    registry: ClassVar[Registry]
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        registry = self.registry
-        registry.asked.append((self.command, self.path))
-        if self.path.startswith("/token"):
-            self._send(200, json.dumps({"token": TOKEN}).encode())
-            return
-        if registry.asks_for_token and self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            realm = f'Bearer realm="http://127.0.0.1:{registry.port}/token",service="fake"'
-            self._send(401, b"{}", {"WWW-Authenticate": realm})
-            return
-        repository, kind, name = self._split()
-        if name in registry.answers:
-            self._send(registry.answers[name], b"{}", registry.headers.get(name, {}))
-        elif kind == "manifests" and (repository, name) in registry.manifests:
-            content = registry.manifests[repository, name]
-            self._send(200, content, {"Docker-Content-Digest": sha256(content)}, MANIFEST)
-        elif kind == "blobs" and name in registry.blobs:
-            self._send(200, registry.blobs[name], kind="application/octet-stream")
-        else:
-            self._send(200 if self.path == "/v2/" else 404, b"{}")
-
-    do_HEAD = do_GET  # noqa: N815 - as the base names it
-
-    def _split(self) -> tuple[str, str, str]:
-        for kind in ("manifests", "blobs"):
-            before, found, name = self.path.partition(f"/{kind}/")
-            if found:
-                return before.removeprefix("/v2/"), kind, name
-        return "", "", ""
-
-    def _send(
-        self,
-        status: int,
-        content: bytes,
-        headers: dict[str, str] | None = None,
-        kind: str = "application/json",
-    ) -> None:
-        self.send_response(status)
-        for name, value in ({"Content-Type": kind} | (headers or {})).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
+    def answer(self, request: web.Request) -> web.Said:
+        self.asked.append((request.command, request.path))
+        if request.path.startswith("/token"):
+            return 200, json.dumps({"token": TOKEN}).encode(), {"Content-Type": JSON}
+        if self.asks_for_token and request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            realm = f'Bearer realm="http://127.0.0.1:{self.port}/token",service="fake"'
+            return 401, b"{}", {"Content-Type": JSON, "WWW-Authenticate": realm}
+        found = re.fullmatch("/v2/(.*)/(manifests|blobs)/(.*)", request.path)
+        repository, kind, name = found.groups() if found else ("", "", "")
+        if name in self.answers:
+            return self.answers[name], b"{}", {"Content-Type": JSON} | self.headers.get(name, {})
+        if kind == "manifests" and (repository, name) in self.manifests:
+            content = self.manifests[repository, name]
+            digest = {"Docker-Content-Digest": sha256(content)}
+            return 200, content, {"Content-Type": MANIFEST} | digest
+        if kind == "blobs" and name in self.blobs:
+            return 200, self.blobs[name], {"Content-Type": "application/octet-stream"}
+        return 200 if request.path == "/v2/" else 404, b"{}", {"Content-Type": JSON}
 
 
 @contextmanager
 def running() -> Iterator[Registry]:
     """An empty registry that answers."""
     registry = Registry()
-    handler = type("Handler", (_Handler,), {"registry": registry})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
+    with web.serving(registry.answer) as server:
         registry.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield registry
-        finally:
-            server.shutdown()
-            thread.join()
+        yield registry

@@ -15,7 +15,7 @@ from tests.integration.engine import forked
 
 
 @pytest.fixture(scope="session")
-def build_store(pytestconfig: pytest.Config) -> Callable[[str], Path]:
+def build_store(pytestconfig) -> Callable[[str], Path]:
     """Return the program of an object store as a stack would build it, from its cache."""
 
     def build(name: str) -> Path:
@@ -32,13 +32,13 @@ def build_store(pytestconfig: pytest.Config) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def store_program(build_store: Callable[[str], Path]) -> Path:
+def store_program(build_store) -> Path:
     """The program of the object store that stacks have by default."""
     return build_store(tools.DEFAULT)
 
 
 @pytest.fixture(scope="session")
-def go_program(pytestconfig: pytest.Config) -> Callable[[str], Path]:
+def go_program(pytestconfig) -> Callable[[str], Path]:
     """Return a program of tests/go_tools, from its cache."""
 
     def build(name: str) -> Path:
@@ -68,9 +68,7 @@ def real_plugins() -> None:
 
 
 @pytest.fixture(scope="session")
-def pulumi_cli(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cli]:
+def pulumi_cli(pytestconfig, tmp_path_factory) -> Iterator[Cli]:
     """The pulumi CLI of PATH if it has its plugins, else one that Go builds."""
     if not (reason := lacking(os.environ)):
         yield Cli()

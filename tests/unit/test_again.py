@@ -34,7 +34,7 @@ def written(folder: Path, name: str, code: int, failed: list[str]) -> Path:
     return file
 
 
-def test_failed_tests_of_all_parts_are_tried_again_and_listed(tmp_path: Path) -> None:
+def test_failed_tests_of_all_parts_are_tried_again_and_listed(tmp_path):
     files = [written(tmp_path, "one", 1, ["a::b"]), written(tmp_path, "two", 0, [])]
     calls, said = [], []
     assert again.main(files, lambda command: calls.append(command) or 0, said.append) == 0
@@ -45,7 +45,7 @@ def test_failed_tests_of_all_parts_are_tried_again_and_listed(tmp_path: Path) ->
     assert said == ["passed only at the second try: a::b"]
 
 
-def test_what_fails_again_fails(tmp_path: Path) -> None:
+def test_what_fails_again_fails(tmp_path):
     said: list[str] = []
     assert again.main([written(tmp_path, "one", 1, ["a"])], lambda _: 1, said.append) == 1
     assert said == []
@@ -60,9 +60,7 @@ def test_what_fails_again_fails(tmp_path: Path) -> None:
         (1, [f"{number}::a" for number in range(again.MOST + 1)], "more than"),
     ],
 )
-def test_a_broken_run_is_not_tried_again(
-    tmp_path: Path, code: int, failed: list[str], reason: str
-) -> None:
+def test_a_broken_run_is_not_tried_again(tmp_path, code, failed, reason):
     files = [written(tmp_path, "one", code, failed)]
     calls, said = [], []
     assert again.main(files, lambda command: calls.append(command) or 0, said.append) == 1
@@ -70,12 +68,12 @@ def test_a_broken_run_is_not_tried_again(
     assert reason in said[0]
 
 
-def test_a_part_that_was_killed_is_not_tried_again(tmp_path: Path) -> None:
+def test_a_part_that_was_killed_is_not_tried_again(tmp_path):
     with pytest.raises(ValueError, match="two did not end"):
         again.failed_once([written(tmp_path, "one", 1, ["a"]), tmp_path / "two.json"])
 
 
-def test_the_plugin_notes_faults_of_calls_and_of_fixtures(tmp_path: Path) -> None:
+def test_the_plugin_notes_faults_of_calls_and_of_fixtures(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "test_other.py").write_text(SKIPPED)
     file = tmp_path / "part.json"
@@ -94,7 +92,7 @@ def test_the_plugin_notes_faults_of_calls_and_of_fixtures(tmp_path: Path) -> Non
     }
 
 
-def test_skips_of_all_parts_are_a_line_for_each_reason(tmp_path: Path) -> None:
+def test_skips_of_all_parts_are_a_line_for_each_reason(tmp_path):
     files = [tmp_path / f"{name}.json" for name in ("one", "two", "killed")]
     parts = ({"no ssh": ["a", "b"], "no Go": ["c"]}, {"no Go": ["d"] * 40})
     for file, reasons in zip(files, parts, strict=False):

@@ -49,7 +49,7 @@ def run(tests: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_tests_and_fixtures_are_counted_with_what_detached(tmp_path: Path) -> None:
+def test_tests_and_fixtures_are_counted_with_what_detached(tmp_path):
     meter = cost.Meter()
     counts_all = meter.group is not None
     meter.end()
@@ -74,7 +74,7 @@ def test_tests_and_fixtures_are_counted_with_what_detached(tmp_path: Path) -> No
     assert dict(cost.by_file([table]))["test_dear.py"][0] >= 2 * BURN_S
 
 
-def test_an_interrupted_session_ends_its_fixtures_without_an_error(tmp_path: Path) -> None:
+def test_an_interrupted_session_ends_its_fixtures_without_an_error(tmp_path):
     tests = tmp_path / "test_cut.py"
     fixture = "import pytest\n@pytest.fixture(scope='session')\ndef service(): yield\n"
     tests.write_text(f"{fixture}def test_it(service): raise KeyboardInterrupt\n")

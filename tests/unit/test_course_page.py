@@ -12,7 +12,7 @@ PAGE = course_page.PAGE.with_name("course.md").read_text()
 PICTURE = course_page.PAGE.with_name("course.svg").read_text()
 
 
-def test_the_page_shows_the_scripts_of_today() -> None:
+def test_the_page_shows_the_scripts_of_today():
     assert course_page.PAGE.read_text() == course_page.page(), "run `make docs`"
 
 
@@ -30,19 +30,19 @@ def test_the_page_shows_the_scripts_of_today() -> None:
         ("Jupyter", "Jupyter"),
     ],
 )
-def test_each_part_of_the_system_is_explained_and_drawn(part: str, drawn: str) -> None:  # D15
+def test_each_part_of_the_system_is_explained_and_drawn(part, drawn):  # D15
     assert re.search(rf"^\| {part} \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE)
     assert f">{drawn}<" in PICTURE
 
 
-def test_the_page_warns_of_jobs_that_share_a_gpu() -> None:  # D45
+def test_the_page_warns_of_jobs_that_share_a_gpu():  # D45
     warning = (
         "Ray does not enforce the half. Jobs that together exceed a GPU's memory crash each other."
     )
     assert warning in PAGE.replace("\n", " ")
 
 
-def test_a_trainer_in_a_tuner_fails_as_the_page_says() -> None:  # D53
+def test_a_trainer_in_a_tuner_fails_as_the_page_says():  # D53
     with pytest.raises(TuneError) as error:
         Tuner(TorchTrainer(print), param_space={"train_loop_config": {}})
     assert f"ray.tune.error.TuneError: {error.value}\n" in PAGE

@@ -1,7 +1,5 @@
 """The name `trainyard` on package indexes is somebody else's: nothing here installs it by name."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
@@ -64,7 +62,7 @@ def strangers(name: str, text: str) -> list[str]:
         "%pip install trainyard",
     ],
 )
-def test_a_command_that_installs_a_stranger_is_found(line: str) -> None:
+def test_a_command_that_installs_a_stranger_is_found(line):
     assert strangers("docs/x.md", line) == [line]
 
 
@@ -77,19 +75,19 @@ def test_a_command_that_installs_a_stranger_is_found(line: str) -> None:
         "pip install .  # which has trainyard and hydra_plugins",
     ],
 )
-def test_ours_is_not_a_stranger(line: str) -> None:
+def test_ours_is_not_a_stranger(line):
     assert strangers("docs/x.md", line) == []
 
 
 @pytest.mark.parametrize(
     "line", ["trainyard", "  - trainyard[jobs]", "trainyard>=0.1", "'trainyard'"]
 )
-def test_a_line_of_a_list_is_found(line: str) -> None:
+def test_a_line_of_a_list_is_found(line):
     assert strangers("requirements/conda/environment_cpu.yaml", line) == [line]
     assert strangers("docs/page.md", line) == []
 
 
-def test_nothing_here_installs_a_stranger() -> None:
+def test_nothing_here_installs_a_stranger():
     found = {
         str(path.relative_to(ROOT)): lines
         for path in _tracked()

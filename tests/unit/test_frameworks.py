@@ -45,18 +45,18 @@ def _names(module: str) -> set[str]:
     return found
 
 
-def test_the_table_has_each_framework() -> None:  # E1
+def test_the_table_has_each_framework():  # E1
     assert [row[0] for row in ROWS] == [*FRAMEWORKS]
 
 
-def test_ray_has_what_the_table_names() -> None:  # E1
+def test_ray_has_what_the_table_names():  # E1
     named = re.findall(r"`(ray\.train[\w.]*)\.(\w+)`", PAGE)
     assert len(named) >= len(FRAMEWORKS)
     missing = [f"{module}.{name}" for module, name in named if name not in _names(module)]
     assert missing == []
 
 
-def test_our_jobs_are_those_that_the_table_names() -> None:  # E1
+def test_our_jobs_are_those_that_the_table_names():  # E1
     jobs = [job for row in ROWS for job in re.findall(r"`([\w/]+)`", row[3])]
     assert jobs
     missing = [job for job in jobs if not (ROOT / f"training/{job}.py").is_file()]
@@ -64,19 +64,19 @@ def test_our_jobs_are_those_that_the_table_names() -> None:  # E1
 
 
 @pytest.mark.parametrize("environment", ["accelerate", "lightgbm", "xgboost"])
-def test_a_runtime_environment_has_the_version_that_is_tested(environment: str) -> None:  # E1
+def test_a_runtime_environment_has_the_version_that_is_tested(environment):  # E1
     (package,) = runtimes.read(runtimes.find(environment))["pip"]
     assert re.match(rf"{environment}(-cpu)?==", package)
     locked = (ROOT / "requirements/dev.txt").read_text(encoding="utf-8")
     assert re.search(rf"^{re.escape(package)} ", locked, re.MULTILINE)
 
 
-def test_horovod_is_refused_by_ray() -> None:  # E1
+def test_horovod_is_refused_by_ray():  # E1
     path = Path(ray.__file__).parent / "train/v2/horovod/horovod_trainer.py"
     assert "raise DeprecationWarning" in path.read_text(encoding="utf-8")
 
 
-def test_nodes_have_the_packages_that_the_table_says() -> None:  # E1
+def test_nodes_have_the_packages_that_the_table_says():  # E1
     locked = (ROOT / "docker/ray/requirements.txt").read_text(encoding="utf-8")
     locked += (ROOT / "docker/ray/torch.txt").read_text(encoding="utf-8")
     for row in ROWS:

@@ -1,7 +1,5 @@
 """The stand-in for Food-11 that docker/dataset/generated.py draws."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys
@@ -28,13 +26,13 @@ generated = module("generated")
 
 
 @pytest.fixture(scope="module")
-def food(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def food(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("food") / "Food-11"
     generated.generate(folder, IMAGES, side=32)
     return folder
 
 
-def test_splits_classes_and_sizes_are_as_asked(food: Path) -> None:
+def test_splits_classes_and_sizes_are_as_asked(food):
     for split, count in IMAGES.items():
         classes = sorted(path.name for path in (food / split).iterdir())
         assert classes == [f"class_{number:02d}" for number in range(11)]
@@ -43,7 +41,7 @@ def test_splits_classes_and_sizes_are_as_asked(food: Path) -> None:
         assert {Image.open(image).size for image in images} == {(32, 32)}
 
 
-def test_the_manifest_is_the_dataset_steps(food: Path) -> None:
+def test_the_manifest_is_the_dataset_steps(food):
     dataset = module("dataset")
     manifest = dataset.Manifest(**json.loads((food / dataset.MANIFEST).read_text()))
     assert (manifest.images, manifest.digest) == dataset._survey(food)
@@ -51,7 +49,7 @@ def test_the_manifest_is_the_dataset_steps(food: Path) -> None:
     assert manifest.images["training/class_10"] == 4
 
 
-def test_the_same_arguments_draw_the_same_images(food: Path, tmp_path: Path) -> None:
+def test_the_same_arguments_draw_the_same_images(food, tmp_path):
     generated.generate(tmp_path / "again", IMAGES, side=32)
     generated.generate(tmp_path / "other", IMAGES, side=32, seed=2)
     name = "training/class_03/3_1.jpg"
@@ -62,13 +60,13 @@ def test_the_same_arguments_draw_the_same_images(food: Path, tmp_path: Path) -> 
     assert manifests["again"] == (food / ".manifest.json").read_text() != manifests["other"]
 
 
-def test_more_images_leave_the_first_ones_as_they_are(food: Path, tmp_path: Path) -> None:
+def test_more_images_leave_the_first_ones_as_they_are(food, tmp_path):
     generated.generate(tmp_path, IMAGES | {"training": 55}, side=32)
     for image in food.glob("*/*/*.jpg"):
         assert (tmp_path / image.relative_to(food)).read_bytes() == image.read_bytes()
 
 
-def test_no_class_is_told_by_its_mean_colour_alone() -> None:
+def test_no_class_is_told_by_its_mean_colour_alone():
     random = np.random.default_rng(1)
     means = np.array(
         [
@@ -89,24 +87,20 @@ def test_no_class_is_told_by_its_mean_colour_alone() -> None:
         (["--side", "8"], "error: side 8 is less than 16 pixels"),
     ],
 )
-def test_too_few_or_too_small_is_one_message(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
+def test_too_few_or_too_small_is_one_message(tmp_path, capsys, arguments, message):
     assert generated.main(["--folder", str(tmp_path / "new"), *arguments]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_that_holds_something_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_holds_something_is_left_alone(tmp_path, capsys):
     (tmp_path / "mine").touch()
     assert generated.main(["--folder", str(tmp_path)]) == 1
     assert f"error: {tmp_path} is not empty: name another folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_the_command_says_what_it_drew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_drew(tmp_path, capsys):
     counts = [f"--{split}={count}" for split, count in IMAGES.items()]
     assert generated.main(["--folder", str(tmp_path), *counts, "--side", "16"]) == 0
     assert "generated 11 classes, not food (training 44" in capsys.readouterr().out

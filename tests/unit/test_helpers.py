@@ -1,7 +1,5 @@
 """The helpers of tests of secrets, of ports and of waits find what they look for."""
 
-from __future__ import annotations
-
 import base64
 import os
 import signal
@@ -23,7 +21,7 @@ SECRET = "canary/+ =ä0123456789"
 
 
 @given(st.binary(max_size=7), st.binary(max_size=7))
-def test_a_secret_is_found_inside_what_is_encoded(before: bytes, after: bytes) -> None:  # F35
+def test_a_secret_is_found_inside_what_is_encoded(before, after):  # F35
     raw = before + SECRET.encode() + after
     for coded in (raw, base64.b64encode(raw), base64.urlsafe_b64encode(raw), raw.hex().encode()):
         assert finds({"it": SECRET}, [("here", b"x" + coded + b"y")]) == ["it in here"]
@@ -31,14 +29,14 @@ def test_a_secret_is_found_inside_what_is_encoded(before: bytes, after: bytes) -
     assert finds({"it": SECRET}, [("here", quoted)]) == ["it in here"]
 
 
-def test_what_is_no_secret_is_not_found() -> None:
+def test_what_is_no_secret_is_not_found():
     assert finds({"it": SECRET}, [("here", base64.b64encode(b"canary" * 50))]) == []
 
 
 @pytest.mark.parametrize(
     ("family", "address"), [(socket.AF_INET, "127.0.0.5"), (socket.AF_INET6, "::1")]
 )
-def test_who_listens_is_seen(family: socket.AddressFamily, address: str) -> None:  # F33
+def test_who_listens_is_seen(family, address):  # F33
     try:
         server = socket.create_server((address, 0), family=family)
     except OSError as error:
@@ -52,7 +50,7 @@ def test_who_listens_is_seen(family: socket.AddressFamily, address: str) -> None
     assert not [each for each in listeners([os.getpid()]) if each.port == port]
 
 
-def test_processes_side_by_side_choose_ports_of_their_own() -> None:
+def test_processes_side_by_side_choose_ports_of_their_own():
     # With names of their own: other tests on this machine may have all shares of the usual ones.
     script = "import sys; from tests import ports; ports.MARK = sys.argv[1]"
     script += "; print(*ports.free_ports(9)); input()"
@@ -72,6 +70,6 @@ def test_processes_side_by_side_choose_ports_of_their_own() -> None:
     assert not shares, (one, other)
 
 
-def test_tests_that_are_ended_clean_up() -> None:
+def test_tests_that_are_ended_clean_up():
     with pytest.raises(KeyboardInterrupt):  # pytest ends all fixtures then
         signal.raise_signal(signal.SIGTERM)

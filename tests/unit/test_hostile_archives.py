@@ -1,7 +1,5 @@
 """Archives that lead elsewhere, or do not end, through everything that unpacks one."""  # F47
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import io
@@ -112,7 +110,7 @@ FINISHES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
+def outside(tmp_path) -> Path:
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "secret.jpg").write_bytes(CONTENT)
@@ -120,7 +118,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=ENDS | FINISHES)
-def hostile(request: pytest.FixtureRequest, outside: Path) -> bytes:
+def hostile(request, outside) -> bytes:
     """An archive with all classes of the data set, and a hostile end."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w"):
@@ -133,7 +131,7 @@ def hostile(request: pytest.FixtureRequest, outside: Path) -> bytes:
 
 
 @pytest.fixture
-def storage(hostile: bytes, tmp_path: Path) -> Path:
+def storage(hostile, tmp_path) -> Path:
     """A store whose only checkpoint is such an archive."""
     Run((tmp_path / "store").as_uri(), "first").start({"epochs": 1})
     checkpoint = tmp_path / "store" / "first" / NAME
@@ -210,13 +208,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
-def test_nothing_of_it_is_written(
-    path: Callable[[Path, Path, pytest.MonkeyPatch], str],
-    storage: Path,
-    outside: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_of_it_is_written(path, storage, outside, tmp_path, monkeypatch):
     for folder in ("scratch", "target"):
         (tmp_path / folder).mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))

@@ -1,7 +1,6 @@
 """Items are found where tests name them."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,7 @@ CASES = ["a"]  # F3
 """
 
 
-def test_a_comment_belongs_to_the_test_that_it_is_at() -> None:
+def test_a_comment_belongs_to_the_test_that_it_is_at():
     above = ["A12", "A13", "A14", "A20", "F35"]
     assert items.named(SOURCE) == [
         ("F2", ""),
@@ -39,7 +38,7 @@ def test_a_comment_belongs_to_the_test_that_it_is_at() -> None:
     ]
 
 
-def test_items_are_listed_in_order_with_their_tests(tmp_path: Path) -> None:
+def test_items_are_listed_in_order_with_their_tests(tmp_path):
     (tmp_path / "unit").mkdir()
     (tmp_path / "unit" / "test_a.py").write_text(SOURCE)
     (tmp_path / "test_b.py").write_text("def test_b():  # A2\n    assert True  # A2 A13\n")
@@ -59,12 +58,12 @@ after
 """
 
 
-def test_the_page_names_the_tests_of_today() -> None:
+def test_the_page_names_the_tests_of_today():
     page = items.PAGE.read_text()
     assert items.updated(page, items.by_item(items.TESTS)) == page, "run `make docs`"
 
 
-def test_the_page_has_each_item_in_order_with_a_short_sentence() -> None:
+def test_the_page_has_each_item_in_order_with_a_short_sentence():
     page = items.PAGE.read_text()
     rows = items.ROW.findall(page)
     assert len(rows) == len(re.findall(r"^\| *[A-F]\d", page, re.MULTILINE))
@@ -76,7 +75,7 @@ def test_the_page_has_each_item_in_order_with_a_short_sentence() -> None:
         assert promise.endswith("."), item
 
 
-def test_only_the_column_of_tests_is_written() -> None:
+def test_only_the_column_of_tests_is_written():
     places = ["conftest.py::stack", "unit/test_a.py::test_x", "unit/test_b.py", "unit/test_b.py::y"]
     page = items.updated(PAGE, {"A1": places, "F1": ["conftest.py::stack"]})
     assert page.splitlines() == [
@@ -89,7 +88,7 @@ def test_only_the_column_of_tests_is_written() -> None:
     assert items.updated(page, {}) != page
 
 
-def test_an_item_that_is_there_twice_or_not_at_all_is_refused() -> None:
+def test_an_item_that_is_there_twice_or_not_at_all_is_refused():
     with pytest.raises(ValueError, match=r"^A2: twice"):
         items.updated(f"{PAGE}| A2 | Again. | none |\n", {})
     with pytest.raises(ValueError, match=r"^A3, F2: named by tests \(unit/test_a\.py::x\)"):

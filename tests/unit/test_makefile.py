@@ -46,7 +46,7 @@ esac
 
 
 @pytest.fixture
-def run(tmp_path: Path):
+def run(tmp_path):
     """Runs make in a checkout whose programs only note their calls."""
 
     def make(*arguments: str, **codes: int) -> tuple[int, str, list[str]]:
@@ -80,7 +80,7 @@ def _requirements() -> list[Path]:
     return [path.relative_to(ROOT) for path in (ROOT / "requirements").glob("*.txt")]
 
 
-def test_make_alone_tells_each_target_in_a_line(run) -> None:
+def test_make_alone_tells_each_target_in_a_line(run):
     code, said, calls = run()
     assert (code, calls) == (0, [])
     lines = [line for line in said.splitlines() if line.startswith("make ")]
@@ -89,7 +89,7 @@ def test_make_alone_tells_each_target_in_a_line(run) -> None:
     assert sorted(told) == sorted(set(" ".join(lists).split()) - INNER)
 
 
-def test_the_store_is_built_while_packages_are_installed(run) -> None:
+def test_the_store_is_built_while_packages_are_installed(run):
     code, said, calls = run("demo")
     assert code == 0, said
     assert said.startswith("make demo: a Ray cluster on this machine")  # what, and how long
@@ -101,7 +101,7 @@ def test_the_store_is_built_while_packages_are_installed(run) -> None:
 
 
 @pytest.mark.parametrize("failing", ["store", "packages"])
-def test_what_fails_of_the_two_ends_the_demo(run, failing: str) -> None:
+def test_what_fails_of_the_two_ends_the_demo(run, failing):
     code, said, calls = run("demo", **{failing: 1})
     assert code == 2
     assert "Error 1" in said
@@ -118,21 +118,19 @@ def test_what_fails_of_the_two_ends_the_demo(run, failing: str) -> None:
         (["retry", "FROM=o", "LANDING=c"], "test-rest --again --from o --landing c"),
     ],
 )
-def test_the_parts_of_the_tests_are_asked_for(run, given: list[str], asked: str) -> None:
+def test_the_parts_of_the_tests_are_asked_for(run, given, asked):
     assert run("setup", "store", "-j2")[0] == 0
     code, said, calls = run(*given)
     assert code == 0, said
     assert calls[-1] == f"-m tests.parts {asked}"
 
 
-def test_packages_that_are_not_whole_are_installed_again(run, tmp_path: Path) -> None:
+def test_packages_that_are_not_whole_are_installed_again(run, tmp_path):
     assert run("setup", "store", "-j2", packages=1)[0] == 2
     assert not (tmp_path / "checkout" / ".venv" / ".ready").exists()
 
 
-def test_a_copied_or_renamed_checkout_has_its_environment_made_again(  # F57
-    run, tmp_path: Path
-) -> None:
+def test_a_copied_or_renamed_checkout_has_its_environment_made_again(run, tmp_path):  # F57
     def made(*targets: str) -> int:
         code, said, calls = run(*targets)
         assert code == 0, said
@@ -168,14 +166,14 @@ def test_a_copied_or_renamed_checkout_has_its_environment_made_again(  # F57
         (["scale", "STACK=lambda"], "scale -s lambda"),
     ],
 )
-def test_targets_are_aliases_of_commands(run, given: list[str], called: str) -> None:
+def test_targets_are_aliases_of_commands(run, given, called):
     assert run("setup", "store", "-j2")[0] == 0
     code, said, calls = run(*given)
     assert code == 0, said
     assert calls[-1] == called
 
 
-def test_a_stack_ends_where_no_package_can_be_had(run, tmp_path: Path) -> None:  # F49
+def test_a_stack_ends_where_no_package_can_be_had(run, tmp_path):  # F49
     assert run("setup", "store", "-j2")[0] == 0
     (tmp_path / "checkout" / ".venv" / ".ready").unlink()  # as by another checkout's requirements
     code, said, calls = run("down", packages=1)
@@ -186,7 +184,7 @@ def test_a_stack_ends_where_no_package_can_be_had(run, tmp_path: Path) -> None: 
 
 
 @pytest.fixture
-def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def on_runner(run, tmp_path, monkeypatch):
     """Runs make as a runner does; exit code, calls except those of the set-up, and the page."""
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://states")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "a")
@@ -210,7 +208,7 @@ def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def github(monkeypatch: pytest.MonkeyPatch):
+def github(monkeypatch):
     with fake.serve() as server:
         monkeypatch.setenv("GITHUB_API_URL", server.url)
         monkeypatch.setenv("GITHUB_REPOSITORY", fake.REPOSITORY)
@@ -218,7 +216,7 @@ def github(monkeypatch: pytest.MonkeyPatch):
         yield server
 
 
-def test_a_runner_makes_a_plan_and_its_page(on_runner) -> None:
+def test_a_runner_makes_a_plan_and_its_page(on_runner):
     look = "-m engine preview -s prod --save-plan out/plan.json"
     tell = "-m infra.operate.review -s prod out/plan.json --policy-pack infra/operate/policy"
     asked = ("plan", "STACK=prod", "POLICY=infra/operate/policy")
@@ -233,7 +231,7 @@ def test_a_runner_makes_a_plan_and_its_page(on_runner) -> None:
         assert page.startswith(failed)
 
 
-def test_a_runner_settles_what_a_killed_one_left(on_runner) -> None:
+def test_a_runner_settles_what_a_killed_one_left(on_runner):
     def calls(stack: str) -> list[str]:
         return on_runner("plan", f"STACK={stack}", "REFRESH=1", "UNLOCK=1", PAGE="a page")[1][:3]
 
@@ -243,7 +241,7 @@ def test_a_runner_settles_what_a_killed_one_left(on_runner) -> None:
     assert calls("new") == ["-m engine cancel -s new", listed, new]
 
 
-def test_a_runner_applies_a_plan_and_tries_the_cluster(on_runner) -> None:
+def test_a_runner_applies_a_plan_and_tries_the_cluster(on_runner):
     assert on_runner("apply", "STACK=prod", "POLICY=infra/operate/policy")[1] == [
         (
             "-m engine up -s prod --yes --wait 10m --plan out/plan.json"
@@ -263,7 +261,7 @@ def ended(stack: str) -> list[str]:
     ]
 
 
-def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path: Path) -> None:
+def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path):
     # Not in the backend of other stacks: code of the pull request may write there.
     assert on_runner("review-up", "NUMBER=8") == (2, [LISTED], "")
     assert on_runner("review-up", "NUMBER=8", "POLICY=infra/operate/policy", STACKS="pr-7")[1] == [
@@ -277,16 +275,14 @@ def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path: Path) 
     assert on_runner("review-down") == (2, [], "")  # no NUMBER
 
 
-def test_what_cannot_be_listed_is_not_taken_for_gone(on_runner) -> None:
+def test_what_cannot_be_listed_is_not_taken_for_gone(on_runner):
     for arguments in (["review-sweep"], ["review-down", "NUMBER=7"], ["plan", "REFRESH=1"]):
         code, calls, _ = on_runner(*arguments, LIST="1")
         assert (code, calls) == (2, [LISTED])
 
 
 @pytest.mark.parametrize("fails", ["", "request", "EXPIRED", "DESTROY"])
-def test_a_stack_that_cannot_be_judged_or_ended_keeps_no_other(  # F49
-    on_runner, github: fake.GitHub, fails: str
-) -> None:
+def test_a_stack_that_cannot_be_judged_or_ended_keeps_no_other(on_runner, github, fails):  # F49
     github.closed |= {7, 9}
     if fails == "request":
         github.unknown.add(8)
@@ -304,9 +300,7 @@ def test_a_stack_that_cannot_be_judged_or_ended_keeps_no_other(  # F49
         assert calls == [*ended(mine["7"]), *ended(mine["9"])]
 
 
-def test_a_runner_keeps_states_where_the_next_one_finds_them(
-    on_runner, run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_keeps_states_where_the_next_one_finds_them(on_runner, run, tmp_path, monkeypatch):
     monkeypatch.setenv("SSH_KEY", "canary-key")
     code, said, _ = run("apply")
     assert (code, "canary-key" in said) == (0, False)

@@ -37,7 +37,7 @@ MAKEFILE = (pages.ROOT / "Makefile").read_text()
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_block_says_what_it_is_and_a_shell_block_where_it_runs(block: pages.Block) -> None:
+def test_a_block_says_what_it_is_and_a_shell_block_where_it_runs(block):
     assert block.language in pages.LANGUAGES, "write the language after the fence: sh, text, …"
     if block.language == "sh" and block.place is not None:
         assert block.place in pages.PLACES, "no test runs blocks of this place"
@@ -46,7 +46,7 @@ def test_a_block_says_what_it_is_and_a_shell_block_where_it_runs(block: pages.Bl
 
 
 @pytest.mark.parametrize("test", {block.about for block in SHELL if block.kind == "read by"})
-def test_a_test_that_a_mark_names_uses_all_of_its_blocks(test: str) -> None:
+def test_a_test_that_a_mark_names_uses_all_of_its_blocks(test):
     nodes = [*ast.walk(ast.parse((pages.ROOT / test).read_text()))]
     (names,) = (
         [name.id for name in ast.walk(node.targets[0]) if isinstance(name, ast.Name)]
@@ -58,18 +58,18 @@ def test_a_test_that_a_mark_names_uses_all_of_its_blocks(test: str) -> None:
     assert used >= {*names}
 
 
-def test_text_is_what_a_program_prints_or_how_it_is_used() -> None:
+def test_text_is_what_a_program_prints_or_how_it_is_used():
     for block in BLOCKS:
         if block.language == "text" and block.page not in USAGES:
             for line in block.text.splitlines():
                 assert not COMMAND.match(line), f"{block}: make it a block of sh"
 
 
-def test_the_readme_links_to_all_pages() -> None:
+def test_the_readme_links_to_all_pages():
     assert {*pages.PAGES} >= {*pages.ROOT.glob("docs/*.md"), pages.ROOT / "CONTRIBUTING.md"}
 
 
-def test_a_mark_that_is_not_understood_is_an_error(tmp_path: Path) -> None:
+def test_a_mark_that_is_not_understood_is_an_error(tmp_path):
     text = "<!-- not run -->\n```sh\nmake\n```\n"
     with pytest.raises(ValueError, match=r"page\.md:1: .*not run"):
         list(pages.parse(Path("page.md"), text))
@@ -83,7 +83,7 @@ def test_a_mark_that_is_not_understood_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("place", "file"), pages.PLACES.items())
-def test_what_runs_the_blocks_of_a_place_is_there(place: str, file: Path) -> None:
+def test_what_runs_the_blocks_of_a_place_is_there(place, file):
     found = [block for block in SHELL if block.place == place]
     assert found
     text = file.read_text()
@@ -97,7 +97,7 @@ def test_what_runs_the_blocks_of_a_place_is_there(place: str, file: Path) -> Non
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
-def test_commands_are_those_of_the_checkout_and_parse(block: pages.Block) -> None:
+def test_commands_are_those_of_the_checkout_and_parse(block):
     assert ".venv/bin/" not in block.text.replace("source .venv/bin/activate", "")
     text = (pages.ROOT / block.page).read_text()
     bare = {"train", "python", "ray"} & {words[0] for words in block.commands}
@@ -147,7 +147,7 @@ def _check_module(name: str, words: list[str]) -> None:
         PARSERS[name]().parse_args(words)
 
 
-def test_each_command_of_the_engine_is_in_its_list() -> None:
+def test_each_command_of_the_engine_is_in_its_list():
     usage = next(block for block in BLOCKS if block.page == "docs/engine.md")
     lines = [line.split()[3:] for line in usage.text.splitlines() if line.startswith("python")]
     named = {name for words in lines for name in words[0].split("|")}
@@ -155,14 +155,14 @@ def test_each_command_of_the_engine_is_in_its_list() -> None:
     assert named == set(commands.choices)
 
 
-def test_each_command_of_train_is_in_its_list() -> None:
+def test_each_command_of_train_is_in_its_list():
     overview = next(block for block in BLOCKS if block.page == "docs/train.md")
     usages = [re.split(r"  +", line)[0] for line in overview.text.splitlines()]
     named = {name for usage in usages for name in re.findall(r"(?:^train|\|) ([a-z-]+)", usage)}
     assert named == set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 
-def test_a_terminal_goes_on_where_a_block_ended_and_fails_with_a_command(tmp_path: Path) -> None:
+def test_a_terminal_goes_on_where_a_block_ended_and_fails_with_a_command(tmp_path):
     user = pages.Terminal(tmp_path, {"PATH": os.environ["PATH"]}, {"8265": "9", "-s dev": "-s x"})
     user.run(pages.Block("p", 1, "sh", "mkdir -p a && cd a\nexport WORD='two words'\n"))
     words = user.run(
@@ -174,7 +174,7 @@ def test_a_terminal_goes_on_where_a_block_ended_and_fails_with_a_command(tmp_pat
             user.run(pages.Block("p", 3, "sh", text))
 
 
-def test_a_terminal_ends_a_block_by_ctrl_c_once_its_words_are_printed(tmp_path: Path) -> None:
+def test_a_terminal_ends_a_block_by_ctrl_c_once_its_words_are_printed(tmp_path):
     user = pages.Terminal(tmp_path, {"PATH": os.environ["PATH"]})
     # One long sleep would miss a signal that comes while bash forks it, and bash waits for its end.
     waits = "echo ready; while true; do sleep 0.1; done"

@@ -35,7 +35,7 @@ def chosen(arguments: list[str], file: str) -> bool:
     return below([each for each in arguments if not each.startswith("-")]) and not below(left_out)
 
 
-def test_each_test_is_in_one_part() -> None:
+def test_each_test_is_in_one_part():
     found = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
     files = [file for file in found if file.startswith(("tests/unit/", "tests/integration/"))]
     assert len(files) > 100
@@ -46,7 +46,7 @@ def test_each_test_is_in_one_part() -> None:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch) -> Path:
     """A folder whose pytest only prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
@@ -55,9 +55,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_part_next_to_another_prints_at_its_end(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_part_next_to_another_prints_at_its_end(here, monkeypatch, capfd):
     assert here.is_dir()
     names = ["test-unit-one", "test-unit-two", "test-promises"]
     tests = dict(zip(names, (["first"], ["second"], ["third"]), strict=True))
@@ -76,9 +74,7 @@ def test_a_part_next_to_another_prints_at_its_end(
     assert capfd.readouterr().out.splitlines()[-1].startswith("Not run: jobs in depth")
 
 
-def test_a_second_try_and_another_machine_know_all_parts(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_try_and_another_machine_know_all_parts(here, monkeypatch, capfd):
     tried: list[Path] = []
 
     def try_again(files: list[Path], *_: object) -> int:
@@ -107,9 +103,7 @@ def test_a_second_try_and_another_machine_know_all_parts(
     assert "tests/integration/infra/test_stack.py third::a\n" in capfd.readouterr().out
 
 
-def test_a_landing_that_leaves_nothing_of_a_part_passes(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_landing_that_leaves_nothing_of_a_part_passes(here, monkeypatch, capfd):
     assert here.is_dir()
     monkeypatch.setattr(parts, "PARTS", {name: ["nothing"] for name in parts.PARTS})
     assert parts.main(["test-rest", "--landing", "chosen"]) == 0
@@ -118,7 +112,7 @@ def test_a_landing_that_leaves_nothing_of_a_part_passes(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_part_ends_before_the_signalled_program(here: Path, number: signal.Signals) -> None:
+def test_a_part_ends_before_the_signalled_program(here, number):
     code = "import runpy, sys; sys.executable = 'here/python'; "
     code += "runpy.run_module('tests.parts', run_name='__main__', alter_sys=True)"
     (here / "here").symlink_to(".")

@@ -1,7 +1,5 @@
 """Nothing that a cluster, store, account or repository says has effects where it is printed."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -84,7 +82,7 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or getattr(called, "id", "") in ("str", "error")
 
 
-def test_no_module_prints_but_through_the_helper() -> None:  # F39
+def test_no_module_prints_but_through_the_helper():  # F39
     modules = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
     found = [each for path in modules for each in printed(path)]
     by_module = {each.partition(":")[0] for each in found}
@@ -94,7 +92,7 @@ def test_no_module_prints_but_through_the_helper() -> None:  # F39
     assert [each for each in others if not re.match(ASKS, each)] == []
 
 
-def test_json_is_printed_through_the_helper() -> None:  # F61
+def test_json_is_printed_through_the_helper():  # F61
     """Python's own has NaN, which no other reader of JSON takes."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -151,9 +149,7 @@ PLACES: dict[str, Callable[[str], None]] = {
 
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-def test_a_name_has_no_effect_where_it_is_printed(  # F39
-    place: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_has_no_effect_where_it_is_printed(place, capsys):  # F39
     for harm in HARM.values():
         place(f"a{harm}b [/red]")
         said = "".join(capsys.readouterr())
@@ -161,7 +157,7 @@ def test_a_name_has_no_effect_where_it_is_printed(  # F39
         assert not CONTROL.search(said), repr(said)
 
 
-def test_no_character_that_is_not_seen_is_printed() -> None:  # F69
+def test_no_character_that_is_not_seen_is_printed():  # F69
     """Controls (Cc), format characters such as those of no width (Cf), other line separators."""
     unseen = {chr(i) for i in range(0x110000) if category(chr(i)) in {"Cc", "Cf", "Zl", "Zp"}}
     assert {each for each in unseen if terminal.clean(f"a{each}b") == f"a{each}b"} == set()
@@ -170,8 +166,8 @@ def test_no_character_that_is_not_seen_is_printed() -> None:  # F69
 
 
 def test_a_value_is_exact_for_a_program_and_without_effects_on_a_terminal(  # F39
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    monkeypatch, capsys
+):
     value = "key\r\n\x1b[2J"
     terminal.print_value(value)
     assert capsys.readouterr().out == f"{value}\n"
@@ -187,9 +183,7 @@ def test_a_value_is_exact_for_a_program_and_without_effects_on_a_terminal(  # F3
         ("terminal.say('é'); raise ValueError('x')", ("\\xe9\n", "ValueError: x\n"), 1),
     ],
 )
-def test_neither_an_encoding_nor_an_interrupt_shows_a_traceback(
-    code: str, said: tuple[str, str], status: int
-) -> None:
+def test_neither_an_encoding_nor_an_interrupt_shows_a_traceback(code, said, status):
     done = ran.run(
         [sys.executable, "-c", f"from trainyard.access import terminal; {code}"],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},

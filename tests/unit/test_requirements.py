@@ -1,7 +1,5 @@
 """The locks: environments of conda install them, and all nodes have the same packages."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -21,7 +19,7 @@ def locked(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("accelerator", ["cpu", "gpu", "tpu"])
-def test_an_environment_of_conda_installs_a_lock(accelerator: str) -> None:  # B4 B24
+def test_an_environment_of_conda_installs_a_lock(accelerator):  # B4 B24
     path = FOLDER / "conda" / f"environment_{accelerator}.yaml"
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert found["name"] == f"trainyard-{accelerator}"
@@ -35,7 +33,7 @@ def test_an_environment_of_conda_installs_a_lock(accelerator: str) -> None:  # B
     assert found["variables"] == yaml.safe_load(runtime.read_text(encoding="utf-8"))["env_vars"]
 
 
-def test_a_tpu_host_has_the_packages_of_the_others_but_for_pytorch() -> None:  # B24
+def test_a_tpu_host_has_the_packages_of_the_others_but_for_pytorch():  # B24
     tpu, others = locked("tpu.txt"), locked("base.txt")
     assert {"ray", "lightning", "torch-xla", "libtpu"} <= tpu.keys()
     differ = {name for name in tpu.keys() & others.keys() if tpu[name] != others[name]}

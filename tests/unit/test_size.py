@@ -1,7 +1,5 @@
 """The house keeps its size: a change that makes it larger says so here, and why in its commit."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator
@@ -57,13 +55,13 @@ def advice(what: str, found: int, limit: int) -> str:
 
 
 @pytest.mark.parametrize("what", LIMITS)
-def test_the_tree_is_as_large_as_its_number(what: str) -> None:
+def test_the_tree_is_as_large_as_its_number(what):
     tests = lines(ROOT / "tests")
     found = tests if what == "tests" else lines(ROOT, ("tests", "bench", *NOT_OURS))
     assert advice(what, found, LIMITS[what]) == ""
 
 
-def test_a_larger_and_a_much_smaller_tree_are_told(tmp_path: Path) -> None:
+def test_a_larger_and_a_much_smaller_tree_are_told(tmp_path):
     for name in ("a/b.py", "a/.venv/c.py", "a/d.txt", "out/e.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1\n" * 10)

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import bcrypt
 import pytest
@@ -14,7 +13,7 @@ import requests
 import yaml
 
 from tests import checkout, pages
-from tests.pages import Block, Terminal, blocks_of
+from tests.pages import Terminal, blocks_of
 from tests.ports import free_ports
 from tests.waiting import wait_for
 
@@ -35,7 +34,7 @@ INSTEAD = {
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[str]:
+def registry(tmp_path) -> Iterator[str]:
     """The address of a registry that asks for a password."""
     if not shutil.which(PROGRAM):
         pytest.skip(f"no {PROGRAM}: install Debian's package of this name")
@@ -67,14 +66,7 @@ def _asks_for_a_password(address: str) -> bool:
 
 
 @pytest.mark.parametrize(("page", "blocks"), blocks_of("registry").items())
-def test_the_commands_of_a_page(
-    page: str,
-    blocks: list[Block],
-    registry: str,
-    containers,
-    versitygw_image,
-    tmp_path: Path,
-) -> None:
+def test_the_commands_of_a_page(page, blocks, registry, containers, versitygw_image, tmp_path):
     login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     (tmp_path / "docker").mkdir()
     known = tmp_path / "docker" / "config.json"  # otherwise `docker login` asks for them

@@ -9,13 +9,6 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.integration
 
 
-def test_destroy_finds_what_a_killed_up_was_creating(engine):  # F12
-    engine.declare(a={"text": "1"})
-    engine.killed(engine.files, delay=3)  # the create of the file has not returned
-    assert "creating was interrupted" in engine.done("destroy", "--yes")
-    assert engine.files() == {}
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_after_the_step_in_hand(engine, number):  # F11
     engine.declare(a={"text": "1"}, b={"text_of": "a"})

@@ -302,7 +302,7 @@ def bring_up() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def stack(build_store: Callable[[str], Path]) -> Iterator[Stack]:
+def stack(build_store) -> Iterator[Stack]:
     """A stack as `make up` has it on this machine, that tests of the session share.
 
     Its services decide the assertions: without Go its store is a folder.
@@ -316,14 +316,12 @@ def stack(build_store: Callable[[str], Path]) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def alerts() -> Iterator[webhook.Webhook]:
     """The webhook of `stack_with_minio`'s Alertmanager."""
-    with webhook.Webhook() as receiver:
+    with webhook.receiving() as receiver:
         yield receiver
 
 
 @pytest.fixture(scope="session")
-def second_store(
-    store_program: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[stores.BareStore]:
+def second_store(store_program, tmp_path_factory) -> Iterator[stores.BareStore]:
     """The S3 service that the results of `stack_with_minio` are copied to."""
     kind = object_store.STORES["versitygw"]
     with stores.bare(kind, store_program, tmp_path_factory.mktemp("second")) as store:
@@ -331,9 +329,7 @@ def second_store(
 
 
 @pytest.fixture(scope="session")
-def stack_with_minio(
-    build_store: Callable[[str], Path], alerts: webhook.Webhook, second_store: stores.BareStore
-) -> Iterator[Stack]:
+def stack_with_minio(build_store, alerts, second_store) -> Iterator[Stack]:
     """The stack of the tests that `make test` leaves to `make test-rest`.
 
     Its store is MinIO, the only one with figures for Prometheus.
@@ -350,13 +346,13 @@ def stack_with_minio(
 
 
 @pytest.fixture(scope="module")
-def outputs_file(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def outputs_file(stack, tmp_path_factory) -> Path:
     """The outputs of the shared stack; tests of another stack have a fixture of that name."""
     return stack.write_outputs(tmp_path_factory.mktemp("outputs"))
 
 
 @pytest.fixture(scope="session")
-def guests(store_program: Path) -> Iterator[Machines]:
+def guests(store_program) -> Iterator[Machines]:
     """Machines to be booted; they and their network are gone afterwards."""
     try:
         machines = Machines()
@@ -384,7 +380,7 @@ def settled() -> Callable[..., list[dict[str, Any]]]:
 
 
 @pytest.fixture
-def train(outputs_file: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def train(outputs_file) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start `train ARGUMENTS` on the stack of `outputs_file`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
     started: list[subprocess.Popen[str]] = []

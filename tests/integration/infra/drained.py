@@ -6,8 +6,6 @@ The first worker writes each step's number to FILE: a step that is trained twice
 Steps are slow until FILE.go exists.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

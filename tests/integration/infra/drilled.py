@@ -6,8 +6,6 @@ In the middle of epoch HELD it waits until FILE exists, or for a notice. It does
 which each of its processes would import for seconds: a drill's effects do not depend on PyTorch.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -4,8 +4,6 @@ Tests submit a copy of this module, and it knows secrets by their digests only: 
 the upload.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

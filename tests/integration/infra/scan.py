@@ -5,8 +5,6 @@ page that Prometheus reads, `token` for gRPC that asks for one, `token, but for 
 lists its connections to anyone, otherwise gRPC's answer.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

@@ -1,13 +1,11 @@
 """Groups of nodes that grow and shrink: real Ray nodes come with the queue and go with it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import textwrap
 import time
 import xmlrpc.client
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +78,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(
-    bring_up: Callable[..., Any], store_program: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
+def cluster(bring_up, store_program, tmp_path_factory) -> Iterator[Cluster]:
     with bring_up(nodeGroups=GROUPS) as stack:
         yield Cluster(stack, tmp_path_factory.mktemp("jobs"))
 
@@ -96,7 +92,7 @@ print("on", len(set(ray.get([work.remote() for _ in range(2)]))), "nodes")
 """
 
 
-def test_nodes_come_with_the_queue_and_go_with_it(cluster: Cluster) -> None:  # B1
+def test_nodes_come_with_the_queue_and_go_with_it(cluster):  # B1
     assert cluster.running() == []  # declared, and none started
     assert [node["onDemand"] for node in cluster.outputs["nodes"]] == [False, True, True, True]
     job = cluster.submit(TASKS.format(seconds=2))
@@ -119,7 +115,7 @@ def _is_raylet_of(process: psutil.Process, folder: Path) -> bool:
         return False
 
 
-def test_a_job_starts_the_group_that_it_asks_for_and_no_other(cluster: Cluster) -> None:  # B1 B24
+def test_a_job_starts_the_group_that_it_asks_for_and_no_other(cluster):  # B1 B24
     for options in ('resources={"TPU": 4}', 'label_selector={"group": "tpu"}'):
         # The job itself reports the nodes: an idle node may be gone when it has ended.
         job = cluster.submit(f"""
@@ -133,7 +129,7 @@ def test_a_job_starts_the_group_that_it_asks_for_and_no_other(cluster: Cluster) 
     cluster.rest()
 
 
-def test_a_node_that_dies_during_a_job_is_replaced(cluster: Cluster) -> None:  # F1
+def test_a_node_that_dies_during_a_job_is_replaced(cluster):  # F1
     job = cluster.submit("""
         @ray.remote(num_cpus=3, max_retries=3)
         def work():
@@ -159,9 +155,7 @@ def _raylets(pid: int) -> list[psutil.Process]:
         return []
 
 
-def test_a_killed_monitor_takes_the_head_along_and_loses_and_doubles_no_node(  # F2
-    cluster: Cluster,
-) -> None:
+def test_a_killed_monitor_takes_the_head_along_and_loses_and_doubles_no_node(cluster):  # F2
     cluster.submit(TASKS.format(seconds=HELD_SECONDS))
     wait_for("a node", cluster.running, SECONDS)
     head = cluster.pid("ray-head")
@@ -189,7 +183,7 @@ def _answers(cluster: Cluster) -> bool:
     return True
 
 
-def test_destroy_ends_nodes_whose_head_is_gone(cluster: Cluster) -> None:
+def test_destroy_ends_nodes_whose_head_is_gone(cluster):
     cluster.submit(TASKS.format(seconds=HELD_SECONDS))
     wait_for("nodes", lambda: cluster.running() == CPUS, SECONDS)
     kill(lambda: cluster.pid("ray-head"))

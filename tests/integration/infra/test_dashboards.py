@@ -229,23 +229,23 @@ def _without_data(
 
 
 @pytest.fixture(scope="module")
-def stack(stack_with_minio: Any) -> Any:
+def stack(stack_with_minio) -> Any:
     return stack_with_minio
 
 
 @pytest.fixture(scope="module")
-def outputs(stack: Any) -> dict[str, Any]:
+def outputs(stack) -> dict[str, Any]:
     result: dict[str, Any] = stack.outputs()
     return result
 
 
 @pytest.fixture(scope="module")
-def prometheus(outputs: dict[str, Any]) -> Prometheus:
+def prometheus(outputs) -> Prometheus:
     return Prometheus(outputs["prometheusUrl"])
 
 
 @pytest.fixture(scope="module")
-def boards(stack: Any, outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def boards(stack, outputs) -> dict[str, dict[str, Any]]:
     """Every dashboard: the running head's, and the stack's own."""
     head = stack.folder / "ray-head" / "ray" / "session_latest"
     files = (head / "metrics" / "grafana" / "dashboards").iterdir()
@@ -254,7 +254,7 @@ def boards(stack: Any, outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def job(outputs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def job(outputs, tmp_path_factory) -> Iterator[None]:
     """A job that is busy until the tests are over."""
     folder = tmp_path_factory.mktemp("job")
     (folder / "job.py").write_text(JOB)
@@ -267,7 +267,7 @@ def job(outputs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> It
     waiting.wait_for("the job's end", lambda: jobs.get_job_status(job).is_terminal(), 30)
 
 
-def test_every_dashboard_is_looked_at(boards: dict[str, dict[str, Any]]) -> None:
+def test_every_dashboard_is_looked_at(boards):
     assert set(boards) == RAY_FILES | {OWN}
     uids = [board["uid"] for board in boards.values()]
     assert len(set(uids)) == len(uids)
@@ -275,9 +275,7 @@ def test_every_dashboard_is_looked_at(boards: dict[str, dict[str, Any]]) -> None
 
 @pytest.mark.parametrize("name", sorted(RAY_FILES | {OWN}))
 @pytest.mark.usefixtures("job")
-def test_prometheus_understands_every_query(
-    boards: dict[str, dict[str, Any]], prometheus: Prometheus, name: str
-) -> None:
+def test_prometheus_understands_every_query(boards, prometheus, name):
     assert _targets(boards[name])
     assert _faults(boards[name], prometheus) == []
 
@@ -300,18 +298,14 @@ def _wait_for_all(wait_for: Callable[..., Any], missing: Callable[[], set[Any]])
 
 
 @pytest.mark.usefixtures("job")
-def test_core_panels_have_data(
-    boards: dict[str, dict[str, Any]], prometheus: Prometheus, wait_for: Callable[..., Any]
-) -> None:
+def test_core_panels_have_data(boards, prometheus, wait_for):
     board = boards["default_grafana_dashboard.json"]
     assert {panel["title"] for panel, _ in _targets(board)} >= CORE
     _wait_for_all(wait_for, lambda: CORE & _without_data(board, prometheus)[0])
 
 
 @pytest.mark.usefixtures("job")
-def test_every_query_of_the_stacks_own_dashboard_has_data(
-    boards: dict[str, dict[str, Any]], prometheus: Prometheus, wait_for: Callable[..., Any]
-) -> None:
+def test_every_query_of_the_stacks_own_dashboard_has_data(boards, prometheus, wait_for):
     gpus = {
         (panel["title"], target["legendFormat"])
         for panel, target in _targets(boards[OWN])
@@ -321,9 +315,7 @@ def test_every_query_of_the_stacks_own_dashboard_has_data(
 
 
 @pytest.mark.usefixtures("job")
-def test_the_stacks_own_dashboard_says_what_is_so(
-    boards: dict[str, dict[str, Any]], prometheus: Prometheus, wait_for: Callable[..., Any]
-) -> None:
+def test_the_stacks_own_dashboard_says_what_is_so(boards, prometheus, wait_for):
     variables = _variables(boards[OWN], prometheus)
     queries = {
         (panel["title"], target["legendFormat"]): _fill_in(target["expr"], variables)
@@ -341,9 +333,7 @@ def test_the_stacks_own_dashboard_says_what_is_so(
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not on PATH")
-def test_the_page_of_a_built_prometheus_draws_a_query_and_the_panels(
-    prometheus: Prometheus, tmp_path: Path
-) -> None:
+def test_the_page_of_a_built_prometheus_draws_a_query_and_the_panels(prometheus, tmp_path):
     # The address that links of alerts have.
     address = f"{prometheus.url}/graph?g0.expr=ray_node_mem_used"
     with urllib.request.urlopen(address, timeout=10) as answer:
@@ -368,7 +358,7 @@ def test_the_page_of_a_built_prometheus_draws_a_query_and_the_panels(
     assert 'class="trouble"' not in shown
 
 
-def test_what_the_ray_dashboard_frames_is_there(boards: dict[str, dict[str, Any]]) -> None:  # D12
+def test_what_the_ray_dashboard_frames_is_there(boards):  # D12
     panels = {
         board["uid"]: {panel["id"] for panel in _walk(board["panels"])} for board in boards.values()
     }

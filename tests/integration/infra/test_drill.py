@@ -13,7 +13,6 @@ import requests
 
 from tests import pages, waiting
 from tests.integration.infra import drilled
-from tests.webhook import Webhook
 from trainyard.client import jobs, store
 from trainyard.client import outputs as contract
 from trainyard.client.job_server import JobServer
@@ -37,20 +36,18 @@ STRUCK = (
 
 
 @pytest.fixture(scope="module")
-def stack(stack_with_minio: Any) -> Any:
+def stack(stack_with_minio) -> Any:
     return stack_with_minio
 
 
 @pytest.fixture(scope="module")
-def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def go(tmp_path_factory) -> Path:
     """The same for all tests: their runs have one configuration, and so one undisturbed run."""
     return tmp_path_factory.mktemp("go") / "go"
 
 
 @pytest.fixture
-def held(
-    train: Callable[..., Any], outputs_file: Path, go: Path, wait_for: Callable[..., Any]
-) -> Iterator[Callable[[str], None]]:
+def held(train, outputs_file, go, wait_for) -> Iterator[Callable[[str], None]]:
     """Brings a run to the middle of an epoch; it is stopped afterwards if it has not ended."""
     runs: list[str] = []
     outputs = contract.read(None, outputs_file)
@@ -85,16 +82,8 @@ def held(
 
 @pytest.mark.parametrize("arguments", FAULTS, ids="".join)
 def test_a_run_ends_as_if_nothing_had_happened(
-    arguments: list[str],
-    stack: Any,
-    train: Callable[..., subprocess.Popen[str]],
-    held: Callable[[str], None],
-    go: Path,
-    alerts: Webhook,
-    wait_for: Callable[..., Any],
-    started_below: Callable[[Path], list[psutil.Process]],
-    request: pytest.FixtureRequest,
-) -> None:
+    arguments, stack, train, held, go, alerts, wait_for, started_below, request
+):
     run = f"drilled-{request.node.callspec.id}"
     held(run)
     options = ("--script", SCRIPT, "--yes", "--json")

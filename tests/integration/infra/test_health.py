@@ -5,11 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests import quick
@@ -42,10 +40,8 @@ def _taken(port: int) -> socket.socket | None:
 
 
 def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63
-    declare_stack: Callable[..., Any],
-    started_below: Callable[[Path], list[psutil.Process]],
-    wait_for: Callable[..., Any],
-) -> None:
+    declare_stack, started_below, wait_for
+):
     stack = declare_stack(startTimeoutSeconds=120)
     stack.environment.update(quick.AS_THE_CLI)  # `train` starts engines too
     stack.engine("up", "--yes")

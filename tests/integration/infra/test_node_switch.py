@@ -3,14 +3,12 @@
 One machine plays the head's and two others; with real hosts see hosts/test_stack.py.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +85,7 @@ class Stack:
 
 
 @pytest.fixture
-def stack(short_folder: Path, free_port: Callable[[], int]) -> Iterator[Stack]:
+def stack(short_folder, free_port) -> Iterator[Stack]:
     folder = short_folder / "s"
     props = {"folder": str(folder), "identifier": "test", "ports": {}, "mark": MARK}
     DaemonProvider().create(props)
@@ -97,7 +95,7 @@ def stack(short_folder: Path, free_port: Callable[[], int]) -> Iterator[Stack]:
         DaemonProvider().delete(str(folder), props)
 
 
-def test_a_switch_does_three_things_for_those_with_its_token(stack: Stack) -> None:  # F33
+def test_a_switch_does_three_things_for_those_with_its_token(stack):  # F33
     assert stack.ask("GET", "/health", token="") == (200, {})
     assert stack.ask("GET", "/state") == (200, {"state": "STOPPED"})
     for token in ("", "canary", TOKEN[:-1], f"{TOKEN}x"):
@@ -116,7 +114,7 @@ def test_a_switch_does_three_things_for_those_with_its_token(stack: Stack) -> No
     assert stack.pid(HERE) == 0
 
 
-def test_who_asks_badly_gets_no_answer_and_keeps_none_from_others(stack: Stack) -> None:  # F33
+def test_who_asks_badly_gets_no_answer_and_keeps_none_from_others(stack):  # F33
     address, patience = ("127.0.0.1", stack.port), 2 * node_switch.REQUEST_SECONDS
     with socket.create_connection(address, patience) as slow:
         slow.sendall(b"GET /state")
@@ -147,14 +145,12 @@ def _switches(provider: StackNodeProvider) -> dict[str, SwitchClient]:
 
 
 @pytest.fixture
-def provider(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> StackNodeProvider:
+def provider(stack, monkeypatch) -> StackNodeProvider:
     monkeypatch.setattr(node_provider, "SILENT_SECONDS", 60.0)
     return StackNodeProvider(stack.config, "test")
 
 
-def test_a_machine_that_does_not_answer_is_skipped(
-    stack: Stack, provider: StackNodeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_does_not_answer_is_skipped(stack, provider, monkeypatch):
     monkeypatch.setattr(node_provider, "RESTART_SECONDS", 0.2)
     assert provider.non_terminated_nodes({}) == ["ray-head"]
     provider.create_node_with_resources_and_labels({}, WORKER, 1, {}, {})
@@ -175,9 +171,7 @@ def test_a_machine_that_does_not_answer_is_skipped(
     assert provider.non_terminated_nodes({}) == ["ray-head"]
 
 
-def test_a_machine_that_misses_an_answer_keeps_its_node_for_a_minute(
-    stack: Stack, provider: StackNodeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_misses_an_answer_keeps_its_node_for_a_minute(stack, provider, monkeypatch):
     del _switches(provider)[DEAD]
     provider.create_node_with_resources_and_labels({}, WORKER, 1, {}, {})
     _switches(provider)[THERE]._url = "http://127.0.0.1:1"  # nobody is there
@@ -191,9 +185,7 @@ def test_a_machine_that_misses_an_answer_keeps_its_node_for_a_minute(
     assert provider.is_terminated(THERE)
 
 
-def test_a_killed_switch_loses_no_node_and_starts_none_twice(  # F2
-    stack: Stack, provider: StackNodeProvider
-) -> None:
+def test_a_killed_switch_loses_no_node_and_starts_none_twice(stack, provider):  # F2
     del _switches(provider)[DEAD]
     provider.create_node_with_resources_and_labels({}, WORKER, 1, {}, {})
     pid = stack.pid(THERE)

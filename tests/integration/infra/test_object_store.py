@@ -1,8 +1,6 @@
 """A bucket and a user in each real object store, which comes and goes with its data kept."""
 
 import io
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +23,7 @@ KEY, SECRET = "a" * 20, "s" * 40
 
 
 @pytest.fixture(params=sorted(object_store.STORES))
-def name(request: pytest.FixtureRequest) -> str:
+def name(request) -> str:
     found: str = request.param
     return found
 
@@ -40,9 +38,7 @@ def _rights(name: str, bucket: str) -> dict[str, str]:
     return {"statements": stores.text(versitygw_store.statements(bucket))}
 
 
-def test_the_bucket_outlives_the_stack_and_the_user_does_not(
-    name: str, build_store: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_the_bucket_outlives_the_stack_and_the_user_does_not(name, build_store, tmp_path):
     kind, program = object_store.STORES[name], build_store(name)
     bucket, user = BucketProvider(), USERS[name]
     with stores.bare(kind, program, tmp_path, bucket=False) as store:
@@ -90,9 +86,7 @@ def test_the_bucket_outlives_the_stack_and_the_user_does_not(
         assert client.get_object(bucket_name="ray", object_name="a").read() == b"z"
 
 
-def test_a_store_does_not_take_over_anothers_data(
-    name: str, build_store: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_store_does_not_take_over_anothers_data(name, build_store, tmp_path):
     (other,) = set(object_store.STORES) - {name}
     with stores.bare(object_store.STORES[name], build_store(name), tmp_path) as store:
         store.s3.put_object(Bucket="ray", Key="a", Body=b"kept")

@@ -3,8 +3,6 @@
 The pages come in the order of the README's links, and share the stack dev.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -13,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nbformat
-import psutil
 import pytest
 import yaml
 from nbclient import NotebookClient
@@ -52,9 +49,7 @@ def _set_ports(project: Path, base: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def terminal(
-    store_program: Path, started_below: Callable[[Path], list[psutil.Process]]
-) -> Iterator[Callable[[], Terminal]]:
+def terminal(store_program, started_below) -> Iterator[Callable[[], Terminal]]:
     """Open a terminal in the checkout, whose stack is up; nothing is left afterwards."""
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
     project, home = checkout.copy(base / "trainyard"), base / "home"
@@ -88,9 +83,7 @@ def terminal(
 
 
 @pytest.mark.parametrize(("page", "blocks"), blocks_of(CHECKOUT).items())
-def test_the_commands_of_a_page(  # B7
-    page: str, blocks: list[Block], terminal: Callable[[], Terminal]
-) -> None:
+def test_the_commands_of_a_page(page, blocks, terminal):  # B7
     user = terminal()
     printed = user.run(pages.SOURCED)
     settings = user.folder / "Pulumi.dev.yaml"
@@ -103,7 +96,7 @@ def test_the_commands_of_a_page(  # B7
         settings.write_bytes(before)
 
 
-def test_the_notebook_that_sets_the_course_up_runs(terminal: Callable[[], Terminal]) -> None:  # D6
+def test_the_notebook_that_sets_the_course_up_runs(terminal):  # D6
     user = terminal()
     notebook = nbformat.read(user.folder / "docs/course.ipynb", as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]

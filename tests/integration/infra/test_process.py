@@ -37,7 +37,7 @@ OTHER = {**MARK, "id": "4567abcd", "by": "bob@there"}
 
 
 @pytest.fixture
-def daemon(short_folder: Path) -> Iterator[dict[str, Any]]:
+def daemon(short_folder) -> Iterator[dict[str, Any]]:
     """Properties of a supervisord that runs."""
     data = {"folder": str(short_folder / "d"), "keep": False, "mark": MARK, "ports": {}}
     DataProvider().create(data)
@@ -55,7 +55,7 @@ def daemon(short_folder: Path) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture
-def program(daemon: dict[str, Any], free_port: Callable[[], int]) -> Callable[..., dict[str, Any]]:
+def program(daemon, free_port) -> Callable[..., dict[str, Any]]:
     """Properties of a program; a web server unless a test says otherwise."""
 
     def build(name: str = "web", **changes: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _pid(props: dict[str, Any]) -> int:
     return int(state["pid"])
 
 
-def test_what_a_program_leaves_in_its_temporary_folder_goes_with_it(program: Any) -> None:
+def test_what_a_program_leaves_in_its_temporary_folder_goes_with_it(program):
     leave = "import sys, tempfile; print(tempfile.mkdtemp(), file=open(sys.argv.pop(), 'w'))"
     serve = "import runpy; runpy.run_module('http.server', run_name='__main__')"
     props = program()
@@ -104,8 +104,8 @@ print(json.dumps(users.split()))
 
 
 def test_users_leave_before_a_program_starts_anew_of_one_after_another(
-    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+    program, tmp_path, monkeypatch, capsys
+):
     said = tmp_path / "said"
 
     def used(name: str, *, drains: bool, users: str = "job-1 job-2") -> dict[str, Any]:
@@ -153,9 +153,7 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
     assert said.read_text().splitlines() == ["users", "drain 7", "left"]
 
 
-def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
-    program: Any, daemon: dict[str, Any], started_below: Any
-) -> None:
+def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(program, daemon, started_below):
     props = program()
     ProgramProvider().create(props)
     orphan = _pid(props)
@@ -194,8 +192,8 @@ def _write_again(folder: Path) -> None:
     ids=["reboot", "folder cleaned away", "cleaned away and written to again"],
 )
 def test_a_removed_folder_is_noticed_and_everything_runs_once_afterwards(  # F42
-    rebooted: bool, written: bool, program: Any, daemon: dict[str, Any], started_below: Any
-) -> None:
+    rebooted, written, program, daemon, started_below
+):
     everyone = [program(name) for name in ("web", "more")]
     for props in everyone:
         ProgramProvider().create(props)
@@ -221,9 +219,7 @@ def test_a_removed_folder_is_noticed_and_everything_runs_once_afterwards(  # F42
     assert not before & after
 
 
-def test_a_file_of_a_program_that_a_cleaner_removed_is_noticed(  # F42
-    program: Any, started_below: Any
-) -> None:
+def test_a_file_of_a_program_that_a_cleaner_removed_is_noticed(program, started_below):  # F42
     props = program(files={"config": "a: 1"})
     ProgramProvider().create(props)
     (Path(props["folder"]) / "web" / "files" / "config").unlink()
@@ -233,9 +229,7 @@ def test_a_file_of_a_program_that_a_cleaner_removed_is_noticed(  # F42
     assert len(started_below(Path(props["folder"]))) == 2
 
 
-def test_a_destroy_ends_what_lost_its_folder(  # F42
-    program: Any, daemon: dict[str, Any], started_below: Any
-) -> None:
+def test_a_destroy_ends_what_lost_its_folder(program, daemon, started_below):  # F42
     props = program()
     ProgramProvider().create(props)
     shutil.rmtree(daemon["folder"])
@@ -247,8 +241,8 @@ def test_a_destroy_ends_what_lost_its_folder(  # F42
 
 
 def test_another_stack_of_the_same_name_is_refused_and_nothing_of_it_is_touched(  # F46
-    program: Any, daemon: dict[str, Any], started_below: Any
-) -> None:
+    program, daemon, started_below
+):
     props = program(secrets={"password": "canary"})
     ProgramProvider().create(props)
     folder = Path(daemon["folder"])
@@ -279,8 +273,8 @@ def test_another_stack_of_the_same_name_is_refused_and_nothing_of_it_is_touched(
 
 
 def test_another_checkout_with_the_same_folder_leaves_a_stack_that_is_up(  # F57
-    daemon: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    daemon, tmp_path, monkeypatch
+):
     def faults() -> list[str]:
         return [fault.reason for fault in DaemonProvider().check(daemon, daemon).failures]
 
@@ -300,9 +294,7 @@ def test_another_checkout_with_the_same_folder_leaves_a_stack_that_is_up(  # F57
     assert faults() == []
 
 
-def test_no_second_supervisord_works_on_the_same_data(  # F42
-    daemon: dict[str, Any], short_folder: Path
-) -> None:
+def test_no_second_supervisord_works_on_the_same_data(daemon, short_folder):  # F42
     second = {**daemon, "folder": str(short_folder / "t")}
     with pytest.raises(ServiceError, match=f"{short_folder}/d is in use by another supervisord"):
         DaemonProvider().create(second)
@@ -327,9 +319,7 @@ while True:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
 @pytest.mark.parametrize("owner", ["theirs", "ours"])
-def test_nothing_is_sent_to_what_another_user_put_there(  # F38
-    short_folder: Path, program: Any, owner: str
-) -> None:
+def test_nothing_is_sent_to_what_another_user_put_there(short_folder, program, owner):  # F38
     """Their folder, or one of ours that they could once write in, with their socket."""
     folder = short_folder / "u"
     folder.mkdir(mode=0o700)
@@ -377,9 +367,7 @@ def test_nothing_is_sent_to_what_another_user_put_there(  # F38
     assert not list(short_folder.rglob("password"))
 
 
-def test_a_program_that_keeps_ending_fails_and_leaves_nothing(  # F31
-    program: Any, started_below: Any
-) -> None:
+def test_a_program_that_keeps_ending_fails_and_leaves_nothing(program, started_below):  # F31
     script = "sleep 1000 & for i in $(seq 1 30); do echo line $i; done; exit 3"
     props = program(command=["sh", "-c", script], startTimeout=300.0)
     with pytest.raises(ServiceError, match="ended 3 times") as raised:
@@ -389,9 +377,7 @@ def test_a_program_that_keeps_ending_fails_and_leaves_nothing(  # F31
     assert not [p for p in started_below(Path(props["folder"])) if p.name() == "sleep"]
 
 
-def test_a_program_that_keeps_ending_after_it_was_up_is_told(  # F63
-    program: Any, tmp_path: Path
-) -> None:
+def test_a_program_that_keeps_ending_after_it_was_up_is_told(program, tmp_path):  # F63
     stop = tmp_path / "stop"
     props = program()
     serve = " ".join(props["command"])
@@ -409,7 +395,7 @@ def test_a_program_that_keeps_ending_after_it_was_up_is_told(  # F63
     stop.unlink()
 
 
-def test_a_held_port_is_an_error_that_names_its_holder(program: Any) -> None:  # F17
+def test_a_held_port_is_an_error_that_names_its_holder(program):  # F17
     props = program()
     port = int(props["ports"][0]["number"])
     with socket.create_server(("127.0.0.1", port)), pytest.raises(ServiceError) as raised:
@@ -419,7 +405,7 @@ def test_a_held_port_is_an_error_that_names_its_holder(program: Any) -> None:  #
     ProgramProvider().create(props)
 
 
-def test_an_update_restarts_only_what_changed(program: Any) -> None:
+def test_an_update_restarts_only_what_changed(program):
     old = {**program(), "healthy": True}
     ProgramProvider().create(old)
     first = _pid(old)
@@ -435,7 +421,7 @@ def test_an_update_restarts_only_what_changed(program: Any) -> None:
     assert not ProgramProvider().diff("web", old, {**old, "healthy": None}).changes
 
 
-def test_what_an_interrupted_create_left_is_found(program: Any, daemon: dict[str, Any]) -> None:
+def test_what_an_interrupted_create_left_is_found(program, daemon):
     props = program(command=["sleep", "1000"])
     assert ProgramProvider().find(props) is None
     with ThreadPoolExecutor() as pool:
@@ -452,9 +438,7 @@ def test_what_an_interrupted_create_left_is_found(program: Any, daemon: dict[str
     assert DaemonProvider().find(daemon) is not None
 
 
-def test_a_timer_ends_everything_when_the_reservation_is_over(  # D3
-    program: Any, daemon: dict[str, Any], started_below: Any
-) -> None:
+def test_a_timer_ends_everything_when_the_reservation_is_over(program, daemon, started_below):  # D3
     def until(seconds: float) -> dict[str, Any]:
         end = datetime.now(UTC) + timedelta(seconds=seconds)
         return {**daemon, "reservation": {"end": end.isoformat(), "drainSeconds": 0}}
@@ -492,8 +476,8 @@ def test_a_timer_ends_everything_when_the_reservation_is_over(  # D3
 
 
 def test_secret_files_are_private_and_everything_ends_with_supervisord(
-    program: Any, daemon: dict[str, Any], started_below: Any
-) -> None:
+    program, daemon, started_below
+):
     props = program(secrets={"password": "canary"}, files={"config.yml": "a: 1"})
     ProgramProvider().create(props)
     folder = Path(daemon["folder"])
@@ -507,9 +491,7 @@ def test_secret_files_are_private_and_everything_ends_with_supervisord(
     assert not folder.exists()
 
 
-def test_a_program_on_demand_is_declared_and_others_start_it(
-    program: Callable[..., dict[str, Any]],
-) -> None:
+def test_a_program_on_demand_is_declared_and_others_start_it(program):
     props = program(onDemand=True)
     id_, made = ProgramProvider().create(props).id, props
     supervisor = Supervisor(folder=Path(props["folder"]), mark=FolderMark.of(MARK))

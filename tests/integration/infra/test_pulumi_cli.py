@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from engine.values import secret_strings
-from tests.cli import Cli
 from tests.secret_hunt import finds
 from tests.waiting import wait_for
 
@@ -22,17 +21,13 @@ SHORTEST = 12  # characters of a text that is unlikely by chance
 
 
 @pytest.fixture(scope="module")
-def stack(stack_with_minio: Any) -> Any:
+def stack(stack_with_minio) -> Any:
     return stack_with_minio
 
 
 def test_a_stack_from_nothing_changes_hands_without_a_change(
-    declare_stack: Callable[..., Any],
-    started_below: Callable[[Path], list[Any]],
-    pulumi_cli: Cli,
-    stack: Any,
-    settled: Callable[..., Any],
-) -> None:
+    declare_stack, started_below, pulumi_cli, stack, settled
+):
     other = declare_stack(copied=True, objectStore="directory", cli=pulumi_cli)
     assert "to create" in other.pulumi("preview")
     _kill_in_the_middle(other, started_below)
@@ -125,9 +120,7 @@ def _nodes(settled: Callable[..., Any], outputs: dict[str, Any]) -> None:
     )
 
 
-def test_a_module_in_the_working_folder_hides_pythons_own(
-    declare_stack: Callable[..., Any], pulumi_cli: Cli
-) -> None:
+def test_a_module_in_the_working_folder_hides_pythons_own(declare_stack, pulumi_cli):
     # infra/resource.py broke every `pulumi up` from nothing once, unseen.
     stack = declare_stack(copied=True, objectStore="directory", cli=pulumi_cli)
     (stack.project / "infra" / "resource.py").touch()

@@ -4,15 +4,11 @@ Only these tests and `test_stack.py` use real services in `make test`; `make tes
 ones.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -27,7 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 WORKER = "ray::RayTrainWorker"  # Ray's name of a process that trains
 
 
-def test_drift_is_seen_by_refresh_and_mended_by_up(stack: Any) -> None:  # F20
+def test_drift_is_seen_by_refresh_and_mended_by_up(stack):  # F20
     stack.engine("preview", "--refresh", "--expect-no-changes")
     changed = stack.folder / "ray-worker-0" / "files" / "ray_start.py"
     kept = changed.read_bytes()
@@ -41,9 +37,7 @@ def test_drift_is_seen_by_refresh_and_mended_by_up(stack: Any) -> None:  # F20
     stack.engine("preview", "--refresh", "--expect-no-changes")
 
 
-def test_a_killed_up_is_finished_by_the_next_one(  # F12
-    stack: Any, started_below: Callable[[Path], list[psutil.Process]], wait_for: Callable[..., Any]
-) -> None:
+def test_a_killed_up_is_finished_by_the_next_one(stack, started_below, wait_for):  # F12
     stack.change(worker={"cpus": 1, "resources": {"tag": 1}})
     (state,) = stack.project.parent.glob("backend/.pulumi/stacks/*/test.json")
     process = subprocess.Popen(
@@ -66,13 +60,8 @@ def test_a_killed_up_is_finished_by_the_next_one(  # F12
 
 
 def test_a_run_outlives_its_worker(  # F21
-    train: Callable[..., subprocess.Popen[str]],
-    outputs_file: Path,
-    stack: Any,
-    started_below: Callable[[Path], list[psutil.Process]],
-    wait_for: Callable[..., Any],
-    tmp_path: Path,
-) -> None:
+    train, outputs_file, stack, started_below, wait_for, tmp_path
+):
     go = tmp_path / "go"
     script = str(Path(drilled.__file__))
     submit = train("submit", script, "--name", "lost", "--", "--epochs", "5", "--go", str(go))
@@ -96,9 +85,7 @@ def test_a_run_outlives_its_worker(  # F21
     assert [record["epoch"] for record in json.loads(shown)["metrics"]] == [0, 1, 2, 3, 4]
 
 
-def test_a_job_that_fails_and_one_that_does_not_exist(
-    train: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
+def test_a_job_that_fails_and_one_that_does_not_exist(train, tmp_path):
     script = tmp_path / "fails.py"
     script.write_text("raise SystemExit('the data is gone')\n")
     process = train("submit", str(script))

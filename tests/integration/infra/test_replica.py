@@ -1,18 +1,15 @@
 """Results of a stack in a second S3 service: available when the stack's own store is not."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from cluster import replica
 from tests import stores
-from tests.stores import BUCKET, BareStore
+from tests.stores import BUCKET
 from trainyard.client import outputs as contract
 from trainyard.client.losses import unpulled
 from trainyard.client.store import open_store
@@ -26,7 +23,7 @@ RUN = "replicated"
 
 
 @pytest.fixture
-def log_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], None]]:
+def log_in(monkeypatch) -> Iterator[Callable[[str, str, str], None]]:
     """Have this process use another store, as a stack's job does."""
 
     def use(endpoint: str, access: str, secret: str) -> None:
@@ -40,19 +37,13 @@ def log_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str]
 
 
 @pytest.fixture(scope="module")
-def stack(stack_with_minio: Any) -> Any:
+def stack(stack_with_minio) -> Any:
     return stack_with_minio
 
 
 def test_results_are_copied_while_the_stack_runs_whoever_dies(  # F45
-    stack: Any,
-    outputs_file: Path,
-    second_store: BareStore,
-    wait_for: Callable[..., Any],
-    started_below: Callable[[Path], list[psutil.Process]],
-    log_in: Callable[[str, str, str], None],
-    tmp_path: Path,
-) -> None:
+    stack, outputs_file, second_store, wait_for, started_below, log_in, tmp_path
+):
     outputs = contract.read(None, outputs_file)
     place = open_store(outputs)
     place.write(f"{RUN}/config.json", b"{}")

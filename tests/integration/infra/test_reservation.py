@@ -3,9 +3,7 @@
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,13 +22,8 @@ def alive_nodes(outputs: dict[str, Any]) -> set[str]:
 
 
 def test_a_reservation_stores_runs_and_ends_all_until_it_is_extended(  # D3
-    stack: Any,
-    outputs_file: Path,
-    train: Any,
-    tmp_path: Path,
-    started_below: Any,
-    wait_for: Callable[..., Any],
-) -> None:
+    stack, outputs_file, train, tmp_path, started_below, wait_for
+):
     def reserve(since: float, until: float) -> Any:
         now = datetime.now(UTC)
         times = [now + timedelta(seconds=seconds) for seconds in (since, until)]

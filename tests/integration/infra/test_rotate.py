@@ -1,7 +1,5 @@
 """`make rotate` on a stack of processes, while a run trains: real Ray, Serve, store and MLflow."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -30,7 +28,7 @@ LIST, STORE, (*RAY, FORCED) = COMMANDS.of("make")
 
 
 @pytest.fixture(scope="module")
-def stack(bring_up: Callable[..., Any], store_program: Path) -> Iterator[Any]:
+def stack(bring_up, store_program) -> Iterator[Any]:
     with bring_up(copied=True, tracking="mlflow") as stack:
         stack.terminal("dev")  # `make` reads its states
         yield stack
@@ -81,13 +79,7 @@ def _root(stack: Any) -> Keys:
     return Keys(access=user.read_text(), secret=password.read_text())
 
 
-def test_secrets_are_rotated_under_a_run(  # F43
-    stack: Any,
-    train: Callable[..., subprocess.Popen[str]],
-    outputs_file: Path,
-    wait_for: Callable[..., Any],
-    tmp_path: Path,
-) -> None:
+def test_secrets_are_rotated_under_a_run(stack, train, outputs_file, wait_for, tmp_path):  # F43
     def known() -> Any:
         return contract.read(None, stack.write_outputs(outputs_file.parent))
 

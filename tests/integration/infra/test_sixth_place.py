@@ -69,7 +69,7 @@ class Project:
         return sorted(self.shelf.iterdir())
 
 
-def test_a_sixth_place_is_a_folder_and_a_line(tmp_path: Path) -> None:
+def test_a_sixth_place_is_a_folder_and_a_line(tmp_path):
     project = Project(tmp_path)
     here = ("-s", "test")
     # Priced and judged in the preview, as a page for a review: nothing is made.

@@ -5,7 +5,6 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -62,11 +61,7 @@ class Attacked:
 
 
 @pytest.fixture(scope="module", params=sorted(object_store.STORES))
-def store(
-    request: pytest.FixtureRequest,
-    build_store: Callable[[str], Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Attacked]:
+def store(request, build_store, tmp_path_factory) -> Iterator[Attacked]:
     name, folder = request.param, tmp_path_factory.mktemp("store")
     with stores.bare(object_store.STORES[name], build_store(name), folder, bucket=False) as bare:
         yield _furnish(name, bare.props)
@@ -92,7 +87,7 @@ def _furnish(name: str, root: dict[str, Any]) -> Attacked:
 
 
 @pytest.fixture
-def unchanged(store: Attacked) -> Iterator[None]:
+def unchanged(store) -> Iterator[None]:
     """A test's attempts write nothing."""
     before = store.held()
     assert {(bucket, key) for bucket, key, _ in before} >= {(OTHER, "theirs"), ("ray", "ours")}
@@ -103,9 +98,7 @@ def unchanged(store: Attacked) -> Iterator[None]:
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("authorization", [None, "", "x", "AWS4-HMAC-SHA256 x"])
 @pytest.mark.parametrize("advisory", store_proof.ADVISORIES)
-def test_requests_with_a_forged_signature(  # F36 F41
-    store: Attacked, advisory: str, authorization: str | None
-) -> None:
+def test_requests_with_a_forged_signature(store, advisory, authorization):  # F36 F41
     pool = urllib3.PoolManager(retries=0, timeout=30)
     for access in (store.root["rootUser"], store.training.access):
         for bucket in ("ray", OTHER):
@@ -118,7 +111,7 @@ def test_requests_with_a_forged_signature(  # F36 F41
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_part_of_an_upload_with_a_forged_signature(store: Attacked) -> None:  # F36 F41
+def test_a_part_of_an_upload_with_a_forged_signature(store):  # F36 F41
     s3 = store.s3(store.training)
     upload = s3.create_multipart_upload(Bucket="ray", Key="cut")["UploadId"]
     forge = store_proof.ADVISORIES["CVE-2026-40344"]
@@ -141,7 +134,7 @@ def _refused(attempt: Callable[[], Any]) -> None:
 @pytest.mark.parametrize(
     "who", ["anonymous", "wrong secret", "minioadmin", "trainyard-root", "training", "monitoring"]
 )
-def test_others_get_nothing(store: Attacked, who: str) -> None:  # F36
+def test_others_get_nothing(store, who):  # F36
     access = store.training.access if who == "wrong secret" else who
     more = {"signature_version": UNSIGNED} if who == "anonymous" else {}
     s3 = store.s3(Keys(access=access, secret=who), **more)
@@ -153,7 +146,7 @@ def test_others_get_nothing(store: Attacked, who: str) -> None:  # F36
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_the_training_user_reaches_no_other_bucket_and_no_settings(store: Attacked) -> None:  # F36
+def test_the_training_user_reaches_no_other_bucket_and_no_settings(store):  # F36
     s3 = store.s3(store.training)
     theirs = {"Bucket": OTHER, "Key": "theirs"}
     public = {
@@ -185,7 +178,7 @@ def test_the_training_user_reaches_no_other_bucket_and_no_settings(store: Attack
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_the_training_user_administers_nothing(store: Attacked) -> None:  # F36
+def test_the_training_user_administers_nothing(store):  # F36
     access, secret = str(store.training.access), str(store.training.secret)
     if store.kind == "minio":
         admin = MinioAdmin(
@@ -215,7 +208,7 @@ def test_the_training_user_administers_nothing(store: Attacked) -> None:  # F36
         assert versitygw_calls._call(as_training, target).status == 403
 
 
-def test_what_the_clients_of_jobs_send_goes_on_working(store: Attacked, tmp_path: Path) -> None:
+def test_what_the_clients_of_jobs_send_goes_on_working(store, tmp_path):
     s3 = store.s3(store.training)
     big = tmp_path / "big"
     big.write_bytes(secrets.token_bytes(9 * 1024 * 1024))  # boto3 sends this in parts
@@ -252,5 +245,5 @@ def test_what_the_clients_of_jobs_send_goes_on_working(store: Attacked, tmp_path
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_the_proof_leaves_nothing(store: Attacked) -> None:
+def test_the_proof_leaves_nothing(store):
     store_proof.prove(store.root["endpoint"], "ray", store.root["rootUser"], pytest.fail)

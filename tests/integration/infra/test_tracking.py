@@ -41,7 +41,7 @@ print("images:", len(list(Path(os.environ["FOOD11_DATA_DIR"]).glob("*/*/*.jpg"))
 
 
 @pytest.fixture(scope="module")
-def tracked(bring_up: Callable[..., Any], store_program: Path) -> Iterator[Any]:
+def tracked(bring_up, store_program) -> Iterator[Any]:
     """A stack with a tracking server and generated images."""
     settings = {"tracking": "mlflow", "dataset": {"generate": True}, "startTimeoutSeconds": 500}
     with bring_up(**settings) as stack:
@@ -93,7 +93,7 @@ def _listening(port: int) -> set[str]:
     }
 
 
-def test_nothing_is_told_without_the_password(tracked: Any) -> None:  # A45 F37
+def test_nothing_is_told_without_the_password(tracked):  # A45 F37
     outputs = tracked.outputs()
     assert _ask(outputs, "/health", None)[0] == 200
     for path in (SEARCH, "/", "/version", "/api/2.0/mlflow-artifacts/artifacts", "/signup"):
@@ -102,7 +102,7 @@ def test_nothing_is_told_without_the_password(tracked: Any) -> None:  # A45 F37
     assert _ask(outputs, SEARCH, outputs["trackingPassword"])[0] == 200
 
 
-def test_other_peoples_pages_are_refused(tracked: Any) -> None:  # F37
+def test_other_peoples_pages_are_refused(tracked):  # F37
     outputs = tracked.outputs()
     password = outputs["trackingPassword"]
     assert _ask(outputs, SEARCH, password, Host="evil.example")[0] == 403
@@ -117,9 +117,7 @@ def test_other_peoples_pages_are_refused(tracked: Any) -> None:  # F37
         urllib.request.urlopen(request, timeout=30)
 
 
-def test_it_listens_here_only_and_runs_nothing_of_users(  # F33
-    tracked: Any, started_below: Callable[[Path], list[psutil.Process]]
-) -> None:
+def test_it_listens_here_only_and_runs_nothing_of_users(tracked, started_below):  # F33
     assert _listening(tracked.settings["trackingPort"]) == {"127.0.0.1"}
     # Published, and for nobody yet.
     assert _listening(tracked.settings["servePort"]) == set()
@@ -128,7 +126,7 @@ def test_it_listens_here_only_and_runs_nothing_of_users(  # F33
     assert not [command for command in commands if "huey" in command]
 
 
-def test_images_that_vanished_are_drawn_again(tracked: Any) -> None:  # F20
+def test_images_that_vanished_are_drawn_again(tracked):  # F20
     shutil.rmtree(tracked.data / "food11" / "Food-11")
     tracked.engine("refresh", "--yes")
     done = tracked.engine("up", "--yes")
@@ -137,8 +135,8 @@ def test_images_that_vanished_are_drawn_again(tracked: Any) -> None:  # F20
 
 
 def test_what_a_job_logs_outlives_the_stack_and_the_password_does_not(  # A45
-    tracked: Any, wait_for: Callable[..., Any], tmp_path: Path
-) -> None:
+    tracked, wait_for, tmp_path
+):
     before = tracked.outputs()
     log = _run(before, tmp_path, wait_for)
     assert "artifacts: mlflow-artifacts:/" in log  # through the server: jobs need no other key

@@ -4,8 +4,6 @@ act runs each step on this machine, like a self-hosted runner. GitHub's API is a
 so are the actions, which act would download.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +61,7 @@ RUN_SECONDS = 240
 (BY_HAND,) = pages.read_by(__file__)
 
 
-def test_the_workflows_are_clean(go_program: Callable[[str], Path]) -> None:
+def test_the_workflows_are_clean(go_program):
     subprocess.run([go_program("actionlint")], cwd=ROOT, check=True)
     zizmor = Path(sys.executable).parent / "zizmor"
     subprocess.run([zizmor, "--offline", "--quiet", WORKFLOWS], check=True)
@@ -244,9 +242,7 @@ class Forge:
 
 
 @pytest.fixture
-def forge(
-    go_program: Callable[[str], Path], declare: Callable[..., Any], store_program: Path
-) -> Iterator[Forge]:
+def forge(go_program, declare, store_program) -> Iterator[Forge]:
     act = go_program("act")
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
     stack = declare(base, copied=True)
@@ -261,7 +257,7 @@ def forge(
 
 
 @pytest.fixture
-def stub(go_program: Callable[[str], Path], tmp_path: Path) -> Iterator[Runner]:
+def stub(go_program, tmp_path) -> Iterator[Runner]:
     """Runs workflows in a repository whose make targets only record their calls."""
     folder = tmp_path / "checkout"
     shutil.copytree(WORKFLOWS, folder / ".github" / "workflows")
@@ -293,9 +289,7 @@ def pull(*labels: str, state: str = "open", repository: str = fake.REPOSITORY) -
         ("labeled", "stack", pull("stack", repository="stranger/cluster"), ""),
     ],
 )
-def test_a_stack_goes_with_its_label_and_its_pull_request(
-    stub: Runner, action: str, label: str, of: dict[str, Any], called: str
-) -> None:
+def test_a_stack_goes_with_its_label_and_its_pull_request(stub, action, label, of, called):
     body = {"action": action, "label": {"name": label}, "pull_request": of}
     assert stub.run("review", "pull_request", body), stub.said
     assert re.findall(r"called: (review-.*?)\s*$", stub.said, re.MULTILINE) == (
@@ -307,13 +301,13 @@ def test_a_stack_goes_with_its_label_and_its_pull_request(
     ("workflow", "event"),
     [("deploy", "push"), ("drift", "schedule"), ("reap", "schedule")],
 )
-def test_nothing_is_done_before_there_are_stacks(stub: Runner, workflow: str, event: str) -> None:
+def test_nothing_is_done_before_there_are_stacks(stub, workflow, event):
     stub.variables["STACKS"] = ""
     assert stub.run(workflow, event, {}), stub.said
     assert "called:" not in stub.said
 
 
-def test_a_fork_gets_no_secret_and_is_told(stub: Runner) -> None:
+def test_a_fork_gets_no_secret_and_is_told(stub):
     of = pull(repository="stranger/cluster")
     assert stub.run("preview", "pull_request", {"action": "opened", "pull_request": of})
     assert "no preview::A fork's pull request gets no secret" in stub.said
@@ -322,7 +316,7 @@ def test_a_fork_gets_no_secret_and_is_told(stub: Runner) -> None:
 
 
 @pytest.mark.timeout(900)  # seven runs of workflows
-def test_from_a_pull_request_to_a_cluster_and_back(forge: Forge) -> None:
+def test_from_a_pull_request_to_a_cluster_and_back(forge):
     github, stack = forge.github, forge.stack
     # Two pull requests are looked at; one is merged first, and so slips in before the other.
     forge.change("begin", agentPort=free_ports(1)[0])

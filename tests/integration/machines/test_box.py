@@ -1,7 +1,5 @@
 """A GPU box from nothing: a Debian with systemd, set up as the page says, trains and restarts."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator
@@ -58,15 +56,13 @@ def machines() -> Iterator[Machines]:
 
 
 @pytest.fixture
-def index(machines: Machines, tmp_path: Path) -> Iterator[str]:
+def index(machines, tmp_path) -> Iterator[str]:
     """The address of an index that machines reach."""
     with pip_index.served(tmp_path / "index", machines.network.gateway) as address:
         yield address
 
 
-def test_a_bare_machine_becomes_a_box_that_survives_a_restart(  # C3 C9
-    machines: Machines, index: str, tmp_path: Path
-) -> None:
+def test_a_bare_machine_becomes_a_box_that_survives_a_restart(machines, index, tmp_path):  # C3 C9
     key, home, project = tmp_path / "key", tmp_path / "home", tmp_path / "project"
     login = Sshd.new_key(key)
     ip, _ = machines.boot("box", user_data=USER_DATA, ssh_public_key=login, systemd=True)

@@ -75,26 +75,6 @@ def possible(pytestconfig):
         pytest.skip(str(error))
 
 
-def test_what_is_destroyed_is_gone(possible):
-    with Machines() as machines:
-        number = machines.network.number
-        ip, _ = machines.boot("i-1", docker=True)
-        machines.boot("i-2")
-        machines.wait("i-1")
-        machines.exec("i-1", "setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
-        assert all(left(number)[kind] for kind in ("links", "rules", "routes", "folders"))
-        own = machines.path("i-1", "/proc/1/ns/net").readlink()
-        assert own in networks_of_processes()
-        machines.destroy("i-1")
-        assert own not in networks_of_processes()
-        assert not (machines.folder / "i-1").exists()
-        with pytest.raises(OSError):  # noqa: PT011 - it may be refused or lead nowhere
-            listens(ip, seconds=0)
-        machines.destroy("i-1")  # again is not an error
-    machines.close()
-    assert not any(left(number).values()), left(number)
-
-
 def test_machines_end_with_their_maker_and_the_next_one_sweeps(possible):
     """Killed, so it cannot clean up."""
     program = (

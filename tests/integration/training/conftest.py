@@ -1,7 +1,5 @@
 """A real object store and a two-node Ray as processes, and the outputs file that names them."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -265,7 +263,7 @@ def own_store_clients() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def cluster(store_program: Path) -> Iterator[Cluster]:
+def cluster(store_program) -> Iterator[Cluster]:
     """A store, a Ray head without CPUs and one node with two: the shape of the dev stack."""
     with ExitStack() as stack:
         # Short, because Ray's unix sockets are below it.
@@ -359,7 +357,7 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def stopping(cluster: Cluster) -> Iterator[None]:
+def stopping(cluster) -> Iterator[None]:
     """Stops every job that a test leaves behind."""
     yield
     for job_id, job in cluster.jobs().items():
@@ -368,7 +366,7 @@ def stopping(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def mlflow(tmp_path_factory) -> Iterator[Server]:
     """A tracking server that is up."""
     with tracking_server(tmp_path_factory.mktemp("mlflow")) as server:
         yield server

@@ -7,8 +7,6 @@ instead of 2.
 
 # ruff: noqa: F401 - what is imported here and not used is what commands import late
 
-from __future__ import annotations
-
 import json
 import os
 import sys

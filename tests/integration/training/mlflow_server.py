@@ -1,7 +1,5 @@
 """A real MLflow with passwords, and its data about a run."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

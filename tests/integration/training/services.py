@@ -1,7 +1,5 @@
 """Programs that run while the tests do."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A script to sweep over: its points return, fail or wait as their settings say."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from pathlib import Path

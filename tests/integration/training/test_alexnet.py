@@ -1,7 +1,5 @@
 """The AlexNet job end to end: epochs, its objects in the bucket, and going on."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -15,7 +13,6 @@ import torch
 from torch import distributed
 
 import trainyard
-from tests.integration.training.mlflow_server import Server
 from tests.waiting import wait_for
 from trainyard import job, options
 from trainyard.jobs import alexnet
@@ -34,7 +31,7 @@ def metrics(lines: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def first(cluster: Any, mlflow: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+def first(cluster, mlflow, tmp_path_factory) -> str:
     """Output of the run's first epoch, on a stack with MLflow."""
     node = tmp_path_factory.mktemp("node") / "env.yaml"
     node.write_text(json.dumps({"env_vars": mlflow.env}))
@@ -43,7 +40,7 @@ def first(cluster: Any, mlflow: Server, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="module")
-def home(first: str, cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(first, cluster, tmp_path_factory) -> Path:
     """The run's folder in another store, to which it was pulled."""
     assert first
     store = tmp_path_factory.mktemp("store")
@@ -53,14 +50,14 @@ def home(first: str, cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def elsewhere(home: Path, cluster: Any) -> str:
+def elsewhere(home, cluster) -> str:
     """The outputs file of a stack with that store."""
     storage = home.parent.as_uri()
     return str(cluster.write_outputs("folder.json", storageUrl=storage, bucket=""))
 
 
 @pytest.fixture(scope="module")
-def resumed(home: Path, elsewhere: str, cluster: Any) -> str:
+def resumed(home, elsewhere, cluster) -> str:
     """Output of the run's second epoch, in the other store."""
     env = cluster.folder / "folder.yaml"  # what the nodes of such a stack have
     env.write_text(f"env_vars: {{TRAINYARD_STORAGE_URL: '{home.parent.as_uri()}'}}")
@@ -70,7 +67,7 @@ def resumed(home: Path, elsewhere: str, cluster: Any) -> str:
 
 
 @pytest.fixture
-def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def whole(tmp_path, monkeypatch) -> list[dict[str, Any]]:
     """Records of two epochs in one go, by the job's worker with no Ray around it."""
     told: list[dict[str, Any]] = []
     context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
@@ -89,7 +86,7 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
     return metrics("\n".join(json.dumps(record) for record in told).encode())
 
 
-def test_an_epoch_prints_the_lines_of_the_seed(first: str) -> None:
+def test_an_epoch_prints_the_lines_of_the_seed(first):
     for item in (
         r"\(RayTrainWorker pid=\d+\) \{'loss': \d\.\d+, 'epoch': 0\}",  # A33
         r"Epoch: 001/001 \| Train\. Acc\.: \d+\.\d{3}% \| Loss: \d\.\d{4}",  # A34
@@ -107,7 +104,7 @@ def test_an_epoch_prints_the_lines_of_the_seed(first: str) -> None:
 
 
 @pytest.mark.usefixtures("first")
-def test_a_run_leaves_all_that_tells_how_it_was_made(cluster: Any) -> None:
+def test_a_run_leaves_all_that_tells_how_it_was_made(cluster):
     assert json.loads(cluster.read("cut/config.json"))["epochs"] == 1
     start = json.loads(cluster.read("cut/starts.jsonl").splitlines()[0])
     assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", start["commit"])
@@ -116,15 +113,15 @@ def test_a_run_leaves_all_that_tells_how_it_was_made(cluster: Any) -> None:
 
 
 @pytest.mark.usefixtures("first")
-def test_the_checkpoint_holds_tensors_and_plain_values_only(cluster: Any) -> None:
+def test_the_checkpoint_holds_tensors_and_plain_values_only(cluster):
     [key] = [k for k in cluster.keys("cut/checkpoint_") if k.endswith("checkpoint.pt")][-1:]
     state = torch.load(io.BytesIO(cluster.read(key)), weights_only=True)  # F40
     assert set(state) == {"model", "optimizer", "history", "asked"}
 
 
 def test_a_run_that_was_pulled_goes_on_in_another_store_and_ends_like_a_whole_one(  # A3 C6
-    cluster: Any, home: Path, elsewhere: str, resumed: str, whole: list[dict[str, Any]]
-) -> None:
+    cluster, home, elsewhere, resumed, whole
+):
     storage = home.parent.as_uri()
     assert re.search(  # A39
         rf"Restored from checkpoint {storage}/cut/checkpoint_\S+: 1 epochs are done", resumed
@@ -148,7 +145,7 @@ def test_a_run_that_was_pulled_goes_on_in_another_store_and_ends_like_a_whole_on
     assert (home / "curves.png").is_file()
 
 
-def test_a_job_is_logged(cluster: Any, first: str, mlflow: Server) -> None:  # A45
+def test_a_job_is_logged(cluster, first, mlflow):  # A45
     assert "warning: MLflow" not in first
     assert [step for step, _ in mlflow.steps("cut", "loss")] == [1]
     sources = [version["source"] for version in mlflow.versions("alexnet")]
@@ -159,9 +156,7 @@ def test_a_job_is_logged(cluster: Any, first: str, mlflow: Server) -> None:  # A
     assert len(tags["mlflow.source.git.commit"].removesuffix("-dirty")) == 40
 
 
-def test_a_job_that_was_stopped_is_killed_in_mlflow(  # A45
-    cluster: Any, mlflow: Server, tmp_path: Path
-) -> None:
+def test_a_job_that_was_stopped_is_killed_in_mlflow(cluster, mlflow, tmp_path):  # A45
     node, curves = tmp_path / "env.yaml", tmp_path / "c.png"
     node.write_text(json.dumps({"env_vars": mlflow.env}))
     options = ["--name", "stopped", "--no-wait", "--runtime-env", str(node)]

@@ -1,13 +1,10 @@
 """The job chargpt end to end: a lost worker, a sample, and the losses of the plain loop."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -34,8 +31,8 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_run_that_goes_on_learns_like_a_plain_loop_and_writes_text(  # C14 C15 C16 C21
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cluster, tmp_path, monkeypatch
+):
     (tmp_path / "kill").touch()
     variables = {FOLDER_VARIABLE: str(tmp_path / "node"), "FAULT": str(tmp_path / "kill")}
     node = tmp_path / "env.yaml"

@@ -1,7 +1,5 @@
 """Checkpoints in a real object store that is cut off, stopped, killed or full."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil
@@ -32,15 +30,13 @@ FULL = r"(?i)storage ?full|no ?space|disk ?full|InsufficientStorage"
 
 
 @pytest.fixture(scope="module")
-def store_server(
-    store_program: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BareStore]:
+def store_server(store_program, tmp_path_factory) -> Iterator[BareStore]:
     with stores.bare(STORES[tools.DEFAULT], store_program, tmp_path_factory.mktemp("s")) as server:
         yield server
 
 
 @pytest.fixture
-def proxy(store_server: BareStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChaosProxy]:
+def proxy(store_server, monkeypatch) -> Iterator[ChaosProxy]:
     with ChaosProxy(store_server.port) as between:
         use(between.port, store_server, monkeypatch)
         yield between
@@ -59,7 +55,7 @@ def use(port: int, server: BareStore, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(proxy: ChaosProxy, request: pytest.FixtureRequest) -> objects.Store:
+def run(proxy, request) -> objects.Store:
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     return objects.open_url(f"s3://{BUCKET}/{name}")
 
@@ -86,18 +82,14 @@ def choose(run: objects.Store, tmp_path: Path) -> str | None:
 
 
 @pytest.mark.parametrize("byte", [1, 5_000_000, 12_000_000, 19_900_000, 20_001_000])
-def test_a_cut_at_any_byte_is_made_good(  # F22
-    byte: int, proxy: ChaosProxy, run: objects.Store, tmp_path: Path
-) -> None:
+def test_a_cut_at_any_byte_is_made_good(byte, proxy, run, tmp_path):  # F22
     proxy.after(byte, proxy.cut)
     name = store(run, tmp_path, 1)
     assert proxy.done
     assert choose(run, tmp_path) == name
 
 
-def test_a_store_that_stops_answering_for_a_while(  # F22
-    proxy: ChaosProxy, run: objects.Store, tmp_path: Path
-) -> None:
+def test_a_store_that_stops_answering_for_a_while(proxy, run, tmp_path):  # F22
     proxy.after(9_000_000, proxy.pause)
     resume = threading.Timer(2 * objects.READ_TIMEOUT_S, proxy.resume)
     resume.start()
@@ -112,12 +104,8 @@ def test_a_store_that_stops_answering_for_a_while(  # F22
 
 @pytest.mark.parametrize("byte", [1, 9_000_000, 20_001_000])
 def test_a_store_that_stays_away_is_an_error_and_nothing_half_is_chosen(  # F22
-    byte: int,
-    proxy: ChaosProxy,
-    run: objects.Store,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    byte, proxy, run, tmp_path, monkeypatch
+):
     earlier = store(run, tmp_path, 1)
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "1")
     proxy.after(byte, proxy.down)
@@ -133,7 +121,7 @@ def test_a_store_that_stays_away_is_an_error_and_nothing_half_is_chosen(  # F22
 
 
 @pytest.fixture
-def small_store(store_program: Path, tmp_path: Path) -> Iterator[BareStore]:
+def small_store(store_program, tmp_path) -> Iterator[BareStore]:
     """A server whose disk holds four checkpoint_files."""
     if os.geteuid() != 0 or not shutil.which("mount"):
         pytest.skip("only root can mount a small disk")
@@ -153,8 +141,8 @@ def small_store(store_program: Path, tmp_path: Path) -> Iterator[BareStore]:
 
 
 def test_a_full_disk_is_an_error_and_what_was_stored_stays(  # F23
-    small_store: BareStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small_store, tmp_path, monkeypatch
+):
     use(small_store.port, small_store, monkeypatch)
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "5")
     run = objects.open_url(f"s3://{BUCKET}/full")

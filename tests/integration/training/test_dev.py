@@ -1,7 +1,5 @@
 """`train dev`: saves that run at once, on the real job server, nodes and store."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -10,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -102,7 +99,7 @@ class Dev:
 
 
 @pytest.fixture(scope="module")
-def dev(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+def dev(cluster, tmp_path_factory) -> Iterator[Dev]:
     folder = tmp_path_factory.mktemp("project")
     (folder / ".git").mkdir()
     with (folder / ".git" / "pack").open("wb") as pack:
@@ -125,14 +122,14 @@ def dev(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]
             process.kill()
 
 
-def test_a_save_runs_again_at_once(dev: Dev) -> None:
+def test_a_save_runs_again_at_once(dev):
     took = [
         dev.save("helper.py", f"WORD = {word!r}\n", f"word {word}") for word in ("other", "third")
     ]
     assert min(took) <= SAVE_S
 
 
-def test_an_edit_sends_what_changed(dev: Dev) -> None:
+def test_an_edit_sends_what_changed(dev):
     content = bytearray((dev.folder / "data.bin").read_bytes())
     content[100_000] ^= 1
     (dev.folder / "data.bin").write_bytes(content)
@@ -142,12 +139,12 @@ def test_an_edit_sends_what_changed(dev: Dev) -> None:
     dev.until("succeeded")
 
 
-def test_workers_see_the_edit(dev: Dev) -> None:
+def test_workers_see_the_edit(dev):
     dev.save("helper.py", "WORD = 'workers'\n", "worker says workers")
     dev.until("succeeded")
 
 
-def test_an_exception_is_shown_with_its_line_here(dev: Dev) -> None:
+def test_an_exception_is_shown_with_its_line_here(dev):
     dev.save("helper.py", "WORD = 'x'\nraise ValueError('wrong word')\n", "ValueError: wrong word")
     dev.until("failed with exit code 1")
     said = "".join(dev.seen)
@@ -155,7 +152,7 @@ def test_an_exception_is_shown_with_its_line_here(dev: Dev) -> None:
     assert "runpy" not in said
 
 
-def test_ctrl_c_leaves_nothing_running(cluster: Any, dev: Dev) -> None:
+def test_ctrl_c_leaves_nothing_running(cluster, dev):
     dev.save("helper.py", "WORD = 'long'\nimport time\nwhile True: time.sleep(1)\n", "saved")
     job = next(j for j in cluster.jobs().values() if "dev_session" in j["entrypoint"])
 
@@ -172,9 +169,7 @@ def test_ctrl_c_leaves_nothing_running(cluster: Any, dev: Dev) -> None:
     assert not list((cluster.folder / SESSIONS).rglob("dev_sessions/*/tree"))
 
 
-def test_a_notebook_runs_with_our_package_and_leaves_no_results(
-    cluster: Any, tmp_path: Path
-) -> None:
+def test_a_notebook_runs_with_our_package_and_leaves_no_results(cluster, tmp_path):
     (tmp_path / "job.py").write_text(WITH_PACKAGE)
     command = [sys.executable, "-c", CELL, tmp_path / "job.py"]
     said = ran.output(command, env=cluster.env, timeout=100)

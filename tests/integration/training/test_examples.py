@@ -1,7 +1,5 @@
 """The two examples end to end: as jobs, as a notebook, and their memory against the data's size."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -93,7 +91,7 @@ def train(cluster: Any, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def script(cluster: Any) -> str:
+def script(cluster) -> str:
     """Output of its first epoch, with few digits."""
     env = cluster.folder / "few_digits.json"
     env.write_text(json.dumps({"env_vars": {"DIGITS": str(DIGITS)}}))
@@ -101,9 +99,7 @@ def script(cluster: Any) -> str:
     return train(cluster, *submit, "--data", "digits", "--epochs", "1")
 
 
-def test_two_workers_train_and_each_line_says_what_stood_in(
-    script: str, cluster: Any
-) -> None:  # E6
+def test_two_workers_train_and_each_line_says_what_stood_in(script, cluster):  # E6
     assert len(losses(script)) == 1
     assert script.count("scikit-learn's digits stand in for FashionMNIST") == 2
     assert "Training completed after 1 epochs: s3://ray/shirts" in script
@@ -114,7 +110,7 @@ def test_two_workers_train_and_each_line_says_what_stood_in(
     assert (model["architecture"], model["image_side"]) == ("resnet18", 28)
 
 
-def test_the_run_goes_on(script: str, cluster: Any) -> None:  # E6
+def test_the_run_goes_on(script, cluster):  # E6
     # The job itself, with all digits; on as many workers as there is room for by now.
     (command,) = SHIRTS.of("train")
     assert command == PYTORCH
@@ -125,7 +121,7 @@ def test_the_run_goes_on(script: str, cluster: Any) -> None:  # E6
     assert float(loss) < losses(script)[0]
 
 
-def test_the_notebook_learns_the_same(script: str, cluster: Any, tmp_path: Path) -> None:  # E6
+def test_the_notebook_learns_the_same(script, cluster, tmp_path):  # E6
     cells = [
         "".join(cell["source"])
         for cell in json.loads(NOTEBOOK.read_text())["cells"]
@@ -153,13 +149,13 @@ def test_the_notebook_learns_the_same(script: str, cluster: Any, tmp_path: Path)
     assert f"{where}/model.pt" in cluster.keys(where)
 
 
-def test_lightning_on_one_node(cluster: Any) -> None:
+def test_lightning_on_one_node(cluster):
     out = train(cluster, *LIGHTNING, "--", "data.limit=32", "train.epochs=1")
     assert "parameters on 1 x cpu" in out
 
 
 @pytest.mark.parametrize("command", OTHERS, ids=lambda words: words[1])
-def test_a_framework_trains(command: list[str], cluster: Any) -> None:  # E1
+def test_a_framework_trains(command, cluster):  # E1
     # The nodes' environment has the packages that the option is for elsewhere.
     *submit, option, environment = command
     assert option == "--runtime-env"
@@ -177,7 +173,7 @@ def test_a_framework_trains(command: list[str], cluster: Any) -> None:  # E1
     assert any(key.endswith(MODELS[name]) for key in cluster.keys(f"{name}/checkpoint_"))
 
 
-def test_the_end_to_end_example(cluster: Any, tmp_path: Path) -> None:  # E7 E8 E11 E12
+def test_the_end_to_end_example(cluster, tmp_path):  # E7 E8 E11 E12
     results = tmp_path / "results.json"
     env = tmp_path / "env.json"
     env.write_text(json.dumps({"env_vars": {"TEST_OUTPUT_JSON": str(results)}}))
@@ -203,7 +199,7 @@ def test_the_end_to_end_example(cluster: Any, tmp_path: Path) -> None:  # E7 E8 
     assert job["metadata"]["job_name"].startswith("smoke (")  # in the list of Ray's dashboard
 
 
-def test_memory_does_not_grow_with_the_data(cluster: Any) -> None:  # E7
+def test_memory_does_not_grow_with_the_data(cluster):  # E7
     out = ran.output(
         [sys.executable, "-c", READER, "s3://ray", *map(str, IMAGES)],
         env=cluster.ray_env | {"RAY_ADDRESS": cluster.gcs},

@@ -4,8 +4,6 @@ One run goes through all of it, job after job, and has to end with exactly the n
 undisturbed training (calm.py).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -65,7 +63,7 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def calm(tmp_path_factory) -> list[dict[str, Any]]:
     """History of an undisturbed training."""
     meeting = tmp_path_factory.mktemp("calm") / "meeting"
     command = [sys.executable, "-m", "tests.integration.training.calm", str(EPOCHS), str(meeting)]
@@ -76,12 +74,12 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def runs(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def runs(cluster, tmp_path_factory) -> Runs:
     return Runs(cluster, tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture(scope="module")
-def proxy(cluster: Any) -> Iterator[ChaosProxy]:
+def proxy(cluster) -> Iterator[ChaosProxy]:
     """Between the store and the jobs that get its address."""
     with ChaosProxy(urlsplit(cluster.outputs["objectStoreEndpoint"]).port) as between:
         yield between
@@ -96,7 +94,7 @@ class Failed:
 
 
 @pytest.fixture(scope="module")
-def hurt(runs: Runs) -> Failed:
+def hurt(runs) -> Failed:
     """The run's first job: a worker is busy, one hangs, and two are killed, of which one too many.
 
     Each comes in another epoch, and all after the first checkpoint is stored but the first.
@@ -111,7 +109,7 @@ def hurt(runs: Runs) -> Failed:
 
 
 @pytest.fixture(scope="module")
-def cut_off(runs: Runs, hurt: Failed, proxy: ChaosProxy) -> Failed:
+def cut_off(runs, hurt, proxy) -> Failed:
     """The second: while it stores its second checkpoint the store goes away for good."""
     proxy.after(CHECKPOINT_BYTES * 3 // 2, proxy.down)
     done = runs.submit(
@@ -135,9 +133,7 @@ def restored(out: str) -> list[int]:
     return [int(found) for found in re.findall(r"Restored from checkpoint \S+: (\d+) epochs", out)]
 
 
-def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not(  # F26
-    hurt: Failed, calm: list[dict[str, Any]]
-) -> None:
+def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not(hurt, calm):  # F26
     found = restored(hurt.done.stdout)
     # After the stop and after the first kill, and not after the long call.
     assert len(found) == 2, hurt.done.stdout + hurt.done.stderr
@@ -147,9 +143,7 @@ def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not(  # F26
     assert hurt.told == calm[: len(hurt.told)]
 
 
-def test_killed_workers_change_nothing_and_one_too_many_ends_the_job(  # F21
-    hurt: Failed, calm: list[dict[str, Any]]
-) -> None:
+def test_killed_workers_change_nothing_and_one_too_many_ends_the_job(hurt, calm):  # F21
     assert hurt.done.returncode == 1, hurt.done.stdout + hurt.done.stderr
     assert says(hurt.done, r"^error: worker \d failed once more than --max-failures: ")
     assert says(hurt.done, r"^Job '\w+' failed")
@@ -157,9 +151,7 @@ def test_killed_workers_change_nothing_and_one_too_many_ends_the_job(  # F21
     assert len(hurt.told) > 2  # beyond what was there at the last restart
 
 
-def test_a_store_that_stays_away_ends_the_job(  # F22
-    hurt: Failed, cut_off: Failed, calm: list[dict[str, Any]]
-) -> None:
+def test_a_store_that_stays_away_ends_the_job(hurt, cut_off, calm):  # F22
     done, told = cut_off.done, cut_off.told
     assert done.returncode == 1, done.stdout + done.stderr
     # Ray Train's controller may have been the first to notice.
@@ -171,8 +163,8 @@ def test_a_store_that_stays_away_ends_the_job(  # F22
 
 
 def test_a_run_that_failed_goes_on_and_a_store_that_comes_back_stops_nobody(  # F21 F22 F23
-    runs: Runs, cut_off: Failed, calm: list[dict[str, Any]], proxy: ChaosProxy
-) -> None:
+    runs, cut_off, calm, proxy
+):
     told = cut_off.told
     newest = runs.checkpoints()[-1]
     whole = f"{RUN}/{newest}/manifest.json" in runs.cluster.keys(f"{RUN}/{newest}/")

@@ -108,7 +108,7 @@ def wait(probe: Callable[[], Any], what: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def course(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
+def course(cluster, tmp_path_factory) -> Iterator[Course]:
     folder = tmp_path_factory.mktemp("course")
     generate = runpy.run_path(str(GENERATOR))["generate"]
     images = {"training": 44, "validation": 22, "evaluation": 22}
@@ -139,7 +139,7 @@ def course(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         yield found
 
 
-def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D28, D29, D31, D32
+def test_an_unmodified_script(course, tmp_path):  # D25, D28, D29, D31, D32
     runtime = json.loads((TRAIN / "runtime.json").read_text())
     assert runtime == {
         "pip": "requirements.txt",
@@ -180,12 +180,12 @@ def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D
 
 
 @pytest.fixture(scope="module")
-def whole(course: Course) -> str:
+def whole(course) -> str:
     """Log of a run on one whole GPU."""
     return finished(course.typed(WHOLE, *course.small, "--total-epochs", str(EPOCHS)))
 
 
-def test_ray_train_on_one_worker(course: Course, whole: str) -> None:  # D39 to D42
+def test_ray_train_on_one_worker(course, whole):  # D39 to D42
     assert [mark for _, mark in EPOCH.findall(whole)] == [" | generated data"] * EPOCHS
     assert len(re.findall(r"Test ACC: \d+\.\d\d% \| generated data", whole)) == 1
     records = course.metrics("whole")
@@ -196,7 +196,7 @@ def test_ray_train_on_one_worker(course: Course, whole: str) -> None:  # D39 to 
     assert "whole/curves.png" in keys
 
 
-def test_two_workers(course: Course) -> None:  # D43
+def test_two_workers(course):  # D43
     process = course.typed(TWO, *course.small, "--total-epochs", "1")
     try:
         wait(lambda: course.used() == (2, 16), "2 GPUs and 16 CPUs in use")
@@ -208,7 +208,7 @@ def test_two_workers(course: Course) -> None:  # D43
 
 
 @pytest.mark.usefixtures("whole")
-def test_three_jobs_share_two_gpus(course: Course, tmp_path: Path) -> None:  # D44
+def test_three_jobs_share_two_gpus(course, tmp_path):  # D44
     go = tmp_path / "go"
     waiting = course.told(tmp_path, GO=str(go))
     runs = [HALF[3].replace("$i", n) for n in "012"]
@@ -234,9 +234,7 @@ def test_three_jobs_share_two_gpus(course: Course, tmp_path: Path) -> None:  # D
 
 
 @pytest.mark.usefixtures("whole")
-def test_a_lost_worker_and_a_stopped_job(  # D46, D48, F21
-    course: Course, tmp_path: Path
-) -> None:
+def test_a_lost_worker_and_a_stopped_job(course, tmp_path):  # D46, D48, F21
     faults = [tmp_path / "kill-0", tmp_path / "hang-1"]
     for fault in faults:
         fault.touch()
@@ -269,9 +267,7 @@ def restored(log: str) -> list[str]:
     return re.findall(pattern, log)
 
 
-def test_a_search_with_failures_that_is_cut_off(  # D51 to D55, F32
-    course: Course, tmp_path: Path
-) -> None:
+def test_a_search_with_failures_that_is_cut_off(course, tmp_path):  # D51 to D55, F32
     shaky = course.told(tmp_path, FOLDER=str(tmp_path))
     options = [*course.small, "--num-samples", "4", "--total-epochs", "4", "--seed", "3"]
     process = shaky.typed(TUNE, *options, job=str(SEARCH))

@@ -1,7 +1,5 @@
 """Requests that no node can hold, or not now, as Ray and `train status` show them."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -35,7 +33,7 @@ ray.get(placement_group([{"GPU": 1}]).ready())
 
 
 @pytest.fixture(scope="module")
-def gpus(cluster: Any) -> Iterator[Path]:
+def gpus(cluster) -> Iterator[Path]:
     """Two nodes with one GPU each, as far as Ray is told; the outputs that declare them."""
     with ExitStack() as nodes:
         for _ in range(2):
@@ -48,7 +46,7 @@ def gpus(cluster: Any) -> Iterator[Path]:
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> str:
+def script(tmp_path) -> str:
     (tmp_path / "job.py").write_text("print('ran')")
     return str(tmp_path / "job.py")
 
@@ -83,9 +81,7 @@ def _waits(cluster: Any, job: str, outputs: Path, demand: str) -> dict[str, Any]
 
 
 @pytest.mark.timeout(300)
-def test_two_gpus_on_nodes_with_one_wait_and_say_why(  # D36 D37 D38
-    cluster: Any, gpus: Path, script: str
-) -> None:
+def test_two_gpus_on_nodes_with_one_wait_and_say_why(cluster, gpus, script):  # D36 D37 D38
     refused = cluster.train("submit", script, *TWO_GPUS, "--outputs", str(gpus))
     assert refused.returncode == 1  # F29
     assert "asks for GPU 2 on one node, which no node has; the largest, worker-1" in refused.stderr
@@ -130,7 +126,7 @@ def test_two_gpus_on_nodes_with_one_wait_and_say_why(  # D36 D37 D38
 
 
 @pytest.mark.usefixtures("stopping")
-def test_a_job_of_rays_own_command_says_why_too(cluster: Any, gpus: Path, script: str) -> None:
+def test_a_job_of_rays_own_command_says_why_too(cluster, gpus, script):
     command = [RAY, "job", "submit", "--no-wait", "--address", cluster.outputs["dashboardUrl"]]
     command += [*TWO_GPUS, "--submission-id", "plain-two-gpus", "--", "python", script]
     subprocess.run(command, env=cluster.ray_env, check=True, capture_output=True, timeout=60)
@@ -140,9 +136,7 @@ def test_a_job_of_rays_own_command_says_why_too(cluster: Any, gpus: Path, script
 
 
 @pytest.mark.usefixtures("stopping")
-def test_workers_that_wait_for_another_job_name_it(
-    cluster: Any, gpus: Path, tmp_path: Path
-) -> None:
+def test_workers_that_wait_for_another_job_name_it(cluster, gpus, tmp_path):
     (tmp_path / "late.py").write_text(RESERVING)
     holders = ["first", "second"]
     for name in holders:
@@ -160,9 +154,7 @@ def test_workers_that_wait_for_another_job_name_it(
     assert status["ends"] == ""
 
 
-def test_a_job_that_never_starts_fails_at_the_start_timeout(  # F29
-    cluster: Any, tmp_path: Path
-) -> None:
+def test_a_job_that_never_starts_fails_at_the_start_timeout(cluster, tmp_path):  # F29
     gcs, dashboard, client = free_ports(3)
     url = f"http://127.0.0.1:{dashboard}"
     head = ray_command(

@@ -1,7 +1,5 @@
 """The memory growth of a training worker from step to step, with the settings of all jobs."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -45,7 +43,7 @@ print(json.dumps(seen))
 """
 
 
-def test_a_worker_does_not_grow_from_step_to_step() -> None:  # E7
+def test_a_worker_does_not_grow_from_step_to_step():  # E7
     root = Path(__file__).resolve().parents[3]
     command = [sys.executable, "-c", LOOP]
     seen = json.loads(ran.output(command, env=os.environ | SETTINGS, cwd=root, timeout=280))

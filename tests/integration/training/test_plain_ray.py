@@ -1,7 +1,5 @@
 """Plain Ray tasks as jobs, training on chips that are counted, and Rays that no stack started."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -10,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -38,7 +35,7 @@ from tests.ports import free_ports
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 
 
-def test_tasks_and_totals(cluster: Any) -> None:
+def test_tasks_and_totals(cluster):
     (tasks_call, totals_call, tpu_call) = OURS.of("train")
     assert "[0, 1, 2, 3]" in cluster.done(*tasks_call[:-1], "4").splitlines()  # B8
     before = set(cluster.jobs())
@@ -51,7 +48,7 @@ def test_tasks_and_totals(cluster: Any) -> None:
     assert "error: the cluster has 0 TPU chips and a run needs 4 on one node" in none.stdout
 
 
-def test_chips_are_counted(cluster: Any, tmp_path: Path) -> None:
+def test_chips_are_counted(cluster, tmp_path):
     tpu = {"name": "tpu", "cpus": 1, "gpus": 1, "resources": {"TPU": 4}}
     nodes = [*cluster.outputs["nodes"], cluster.outputs["nodes"][0] | tpu]
     env = cluster.env | {
@@ -148,9 +145,7 @@ def shell(text: str) -> pages.Block:
 
 
 @pytest.mark.timeout(600)
-def test_the_practical_on_a_plain_ray(
-    terminal: Callable[..., Terminal],
-) -> None:  # B5 B6 B9 B11 B16 B19
+def test_the_practical_on_a_plain_ray(terminal):  # B5 B6 B9 B11 B16 B19
     gcs, dashboard, client, agent, grpc, metrics = free_ports(6)
     head = [
         *(f"--port={gcs}", f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"),
@@ -213,9 +208,7 @@ def _a_run_with_its_files(user: Terminal) -> None:
     assert list(Path(user.environment["HOME"], "pulled", "first").iterdir())
 
 
-def test_an_attached_cluster_may_ask_for_a_token_and_have_a_bucket(  # B3 B6
-    cluster: Any, tmp_path: Path
-) -> None:
+def test_an_attached_cluster_may_ask_for_a_token_and_have_a_bucket(cluster, tmp_path):  # B3 B6
     own = {"XDG_CONFIG_HOME": str(tmp_path), "TRAINYARD_STACK": "practical"}
     keys = {k: v for k, v in cluster.ray_env.items() if k.startswith("AWS_")}
     env = {k: v for k, v in cluster.env.items() if k != "TRAINYARD_OUTPUTS"} | own | keys

@@ -1,12 +1,9 @@
 """A run comes home from a real object store, which is cut off and goes away meanwhile."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -30,9 +27,7 @@ BIG = os.urandom(50_000_000)  # six parts
 
 
 @pytest.fixture(scope="module")
-def store_server(
-    store_program: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BareStore]:
+def store_server(store_program, tmp_path_factory) -> Iterator[BareStore]:
     folder = tmp_path_factory.mktemp("pulled")
     with (
         stores.bare(STORES[tools.DEFAULT], store_program, folder) as server,
@@ -54,13 +49,13 @@ def store_server(
 
 
 @pytest.fixture
-def proxy(store_server: BareStore) -> Iterator[ChaosProxy]:
+def proxy(store_server) -> Iterator[ChaosProxy]:
     with ChaosProxy(store_server.port) as between:
         yield between
 
 
 @pytest.fixture
-def place(proxy: ChaosProxy, store_server: BareStore) -> objects.Store:
+def place(proxy, store_server) -> objects.Store:
     known = {
         **NOTHING,
         "project": "trainyard",
@@ -72,9 +67,7 @@ def place(proxy: ChaosProxy, store_server: BareStore) -> objects.Store:
     return store.open_store(outputs.parse(json.dumps(known), None, "test"))
 
 
-def test_a_run_comes_from_a_store_that_goes_away_and_comes_back(  # C6
-    place: objects.Store, proxy: ChaosProxy, tmp_path: Path
-) -> None:
+def test_a_run_comes_from_a_store_that_goes_away_and_comes_back(place, proxy, tmp_path):  # C6
     back = threading.Timer(1, proxy.up)
 
     def down() -> None:

@@ -1,7 +1,5 @@
 """A user's own project, on a box: a real sshd, and a Ray that we did not start."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -17,7 +15,7 @@ import yaml
 from tests import pages
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
-from tests.integration.training.conftest import FOREIGN, Cluster
+from tests.integration.training.conftest import FOREIGN
 from tests.waiting import wait_for
 from trainyard.quickstart import init
 
@@ -38,12 +36,12 @@ Train = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("quickstart")
 
 
 @pytest.fixture(scope="module")
-def box(folder: Path) -> Iterator[Sshd]:
+def box(folder) -> Iterator[Sshd]:
     """An SSH server whose user has another home folder than this machine's."""
     for name in ("keys", "box", "here/.ssh"):
         (folder / name).mkdir(parents=True)
@@ -54,7 +52,7 @@ def box(folder: Path) -> Iterator[Sshd]:
 
 
 @pytest.fixture(scope="module")
-def train(folder: Path, box: Sshd, cluster: Cluster) -> Train:
+def train(folder, box, cluster) -> Train:
     """Starts a script of a fresh project as its user does."""
     project = folder / "here" / "project"
     init.write(project)
@@ -137,9 +135,7 @@ with one_message():
 """
 
 
-def test_a_search_runs_there_and_its_trials_come_home(  # F59
-    folder: Path, train: Train
-) -> None:
+def test_a_search_runs_there_and_its_trials_come_home(folder, train):  # F59
     source = folder / "here/project/src"
     (source / "search.py").write_text(TUNE)
     (source / "round").symlink_to(source)
@@ -181,8 +177,8 @@ with one_message():
 
 
 def test_a_lost_connection_does_not_end_a_training_and_ctrl_c_does(  # C13
-    folder: Path, box: Sshd, train: Train, cluster: Cluster
-) -> None:
+    folder, box, train, cluster
+):
     gate = folder / "gate"
     (folder / "here/project/src/long.py").write_text(LONG.replace("GATE", repr(str(gate))))
 
@@ -229,8 +225,8 @@ def test_a_lost_connection_does_not_end_a_training_and_ctrl_c_does(  # C13
 
 
 def test_a_fresh_project_trains_on_a_ray_that_is_there(  # C2, C5, C6, C11 to C15, C17 to C19
-    folder: Path, box: Sshd, train: Train, cluster: Cluster
-) -> None:
+    folder, box, train, cluster
+):
     own = len(cluster.outputs["nodes"])
     # Ray takes a while to miss the node that another test had added.
     wait_for("the cluster's own nodes only", lambda: len(cluster.alive()) == own)

@@ -1,7 +1,5 @@
 """Hydra's own suite for launchers, against a real cluster, and tests that it lacks."""
 
-from __future__ import annotations
-
 import csv
 import re
 import shutil
@@ -52,12 +50,12 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture(autouse=True)
-def on_the_cluster(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_the_cluster(cluster, monkeypatch) -> None:
     for name, value in cluster.env.items():
         monkeypatch.setenv(name, value)
 
 
-def test_hydra_finds_the_launcher() -> None:
+def test_hydra_finds_the_launcher():
     # Hydra runs the modules of plugins by itself: its class is another object.
     found = {each.__qualname__ for each in Plugins.instance().discover(Launcher)}
     assert RayLauncher.__qualname__ in found
@@ -92,7 +90,7 @@ class TestScripts(IntegrationTestSuite):
         return OnANode()
 
 
-def test_a_sweep_of_models_is_six_jobs(cluster: Any, tmp_path: Path) -> None:  # B15 B16 B23
+def test_a_sweep_of_models_is_six_jobs(cluster, tmp_path):  # B15 B16 B23
     before = set(cluster.jobs())
     (command,) = GRID.of("python")
     process = sweep(tmp_path, *command, "data.limit=64", "train.epochs=1")
@@ -110,7 +108,7 @@ def test_a_sweep_of_models_is_six_jobs(cluster: Any, tmp_path: Path) -> None:  #
     assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_let_go_and_go_on(cluster: Any, tmp_path: Path) -> None:  # B18 B19
+def test_let_go_and_go_on(cluster, tmp_path):  # B18 B19
     gate = tmp_path / "gate"
     where = f"hydra.sweep.dir={tmp_path / 'sweep'}"
     command = (str(SWEPT), "-m", "hydra/launcher=ray", where, "x=0,1,2", f"wait_for={gate}")
@@ -137,7 +135,7 @@ def test_let_go_and_go_on(cluster: Any, tmp_path: Path) -> None:  # B18 B19
     assert cluster.keys(".trainyard/sweeps") == []
 
 
-def test_tasks_run_again_after_a_change_in_a_module(cluster: Any, tmp_path: Path) -> None:  # F54
+def test_tasks_run_again_after_a_change_in_a_module(cluster, tmp_path):  # F54
     code, folder = tmp_path / "code", tmp_path / "code" / "sweep"
     code.mkdir()
     shutil.copy(SWEPT, code)
@@ -165,7 +163,7 @@ def test_tasks_run_again_after_a_change_in_a_module(cluster: Any, tmp_path: Path
     assert back == [0, ["7", "9", "10"]]
 
 
-def test_the_other_launcher_runs_the_same_script_here(tmp_path: Path) -> None:  # B28
+def test_the_other_launcher_runs_the_same_script_here(tmp_path):  # B28
     where = f"hydra.sweep.dir={tmp_path / 'sweep'}"
     process = sweep(tmp_path, str(SWEPT), "-m", "hydra/launcher=submitit_local", where, "x=0,1")
     out, _ = process.communicate()
@@ -174,7 +172,7 @@ def test_the_other_launcher_runs_the_same_script_here(tmp_path: Path) -> None:  
         assert (tmp_path / "sweep" / point / "left.txt").read_text() == "x"
 
 
-def test_a_point_too_large_is_refused_and_the_others_run(tmp_path: Path) -> None:
+def test_a_point_too_large_is_refused_and_the_others_run(tmp_path):
     where = f"hydra.sweep.dir={tmp_path / 'sweep'}"
     cpus = "hydra.launcher.num_cpus=${x}"
     process = sweep(tmp_path, str(SWEPT), "-m", "hydra/launcher=ray", where, "x=1,99", cpus)

@@ -4,8 +4,6 @@ XLA's own environment has 8 GB, so this runs only where somebody has made it. It
 collective operations between several devices that end, so Lightning has one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path
@@ -46,7 +44,7 @@ ON_CPU = {"PJRT_DEVICE": "CPU"}
 FEW = ("accelerator=tpu", "data.limit=32", "train.epochs=1")
 
 
-def test_lightning_trains_on_an_xla_device(tmp_path: Path) -> None:  # B21 B24
+def test_lightning_trains_on_an_xla_device(tmp_path):  # B21 B24
     script = tmp_path / "counted.py"
     script.write_text(COUNTED)
     env = os.environ | ON_CPU | {"PYTHONPATH": str(REPOSITORY)}

@@ -3,19 +3,15 @@
 test_alexnet.py shows that a job's workers log too.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.integration.training.mlflow_server import Server
 from trainyard.resume import checkpoint_files
 from trainyard.store import objects
 from trainyard.tracking import tracking
@@ -31,7 +27,7 @@ LOSSES = [(1, 2.0), (2, 1.0), (3, 0.0)]
 
 
 @pytest.fixture
-def open_run(cluster: Any, mlflow: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Run]:
+def open_run(cluster, mlflow, monkeypatch) -> Callable[[str], Run]:
     """Opens runs in the bucket, with the environment of a node."""
     own = (*tracking.SETTINGS, tracking.USER_VARIABLE, tracking.PASSWORD_VARIABLE)
     for name in own:  # variables set meanwhile are gone afterwards
@@ -49,9 +45,7 @@ def store_checkpoint(run: Run, name: str, folder: Path) -> None:
     checkpoint_files.store(objects.open_url(run.url), name, folder, model)
 
 
-def test_a_run_logs_what_made_it_and_what_it_made(
-    open_run: Callable[[str], Run], mlflow: Server, cluster: Any, tmp_path: Path
-) -> None:  # A45
+def test_a_run_logs_what_made_it_and_what_it_made(open_run, mlflow, cluster, tmp_path):  # A45
     run = open_run("logged")
     config = CONFIG | {f"option_{i}": i for i in range(120)}  # MLflow takes 100 at once
     run.start(config)
@@ -78,9 +72,7 @@ def test_a_run_logs_what_made_it_and_what_it_made(
     assert tags["sha256"] == manifest["files"]["checkpoint.pt"]["sha256"]
 
 
-def test_a_run_that_goes_on_logs_to_the_same_and_each_step_once(
-    open_run: Callable[[str], Run], mlflow: Server, tmp_path: Path
-) -> None:  # A45
+def test_a_run_that_goes_on_logs_to_the_same_and_each_step_once(open_run, mlflow, tmp_path):  # A45
     for epochs, name in ((2, "checkpoint_000002-aaaa"), (3, "checkpoint_000003-bbbb")):
         run = open_run("goes-on")
         run.start(CONFIG | {"job": "goes", "epochs": epochs})
@@ -103,9 +95,7 @@ def test_a_run_that_goes_on_logs_to_the_same_and_each_step_once(
     ]
 
 
-def test_who_logs_the_same_at_the_same_time_logs_it_once(
-    open_run: Callable[[str], Run], mlflow: Server
-) -> None:
+def test_who_logs_the_same_at_the_same_time_logs_it_once(open_run, mlflow):
     driver = open_run("twice")
     driver.start(CONFIG)
     runs = [driver, open_run("twice"), open_run("twice")]
@@ -117,11 +107,7 @@ def test_who_logs_the_same_at_the_same_time_logs_it_once(
     assert mlflow.steps("twice", "train_acc") == [(i + 1, pytest.approx(0.1 * i)) for i in range(3)]
 
 
-def test_a_server_that_never_answers_delays_nothing_for_long(
-    open_run: Callable[[str], Run],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_server_that_never_answers_delays_nothing_for_long(open_run, monkeypatch, capfd):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv(tracking.URI_VARIABLE, f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setattr(tracking, "START_S", 2.0)

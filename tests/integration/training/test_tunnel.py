@@ -1,7 +1,5 @@
 """The tunnel to a stack on another machine: a real sshd, and `train` through it."""
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import json
@@ -15,12 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import web
 from tests.editor import attach
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
@@ -41,39 +39,29 @@ BIG = bytes(range(256)) * 2**15  # 8 MiB
 DEADLINE_S = 20.0
 
 
-class Service(BaseHTTPRequestHandler):
-    """Answers with the request's path, its content, or the beginning of an answer."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(f"{self.path} at {self.server.server_port}".encode())
-        if self.path == "/endless":
-            self.server.ending.wait(DEADLINE_S)
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
 @contextmanager
 def service(host: str = "127.0.0.1") -> Iterator[str]:
-    """A small web server; its address."""
-    with ThreadingHTTPServer((host, 0), Service) as server:
-        server.ending = threading.Event()
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://{host}:{server.server_port}"
-        finally:
-            server.ending.set()
-            server.shutdown()
-            thread.join()
+    """A server that answers with the request's content, its path, or the beginning of an answer.
+
+    Yields its address.
+    """
+    ending = threading.Event()
+
+    def answer(asked: web.Request) -> web.Said:
+        if asked.body:
+            return 200, asked.body
+        content = f"{asked.path} at {asked.server.server_port}".encode()
+        if asked.path != "/endless":
+            return 200, content
+        asked.send_response(200)
+        asked.end_headers()
+        asked.wfile.write(content)
+        ending.wait(DEADLINE_S)
+        return None
+
+    with web.serving(answer, host) as server:
+        yield server.url
+        ending.set()
 
 
 def get(url: str, body: bytes | None = None) -> bytes:
@@ -93,7 +81,7 @@ def listens(url: str) -> bool:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Sshd]:
+def host(tmp_path) -> Iterator[Sshd]:
     """The machine that the stack's services are on."""
     with Sshd(tmp_path) as running:
         yield running
@@ -108,7 +96,7 @@ def threads() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _quick_and_without_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick_and_without_agent(monkeypatch) -> None:
     monkeypatch.setattr(tunnel, "RETRY_MIN_S", 0.1)
     monkeypatch.setattr(tunnel, "RETRY_MAX_S", 0.2)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -150,7 +138,7 @@ def opened(found: Any, said: list[str] | None = None, **options: Any) -> tunnel.
 
 
 @pytest.mark.usefixtures("threads")
-def test_all_services_come_through_one_connection(host: Sshd) -> None:
+def test_all_services_come_through_one_connection(host):
     with service() as dashboard, service() as grafana:
         found = stack(
             host,
@@ -192,7 +180,7 @@ def test_all_services_come_through_one_connection(host: Sshd) -> None:
     wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
 
-def test_ports_are_the_hosts_own_where_they_are_free(host: Sshd) -> None:
+def test_ports_are_the_hosts_own_where_they_are_free(host):
     # On one machine: a service at 127.0.0.2 leaves its number free at 127.0.0.1.
     with service("127.0.0.2") as free, service() as taken:
         found = stack(host, free, grafanaUrl=taken)
@@ -204,25 +192,7 @@ def test_ports_are_the_hosts_own_where_they_are_free(host: Sshd) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_connection_that_is_cut_is_made_again(host: Sshd) -> None:
-    said: list[str] = []
-    with service() as dashboard, opened(stack(host, dashboard), said) as through:
-        url = through.outputs.dashboard_url
-        for _ in range(2):
-            assert host.cut()
-            # Made while it is down, as likely as not: it waits until the host is back.
-            assert get(url).startswith(b"/ at")
-        wait_for("what is said", lambda: len(said) == 4, DEADLINE_S)
-    lost, back = said[:2]
-    assert lost == f"tunnel: lost the connection to {host.user}@127.0.0.1:{host.port}; trying again"
-    assert back == f"tunnel: the connection to {host.user}@127.0.0.1:{host.port} is back"
-    assert said[2:] == [lost, back]
-
-
-@pytest.mark.usefixtures("threads")
-def test_a_connection_that_falls_silent_is_made_again(
-    host: Sshd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_falls_silent_is_made_again(host, monkeypatch):
     monkeypatch.setattr(ssh_client, "KEEPALIVE_SECONDS", 0.3)
     said: list[str] = []
     with service() as dashboard, opened(stack(host, dashboard), said) as through:
@@ -236,7 +206,7 @@ def test_a_connection_that_falls_silent_is_made_again(
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_host_that_was_away_is_found_again(host: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_was_away_is_found_again(host, monkeypatch):
     monkeypatch.setattr(tunnel, "REACH_S", 0.3)
     said: list[str] = []
     with service() as dashboard, opened(stack(host, dashboard), said) as through:
@@ -253,9 +223,7 @@ def test_a_host_that_was_away_is_found_again(host: Sshd, monkeypatch: pytest.Mon
         assert get(url).startswith(b"/ at")
 
 
-def test_the_wait_between_attempts_grows_and_has_a_bound(
-    host: Sshd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_wait_between_attempts_grows_and_has_a_bound(host, monkeypatch):
     monkeypatch.setattr(tunnel, "RETRY_MIN_S", 0.01)
     monkeypatch.setattr(tunnel, "RETRY_MAX_S", 0.05)
     waits: list[float] = []
@@ -273,7 +241,7 @@ def test_the_wait_between_attempts_grows_and_has_a_bound(
     assert waits[:5] == [0.01, 0.02, 0.04, 0.05, 0.05]
 
 
-def test_an_answer_that_is_cut_is_no_whole_one(host: Sshd) -> None:
+def test_an_answer_that_is_cut_is_no_whole_one(host):
     with service() as dashboard, opened(stack(host, dashboard)) as through:
         address = through.outputs.dashboard_url.removeprefix("http://")
         connection = http.client.HTTPConnection(address, timeout=DEADLINE_S)
@@ -288,7 +256,7 @@ def test_an_answer_that_is_cut_is_no_whole_one(host: Sshd) -> None:
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("kind", ["ed25519", "rsa"])
-def test_another_host_key_is_refused(kind: str, host: Sshd, tmp_path: Path) -> None:
+def test_another_host_key_is_refused(kind, host, tmp_path):
     pinned = Sshd.new_key(tmp_path / "other", kind=kind)
     with (
         pytest.raises(ClientError) as caught,
@@ -314,7 +282,7 @@ def attempt(to: Sshd, **ssh: Any) -> str:
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_key_that_is_not_let_in_is_named(host: Sshd, tmp_path: Path) -> None:
+def test_a_key_that_is_not_let_in_is_named(host, tmp_path):
     """test_ssh_key.py has files that are not keys."""
     path = tmp_path / "other"
     Sshd.new_key(path)
@@ -327,7 +295,7 @@ def test_a_key_that_is_not_let_in_is_named(host: Sshd, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_host_that_is_not_reached_is_named(host: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_is_not_reached_is_named(host, monkeypatch):
     host.stop()
     where = rf"{host.user}@127.0.0.1:{host.port}"
     rented = {"keyFile": "", "privateKey": host.key_file.read_text()}
@@ -340,7 +308,7 @@ def test_a_host_that_is_not_reached_is_named(host: Sshd, monkeypatch: pytest.Mon
         assert attempt(host).startswith(f"cannot reach {where} within 0.5 s (no answer)")
 
 
-def test_a_service_that_is_away_is_said_once(host: Sshd) -> None:
+def test_a_service_that_is_away_is_said_once(host):
     said: list[str] = []
     with service() as dashboard:
         pass
@@ -355,7 +323,7 @@ def test_a_service_that_is_away_is_said_once(host: Sshd) -> None:
     assert "`train info -s lambda` says what has ended" in line
 
 
-def test_a_host_that_forbids_it_is_named(tmp_path: Path) -> None:
+def test_a_host_that_forbids_it_is_named(tmp_path):
     said: list[str] = []
     with (
         Sshd(tmp_path, "AllowTcpForwarding no") as host,
@@ -370,7 +338,7 @@ def test_a_host_that_forbids_it_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_an_address_that_is_none_is_named(host: Sshd) -> None:
+def test_an_address_that_is_none_is_named(host):
     with (
         service() as dashboard,
         pytest.raises(
@@ -404,7 +372,7 @@ def command(tmp_path: Path, found: dict[str, Any]) -> Iterator[subprocess.Popen[
 
 
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: Path) -> None:
+def test_the_command_ends_when_told(way, host, tmp_path):
     with service() as dashboard, command(tmp_path, values(host, dashboard)) as process:
         lines = [process.stdout.readline().strip() for _ in range(3)]
         assert lines[0].split("\t") == ["service", "here", "there"]
@@ -427,7 +395,7 @@ def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: P
     wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
 
-def test_the_command_says_why_it_gives_up(host: Sshd, tmp_path: Path) -> None:
+def test_the_command_says_why_it_gives_up(host, tmp_path):
     with command(tmp_path, values(host, "http://127.0.0.1:1")) as process:
         for _ in range(3):
             process.stdout.readline()
@@ -451,7 +419,7 @@ for i in range(80):
 
 
 @pytest.fixture
-def counting(tmp_path: Path) -> str:
+def counting(tmp_path) -> str:
     """Path of a job that logs for eight seconds."""
     script = tmp_path / "work" / "job.py"
     script.parent.mkdir()
@@ -460,7 +428,7 @@ def counting(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def away(cluster: Any, host: Sshd) -> Iterator[Any]:
+def away(cluster, host) -> Iterator[Any]:
     """The cluster, as somebody sees it who reaches it by SSH alone."""
     here = cluster.outputs_file
     ends = (datetime.now(UTC) + timedelta(minutes=30)).isoformat()
@@ -489,7 +457,7 @@ print(f"Training completed after 1 epochs: {run.url}")
 """
 
 
-def test_a_training_goes_through(away: Any, host: Sshd, tmp_path: Path) -> None:
+def test_a_training_goes_through(away, host, tmp_path):
     script = tmp_path / "work" / "job.py"
     script.parent.mkdir()
     script.write_text(RECORDING)
@@ -508,28 +476,7 @@ def test_a_training_goes_through(away: Any, host: Sshd, tmp_path: Path) -> None:
     wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
 
-def test_a_command_takes_its_tunnel_along(away: Any, host: Sshd, counting: str) -> None:
-    failed = away.train("status", "no-such-job")
-    assert failed.returncode == 1
-    assert "no job and no run of this cluster is called 'no-such-job'" in failed.stderr
-    wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
-
-    process = away.popen("submit", counting)
-    try:
-        for line in process.stdout:
-            if line == "line 3\n":
-                process.send_signal(signal.SIGINT)
-                break
-        rest = process.stdout.read()
-        assert process.wait(DEADLINE_S) == 130
-    finally:
-        process.kill()
-    job_id = re.findall(r"stop it: `\S*train stop ([^\s`]+)", rest)[0]
-    wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
-    assert f"job {job_id}: STOPPED" in away.train("stop", job_id).stdout
-
-
-def test_a_log_goes_on_after_a_cut(away: Any, host: Sshd, counting: str) -> None:
+def test_a_log_goes_on_after_a_cut(away, host, counting):
     process = away.popen("submit", counting, "--name", "cut-off")
     seen = ""
     try:
@@ -547,7 +494,7 @@ def test_a_log_goes_on_after_a_cut(away: Any, host: Sshd, counting: str) -> None
     assert said.count("is back") == 2, said
 
 
-def test_an_editor_stops_a_run_on_another_machine(away: Any, tmp_path: Path) -> None:
+def test_an_editor_stops_a_run_on_another_machine(away, tmp_path):
     script = tmp_path / "work" / "job.py"
     script.parent.mkdir()
     script.write_text("found = 6\nfound *= 7\nprint('found', found, flush=True)\n")

@@ -1,7 +1,5 @@
 """`train ui` in a real Chromium, on a real cluster with what strangers wrote."""
 
-from __future__ import annotations
-
 import base64
 import json
 import signal
@@ -13,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import browser, ui_stack
-from tests.integration.training.conftest import BUCKET, Cluster
+from tests.integration.training.conftest import BUCKET
 from tests.ui_stack import HOSTILE, SCRIPT
 from tests.waiting import wait_for
 
@@ -34,7 +32,7 @@ for line in range(600):
 
 
 @pytest.fixture(scope="module")
-def job(cluster: Cluster) -> Iterator[str]:
+def job(cluster) -> Iterator[str]:
     """A job that prints until it is stopped, of a run, a user and a script with hostile names."""
     program = PROGRAM.format(hostile=SCRIPT)
     folder = cluster.folder / "hostile.py"
@@ -52,7 +50,7 @@ def job(cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def page(cluster: Cluster, job: str) -> Iterator[browser.Page]:
+def page(cluster, job) -> Iterator[browser.Page]:
     """The page in a Chromium that came with the key, with hostile runs in the store."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ty-ui-")))
@@ -85,7 +83,7 @@ def show(page: browser.Page, view: str, text: str) -> None:
     page.wait_text(text)
 
 
-def test_each_view_shows_what_strangers_wrote_as_text(page: browser.Page, job: str) -> None:
+def test_each_view_shows_what_strangers_wrote_as_text(page, job):
     show(page, "jobs", HOSTILE)
     show(page, f"jobs/{job}", SCRIPT)
     page.wait_text("line 1")
@@ -101,7 +99,7 @@ def test_each_view_shows_what_strangers_wrote_as_text(page: browser.Page, job: s
     assert page.errors == []
 
 
-def test_a_script_that_gets_into_the_page_does_not_run(page: browser.Page) -> None:
+def test_a_script_that_gets_into_the_page_does_not_run(page):
     show(page, "services", "serves a run")
     writes = f"document.body.insertAdjacentHTML('beforeend', {json.dumps(HOSTILE)})"
     with pytest.raises(RuntimeError, match="TrustedHTML"):
@@ -116,14 +114,14 @@ def test_a_script_that_gets_into_the_page_does_not_run(page: browser.Page) -> No
     page.errors.clear()
 
 
-def test_nodes_are_those_of_the_cluster_and_live(page: browser.Page) -> None:
+def test_nodes_are_those_of_the_cluster_and_live(page):
     show(page, "overview", "Nodes of dev")
     page.wait("document.querySelectorAll('meter').length >= 6")
     assert page.value("[...document.querySelectorAll('meter')].every((m) => m.value <= m.max)")
     assert "up" in page.value("document.querySelector('main table').innerText")
 
 
-def test_curves_grow_while_a_run_trains(page: browser.Page, cluster: Cluster) -> None:
+def test_curves_grow_while_a_run_trains(page, cluster):
     show(page, "runs/other", "Settings of other")
     chart = "Chart.getChart(document.querySelector('canvas')).data.datasets[0].data.length"
     page.wait(f"{chart} === 3")
@@ -134,7 +132,7 @@ def test_curves_grow_while_a_run_trains(page: browser.Page, cluster: Cluster) ->
     page.wait("document.querySelector('main tbody').innerText.includes('4/20')")
 
 
-def test_a_filter_and_a_sort_work_with_the_keyboard(page: browser.Page) -> None:
+def test_a_filter_and_a_sort_work_with_the_keyboard(page):
     show(page, "runs", "1 to 3 of 3")
     page.value("document.querySelector('input[type=search]').focus()")
     page.type("lr<0.005")
@@ -149,7 +147,7 @@ def test_a_filter_and_a_sort_work_with_the_keyboard(page: browser.Page) -> None:
     assert page.value("document.activeElement.dataset.key") == "sort-run"
 
 
-def test_every_control_is_reached_by_tab_and_has_a_name(page: browser.Page) -> None:
+def test_every_control_is_reached_by_tab_and_has_a_name(page):
     show(page, "runs/other", "Settings of other")
     page.value("document.activeElement.blur(); document.body.focus()")
     reached = set()
@@ -170,9 +168,7 @@ def test_every_control_is_reached_by_tab_and_has_a_name(page: browser.Page) -> N
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("size", [browser.DESKTOP, browser.PHONE])
-def test_each_view_fits_the_screen_and_is_readable(
-    page: browser.Page, scheme: str, size: tuple[int, int]
-) -> None:
+def test_each_view_fits_the_screen_and_is_readable(page, scheme, size):
     page.scheme(scheme)
     page.size(*size)
     for view in VIEWS:
@@ -188,9 +184,7 @@ def test_each_view_fits_the_screen_and_is_readable(
     assert abs(ink - paper) > 500
 
 
-def test_a_job_is_stopped_by_its_button_which_asks_first(
-    page: browser.Page, cluster: Cluster, job: str
-) -> None:
+def test_a_job_is_stopped_by_its_button_which_asks_first(page, cluster, job):
     show(page, f"jobs/{job}", f"stop {job}")
     press = "document.querySelector('[data-key^=action-stop]').focus()"
     page.value(press)
@@ -210,13 +204,13 @@ def test_a_job_is_stopped_by_its_button_which_asks_first(
     page.wait_text("the job has ended: STOPPED")
 
 
-def test_a_run_is_pulled_by_its_button(page: browser.Page) -> None:
+def test_a_run_is_pulled_by_its_button(page):
     show(page, "runs/other", "pull other")
     page.value("document.querySelector('[data-key^=action-pull]').click()")
     page.wait_text("3 files of records in results/other")
 
 
-def test_the_page_as_a_service_has_no_buttons_for_commands(tmp_path: Path) -> None:
+def test_the_page_as_a_service_has_no_buttons_for_commands(tmp_path):
     ui_stack.write_run(tmp_path / "store", RUN)
     head = ui_stack.Head([ui_stack.job(1, "RUNNING")])
     with ExitStack() as stack:
@@ -236,7 +230,7 @@ def test_the_page_as_a_service_has_no_buttons_for_commands(tmp_path: Path) -> No
         assert tab.errors == []
 
 
-def test_a_reload_and_other_tabs_of_one_browser_stay_in(tmp_path: Path) -> None:  # F66
+def test_a_reload_and_other_tabs_of_one_browser_stay_in(tmp_path):  # F66
     with ExitStack() as stack:
         address = stack.enter_context(ui_stack.serving(ui_stack.Head([])))
         file = ui_stack.write_outputs(tmp_path / "outputs.json", address, tmp_path / "store")

@@ -12,8 +12,6 @@ native    HOLD_S in a call that leaves Python's lock to other threads, as PyTorc
 
 # ruff: noqa: T201 - a job prints
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import os

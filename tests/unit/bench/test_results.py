@@ -36,7 +36,7 @@ def _record(module: str, day: int, commit: str, *found: Result) -> Record:
     )
 
 
-def test_a_ratio_is_met_up_to_its_goal() -> None:
+def test_a_ratio_is_met_up_to_its_goal():
     cases = [
         (1.5, False, "met"),
         (1.51, False, "missed"),
@@ -48,7 +48,7 @@ def test_a_ratio_is_met_up_to_its_goal() -> None:
     assert _ratio(9.0, goal=None).verdict == "no goal"
 
 
-def test_the_table_fits_80_columns_and_cuts_no_figure() -> None:
+def test_the_table_fits_80_columns_and_cuts_no_figure():
     text = "".join(path.read_text() for path in BENCHMARKS.glob("p*.py"))
     longest = max(re.findall(r'"(P\d+ [^"\n]+)"', text), key=len)
     rows = [
@@ -67,9 +67,7 @@ def test_the_table_fits_80_columns_and_cuts_no_figure() -> None:
         assert figures.format(sign, verdict) in shown
 
 
-def test_a_benchmark_whose_child_fails_shows_what_it_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_benchmark_whose_child_fails_shows_what_it_said(monkeypatch, capsys):
     code = "import sys; print('half of it'); sys.exit('[the disk] is full')"
     fails = SimpleNamespace(run=lambda _: measure.run([sys.executable, "-c", code]))
     works = SimpleNamespace(run=lambda _: [_ratio(1.6)])
@@ -89,7 +87,7 @@ def test_a_benchmark_whose_child_fails_shows_what_it_said(
     assert len(kept) == 1
 
 
-def test_each_row_of_the_page_has_its_date_commit_and_verdict(tmp_path: Path) -> None:
+def test_each_row_of_the_page_has_its_date_commit_and_verdict(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{results.BEGIN}\nold\n{results.END}\nafter\n")
     met = _ratio(name="P0 one")
@@ -116,6 +114,6 @@ def test_each_row_of_the_page_has_its_date_commit_and_verdict(tmp_path: Path) ->
         results.newest(["p0_one", "p9_more"], tmp_path / "kept")
 
 
-def test_the_page_has_a_place_for_results() -> None:
+def test_the_page_has_a_place_for_results():
     text = results.PAGE.read_text()
     assert text.count(results.BEGIN) == text.count(results.END) == 1

@@ -109,7 +109,7 @@ def runtime() -> RecordingRuntime:
 
 
 @pytest.fixture
-def deploy(recorded: Any) -> Callable[[Callable[[], Any]], Any]:
+def deploy(recorded) -> Callable[[Callable[[], Any]], Any]:
     """Run a program under the mocks; its result is returned with all outputs resolved."""
     assert recorded.created == []
 

@@ -1,6 +1,5 @@
 """When an alert fires, and Alertmanager's configuration."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ WELL = {_of("cpu_utilization", node): "5x120" for node in "abc"}
 LOST = _of("manager_unexpected_worker_failure_total")
 
 
-def test_the_webhook_is_a_secret(runtime: Any, deploy: Callable[..., Any]) -> None:  # F35
+def test_the_webhook_is_a_secret(runtime, deploy):  # F35
     made = stack(runtime, of_services={alerting.WEBHOOK: HOOK})
 
     def program() -> Any:
@@ -40,7 +39,7 @@ def test_the_webhook_is_a_secret(runtime: Any, deploy: Callable[..., Any]) -> No
 
 
 @promtools.needs("amtool")
-def test_alertmanager_accepts_its_configuration(tmp_path: Path) -> None:
+def test_alertmanager_accepts_its_configuration(tmp_path):
     config = tmp_path / "alertmanager.yml"
     config.write_text(alerting.configuration(HOOK))
     ran.output([promtools.find("amtool"), "check-config", config])
@@ -63,17 +62,13 @@ def test_alertmanager_accepts_its_configuration(tmp_path: Path) -> None:
         ({**WELL, _of("gpus_utilization"): "80 1x130"}, 59, []),
     ],
 )
-def test_an_alert_fires_when_it_should(
-    tmp_path: Path, series: dict[str, str], minute: int, names: list[str]
-) -> None:
+def test_an_alert_fires_when_it_should(tmp_path, series, minute, names):
     _check(tmp_path, alerting.rules(3, ""), series, minute, names)
 
 
 @promtools.needs("promtool")
 @pytest.mark.parametrize(("minute", "names"), [(89, []), (91, ["StackEndsSoon"])])
-def test_half_an_hour_before_the_end_is_an_alert(  # D3
-    tmp_path: Path, minute: int, names: list[str]
-) -> None:
+def test_half_an_hour_before_the_end_is_an_alert(tmp_path, minute, names):  # D3
     rules = alerting.rules(3, "1970-01-01T02:00:00+00:00")  # the test's clock begins in 1970
     _check(tmp_path, rules, WELL, minute, names)
 

@@ -18,7 +18,7 @@ WORKERS = {"ray-worker-0": CPU, "ray-worker-1": CPU, "ray-worker-2": TPU, "ray-w
 PROVIDER = RayNodeProvider(text="", settings={"supervisor": "/s"})
 
 
-def test_ray_takes_the_configuration() -> None:
+def test_ray_takes_the_configuration():
     head = replace(NODE, cpus=0)
     found = json.loads(autoscaling.config(head, WORKERS, PROVIDER))
     validate_config(prepare_config(found))
@@ -39,17 +39,17 @@ def test_ray_takes_the_configuration() -> None:
     assert found["provider"]["supervisor"] == "/s"
 
 
-def test_a_stack_whose_groups_have_one_size_has_no_autoscaler() -> None:
+def test_a_stack_whose_groups_have_one_size_has_no_autoscaler():
     assert not autoscaling.grows([NODE, replace(NODE, group="cpu")])
     assert autoscaling.grows([NODE, CPU])
 
 
-def test_an_unneeded_node_is_not_requested_for_an_hour() -> None:
+def test_an_unneeded_node_is_not_requested_for_an_hour():
     name = "RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S"
     assert hasattr(constants, name)  # Ray reads it
     assert autoscaling.head_environment()[name] == "60"
 
 
-def test_nodes_on_demand_are_missed_by_nobody() -> None:
+def test_nodes_on_demand_are_missed_by_nobody():
     assert autoscaling.on_demand([NODE]) == 0
     assert autoscaling.on_demand([*WORKERS.values()]) == 2  # one CPU node is always there

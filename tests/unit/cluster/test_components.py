@@ -13,7 +13,7 @@ from cluster.service import HealthCheck, Service
 from cluster.storage import Storage
 from cluster.store_kind import StoreKind
 from node import ray_leave, ray_start
-from tests.unit.cluster.conftest import Deploy, stack
+from tests.unit.cluster.conftest import stack
 
 ROOT = {"endpoint": "127.0.0.1:9", "rootUser": "root", "rootPassword": "valid"}
 WORKER = NodeResources(cpus=2, gpus=1, memory_mib=2048, object_store_mib=256)
@@ -23,7 +23,7 @@ def _cluster(runtime: Any, **changes: Any) -> RayCluster:
     return RayCluster("ray", stack(runtime, **{"workers": [WORKER, WORKER]} | changes))
 
 
-def test_a_cluster_is_a_head_and_its_workers(runtime: Any, deploy: Deploy, recorded: Any) -> None:
+def test_a_cluster_is_a_head_and_its_workers(runtime, deploy, recorded):
     nodes = deploy(lambda: _cluster(runtime).nodes)
     assert list(runtime.placed) == ["ray-head", "ray-worker-0", "ray-worker-1"]
     assert [node["name"] for node in nodes] == list(runtime.placed)
@@ -43,32 +43,28 @@ def test_a_cluster_is_a_head_and_its_workers(runtime: Any, deploy: Deploy, recor
     assert "trainyard:cluster:RayCluster" in tokens
 
 
-def test_a_worker_of_a_group_has_its_label(runtime: Any, deploy: Deploy) -> None:
+def test_a_worker_of_a_group_has_its_label(runtime, deploy):
     plain, grouped = WORKER, replace(WORKER, group="tpu")
     deploy(lambda: _cluster(runtime, workers=[plain, grouped]).nodes)
     assert "--labels=group=tpu" in runtime.placed["ray-worker-1"].arguments
     assert "--labels" not in str(runtime.placed["ray-worker-0"].arguments)
 
 
-def test_workers_join_at_the_runtimes_address_of_the_head(runtime: Any, deploy: Deploy) -> None:
+def test_workers_join_at_the_runtimes_address_of_the_head(runtime, deploy):
     url = deploy(lambda: _cluster(runtime).dashboard_url)
     assert url == "http://host.example:8265"
     assert "--address=ray-head.internal:6379" in runtime.placed["ray-worker-1"].arguments
     assert "--dashboard-host=0.0.0.0" in runtime.placed["ray-head"].arguments
 
 
-def test_threads_are_rays_own_business_unless_cpus_are_only_counted(
-    runtime: Any, deploy: Deploy
-) -> None:
+def test_threads_are_rays_own_business_unless_cpus_are_only_counted(runtime, deploy):
     counted = replace(WORKER, threads=3)
     deploy(lambda: _cluster(runtime, workers=(WORKER, counted)).dashboard_url)
     placed = [runtime.placed[f"ray-worker-{index}"].environment for index in range(2)]
     assert [variables.get("OMP_NUM_THREADS") for variables in placed] == [None, "3"]
 
 
-def test_the_heads_proxy_is_published_and_nobody_waits_for_it(  # A46
-    runtime: Any, deploy: Deploy
-) -> None:
+def test_the_heads_proxy_is_published_and_nobody_waits_for_it(runtime, deploy):  # A46
     assert deploy(lambda: _cluster(runtime).serve_url) == "http://host.example:8000"
     head, worker = runtime.placed["ray-head"], runtime.placed["ray-worker-0"]
     (port,) = [port for port in head.ports if port.number == 8000]
@@ -77,13 +73,13 @@ def test_the_heads_proxy_is_published_and_nobody_waits_for_it(  # A46
     assert 8000 not in {port.number for port in worker.ports}
 
 
-def test_no_two_nodes_share_a_port(runtime: Any, deploy: Deploy) -> None:
+def test_no_two_nodes_share_a_port(runtime, deploy):
     deploy(lambda: _cluster(runtime).dashboard_url)
     numbers = [port.number for service in runtime.placed.values() for port in service.ports]
     assert len(numbers) == len(set(numbers)) == 9
 
 
-def test_every_node_asks_for_the_token(runtime: Any, deploy: Deploy) -> None:  # F34
+def test_every_node_asks_for_the_token(runtime, deploy):  # F34
     deploy(lambda: _cluster(runtime).dashboard_url)
     for service in runtime.placed.values():
         assert service.environment["RAY_AUTH_MODE"] == "token"
@@ -91,7 +87,7 @@ def test_every_node_asks_for_the_token(runtime: Any, deploy: Deploy) -> None:  #
         assert "canary" not in f"{service.arguments} {service.environment} {service.files}"
 
 
-def test_users_of_a_node_are_asked_before_it_starts_anew(runtime: Any, deploy: Deploy) -> None:
+def test_users_of_a_node_are_asked_before_it_starts_anew(runtime, deploy):
     runtime.node_addresses = "127.0.0."
     deploy(lambda: _cluster(runtime).dashboard_url)
     for name, drains, own in (
@@ -104,7 +100,7 @@ def test_users_of_a_node_are_asked_before_it_starts_anew(runtime: Any, deploy: D
         assert str(service.leave.arguments[0]).startswith("127.0.0.0:")
 
 
-def test_every_node_ends_with_its_raylet(runtime: Any, deploy: Deploy) -> None:  # F25
+def test_every_node_ends_with_its_raylet(runtime, deploy):  # F25
     deploy(lambda: _cluster(runtime).dashboard_url)
     for service in runtime.placed.values():
         assert service.environment[ray_start.HOOK] == "ray_start.begin"
@@ -114,7 +110,7 @@ def test_every_node_ends_with_its_raylet(runtime: Any, deploy: Deploy) -> None: 
         assert service.files["ray_start.py"] == ray_start.source_text()
 
 
-def test_the_dashboard_knows_prometheus_only_where_it_runs(runtime: Any, deploy: Deploy) -> None:
+def test_the_dashboard_knows_prometheus_only_where_it_runs(runtime, deploy):
     deploy(lambda: _cluster(runtime).dashboard_url)
     assert "RAY_PROMETHEUS_HOST" not in runtime.placed["ray-head"].environment
     told = NodeAddition(
@@ -125,7 +121,7 @@ def test_the_dashboard_knows_prometheus_only_where_it_runs(runtime: Any, deploy:
     assert "RAY_PROMETHEUS_HOST" not in runtime.placed["ray-worker-0"].environment
 
 
-def test_a_cluster_that_could_run_nothing_is_refused(runtime: Any) -> None:
+def test_a_cluster_that_could_run_nothing_is_refused(runtime):
     with pytest.raises(ValueError, match="at least 1 CPU"):
         _cluster(runtime, workers=[])
 
@@ -137,22 +133,18 @@ def _store(runtime: Any, kind: StoreKind) -> Storage:
 
 
 @pytest.fixture(params=sorted(object_store.STORES))
-def kind(request: pytest.FixtureRequest) -> StoreKind:
+def kind(request) -> StoreKind:
     return object_store.STORES[request.param]
 
 
-def test_who_reads_the_store_can_wait_for_it_and_end_before_it(
-    runtime: Any, deploy: Deploy, kind: StoreKind
-) -> None:
+def test_who_reads_the_store_can_wait_for_it_and_end_before_it(runtime, deploy, kind):
     made: list[Storage] = []
     deploy(lambda: made.append(_store(runtime, kind)))
     needs = [type(each).__name__ for each in made[0].needs]
     assert needs == ["ComponentResource", "Bucket", "StoreUser"]  # its keys open nothing before
 
 
-def test_root_credentials_reach_the_store_as_files_only(  # F35
-    runtime: Any, deploy: Deploy, recorded: Any, kind: StoreKind
-) -> None:
+def test_root_credentials_reach_the_store_as_files_only(runtime, deploy, recorded, kind):  # F35
     storage = deploy(lambda: _store(runtime, kind).secret_key)
     store = runtime.placed[kind.name]
     files = [v for k, v in store.environment.items() if k.endswith("_FILE")]
@@ -166,9 +158,7 @@ def test_root_credentials_reach_the_store_as_files_only(  # F35
     assert recorded.of_type(":Bucket")["object-store-bucket"].inputs["bucket"] == "ray"
 
 
-def test_each_user_has_a_random_access_key_of_its_own(  # F36
-    runtime: Any, deploy: Deploy, recorded: Any, kind: StoreKind
-) -> None:
+def test_each_user_has_a_random_access_key_of_its_own(runtime, deploy, recorded, kind):  # F36
     access = deploy(lambda: _store(runtime, kind).access_key)
     assert access == "value of object-store-training-key"
     users = recorded.of_type(":User").values()
@@ -180,16 +170,14 @@ def test_each_user_has_a_random_access_key_of_its_own(  # F36
     assert len(keys) == len(users) + 1
 
 
-def test_an_access_key_is_no_id_of_a_resource(monkeypatch: pytest.MonkeyPatch) -> None:  # F35
+def test_an_access_key_is_no_id_of_a_resource(monkeypatch):  # F35
     for provider in (minio_admin.StoreUserProvider(), versitygw_admin.StoreUserProvider()):
         monkeypatch.setattr(provider.calls(), "write_user", lambda _: None)
         made = provider.create({"accessKey": "canary", "secretKey": "s", **ROOT})
         assert "canary" not in str(made.id)
 
 
-def test_another_access_key_takes_the_place_of_the_old_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_another_access_key_takes_the_place_of_the_old_one(monkeypatch):
     provider, done = minio_admin.StoreUserProvider(), []
     calls = provider.calls()
     monkeypatch.setattr(calls, "write_user", lambda props: done.append(props["accessKey"]))
@@ -201,9 +189,7 @@ def test_another_access_key_takes_the_place_of_the_old_one(
     assert done == ["new", (news, "old")]
 
 
-def test_the_user_of_a_former_key_stays_until_nothing_needs_it(  # F43
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_user_of_a_former_key_stays_until_nothing_needs_it(monkeypatch):  # F43
     provider, done = versitygw_admin.StoreUserProvider(), []
     calls = provider.calls()
     monkeypatch.setattr(calls, "write_user", lambda props: done.append(props["accessKey"]))
@@ -221,7 +207,7 @@ def test_the_user_of_a_former_key_stays_until_nothing_needs_it(  # F43
     assert not provider.diff("id", olds, news | {"accessKey": "old"}).changes  # alone
 
 
-def test_the_training_user_reaches_one_bucket(kind: StoreKind) -> None:  # F36
+def test_the_training_user_reaches_one_bucket(kind):  # F36
     if kind is minio_store.KIND:
         statements = minio_store.bucket_policy("ray")["Statement"]
         assert {"Effect": "Deny", "Action": ["admin:*"]} in statements
@@ -237,7 +223,7 @@ def test_the_training_user_reaches_one_bucket(kind: StoreKind) -> None:  # F36
 
 
 @pytest.mark.parametrize("name", ["", "Ray", "ray_head", "-ray", "ray-", "r" * 41, "../ray"])
-def test_service_names_are_checked(name: str) -> None:  # F39
+def test_service_names_are_checked(name):  # F39
     with pytest.raises(ValueError, match="service name"):
         Service(
             name=name,
@@ -248,6 +234,6 @@ def test_service_names_are_checked(name: str) -> None:  # F39
         )
 
 
-def test_a_service_without_health_check_is_refused() -> None:
+def test_a_service_without_health_check_is_refused():
     with pytest.raises(ValueError, match="no health check"):
         Service(name="ray", program="ray", arguments=[], ports=[], health=[])

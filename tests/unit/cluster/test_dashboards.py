@@ -23,7 +23,7 @@ URL = "http://host.example:8265"
 
 
 @pytest.fixture(params=[True, False], ids=["store", "no-store"])
-def board(request: pytest.FixtureRequest) -> dict[str, Any]:
+def board(request) -> dict[str, Any]:
     made = dashboard.dashboard(URL, of_store=request.param)
     text: dict[str, Any] = json.loads(json.dumps(made))
     return text
@@ -58,7 +58,7 @@ def _again(model: Any, given: dict[str, Any]) -> Any:
     return json.loads(json.dumps(read, cls=cog.JSONEncoder))
 
 
-def test_it_fits_grafanas_schema(board: dict[str, Any]) -> None:
+def test_it_fits_grafanas_schema(board):
     assert _lost(board, _again(models.Dashboard, board)) == []
     for panel in _panels(board):
         module = PANELS[panel["type"]]
@@ -68,12 +68,12 @@ def test_it_fits_grafanas_schema(board: dict[str, Any]) -> None:
             assert _lost(custom, _again(module.FieldConfig, custom), panel["title"]) == []
 
 
-def test_the_comparison_finds_what_the_schema_lacks(board: dict[str, Any]) -> None:
+def test_the_comparison_finds_what_the_schema_lacks(board):
     wrong = {**board, "colour": "red", "links": [{**board["links"][0], "tagz": []}]}
     assert _lost(wrong, _again(models.Dashboard, wrong)) == [".links[0].tagz", ".colour"]
 
 
-def test_ids_titles_and_uids_are_unique(board: dict[str, Any]) -> None:
+def test_ids_titles_and_uids_are_unique(board):
     ids = [panel["id"] for panel in board["panels"]]
     titles = [panel["title"] for panel in _panels(board)]
     assert len(set(ids)) == len(ids)
@@ -88,7 +88,7 @@ def test_ids_titles_and_uids_are_unique(board: dict[str, Any]) -> None:
     assert sorted(linked) == sorted(f"/d/{uid}" for uid in RAY_DASHBOARDS)
 
 
-def test_panels_fill_the_grid_without_overlap(board: dict[str, Any]) -> None:
+def test_panels_fill_the_grid_without_overlap(board):
     cells = []
     for panel in board["panels"]:
         grid = panel["gridPos"]
@@ -103,7 +103,7 @@ def test_panels_fill_the_grid_without_overlap(board: dict[str, Any]) -> None:
     assert len(cells) == bottom * dashboard.COLUMNS - (0 if whole else 4 * 4)
 
 
-def test_every_panel_asks_the_one_data_source(board: dict[str, Any]) -> None:
+def test_every_panel_asks_the_one_data_source(board):
     variables = {variable["name"]: variable for variable in board["templating"]["list"]}
     assert variables["datasource"]["type"] == "datasource"
     assert variables["datasource"]["query"] == "prometheus"
@@ -113,21 +113,21 @@ def test_every_panel_asks_the_one_data_source(board: dict[str, Any]) -> None:
     assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
 
 
-def test_every_query_has_a_legend(board: dict[str, Any]) -> None:
+def test_every_query_has_a_legend(board):
     for panel in _panels(board):
         legends = [target["legendFormat"] for target in panel["targets"]]
         assert all(legends), panel["title"]
         assert len(set(legends)) == len(legends), panel["title"]
 
 
-def test_every_panel_has_a_unit(board: dict[str, Any]) -> None:
+def test_every_panel_has_a_unit(board):
     units = {panel["fieldConfig"]["defaults"]["unit"] for panel in _panels(board)}
     # Names of Grafana's value formats; an unknown one would be written behind the number.
     known = {"short", "percent", "percentunit", "bytes", "Bps", "reqps", "watt", "celsius", "s"}
     assert units <= known
 
 
-def test_the_file_is_as_grafanas_editor_saves_it() -> None:
+def test_the_file_is_as_grafanas_editor_saves_it():
     text = dashboard.FILE.read_text(encoding="utf-8")
     saved = json.loads(text)
     # Sorted keys: a saved dashboard differs only in its changes.
@@ -139,7 +139,7 @@ def test_the_file_is_as_grafanas_editor_saves_it() -> None:
     assert not any(row["collapsed"] or row["panels"] for row in rows)
 
 
-def test_only_the_address_of_the_ray_dashboard_differs_from_the_file() -> None:
+def test_only_the_address_of_the_ray_dashboard_differs_from_the_file():
     saved = json.loads(dashboard.FILE.read_text(encoding="utf-8"))
     assert saved["links"][0]["title"] == "Ray dashboard"
     assert saved["links"][0]["url"] == "http://127.0.0.1:8265"  # of a stack without settings
@@ -147,7 +147,7 @@ def test_only_the_address_of_the_ray_dashboard_differs_from_the_file() -> None:
     assert dashboard.dashboard(URL, of_store=True) == saved
 
 
-def test_without_a_store_the_panels_that_stay_differ_in_number_and_place_only() -> None:
+def test_without_a_store_the_panels_that_stay_differ_in_number_and_place_only():
     def shown(*, of_store: bool) -> dict[str, Any]:
         made = dashboard.dashboard(URL, of_store=of_store)["panels"]
         return {(panel["type"], panel["title"]): {**panel, "id": 0, "gridPos": 0} for panel in made}
@@ -156,7 +156,7 @@ def test_without_a_store_the_panels_that_stay_differ_in_number_and_place_only() 
     assert {key: every[key] for key in some} == some
 
 
-def test_panels_of_a_store_without_figures_are_left_out() -> None:
+def test_panels_of_a_store_without_figures_are_left_out():
     every = dashboard.dashboard(URL, of_store=True)["panels"]
     some = dashboard.dashboard(URL, of_store=False)["panels"]
     assert "minio_" in json.dumps(every)

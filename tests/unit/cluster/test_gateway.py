@@ -10,16 +10,15 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster import gateway, monitoring, ray_cluster
 from cluster.gateway import Gateway, Route
+from tests import ran, web
 from tests.ports import free_ports
-from tests.unit.cluster.conftest import Deploy, stack
+from tests.unit.cluster.conftest import stack
 from tests.waiting import wait_for
 
 DASHBOARD = Route(service="ray-head", port=8265, setting="dashboardPort")
@@ -51,7 +50,7 @@ def _section(config: str, name: str) -> str:
     return found
 
 
-def test_the_same_ports_inside_and_outside(runtime: Any, deploy: Deploy) -> None:  # F33
+def test_the_same_ports_inside_and_outside(runtime, deploy):  # F33
     deploy(lambda: _gateway(runtime).password)
     service = runtime.placed["gateway"]
     opened = [(port.number, port.setting, port.public, port.published) for port in service.ports]
@@ -62,9 +61,7 @@ def test_the_same_ports_inside_and_outside(runtime: Any, deploy: Deploy) -> None
     ]
 
 
-def test_the_password_is_a_secret_and_only_its_hash_reaches_the_gateway(  # F35 F37
-    runtime: Any, deploy: Deploy
-) -> None:
+def test_the_password_is_a_secret_and_only_its_hash_reaches_the_gateway(runtime, deploy):  # F35 F37
     def program() -> Any:
         password = _gateway(runtime).password
         config = runtime.placed["gateway"].secrets["haproxy.cfg"]
@@ -86,12 +83,12 @@ def test_the_password_is_a_secret_and_only_its_hash_reaches_the_gateway(  # F35 
     assert "value of" not in f"{service.arguments} {service.environment} {service.files}"
 
 
-def test_the_hash_is_the_same_each_time_and_of_one_password() -> None:
+def test_the_hash_is_the_same_each_time_and_of_one_password():
     assert gateway.password_hash("a" * 40) == gateway.password_hash("a" * 40)
     assert gateway.password_hash("a" * 40) != gateway.password_hash("b" * 40)
 
 
-def test_every_route_takes_the_allowed_networks_only(runtime: Any) -> None:  # F33
+def test_every_route_takes_the_allowed_networks_only(runtime):  # F33
     config = _config(runtime, cidrs=["192.0.2.0/24", "198.51.100.7/32"])
     for name in ("ray-head-8265", "prometheus-9090"):
         route = _section(config, f"listen {name}")
@@ -102,13 +99,13 @@ def test_every_route_takes_the_allowed_networks_only(runtime: Any) -> None:  # F
     assert "bind 127.0.0.1:8404" in _section(config, "frontend health")
 
 
-def test_only_routes_that_ask_for_it_have_a_password(runtime: Any) -> None:
+def test_only_routes_that_ask_for_it_have_a_password(runtime):
     config = _config(runtime)
     assert "http_auth" in _section(config, "listen prometheus-9090")
     assert "http_auth" not in _section(config, "listen ray-head-8265")
 
 
-def test_the_health_check_evades_a_route_of_its_port(runtime: Any) -> None:
+def test_the_health_check_evades_a_route_of_its_port(runtime):
     route = Route(service="ray-head", port=8404, setting="dashboardPort")
     assert gateway.health_port([DASHBOARD]) == 8404
     assert gateway.health_port([route]) == 8405
@@ -117,43 +114,19 @@ def test_the_health_check_evades_a_route_of_its_port(runtime: Any) -> None:
 @needs_haproxy
 @pytest.mark.parametrize("cidrs", [["192.0.2.0/24"], [f"10.0.{n}.0/24" for n in range(64)]])
 @pytest.mark.parametrize("routes", [[DASHBOARD], [PROMETHEUS], [DASHBOARD, PROMETHEUS]])
-def test_haproxy_accepts_the_configuration(
-    runtime: Any, tmp_path: Path, routes: list[Route], cidrs: list[str]
-) -> None:
+def test_haproxy_accepts_the_configuration(runtime, tmp_path, routes, cidrs):
     file = tmp_path / "haproxy.cfg"
     file.write_text(_config(runtime, gateway.password_hash("secret"), routes, cidrs))
-    done = subprocess.run(
-        ["haproxy", "-c", "-f", str(file)], capture_output=True, text=True, check=False
-    )
+    done = ran.run(["haproxy", "-c", "-f", str(file)])
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
 
 
-class Backend(BaseHTTPRequestHandler):
-    """Answers with the Authorization header that it was sent."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        body = str(self.headers.get("Authorization")).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (as the base names it)
-        pass
-
-
 @pytest.fixture
-def web() -> Iterator[int]:
-    """The port of a web server."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
+def backend() -> Iterator[int]:
+    """The port of a web server that answers with the Authorization header that it was sent."""
+    with web.serving(lambda asked: (200, str(asked.headers["Authorization"]).encode())) as server:
+        yield server.server_port
 
 
 @pytest.fixture
@@ -228,7 +201,7 @@ def names() -> Iterator[Names]:
 
 
 @pytest.fixture
-def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., list[int]]]:
+def start(runtime, tmp_path, names) -> Iterator[Callable[..., list[int]]]:
     """Start HAProxy for 127.0.0.1; return its port before each of some addresses."""
     processes: list[subprocess.Popen[bytes]] = []
     log = (tmp_path / "log").open("wb")
@@ -314,23 +287,23 @@ def _get(port: int, password: str | None, source: str = "127.0.0.1") -> tuple[in
 
 
 @needs_haproxy
-def test_only_allowed_addresses_get_through(start: Any, serve: Any) -> None:  # F33
+def test_only_allowed_addresses_get_through(start, serve):  # F33
     (port,) = start(f"127.0.0.1:{serve()}")
     assert _said(port) == "127.0.0.1"
     assert _said(port, source="127.0.0.2") == ""
 
 
 @needs_haproxy
-def test_the_password_alone_lets_nobody_in(start: Any, web: int) -> None:  # F33
-    (port,) = start(f"127.0.0.1:{web}", password=True)
+def test_the_password_alone_lets_nobody_in(start, backend):  # F33
+    (port,) = start(f"127.0.0.1:{backend}", password=True)
     assert _get(port, "secret")[0] == 200
     with pytest.raises(ConnectionError):
         _get(port, "secret", source="127.0.0.2")
 
 
 @needs_haproxy
-def test_the_password_is_asked_for_and_not_passed_on(start: Any, web: int) -> None:  # F37
-    (port,) = start(f"127.0.0.1:{web}", password=True)
+def test_the_password_is_asked_for_and_not_passed_on(start, backend):  # F37
+    (port,) = start(f"127.0.0.1:{backend}", password=True)
     assert _get(port, None)[0] == 401
     assert _get(port, "wrong")[0] == 401
     assert _get(port, gateway.password_hash("secret"))[0] == 401
@@ -342,10 +315,8 @@ def test_the_password_is_asked_for_and_not_passed_on(start: Any, web: int) -> No
     ("sent", "password"),
     [(b"", False), (HELLO[:-2], False), (HELLO[:-2], True), (b"\x16\x03\x01hello\r\n\r\n", False)],
 )
-def test_who_sends_no_whole_header_gets_no_connection(
-    start: Any, serve: Any, web: int, sent: bytes, password: bool
-) -> None:
-    (port,) = start(f"127.0.0.1:{web if password else serve()}", password=password, hurry=True)
+def test_who_sends_no_whole_header_gets_no_connection(start, serve, backend, sent, password):
+    (port,) = start(f"127.0.0.1:{backend if password else serve()}", password=password, hurry=True)
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS) as slow:
         slow.sendall(sent)
         said = b""
@@ -356,12 +327,10 @@ def test_who_sends_no_whole_header_gets_no_connection(
 
 @needs_haproxy
 @pytest.mark.parametrize("password", [False, True])
-def test_one_address_has_so_many_connections_and_no_more(
-    start: Any, web: int, password: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_address_has_so_many_connections_and_no_more(start, backend, password, monkeypatch):
     monkeypatch.setattr(gateway, "ADDRESS_CONNECTIONS", 10)
     cidrs = ["127.0.0.1/32", "127.0.0.2/32"]
-    first, second = start(*[f"127.0.0.1:{web}"] * 2, password=password, cidrs=cidrs)
+    first, second = start(*[f"127.0.0.1:{backend}"] * 2, password=password, cidrs=cidrs)
     with ExitStack() as opened:
         held = []
         for index in range(10):
@@ -378,11 +347,9 @@ def test_one_address_has_so_many_connections_and_no_more(
 
 
 @needs_haproxy
-def test_no_route_takes_the_others_connections(
-    start: Any, web: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_route_takes_the_others_connections(start, backend, monkeypatch):
     monkeypatch.setattr(gateway, "ROUTE_CONNECTIONS", 3)
-    first, second = start(*[f"127.0.0.1:{web}"] * 2)
+    first, second = start(*[f"127.0.0.1:{backend}"] * 2)
     with ExitStack() as opened:
 
         def connect() -> socket.socket:
@@ -401,7 +368,7 @@ def test_no_route_takes_the_others_connections(
 
 
 @needs_haproxy
-def test_a_quiet_connection_stays(start: Any, serve: Any) -> None:
+def test_a_quiet_connection_stays(start, serve):
     (port,) = start(f"127.0.0.1:{serve()}", hurry=True)
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS) as quiet:
         quiet.sendall(HELLO)
@@ -415,9 +382,7 @@ def test_a_quiet_connection_stays(start: Any, serve: Any) -> None:
 
 
 @needs_haproxy
-def test_a_service_is_found_again_at_its_new_address(  # F31
-    start: Any, serve: Any, names: Names
-) -> None:
+def test_a_service_is_found_again_at_its_new_address(start, serve, names):  # F31
     inner = serve("127.0.0.1")
     serve("127.0.0.3", inner)
     (port,) = start(f"service.test:{inner}")

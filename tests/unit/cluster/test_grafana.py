@@ -11,7 +11,7 @@ from cluster import grafana, monitoring, ray_cluster
 from cluster.descriptor import Stack
 from cluster.grafana import Grafana
 from cluster.ray_node import NodeAddition
-from tests.unit.cluster.conftest import HEAD, Deploy, stack
+from tests.unit.cluster.conftest import HEAD, stack
 
 
 def _stack(runtime: Any, *, anonymous: bool = False) -> Stack:
@@ -20,15 +20,13 @@ def _stack(runtime: Any, *, anonymous: bool = False) -> Stack:
 
 
 @pytest.fixture
-def placed(runtime: Any, deploy: Deploy) -> Any:
+def placed(runtime, deploy) -> Any:
     """Grafana as it is placed on the runtime."""
     deploy(lambda: Grafana("grafana", _stack(runtime)).url)
     return runtime.placed["grafana"]
 
 
-def test_the_password_is_generated_and_read_from_a_file(  # F35 F37
-    runtime: Any, deploy: Deploy
-) -> None:
+def test_the_password_is_generated_and_read_from_a_file(runtime, deploy):  # F35 F37
     made = _stack(runtime)
 
     def program() -> Any:
@@ -48,7 +46,7 @@ def test_the_password_is_generated_and_read_from_a_file(  # F35 F37
     assert told["RAY_GRAFANA_IFRAME_HOST"] == "http://host.example:3000"
 
 
-def test_strangers_see_nothing_unless_asked_for_and_then_only_look(runtime: Any) -> None:  # F37
+def test_strangers_see_nothing_unless_asked_for_and_then_only_look(runtime):  # F37
     off, on = (
         grafana.environment(_stack(runtime, anonymous=anonymous), "http://host.example:3000")
         for anonymous in (False, True)
@@ -61,13 +59,13 @@ def test_strangers_see_nothing_unless_asked_for_and_then_only_look(runtime: Any)
     assert on["GF_METRICS_ENABLED"] == "false"
 
 
-def test_its_panels_may_be_framed(placed: Any) -> None:  # D12
+def test_its_panels_may_be_framed(placed):  # D12
     assert placed.environment["GF_SECURITY_ALLOW_EMBEDDING"] == "true"
     assert placed.environment["GF_SECURITY_COOKIE_SAMESITE"] == "lax"
     assert placed.environment["GF_SERVER_ROOT_URL"] == "http://host.example:3000/"
 
 
-def test_it_asks_nothing_of_the_network(placed: Any) -> None:
+def test_it_asks_nothing_of_the_network(placed):
     asking = {
         "GF_SECURITY_DISABLE_GRAVATAR": "true",
         "GF_PLUGINS_PREINSTALL_DISABLED": "true",
@@ -81,7 +79,7 @@ def test_it_asks_nothing_of_the_network(placed: Any) -> None:
     assert asking.items() <= placed.environment.items()
 
 
-def test_grafana_finds_what_it_is_provisioned_with(placed: Any) -> None:
+def test_grafana_finds_what_it_is_provisioned_with(placed):
     folder = placed.environment["GF_PATHS_PROVISIONING"]
     found = {f"/run/secrets/{name}": yaml.safe_load(text) for name, text in placed.files.items()}
     datasources = found[f"{folder}/datasources/prometheus.yaml"]
@@ -106,13 +104,13 @@ def test_grafana_finds_what_it_is_provisioned_with(placed: Any) -> None:
         assert provider["disableDeletion"]
 
 
-def test_the_dashboard_links_to_ray(placed: Any) -> None:
+def test_the_dashboard_links_to_ray(placed):
     links = json.loads(placed.files["dashboards/trainyard.json"])["links"]
     assert links[0]["url"] == "http://host.example:8265"
 
 
 @pytest.fixture
-def head(runtime: Any, deploy: Deploy) -> Callable[..., Any]:
+def head(runtime, deploy) -> Callable[..., Any]:
     """Place a head with or without Grafana."""
 
     def place(*additions: NodeAddition) -> Any:
@@ -124,7 +122,7 @@ def head(runtime: Any, deploy: Deploy) -> Callable[..., Any]:
     return place
 
 
-def test_the_ray_dashboard_knows_both_addresses_of_grafana(head: Any) -> None:  # D12 D24
+def test_the_ray_dashboard_knows_both_addresses_of_grafana(head):  # D12 D24
     service = head(grafana.for_head("http://grafana:3000", "http://host.example:3000"))
     wanted = {
         "RAY_GRAFANA_HOST": "http://grafana:3000",
@@ -135,7 +133,7 @@ def test_the_ray_dashboard_knows_both_addresses_of_grafana(head: Any) -> None:  
     assert wanted.items() <= service.environment.items()
 
 
-def test_head_and_grafana_share_the_folder_of_the_dashboards(head: Any, placed: Any) -> None:
+def test_head_and_grafana_share_the_folder_of_the_dashboards(head, placed):
     service = head(grafana.for_head("http://grafana:3000", "http://host.example:3000"))
     (written,) = [volume for volume in service.volumes if volume.name == "dashboards"]
     (read,) = placed.volumes
@@ -146,7 +144,7 @@ def test_head_and_grafana_share_the_folder_of_the_dashboards(head: Any, placed: 
     assert not written.read_only
 
 
-def test_without_grafana_the_ray_dashboard_shows_no_panels(head: Any) -> None:
+def test_without_grafana_the_ray_dashboard_shows_no_panels(head):
     service = head()
     assert service.environment["RAY_GRAFANA_HOST"] == "DISABLED"
     assert [key for key in service.environment if "GRAFANA" in key] == ["RAY_GRAFANA_HOST"]

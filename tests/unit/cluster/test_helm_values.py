@@ -51,14 +51,14 @@ def _unknown(values: Any, known: Any, path: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("spec", [SPEC, FULL, replace(SPEC, groups=[])])
-def test_the_chart_knows_each_value(spec: Any) -> None:
+def test_the_chart_knows_each_value(spec):
     values, _ = helm_values(kuberay.ray_cluster(spec))
     for group in values.pop("additionalWorkerGroups").values():
         assert _unknown(group, GROUP) == []
     assert _unknown(values, CHART) == []
 
 
-def test_groups_have_the_pods_of_the_manifest() -> None:
+def test_groups_have_the_pods_of_the_manifest():
     cluster = kuberay.ray_cluster(FULL)["spec"]
     values, _ = helm_values(kuberay.ray_cluster(FULL))
     assert values["worker"]["groupName"] == "worker"
@@ -74,7 +74,7 @@ def test_groups_have_the_pods_of_the_manifest() -> None:
     assert gpu["nodeSelector"] == {"gpu": "h100"}
 
 
-def test_tokens_are_asked_for_without_authoptions() -> None:
+def test_tokens_are_asked_for_without_authoptions():
     values, missing = helm_values(kuberay.ray_cluster(FULL))
     key = {"name": "trainyard-lab-token", "key": "auth_token"}
     token = {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": key}}
@@ -89,7 +89,7 @@ def test_tokens_are_asked_for_without_authoptions() -> None:
     assert any(line.startswith("authOptions: ") for line in missing)
 
 
-def test_what_the_chart_cannot_say_is_named() -> None:
+def test_what_the_chart_cannot_say_is_named():
     _, missing = helm_values(kuberay.ray_cluster(FULL))
     assert [line.partition(":")[0] for line in missing] == [
         "authOptions",
@@ -104,14 +104,14 @@ def test_what_the_chart_cannot_say_is_named() -> None:
     assert any(line.startswith("labels: ") and line.endswith("(gpu, tpu)") for line in missing)
 
 
-def test_a_field_that_nobody_thought_of_is_named() -> None:
+def test_a_field_that_nobody_thought_of_is_named():
     cluster = kuberay.ray_cluster(SPEC)
     cluster["spec"]["headGroupSpec"]["template"]["spec"]["hostNetwork"] = True
     _, missing = helm_values(cluster)
     assert "template.spec.hostNetwork: the chart has no value for it (head)" in missing
 
 
-def test_a_label_that_the_chart_writes_is_not_written_twice() -> None:
+def test_a_label_that_the_chart_writes_is_not_written_twice():
     labels = {**SPEC.labels, "app.kubernetes.io/managed-by": "trainyard"}
     values, missing = helm_values(kuberay.ray_cluster(replace(SPEC, labels=labels)))
     assert values["head"]["labels"] == dict(sorted(SPEC.labels.items()))
@@ -128,12 +128,12 @@ def test_a_label_that_the_chart_writes_is_not_written_twice() -> None:
         ("registry.example/ray@sha256:ab12", "registry.example/ray@sha256", "ab12"),
     ],
 )
-def test_the_chart_joins_images_to_what_they_were(image: str, repository: str, tag: str) -> None:
+def test_the_chart_joins_images_to_what_they_were(image, repository, tag):
     values, _ = helm_values(kuberay.ray_cluster(replace(SPEC, image=image)))
     assert (values["image"]["repository"], values["image"]["tag"]) == (repository, tag)
 
 
-def test_a_group_may_have_an_image_of_its_own() -> None:
+def test_a_group_may_have_an_image_of_its_own():
     groups = [FIXED, replace(GPU, image="registry.example/ray-cuda:1")]
     values, _ = helm_values(kuberay.ray_cluster(replace(SPEC, groups=groups)))
     assert "image" not in values["worker"]
@@ -141,7 +141,7 @@ def test_a_group_may_have_an_image_of_its_own() -> None:
     assert own["repository"] == "registry.example/ray-cuda"
 
 
-def test_the_manifest_is_left_as_it_was() -> None:
+def test_the_manifest_is_left_as_it_was():
     cluster = kuberay.ray_cluster(FULL)
     before = yaml.safe_dump(cluster)
     helm_values(cluster)

@@ -6,13 +6,13 @@ import pytest
 from cluster.inputs import join, lift
 
 
-def test_what_is_known_is_no_output() -> None:
+def test_what_is_known_is_no_output():
     assert lift(lambda a, b: a + b, 1, 2) == 3
     assert join("http://", "127.0.0.1", ":80") == "http://127.0.0.1:80"
 
 
 @pytest.mark.usefixtures("recorded")
-def test_one_output_makes_the_whole_an_output() -> None:
+def test_one_output_makes_the_whole_an_output():
     found: list[object] = []
 
     @pulumi.runtime.test

@@ -5,7 +5,6 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 from cluster import kuberay
 from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
 from cluster.ray_node import Growth, NodeResources
+from tests import ran
 from tests.raycluster_schema import validate
 from tests.unit.cluster.conftest import PORTS
 
@@ -87,17 +87,17 @@ def _containers(spec: RayClusterSpec) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("spec", [SPEC, FULL], ids=["plain", "full"])
-def test_the_schema_has_all_its_fields(spec: RayClusterSpec) -> None:
+def test_the_schema_has_all_its_fields(spec):
     validate(kuberay.ray_cluster(spec))
 
 
-def test_ray_asks_for_the_token_of_the_stack() -> None:
+def test_ray_asks_for_the_token_of_the_stack():
     found = _cluster(SPEC)
     assert found["authOptions"] == {"mode": "token", "secretName": "trainyard-lab-token"}
     assert found["rayVersion"] == "2.60.0"  # without it KubeRay refuses tokens
 
 
-def test_the_autoscaler_of_ray_reads_the_groups() -> None:
+def test_the_autoscaler_of_ray_reads_the_groups():
     cluster = json.loads(json.dumps(kuberay.ray_cluster(FULL)))
     types = AutoscalingConfig(
         _derive_autoscaling_config_from_ray_cr(cluster)
@@ -113,13 +113,13 @@ def test_the_autoscaler_of_ray_reads_the_groups() -> None:
     assert types["gpu"].labels["group"] == "gpu"
 
 
-def test_bash_passes_custom_resources_on() -> None:
+def test_bash_passes_custom_resources_on():
     group = _cluster(FULL)["workerGroupSpecs"][2]
     words = shlex.split(f"ray start --resources={group['rayStartParams']['resources']}")
     assert json.loads(words[-1].removeprefix("--resources=")) == {"TPU": 4}
 
 
-def test_a_group_that_grows_is_left_to_the_autoscaler() -> None:
+def test_a_group_that_grows_is_left_to_the_autoscaler():
     found = _cluster(FULL)
     assert found["enableInTreeAutoscaling"]
     assert found["autoscalerOptions"]["version"] == "v2"  # else KubeRay refuses idleTimeoutSeconds
@@ -127,14 +127,14 @@ def test_a_group_that_grows_is_left_to_the_autoscaler() -> None:
     assert not any(owned & group.keys() for group in found["workerGroupSpecs"])
 
 
-def test_a_cluster_of_one_size_has_no_autoscaler() -> None:
+def test_a_cluster_of_one_size_has_no_autoscaler():
     found = _cluster(SPEC)
     assert not {"enableInTreeAutoscaling", "autoscalerOptions"} & found.keys()
     (group,) = found["workerGroupSpecs"]
     assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (2, 2, 2)
 
 
-def test_memory_and_gpus_are_those_of_each_group() -> None:  # E2
+def test_memory_and_gpus_are_those_of_each_group():  # E2
     head, fixed, gpu, tpu = (container["resources"] for container in _containers(FULL))
     assert gpu["limits"]["nvidia.com/gpu"] == gpu["requests"]["nvidia.com/gpu"] == "1"
     assert not any("nvidia.com/gpu" in each["limits"] for each in (head, fixed, tpu))
@@ -147,7 +147,7 @@ def test_memory_and_gpus_are_those_of_each_group() -> None:  # E2
     assert amd["resources"]["limits"]["amd.com/gpu"] == "1"
 
 
-def test_all_pods_have_the_shared_volume_and_may_write_it() -> None:  # E2, E5
+def test_all_pods_have_the_shared_volume_and_may_write_it():  # E2, E5
     for pod in _pods(FULL):
         mount = {"name": "results", "mountPath": "/mnt/results", "readOnly": False}
         assert mount in pod["containers"][0]["volumeMounts"]
@@ -158,7 +158,7 @@ def test_all_pods_have_the_shared_volume_and_may_write_it() -> None:  # E2, E5
         assert check["volumeMounts"] == [mount]
 
 
-def test_a_shared_volume_that_is_not_writable_says_what_to_do(tmp_path: Path) -> None:  # E5
+def test_a_shared_volume_that_is_not_writable_says_what_to_do(tmp_path):  # E5
     (check,) = _pods(FULL)[0]["initContainers"]
     script = check["command"][:4]
     assert _run([*script, str(tmp_path), "1000"]) == (0, "")
@@ -169,16 +169,16 @@ def test_a_shared_volume_that_is_not_writable_says_what_to_do(tmp_path: Path) ->
 
 
 def _run(command: list[str]) -> tuple[int, str]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran.run(command)
     return done.returncode, done.stderr
 
 
-def test_the_autoscaler_looks_before_the_operator_has_made_an_ended_pod_anew() -> None:
+def test_the_autoscaler_looks_before_the_operator_has_made_an_ended_pod_anew():
     variable, *_ = _cluster(FULL)["autoscalerOptions"]["env"]
     assert variable == {"name": "AUTOSCALER_UPDATE_INTERVAL_S", "value": "1"}
 
 
-def test_the_autoscaler_is_told_of_ports_that_are_not_kuberays() -> None:
+def test_the_autoscaler_is_told_of_ports_that_are_not_kuberays():
     options = _cluster(FULL)["autoscalerOptions"]
     port = {"name": "AUTOSCALER_METRIC_PORT", "value": str(FULL.ports["autoscalerMetricsPort"])}
     assert port in options["env"]
@@ -188,9 +188,7 @@ def test_the_autoscaler_is_told_of_ports_that_are_not_kuberays() -> None:
     assert other["args"] == [f"{command}6400"]
 
 
-def test_a_pod_that_is_placed_nowhere_does_not_hold_jobs_for_an_hour(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pod_that_is_placed_nowhere_does_not_hold_jobs_for_an_hour(monkeypatch):
     for each in _cluster(replace(FULL, pod_seconds=600))["autoscalerOptions"]["env"]:
         monkeypatch.setenv(each["name"], each["value"])
     script = (
@@ -202,7 +200,7 @@ def test_a_pod_that_is_placed_nowhere_does_not_hold_jobs_for_an_hour(
     assert done.stdout.split() == [b"600", b"60"]  # as Ray's own autoscaler reads them
 
 
-def test_pods_have_no_more_rights_than_they_need() -> None:
+def test_pods_have_no_more_rights_than_they_need():
     options = _cluster(FULL)["autoscalerOptions"]
     containers = [*_containers(FULL), options, *(pod["initContainers"][0] for pod in _pods(FULL))]
     for container in containers:
@@ -216,7 +214,7 @@ def test_pods_have_no_more_rights_than_they_need() -> None:
         assert not pod["automountServiceAccountToken"]
 
 
-def test_the_autoscaler_alone_can_ask_kubernetes() -> None:
+def test_the_autoscaler_alone_can_ask_kubernetes():
     head, *workers = _pods(FULL)
     folder = "/var/run/secrets/kubernetes.io/serviceaccount"
     (mount,) = _cluster(FULL)["autoscalerOptions"]["volumeMounts"]
@@ -229,7 +227,7 @@ def test_the_autoscaler_alone_can_ask_kubernetes() -> None:
         assert folder not in mounted
 
 
-def test_ports_are_reached_from_pods_of_the_stack_only() -> None:
+def test_ports_are_reached_from_pods_of_the_stack_only():
     found = kuberay.network_policy("trainyard-lab", "ml", LABELS)["spec"]
     pods = {"matchLabels": LABELS}
     assert found == {
@@ -241,13 +239,13 @@ def test_ports_are_reached_from_pods_of_the_stack_only() -> None:
         assert LABELS.items() <= group["template"]["metadata"]["labels"].items()
 
 
-def test_draining_a_machine_does_not_end_the_head() -> None:
+def test_draining_a_machine_does_not_end_the_head():
     found = kuberay.head_budget(SPEC.name, "ml", LABELS)["spec"]
     head = {"ray.io/cluster": SPEC.name, "ray.io/node-type": "head"}
     assert found == {"minAvailable": 1, "selector": {"matchLabels": head}}
 
 
-def test_the_same_settings_give_the_same_text() -> None:
+def test_the_same_settings_give_the_same_text():
     turned = replace(
         SPEC,
         labels=dict(reversed([*LABELS.items()])),
@@ -257,21 +255,21 @@ def test_the_same_settings_give_the_same_text() -> None:
     assert [each["name"] for each in _containers(SPEC)[0]["env"]] == ["A", "B"]
 
 
-def test_the_service_of_the_head_has_the_ports_of_the_stack() -> None:
+def test_the_service_of_the_head_has_the_ports_of_the_stack():
     spec = replace(SPEC, ports=PORTS | {"dashboardPort": 9265})
     ports = {each["name"]: each["containerPort"] for each in _containers(spec)[0]["ports"]}
     assert ports["dashboard"] == 9265
     assert _cluster(spec)["headGroupSpec"]["rayStartParams"]["dashboard-port"] == "9265"
 
 
-def test_no_port_of_the_stack_is_one_that_ray_keeps_for_workers() -> None:
+def test_no_port_of_the_stack_is_one_that_ray_keeps_for_workers():
     spec = _cluster(SPEC)
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         parameters = group["rayStartParams"]
         assert (parameters["min-worker-port"], parameters["max-worker-port"]) == ("0", "0")
 
 
-def test_changed_pods_are_made_anew() -> None:
+def test_changed_pods_are_made_anew():
     assert _cluster(SPEC)["upgradeStrategy"] == {"type": "Recreate"}
 
 
@@ -282,11 +280,11 @@ def test_changed_pods_are_made_anew() -> None:
         ({"groups": [replace(TPU, node=replace(NODE, resources={"a'b": 1}))]}, 'resource "a\'b"'),
     ],
 )
-def test_what_kuberay_cannot_have_is_refused(change: dict[str, Any], said: str) -> None:
+def test_what_kuberay_cannot_have_is_refused(change, said):
     with pytest.raises(ValueError, match=said):
         replace(SPEC, **change)
 
 
-def test_a_group_cannot_have_the_name_of_the_head() -> None:
+def test_a_group_cannot_have_the_name_of_the_head():
     with pytest.raises(ValueError, match="headgroup"):
         WorkerGroup(node=replace(NODE, group="headgroup"), count=1)

@@ -24,6 +24,6 @@ assert found == ["", "", ""], found
 """
 
 
-def test_providers_that_are_first_called_at_once_import_what_they_need() -> None:
+def test_providers_that_are_first_called_at_once_import_what_they_need():
     for _ in range(3):
         ran.output([sys.executable, "-c", PROGRAM])

@@ -1,7 +1,6 @@
 """Prometheus' targets, and its tokens for them."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import jwt
@@ -12,7 +11,7 @@ from cluster import alerting, minio_store, monitoring, versitygw_store
 from cluster.monitoring import Monitoring
 from cluster.storage import Storage
 from tests import promtools, ran
-from tests.unit.cluster.conftest import Deploy, stack
+from tests.unit.cluster.conftest import stack
 
 FOLDER = Storage(url="file:///srv/results")
 STORE = Storage(
@@ -25,7 +24,7 @@ STORE = Storage(
 )
 
 
-def test_prometheus_reads_its_tokens_from_files(runtime: Any, deploy: Deploy) -> None:  # F35
+def test_prometheus_reads_its_tokens_from_files(runtime, deploy):  # F35
     def program() -> Any:
         made = stack(runtime, STORE)
         url = Monitoring("monitoring", made).url
@@ -51,7 +50,7 @@ def test_prometheus_reads_its_tokens_from_files(runtime: Any, deploy: Deploy) ->
 
 
 @pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
-def test_minios_token_is_its_monitoring_users_and_the_same_each_time() -> None:
+def test_minios_token_is_its_monitoring_users_and_the_same_each_time():
     token = minio_store.token("some-user", "k" * 40)
     assert token == minio_store.token("some-user", "k" * 40)
     claims = jwt.decode(token, "k" * 40, algorithms=["HS512"], issuer="prometheus")
@@ -59,9 +58,7 @@ def test_minios_token_is_its_monitoring_users_and_the_same_each_time() -> None:
 
 
 @pytest.mark.parametrize("metrics", [{}, versitygw_store.KIND.metrics])
-def test_without_figures_of_a_store_prometheus_scrapes_ray_only(
-    runtime: Any, deploy: Deploy, metrics: dict[str, str]
-) -> None:
+def test_without_figures_of_a_store_prometheus_scrapes_ray_only(runtime, deploy, metrics):
     storage = dataclasses.replace(STORE, metrics=metrics, metrics_token="")
     deploy(lambda: Monitoring("monitoring", stack(runtime, storage)).url)
     placed = runtime.placed["prometheus"]
@@ -70,7 +67,7 @@ def test_without_figures_of_a_store_prometheus_scrapes_ray_only(
     assert set(placed.secrets) == {"ray-token"}
 
 
-def test_what_could_change_or_end_prometheus_stays_off(runtime: Any, deploy: Deploy) -> None:  # F37
+def test_what_could_change_or_end_prometheus_stays_off(runtime, deploy):  # F37
     deploy(lambda: Monitoring("monitoring", stack(runtime, STORE)).url)
     flags = [argument.partition("=")[0] for argument in runtime.placed["prometheus"].arguments]
     assert flags == [
@@ -83,9 +80,7 @@ def test_what_could_change_or_end_prometheus_stays_off(runtime: Any, deploy: Dep
 
 @promtools.needs("promtool")
 @pytest.mark.parametrize("storage", [FOLDER, STORE])
-def test_prometheus_accepts_its_configuration(
-    runtime: Any, tmp_path: Path, storage: Storage
-) -> None:
+def test_prometheus_accepts_its_configuration(runtime, tmp_path, storage):
     for name in (monitoring.RAY_TOKEN_FILE, monitoring.STORE_TOKEN_FILE):
         (tmp_path / name).write_text("token")
     runtime.file = lambda _service, name: str(tmp_path / name)

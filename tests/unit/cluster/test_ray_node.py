@@ -30,7 +30,7 @@ def _environment(runtime: Any, storage: Storage = STORE, *additions: NodeAdditio
     return ray_node.environment("ray-head", runtime, PORTS, storage, additions)
 
 
-def test_flags_say_what_the_node_offers(runtime: Any) -> None:
+def test_flags_say_what_the_node_offers(runtime):
     flags = ray_node.common_flags("ray-worker-0", 1, runtime, NODE, PORTS)
     assert "--num-cpus=2" in flags
     assert "--num-gpus=0.5" in flags
@@ -41,7 +41,7 @@ def test_flags_say_what_the_node_offers(runtime: Any) -> None:
     assert "--temp-dir=/volumes/ray" in flags
 
 
-def test_no_usage_statistics(runtime: Any) -> None:  # A28
+def test_no_usage_statistics(runtime):  # A28
     assert "--disable-usage-stats" in ray_node.common_flags("ray-head", 0, runtime, NODE, PORTS)
     environment = _environment(runtime)
     assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
@@ -49,14 +49,14 @@ def test_no_usage_statistics(runtime: Any) -> None:  # A28
 
 
 @pytest.mark.parametrize(("prefix", "given"), [("10.0.0.", ["10.0.0.3"]), ("", [])])
-def test_the_node_address_is_the_runtimes(runtime: Any, prefix: str, given: list[str]) -> None:
+def test_the_node_address_is_the_runtimes(runtime, prefix, given):
     runtime.node_addresses = prefix
     flags = ray_node.common_flags("ray-worker-2", 3, runtime, NODE, PORTS)
     named = [flag for flag in flags if flag.startswith("--node-ip-address=")]
     assert named == [f"--node-ip-address={address}" for address in given]
 
 
-def test_jobs_find_the_bucket_and_no_secret_in_the_environment(runtime: Any) -> None:  # F35
+def test_jobs_find_the_bucket_and_no_secret_in_the_environment(runtime):  # F35
     environment = _environment(runtime)
     assert environment["RAY_AUTH_MODE"] == "token"
     assert environment["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray-token"
@@ -66,7 +66,7 @@ def test_jobs_find_the_bucket_and_no_secret_in_the_environment(runtime: Any) -> 
     assert "canary" not in str(environment)
 
 
-def test_a_folder_needs_no_credentials(runtime: Any, deploy: Any) -> None:
+def test_a_folder_needs_no_credentials(runtime, deploy):
     folder = Storage(url="file:///srv/results")
     environment = _environment(runtime, folder)
     assert not [name for name in environment if name.startswith("AWS_")]
@@ -74,7 +74,7 @@ def test_a_folder_needs_no_credentials(runtime: Any, deploy: Any) -> None:
     assert files == {"ray-token": "token", "serve-token": "s"}
 
 
-def test_credentials_are_written_as_aws_reads_them(deploy: Any) -> None:
+def test_credentials_are_written_as_aws_reads_them(deploy):
     files = deploy(lambda: ray_node.secret_files("token", STORE, [], serve_token="s"))
     assert files["ray-token"] == "token"
     assert files["aws-credentials"].splitlines() == [
@@ -84,9 +84,7 @@ def test_credentials_are_written_as_aws_reads_them(deploy: Any) -> None:
     ]
 
 
-def test_jobs_find_the_tracking_server_and_its_password_in_a_file(  # A45 F35
-    runtime: Any, deploy: Any
-) -> None:
+def test_jobs_find_the_tracking_server_and_its_password_in_a_file(runtime, deploy):  # A45 F35
     environment = deploy(lambda: _environment(runtime, STORE, _tracked()))
     assert environment["MLFLOW_TRACKING_URI"] == "http://mlflow.internal:5000"
     named = environment["TRAINYARD_TRACKING_CREDENTIALS_FILE"]
@@ -100,14 +98,14 @@ def test_jobs_find_the_tracking_server_and_its_password_in_a_file(  # A45 F35
     ]
 
 
-def test_without_a_tracking_server_nothing_names_one(runtime: Any, deploy: Any) -> None:
+def test_without_a_tracking_server_nothing_names_one(runtime, deploy):
     environment = _environment(runtime)
     assert not [name for name in environment if "MLFLOW" in name or "TRACKING" in name]
     files = deploy(lambda: ray_node.secret_files("token", STORE, [], serve_token="s"))
     assert set(files) == {"ray-token", "serve-token", "aws-credentials"}
 
 
-def test_what_serves_is_told_where_the_heads_proxy_listens(runtime: Any) -> None:
+def test_what_serves_is_told_where_the_heads_proxy_listens(runtime):
     environment = _environment(runtime)
     assert environment["TRAINYARD_SERVE_HOST"] == runtime.listen_address("ray-head")
     assert environment["TRAINYARD_SERVE_PORT"] == "8000"

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pulumi
-import pytest
 
 from cluster.replica import SETTING, Replica, Replicate
 from cluster.storage import Storage
@@ -32,7 +31,7 @@ def placed(runtime: Any, deploy: Deploy, storage: Storage, to: Replicate) -> dic
     return dict(json.loads(told))
 
 
-def test_it_reads_the_stacks_bucket_and_writes_to_another(runtime: Any, deploy: Deploy) -> None:
+def test_it_reads_the_stacks_bucket_and_writes_to_another(runtime, deploy):
     told = placed(runtime, deploy, Storage(url="s3://ray", **STORE), TARGET)
     assert told["source"] == {
         "url": "s3://ray",
@@ -50,16 +49,14 @@ def test_it_reads_the_stacks_bucket_and_writes_to_another(runtime: Any, deploy: 
     }
 
 
-def test_folders_need_no_keys(runtime: Any, deploy: Deploy) -> None:
+def test_folders_need_no_keys(runtime, deploy):
     storage = Storage(url="file:///srv/storage")
     told = placed(runtime, deploy, storage, Replicate(to="/mnt/results"))
     assert told["source"] == {"url": "file:///srv/storage"}
     assert told["target"] == {"url": "file:///mnt/results"}
 
 
-def test_it_ends_before_the_store(
-    runtime: Any, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_ends_before_the_store(runtime, deploy, monkeypatch):
     options: list[pulumi.ResourceOptions] = []
     place = runtime.place
     monkeypatch.setattr(

@@ -1,10 +1,7 @@
 """Secrets are drawn once, and stay as they are until they are rotated."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,7 +31,7 @@ DRAWN = {
 USERS = {"object-store-monitoring", "object-store-training"}  # of the same place as root's
 
 
-def test_every_secret_is_another() -> None:
+def test_every_secret_is_another():
     provider = SecretProvider()
     drawn = {(provider.create({"bytes": 20.0}).outs or {})["value"] for _ in range(10)}
     assert len(drawn) == 10
@@ -52,9 +49,7 @@ def test_every_secret_is_another() -> None:
         ({"generation": 2}, {}, False),  # settings that were lost
     ],
 )
-def test_only_a_later_generation_has_another_value(  # F43
-    before: dict[str, Any], after: dict[str, Any], draws: bool
-) -> None:
+def test_only_a_later_generation_has_another_value(before, after, draws):  # F43
     provider, old = SecretProvider(), {"bytes": 20, "value": "x", **before}
     new = {"bytes": 20.0, "value": None, "former": None, **after}
     diff = provider.diff("id", old, new)
@@ -64,12 +59,12 @@ def test_only_a_later_generation_has_another_value(  # F43
     assert len(outs["value"]) == 40
 
 
-def test_only_another_length_draws_another_secret() -> None:
+def test_only_another_length_draws_another_secret():
     provider = SecretProvider()
     assert provider.diff("id", {"bytes": 20, "value": "x"}, {"bytes": 32}).replaces == ["bytes"]
 
 
-def test_no_secret_is_drawn_that_cannot_be_rotated() -> None:  # F43
+def test_no_secret_is_drawn_that_cannot_be_rotated():  # F43
     found = set()
     for path in [*ROOT.glob("cluster/**/*.py"), *ROOT.glob("infra/**/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -84,7 +79,7 @@ def test_no_secret_is_drawn_that_cannot_be_rotated() -> None:  # F43
     assert sorted(names | USERS) == sorted(secret.ROTATABLE)
 
 
-def test_the_page_of_secrets_names_each() -> None:  # F43
+def test_the_page_of_secrets_names_each():  # F43
     page = (ROOT / "docs" / "security.md").read_text().partition("## Rotate a secret")[2]
     for name in secret.ROTATABLE:
         assert f"`{name}`" in page.partition("\n## ")[0], name

@@ -1,9 +1,6 @@
 """How a refresh tells a store that is gone from one that refuses."""
 
-from __future__ import annotations
-
 import socket
-from collections.abc import Callable
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -31,7 +28,7 @@ LOOKS = [s3_calls.has_bucket, minio_calls.has_user, versitygw_calls.has_user]
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _at_once(monkeypatch) -> None:
     monkeypatch.setattr(s3_calls, "LOST_SECONDS", 0.001)
 
 
@@ -60,12 +57,7 @@ def _here(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, made: 
         (ssh.NoKeyError, False),
     ],
 )
-def test_a_machine_that_is_gone_has_nothing(
-    look: Callable[..., bool],
-    error: type[ssh.SshError],
-    gone: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_machine_that_is_gone_has_nothing(look, error, gone, monkeypatch):
     @contextmanager
     def forwarded(*_: Any) -> Any:
         raise error("said so")
@@ -86,12 +78,7 @@ def test_a_machine_that_is_gone_has_nothing(
         (versitygw_admin.StoreUserProvider(), "versitygw"),
     ],
 )
-def test_a_store_that_is_dead_keeps_no_stack_from_its_end(
-    provider: minio_admin.StoreUserProvider,
-    title: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_store_that_is_dead_keeps_no_stack_from_its_end(provider, title, capsys, monkeypatch):
     with socket.socket() as closed:  # taken, and nobody listens
         closed.bind(("127.0.0.1", 0))
         props = PROPS | {"endpoint": f"127.0.0.1:{closed.getsockname()[1]}"}
@@ -115,9 +102,7 @@ def _answering(monkeypatch: pytest.MonkeyPatch, answers: list[Any]) -> None:
     _here(monkeypatch, s3_calls, "client", SimpleNamespace(bucket_exists=ask))
 
 
-def test_an_answer_that_is_lost_makes_no_store_that_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_answer_that_is_lost_makes_no_store_that_is_gone(monkeypatch):
     lost = ProtocolError("connection reset")
     answers: list[Any] = [lost, True]
     _answering(monkeypatch, answers)
@@ -127,7 +112,7 @@ def test_an_answer_that_is_lost_makes_no_store_that_is_gone(
     assert not answers
 
 
-def test_a_store_that_starts_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_starts_is_asked_again(monkeypatch):
     answers: list[Any] = [_s3_error("XMinioServerNotInitialized"), True]
     _answering(monkeypatch, answers)
     monkeypatch.setattr(s3_calls, "RETRY_SECONDS", 0)
@@ -138,9 +123,7 @@ def test_a_store_that_starts_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("code", "gone"), [("XMinioAdminNoSuchUser", True), ("AccessDenied", False)]
 )
-def test_minio_says_whether_a_user_is_there(
-    code: str, gone: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_minio_says_whether_a_user_is_there(code, gone, monkeypatch):
     def refuse(_key: str) -> str:
         raise MinioAdminException("404", code)
 
@@ -161,12 +144,7 @@ def test_minio_says_whether_a_user_is_there(
         (403, "", versitygw_calls.AdminError),
     ],
 )
-def test_versitygw_says_whether_a_user_is_there(
-    status: int,
-    code: str,
-    expected: type[Exception] | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_versitygw_says_whether_a_user_is_there(status, code, expected, monkeypatch):
     def policy(**_: Any) -> str:
         if code:
             raise _s3_error(code)

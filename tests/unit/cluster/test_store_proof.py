@@ -1,51 +1,37 @@
 """A store that serves forged requests is found out, and its new objects are removed."""
 
-import threading
+import copy
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from cluster import store_proof
+from tests import web
 
 
-class Store(HTTPServer):
-    """A server that answers every PUT the same."""
+class Store:
+    """Answers requests with its statuses, in turn."""
 
     def __init__(self, answers: list[int]) -> None:
-        self.answers, self.seen = answers, []
-        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers, self.endpoint = answers, ""
+        self.seen: list[web.Request] = []
 
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers with the statuses of its server, in turn."""
-
-    server: Store
-
-    def do_PUT(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.seen.append(self)
-        self.send_response(self.server.answers[len(self.server.seen) - 1])
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Tells nobody."""
+    def answer(self, asked: web.Request) -> web.Said:
+        self.seen.append(copy.copy(asked))  # a connection has one object
+        return self.answers[len(self.seen) - 1], b""
 
 
 @pytest.fixture
-def served(request: pytest.FixtureRequest) -> Iterator[Store]:
-    with Store(request.param) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+def served(request) -> Iterator[Store]:
+    made = Store(request.param)
+    with web.serving(made.answer) as server:
+        made.endpoint = server.url.removeprefix("http://")
+        yield made
 
 
 @pytest.mark.parametrize("served", [[403, 400]], indirect=True)
-def test_a_store_that_refuses_them_is_safe(served: Store) -> None:  # F41
-    store_proof.prove(f"127.0.0.1:{served.server_port}", "ray", "key", pytest.fail)
+def test_a_store_that_refuses_them_is_safe(served):  # F41
+    store_proof.prove(served.endpoint, "ray", "key", pytest.fail)
     assert len(served.seen) == 2
     assert "Authorization" not in served.seen[0].headers
     assert "X-Amz-Credential=key%2F" in served.seen[0].path
@@ -62,11 +48,10 @@ def test_a_store_that_refuses_them_is_safe(served: Store) -> None:  # F41
     ],
     indirect=["served"],
 )
-def test_a_store_that_serves_one_is_named(served: Store, named: str) -> None:  # F41
+def test_a_store_that_serves_one_is_named(served, named):  # F41
     removed: list[str] = []
-    endpoint = f"127.0.0.1:{served.server_port}"
     with pytest.raises(store_proof.UnsafeStoreError) as raised:
-        store_proof.prove(endpoint, "ray", "key", lambda _, name: removed.append(name))
+        store_proof.prove(served.endpoint, "ray", "key", lambda _, name: removed.append(name))
     assert f"forged signature: {named}. Anyone" in str(raised.value)
     assert "setting images" in str(raised.value)
     assert "key" not in str(raised.value).replace("keys", "")

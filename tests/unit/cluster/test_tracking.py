@@ -9,7 +9,7 @@ import pytest
 from cluster import tracking
 from cluster.storage import Storage
 from cluster.tracking import Tracking
-from tests.unit.cluster.conftest import Deploy, stack
+from tests.unit.cluster.conftest import stack
 
 STORE = Storage(
     url="s3://ray",
@@ -22,7 +22,7 @@ FOLDER = Storage(url="file:///srv/results")
 
 
 @pytest.fixture
-def place(runtime: Any, deploy: Deploy) -> Callable[[Storage], tuple[Any, Any]]:
+def place(runtime, deploy) -> Callable[[Storage], tuple[Any, Any]]:
     """Place a server; the service with its secrets known, and the component's outputs."""
 
     def place(storage: Storage) -> tuple[Any, Any]:
@@ -38,9 +38,7 @@ def place(runtime: Any, deploy: Deploy) -> Callable[[Storage], tuple[Any, Any]]:
     return place
 
 
-def test_it_knows_one_user_with_the_generated_password(  # A45 F35
-    place: Any, recorded: Any
-) -> None:
+def test_it_knows_one_user_with_the_generated_password(place, recorded):  # A45 F35
     placed, (secrets, url, password, of_jobs) = place(STORE)
     assert url == "http://host.example:5000"
     assert password == "value of tracking-admin"
@@ -62,7 +60,7 @@ def test_it_knows_one_user_with_the_generated_password(  # A45 F35
     assert len(recorded.of_type(":Secret")) == 2
 
 
-def test_artifacts_go_to_the_bucket_with_the_training_users_keys(place: Any) -> None:  # A45
+def test_artifacts_go_to_the_bucket_with_the_training_users_keys(place):  # A45
     placed, (secrets, *_) = place(STORE)
     service = placed["mlflow"]
     assert "--artifacts-destination=s3://ray/mlflow" in service.arguments
@@ -73,7 +71,7 @@ def test_artifacts_go_to_the_bucket_with_the_training_users_keys(place: Any) -> 
     assert "aws_secret_access_key = canary" in secrets["aws-credentials"]
 
 
-def test_without_a_bucket_artifacts_go_to_the_folder(place: Any) -> None:
+def test_without_a_bucket_artifacts_go_to_the_folder(place):
     placed, (secrets, *_) = place(FOLDER)
     service = placed["mlflow"]
     assert "--artifacts-destination=file:///srv/results/mlflow" in service.arguments
@@ -81,7 +79,7 @@ def test_without_a_bucket_artifacts_go_to_the_folder(place: Any) -> None:
     assert "aws-credentials" not in secrets
 
 
-def test_it_answers_to_its_own_names_only_and_tells_nobody(place: Any) -> None:
+def test_it_answers_to_its_own_names_only_and_tells_nobody(place):
     placed, _ = place(STORE)
     service = placed["mlflow"]
     allowed = "127.0.0.1:*,localhost:*,mlflow.internal:5000,host.example:5000"

@@ -9,13 +9,13 @@ import stat
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests import web
 
 PROGRAM = Path(__file__).parents[3] / "docker" / "dataset" / "dataset.py"
 JPEG = b"\xff\xd8\xff\xe0 an image"
@@ -79,31 +79,22 @@ def served(archive):
     """
     answers: list[int] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = archive.read_bytes()
-            start = int((self.headers["Range"] or "bytes=0-")[len("bytes=") : -1])
-            whole = 200 if not start else 206 if start < len(body) else 416
-            status = answers.pop(0) if answers else whole
-            self.send_response(whole if status == BROKEN else status)
-            sent = body[start:] if whole == 206 and status != 200 else body
-            self.send_header("Content-Length", str(len(sent)))
-            if start:
-                shown = "*" if status == 416 else f"{start}-{len(body) - 1}"
-                self.send_header("Content-Range", f"bytes {shown}/{len(body)}")
-            self.end_headers()
-            self.wfile.write(sent[: len(sent) // 2] if status == BROKEN else sent)
+    def answer(asked):
+        body = archive.read_bytes()
+        start = int((asked.headers["Range"] or "bytes=0-")[len("bytes=") : -1])
+        whole = 200 if not start else 206 if start < len(body) else 416
+        status = answers.pop(0) if answers else whole
+        sent = body[start:] if whole == 206 and status != 200 else body
+        headers = {"Content-Length": str(len(sent)), "Connection": "close"}
+        if start:
+            shown = "*" if status == 416 else f"{start}-{len(body) - 1}"
+            headers["Content-Range"] = f"bytes {shown}/{len(body)}"
+        if status == BROKEN:
+            return whole, sent[: len(sent) // 2], headers
+        return status, sent, headers
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/food.zip?key=hidden", answers
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with web.serving(answer) as server:
+        yield f"{server.url}/food.zip?key=hidden", answers
 
 
 def zipped(path, files):

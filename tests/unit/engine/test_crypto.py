@@ -73,9 +73,7 @@ def test_a_salt_that_is_not_pulumis_is_one_message(crypter, salt):  # F18
 
 
 @pytest.mark.parametrize("phrase", ["", "Y", "y "])
-def test_another_passphrase_is_refused_and_its_source_named(  # F18
-    crypter, phrase, monkeypatch
-):
+def test_another_passphrase_is_refused_and_its_source_named(crypter, phrase, monkeypatch):  # F18
     for variable in ("PULUMI_CONFIG_PASSPHRASE_FILE", "PULUMI_CONFIG_PASSPHRASE"):
         monkeypatch.setenv(variable, given := "a-file")
         named = given if variable.endswith("FILE") else variable

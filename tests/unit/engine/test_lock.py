@@ -209,9 +209,7 @@ def network(processes, monkeypatch):
     ],
 )
 @pytest.mark.usefixtures("network")
-def test_on_a_network_file_system_an_flock_is_not_enough(  # F13 F52
-    processes, fields, dead
-):
+def test_on_a_network_file_system_an_flock_is_not_enough(processes, fields, dead):  # F13 F52
     if fields.get("pid") == GONE:
         fields = fields | {"pid": _gone_pid()}
     path = processes.write(**_marks(**fields))

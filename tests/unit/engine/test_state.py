@@ -397,14 +397,6 @@ def test_other_backends_are_refused(url, said):
         Backend(url, Path())
 
 
-def test_the_login_of_the_pulumi_cli_is_followed(tmp_path, monkeypatch):
-    monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
-    (tmp_path / "credentials.json").write_text(json.dumps({"current": f"file://{tmp_path}/s"}))
-    assert Backend("", Path()).folder == tmp_path / "s" / ".pulumi"
-    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "none"))
-    assert Backend("", Path()).folder == Path.home() / ".pulumi"
-
-
 def test_what_the_state_was_before_an_operation_lies_beside_it(stack):  # F15
     stack.up(a={"text": "one"})
     before = stack.state_file.read_bytes()

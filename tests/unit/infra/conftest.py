@@ -34,7 +34,7 @@ def schema() -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture
-def settings(schema: dict[str, dict[str, Any]]) -> Callable[..., dict[str, str]]:
+def settings(schema) -> Callable[..., dict[str, str]]:
     """Raw settings: the defaults, and what a test changes."""
 
     def build(**changes: object) -> dict[str, str]:
@@ -53,7 +53,7 @@ def host() -> LocalHost:
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare(tmp_path, monkeypatch) -> Path:
     """A machine with nothing on PATH and an empty cache; returns the folder on PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -87,9 +87,7 @@ def _archive(content: dict[str, bytes]) -> bytes:
 
 
 @pytest.fixture
-def run(
-    settings: Callable[..., dict[str, str]], requests: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., dict[str, Any]]:
+def run(settings, requests, monkeypatch) -> Callable[..., dict[str, Any]]:
     """Run the program under mocks and return what it exports, resolved.
 
     Whatever it asks for, the embedded engine supports.
@@ -123,7 +121,7 @@ def run(
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def requests(monkeypatch) -> list[Any]:
     """The requests of the program to the engine, with the options of its resources."""
     found: list[Any] = []
     register = mocks.MockMonitor.RegisterResource
@@ -137,7 +135,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.fixture
-def engine(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def engine(bare, monkeypatch) -> Path:
     """A machine with a Docker Engine that has NVIDIA's toolkit, and no device."""
     monkeypatch.setattr(docker_engine, "answers", lambda: True)
     info = {"ID": "engine", "Runtimes": {"nvidia": {}, "runc": {}}}

@@ -19,14 +19,14 @@ Put = Callable[[Path, str, str], Path]
 
 
 @pytest.fixture
-def programs(bare: Path, put_program: Put) -> None:
+def programs(bare, put_program) -> None:
     """Prometheus, and Go, which builds the object store."""
     put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
     put_program(bare, "prometheus", "exit 0")
 
 
 @pytest.mark.usefixtures("programs")
-def test_exports_are_the_contract(run: Any, recorded: Any) -> None:
+def test_exports_are_the_contract(run, recorded):
     exported = run()
     assert set(exported) == names_of_outputs()
     assert exported["dashboardUrl"] == "http://127.0.0.1:8265"
@@ -47,7 +47,7 @@ def test_exports_are_the_contract(run: Any, recorded: Any) -> None:
 
 
 @pytest.mark.usefixtures("bare")
-def test_what_was_rotated_has_a_generation_and_nothing_else(run: Any, recorded: Any) -> None:  # F43
+def test_what_was_rotated_has_a_generation_and_nothing_else(run, recorded):  # F43
     for rotated in ({"ray-token": 2, "object-store-root": 1}, {}):
         recorded.created.clear()
         run(rotated=rotated, tracking="mlflow")
@@ -57,7 +57,7 @@ def test_what_was_rotated_has_a_generation_and_nothing_else(run: Any, recorded: 
 
 
 @pytest.mark.usefixtures("bare")
-def test_tracking_is_one_more_service_and_off_by_default(run: Any, recorded: Any) -> None:  # A45
+def test_tracking_is_one_more_service_and_off_by_default(run, recorded):  # A45
     exported = run()
     assert (exported["trackingUrl"], exported["trackingPassword"]) == ("", "")
     before = {(args.typ, args.name): args.inputs for args in recorded.created}
@@ -76,9 +76,7 @@ def test_tracking_is_one_more_service_and_off_by_default(run: Any, recorded: Any
 
 
 @pytest.mark.usefixtures("recorded")
-def test_alerts_that_nothing_can_send_are_told(
-    run: Any, bare: Path, put_program: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_alerts_that_nothing_can_send_are_told(run, bare, put_program, monkeypatch):
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     run(alertWebhookUrl="https://chat.example/canary")
@@ -94,9 +92,7 @@ def test_alerts_that_nothing_can_send_are_told(
 
 
 @pytest.mark.usefixtures("bare")
-def test_processes_wait_for_their_data_set(  # D7
-    run: Any, recorded: Any, requests: list[Any], tmp_path: Path
-) -> None:
+def test_processes_wait_for_their_data_set(run, recorded, requests, tmp_path):  # D7
     run(dataset={"generate": True}, dataDir=str(tmp_path / "d"))
     (dataset,) = recorded.of_type("process:Once").values()
     folder = str(tmp_path / "d" / "food11")
@@ -115,16 +111,14 @@ def test_processes_wait_for_their_data_set(  # D7
 
 
 @pytest.mark.usefixtures("bare", "recorded")
-def test_an_archive_that_is_not_there_ends_the_program(  # F2
-    run: Any, tmp_path: Path
-) -> None:
+def test_an_archive_that_is_not_there_ends_the_program(run, tmp_path):  # F2
     missing = tmp_path / "none.zip"
     with pytest.raises(pulumi.RunError, match=f"dataset.archive = '{missing}': no such file"):
         run(dataset={"archive": str(missing)})
 
 
 @pytest.mark.usefixtures("bare")
-def test_a_bare_machine_gets_ray_and_a_folder(run: Any, recorded: Any) -> None:
+def test_a_bare_machine_gets_ray_and_a_folder(run, recorded):
     exported = run(workers=1)
     assert exported["storageUrl"].startswith("file:///")
     assert exported["prometheusUrl"] == ""
@@ -133,9 +127,7 @@ def test_a_bare_machine_gets_ray_and_a_folder(run: Any, recorded: Any) -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_no_secret_is_an_ordinary_input(  # F35
-    run: Any, recorded: Any
-) -> None:
+def test_no_secret_is_an_ordinary_input(run, recorded):  # F35
     run()
     secret = ("secrets", "rootUser", "rootPassword", "accessKey", "secretKey", "value")
     for args in recorded.created:
@@ -144,7 +136,7 @@ def test_no_secret_is_an_ordinary_input(  # F35
 
 
 @pytest.mark.usefixtures("programs")
-def test_every_port_of_the_stack_is_checked_before_anything_starts(run: Any, recorded: Any) -> None:
+def test_every_port_of_the_stack_is_checked_before_anything_starts(run, recorded):
     run()
     (supervisor,) = recorded.of_type("process:Supervisor").values()
     (data,) = recorded.of_type("process:Data").values()
@@ -159,9 +151,7 @@ def test_every_port_of_the_stack_is_checked_before_anything_starts(run: Any, rec
 
 
 @pytest.mark.usefixtures("programs")
-def test_everything_that_is_put_somewhere_bears_the_mark_of_the_stack(  # F46
-    run: Any, recorded: Any
-) -> None:
+def test_everything_that_is_put_somewhere_bears_the_mark_of_the_stack(run, recorded):  # F46
     run(dataset={"generate": True})
     (mark,) = recorded.of_type("process:Mark").values()
     assert (mark.inputs["project"], mark.inputs["stack"]) == ("trainyard", "test")
@@ -174,7 +164,7 @@ def test_everything_that_is_put_somewhere_bears_the_mark_of_the_stack(  # F46
 
 
 @pytest.mark.usefixtures("bare", "recorded")
-def test_bad_settings_end_the_program_before_any_resource(run: Any, recorded: Any) -> None:  # F2
+def test_bad_settings_end_the_program_before_any_resource(run, recorded):  # F2
     with pytest.raises(pulumi.RunError, match="2 faults"):
         run(workers=-1, drainSeconds=-1)
     assert recorded.created == []
@@ -186,7 +176,7 @@ def _containers(recorded: Any) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("engine")
-def test_containers_are_what_a_machine_with_an_engine_gets(run: Any, recorded: Any) -> None:  # D11
+def test_containers_are_what_a_machine_with_an_engine_gets(run, recorded):  # D11
     exported = run(runtime="auto")
     assert set(exported) == names_of_outputs()
     assert exported["notebookUrl"] == "http://127.0.0.1:8888/lab?token=value of notebook-token"
@@ -208,8 +198,8 @@ def test_containers_are_what_a_machine_with_an_engine_gets(run: Any, recorded: A
 
 @pytest.mark.usefixtures("engine")
 def test_a_choice_stays_when_the_engine_does_not_answer(  # the data is in its volumes
-    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, recorded, monkeypatch
+):
     run(runtime="auto")
     (choice,) = recorded.of_type("docker:Choice").values()
     path = Path(choice.inputs["path"])
@@ -231,9 +221,7 @@ NEVER = {
 
 
 @pytest.mark.usefixtures("engine")
-def test_no_container_is_given_more_than_it_needs(  # F40
-    run: Any, recorded: Any, tmp_path: Path
-) -> None:
+def test_no_container_is_given_more_than_it_needs(run, recorded, tmp_path):  # F40
     archive = tmp_path / "food11.zip"
     archive.touch()
     outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
@@ -269,7 +257,7 @@ def _bounds(recorded: Any) -> dict[str, tuple[Any, Any, int]]:
 
 
 @pytest.mark.usefixtures("engine")
-def test_every_container_has_bounds(run: Any, recorded: Any) -> None:
+def test_every_container_has_bounds(run, recorded):
     worker = {"cpus": 4, "memoryMib": 10000, "objectStoreMib": 1000}
     limits = {"jupyter": {"memoryMib": 100}, "ray-worker": {"processes": 500}}
     outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
@@ -283,9 +271,7 @@ def test_every_container_has_bounds(run: Any, recorded: Any) -> None:
 
 
 @pytest.mark.usefixtures("engine")
-def test_containers_end_by_a_timer_of_this_machine_and_name_their_owner(  # D3 D4
-    run: Any, recorded: Any
-) -> None:
+def test_containers_end_by_a_timer_of_this_machine_and_name_their_owner(run, recorded):  # D3 D4
     exported = run(runtime="docker", reservation=RESERVED, owner="net id", containerPrefix="lab-")
     assert exported["owner"] == "net-id"
     times = (exported["reservedFrom"], exported["expiresAt"])
@@ -317,9 +303,7 @@ def test_containers_end_by_a_timer_of_this_machine_and_name_their_owner(  # D3 D
 
 
 @pytest.mark.usefixtures("engine")
-def test_nobody_is_drained_before_the_names_are_checked(  # D4
-    run: Any, recorded: Any, requests: list[Any]
-) -> None:
+def test_nobody_is_drained_before_the_names_are_checked(run, recorded, requests):  # D4
     run(runtime="docker")
     assert recorded.of_type("docker:Leave")
     leaves = [each for each in requests if each.type.endswith("docker:Leave")]
@@ -328,7 +312,7 @@ def test_nobody_is_drained_before_the_names_are_checked(  # D4
 
 
 @pytest.mark.usefixtures("bare")
-def test_the_timer_of_processes_is_not_in_what_restarts_ray(run: Any, recorded: Any) -> None:  # D3
+def test_the_timer_of_processes_is_not_in_what_restarts_ray(run, recorded):  # D3
     run()
     before = {name: args.inputs for name, args in recorded.of_type("process:Program").items()}
     recorded.created.clear()
@@ -347,7 +331,7 @@ def test_the_timer_of_processes_is_not_in_what_restarts_ray(run: Any, recorded: 
 
 
 @pytest.mark.usefixtures("bare")
-def test_when_a_job_that_cannot_start_fails_is_a_setting(run: Any, recorded: Any) -> None:  # D36
+def test_when_a_job_that_cannot_start_fails_is_a_setting(run, recorded):  # D36
     for given, variable in (({}, None), (60, "60"), (0, "inf")):
         recorded.created.clear()
         exported = run(**({"jobStartTimeoutSeconds": given} if given != {} else {}))
@@ -359,9 +343,7 @@ def test_when_a_job_that_cannot_start_fails_is_a_setting(run: Any, recorded: Any
 
 
 @pytest.mark.usefixtures("engine")
-def test_a_kernel_that_keeps_no_bounds_is_told_of(
-    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kernel_that_keeps_no_bounds_is_told_of(run, recorded, monkeypatch, capsys):
     info = docker_engine.info()
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", said.append)
@@ -378,7 +360,7 @@ def test_a_kernel_that_keeps_no_bounds_is_told_of(
 
 
 @pytest.mark.usefixtures("engine")
-def test_a_container_tracks_what_runs(run: Any, recorded: Any) -> None:  # A45
+def test_a_container_tracks_what_runs(run, recorded):  # A45
     source = {"generate": True, "volume": "v1"}
     exported = run(runtime="docker", tracking="mlflow", dataset=source)
     containers = _containers(recorded)
@@ -396,7 +378,7 @@ def test_a_container_tracks_what_runs(run: Any, recorded: Any) -> None:  # A45
 
 
 @pytest.mark.usefixtures("engine")
-def test_the_gateway_leads_to_what_is_tracked_and_served(run: Any, recorded: Any) -> None:  # F33
+def test_the_gateway_leads_to_what_is_tracked_and_served(run, recorded):  # F33
     cidrs = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
     exported = run(runtime="docker", tracking="mlflow", **cidrs)
     assert exported["trackingUrl"] == "http://10.1.2.3:5000"
@@ -408,7 +390,7 @@ def test_the_gateway_leads_to_what_is_tracked_and_served(run: Any, recorded: Any
 
 
 @pytest.mark.usefixtures("engine")
-def test_every_published_port_is_checked_before_anything_starts(run: Any, recorded: Any) -> None:
+def test_every_published_port_is_checked_before_anything_starts(run, recorded):
     run(runtime="docker", tracking="mlflow")
     (node,) = recorded.of_type("docker:Node").values()
     checked = {int(n) for numbers in node.inputs["ports"].values() for n in numbers}
@@ -434,7 +416,7 @@ def _devices(kind: str, count: int) -> tuple[Device, ...]:
 
 
 @pytest.mark.usefixtures("engine")
-def test_train_in_the_notebook_has_all_outputs_that_it_reads(run: Any, recorded: Any) -> None:
+def test_train_in_the_notebook_has_all_outputs_that_it_reads(run, recorded):
     run(runtime="docker")
     uploads = _containers(recorded)["jupyter"]["uploads"]["value"]  # a secret
     (text,) = [each["content"] for each in uploads if each["file"].endswith("/outputs.json")]
@@ -443,9 +425,7 @@ def test_train_in_the_notebook_has_all_outputs_that_it_reads(run: Any, recorded:
 
 
 @pytest.mark.usefixtures("engine")
-def test_the_page_is_off_and_then_one_more_container_with_a_password(  # F35 F37
-    run: Any, recorded: Any
-) -> None:
+def test_the_page_is_off_and_then_one_more_container_with_a_password(run, recorded):  # F35 F37
     exported = run(runtime="docker")
     assert (exported["pageUrl"], exported["pagePassword"]) == ("", "")
     assert "page" not in _containers(recorded)
@@ -469,7 +449,7 @@ def test_the_page_is_off_and_then_one_more_container_with_a_password(  # F35 F37
 
 
 @pytest.mark.usefixtures("engine")
-def test_images_have_the_python_that_is_asked_for(run: Any, recorded: Any) -> None:
+def test_images_have_the_python_that_is_asked_for(run, recorded):
     assert run(runtime="docker", imagePython="3.12")["pythonVersion"] == "3.12"
     images = recorded.of_type("docker:index/remoteImage:RemoteImage")
     (ray,) = [args.inputs for name, args in images.items() if name == "image-ray"]
@@ -477,9 +457,7 @@ def test_images_have_the_python_that_is_asked_for(run: Any, recorded: Any) -> No
 
 
 @pytest.mark.usefixtures("engine")
-def test_each_worker_gets_one_nvidia_device_and_no_other(  # D1 D18 D19
-    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_worker_gets_one_nvidia_device_and_no_other(run, recorded, monkeypatch):  # D1 D18 D19
     monkeypatch.setattr(accelerators, "_run", lambda *_: "")
     monkeypatch.setattr(accelerators, "parse_nvidia", lambda *_: _devices("nvidia", 2))
     exported = run(runtime="docker", accelerator="nvidia")
@@ -494,9 +472,7 @@ def test_each_worker_gets_one_nvidia_device_and_no_other(  # D1 D18 D19
 
 
 @pytest.mark.usefixtures("engine")
-def test_each_worker_gets_one_amd_device_and_no_other(  # D1 D16 D17
-    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_worker_gets_one_amd_device_and_no_other(run, recorded, monkeypatch):  # D1 D16 D17
     monkeypatch.setattr(accelerators, "_topology", dict)
     monkeypatch.setattr(accelerators, "_nodes", list)
     monkeypatch.setattr(accelerators, "_rocm_smi", lambda: "")
@@ -516,8 +492,8 @@ def test_each_worker_gets_one_amd_device_and_no_other(  # D1 D16 D17
 
 @pytest.mark.usefixtures("engine")
 def test_more_workers_than_devices_are_refused_before_anything_is_made(  # D2
-    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, recorded, monkeypatch
+):
     monkeypatch.setattr(accelerators, "_run", lambda *_: "")
     monkeypatch.setattr(accelerators, "parse_nvidia", lambda *_: _devices("nvidia", 1))
     with pytest.raises(pulumi.RunError, match=r"2 workers with 1 GPU each need 2 devices.*A100"):
@@ -536,9 +512,7 @@ def test_more_workers_than_devices_are_refused_before_anything_is_made(  # D2
         ({"secretKey": {}}, "the keys of stack 'prod' cannot be read: it has another passphrase"),
     ],
 )
-def test_the_store_can_be_another_stacks(
-    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], fault: str
-) -> None:
+def test_the_store_can_be_another_stacks(run, recorded, monkeypatch, changes, fault):
     known = {"objectStoreEndpoint": "http://127.0.0.1:29000", "bucket": "ray", "ssh": {}}
     known |= {"accessKey": "canary-key", "secretKey": "canary-secret"} | changes
 

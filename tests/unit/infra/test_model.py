@@ -1,12 +1,11 @@
 """Settings as text: how strictly each type is read, and what a message shows of a value."""
 
-from typing import Any, get_args
+from typing import get_args
 
 import pulumi
 import pytest
 
 from cluster.model import Fault, Model, bare_type, json_type, parsed
-from infra.machines.local import LocalHost
 from infra.settings import config
 from tests.unit.infra.conftest import is_named
 
@@ -23,7 +22,7 @@ def _of(kind: str) -> list[str]:
     ids=lambda text: text[:6],
 )
 @pytest.mark.parametrize("key", _of("object"))
-def test_what_is_not_an_object_is_named(host: LocalHost, key: str, text: str) -> None:
+def test_what_is_not_an_object_is_named(host, key, text):
     is_named(key, "must be an object", {key: text}, host)
 
 
@@ -31,19 +30,19 @@ def test_what_is_not_an_object_is_named(host: LocalHost, key: str, text: str) ->
     "text", ["", "[", "{}", "1", "null", '""', "{" * 100_000], ids=lambda text: text[:6]
 )
 @pytest.mark.parametrize("key", _of("array"))
-def test_what_is_not_an_array_is_named(host: LocalHost, key: str, text: str) -> None:
+def test_what_is_not_an_array_is_named(host, key, text):
     is_named(key, "must be an array", {key: text}, host)
 
 
 @pytest.mark.parametrize("text", ["", "\u0663", "1_0", "+3", "3.0", "1e1", "true", "9" * 400])
 @pytest.mark.parametrize("key", _of("integer"))
-def test_only_digits_of_ascii_are_a_whole_number(host: LocalHost, key: str, text: str) -> None:
+def test_only_digits_of_ascii_are_a_whole_number(host, key, text):
     is_named(key, "whole ", {key: text}, host)
 
 
 @pytest.mark.parametrize("text", ["", "True", "1", "yes", '"true"'])
 @pytest.mark.parametrize("key", _of("boolean"))
-def test_only_two_words_are_true_or_false(host: LocalHost, key: str, text: str) -> None:
+def test_only_two_words_are_true_or_false(host, key, text):
     is_named(key, "must be true or false", {key: text}, host)
 
 
@@ -66,9 +65,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize(("key", "name", "text"), FIELDS)
-def test_fields_of_an_object_are_read_as_strictly(
-    host: LocalHost, key: str, name: str, text: str
-) -> None:
+def test_fields_of_an_object_are_read_as_strictly(host, key, name, text):
     fields, place = f'{{"{name}": {text}}}', f"{key}.{name}"
     if key in _of("array"):
         fields, place = f"[{fields}]", f"{key}[0].{name}"
@@ -82,7 +79,7 @@ def test_fields_of_an_object_are_read_as_strictly(
         ('"memory_mib": 100', "did you mean memoryMib?"),
     ],
 )
-def test_names_of_fields_are_read_as_strictly(host: LocalHost, fields: str, bound: str) -> None:
+def test_names_of_fields_are_read_as_strictly(host, fields, bound):
     with pytest.raises(pulumi.RunError) as raised:
         config.parse({"worker": f"{{{fields}}}"}, host, "dev")
     assert bound in str(raised.value)
@@ -99,7 +96,7 @@ def test_names_of_fields_are_read_as_strictly(host: LocalHost, fields: str, boun
         ("dataset", " {} ", None),
     ],
 )
-def test_blanks_around_a_text_mean_nothing(key: str, text: str, value: Any) -> None:
+def test_blanks_around_a_text_mean_nothing(key, text, value):
     assert parsed(DECLARED[key], text) == value
 
 
@@ -113,6 +110,6 @@ def test_blanks_around_a_text_mean_nothing(key: str, text: str, value: Any) -> N
         ("lambdaApiKey", "abc", "(not shown)"),
     ],
 )
-def test_a_message_shows_values_that_are_not_secrets(key: str, value: str, shown: str) -> None:
+def test_a_message_shows_values_that_are_not_secrets(key, value, shown):
     line = Fault(key, "must be lowercase", "change it").line({key: value})
     assert line == f"{key} = {shown!r}: must be lowercase; change it"

@@ -1,13 +1,11 @@
 """The settings that pages show are those that a stack reads."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pulumi
 import pytest
 import yaml
 
-from infra.machines.local import LocalHost
 from infra.settings import config
 from tests import pages
 
@@ -43,9 +41,7 @@ STACKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_stack_reads_the_settings_of_a_page(
-    block: pages.Block, settings: Callable[..., dict[str, str]], host: LocalHost
-) -> None:
+def test_a_stack_reads_the_settings_of_a_page(block, settings, host):
     shown, refused = _keys(block.text), {}
     replaced = ALIKE if "nodeGroups" in shown else set()
     for stack, its_own in STACKS.items():

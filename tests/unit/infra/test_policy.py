@@ -12,7 +12,7 @@ NOT_UNDER_MOCKS = {"credentials-as-secrets"}
 
 
 @pytest.fixture
-def verdicts(requests: list[Any]) -> Any:
+def verdicts(requests) -> Any:
     """Rule, level and name of each violation of what was declared so far."""
 
     def judge() -> set[tuple[str, str, str]]:
@@ -29,7 +29,7 @@ def verdicts(requests: list[Any]) -> Any:
 
 
 @pytest.mark.usefixtures("bare", "recorded")
-def test_processes_violate_nothing(run: Any, verdicts: Any) -> None:
+def test_processes_violate_nothing(run, verdicts):
     run()
     assert verdicts() == set()
     run(keepData=False)
@@ -37,7 +37,7 @@ def test_processes_violate_nothing(run: Any, verdicts: Any) -> None:
 
 
 @pytest.mark.usefixtures("engine", "recorded")
-def test_containers_lack_digests_only(run: Any, verdicts: Any) -> None:
+def test_containers_lack_digests_only(run, verdicts):
     outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
     run(runtime="docker", tracking="mlflow", **outside)
     found = verdicts()

@@ -40,9 +40,7 @@ def _orphaned(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("in_turn", [True, False])
-def test_of_two_at_the_same_moment_one_at_most_wins(  # F64
-    in_turn: bool, claimed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_at_the_same_moment_one_at_most_wins(in_turn, claimed, monkeypatch):  # F64
     if not in_turn:  # somebody keeps the name for ever
         monkeypatch.setattr(claims, "TURN_SECONDS", 0)
     both = Barrier(2)
@@ -66,7 +64,7 @@ def test_of_two_at_the_same_moment_one_at_most_wins(  # F64
             claims.release(DEV.id)
 
 
-def test_others_wait_for_their_turn(claimed: Path) -> None:  # F64
+def test_others_wait_for_their_turn(claimed):  # F64
     with socket.socket(socket.AF_UNIX) as turn, ThreadPoolExecutor(1) as pool:
         turn.bind(claims.TURN)
         waiting = pool.submit(claims.take, LAB, SAME)
@@ -78,7 +76,7 @@ def test_others_wait_for_their_turn(claimed: Path) -> None:  # F64
     assert claims.has(LAB.id)
 
 
-def test_an_overlap_is_refused_with_the_other_stacks_name(claimed: Path) -> None:  # F64
+def test_an_overlap_is_refused_with_the_other_stacks_name(claimed):  # F64
     claims.take(LAB, PORTS)
     (path,) = claimed.iterdir()
     assert path.stat().st_mode & 0o7777 == 0o1644  # others may read it, cleaners leave it
@@ -97,9 +95,7 @@ def test_an_overlap_is_refused_with_the_other_stacks_name(claimed: Path) -> None
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_claim_lasts_for_as_long_as_its_stack(  # F64
-    gone: bool, claimed: Path, tmp_path: Path
-) -> None:
+def test_a_claim_lasts_for_as_long_as_its_stack(gone, claimed, tmp_path):  # F64
     data = tmp_path / "data"
     folders.take(data, LAB, "dataDir")
     claims.take(LAB, PORTS, folder=str(data))
@@ -117,8 +113,8 @@ def test_a_claim_lasts_for_as_long_as_its_stack(  # F64
     [(["lab"], "", True), ([], "", False), ([], "unix:///other", True), (None, "", True)],
 )
 def test_a_stack_of_containers_is_there_while_its_network_is(  # F64
-    networks: Any, host: str, counts: bool, claimed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    networks, host, counts, claimed, monkeypatch
+):
     claims.take(LAB, PORTS, network="lab")
     _orphaned(claimed)
     monkeypatch.setenv(docker_client.HOST, host)
@@ -128,9 +124,7 @@ def test_a_stack_of_containers_is_there_while_its_network_is(  # F64
     assert bool(claims.conflicts(DEV.id, SAME)) == counts
 
 
-def test_another_users_claim_counts_and_the_way_out_is_told(  # F64
-    claimed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_users_claim_counts_and_the_way_out_is_told(claimed, monkeypatch):  # F64
     claims.take(replace(LAB, by="x" * 1000), PORTS, folder="/nowhere")
     path, owner = _orphaned(claimed), os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: owner + 1)
@@ -141,9 +135,7 @@ def test_another_users_claim_counts_and_the_way_out_is_told(  # F64
     assert not claims.has(LAB.id)
 
 
-def test_what_others_put_there_is_not_followed_and_blocks_nothing(  # F64
-    claimed: Path, tmp_path: Path
-) -> None:
+def test_what_others_put_there_is_not_followed_and_blocks_nothing(claimed, tmp_path):  # F64
     claims.take(LAB, PORTS)
     (path,) = claimed.iterdir()
     path.rename(elsewhere := tmp_path / "claim")
@@ -161,9 +153,7 @@ def test_what_others_put_there_is_not_followed_and_blocks_nothing(  # F64
 
 
 @pytest.mark.parametrize("what", ["mkstemp", "fchmod"])
-def test_without_room_for_it_nothing_is_claimed(  # F64
-    what: str, claimed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_for_it_nothing_is_claimed(what, claimed, monkeypatch):  # F64
     full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(tempfile if what == "mkstemp" else os, what, full)
     assert _refused() == (
@@ -172,9 +162,7 @@ def test_without_room_for_it_nothing_is_claimed(  # F64
     assert not [*claimed.iterdir()]
 
 
-def test_data_comes_and_goes_with_its_claim_and_a_preview_only_looks(  # F64
-    claimed: Path, tmp_path: Path
-) -> None:
+def test_data_comes_and_goes_with_its_claim_and_a_preview_only_looks(claimed, tmp_path):  # F64
     mark = {"id": "id-l", "project": "p", "stack": "l", "by": "ada@gpu1"}
     folder = str(tmp_path / "data")
     data = {"folder": folder, "keep": False, "mark": mark, "ports": PORTS}

@@ -1,7 +1,6 @@
 """The program that ends a stack: its rule and its clock, then each way to end."""
 
 import ast
-import contextlib
 import json
 import os
 import re
@@ -13,9 +12,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.message import Message
 from http.client import BadStatusLine
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +21,7 @@ import pytest
 
 from node import ending, owned_processes
 from node.ending import Containers, Pods, Programs, Way
+from tests import web
 from tests.waiting import wait_for
 
 END = 1010.0
@@ -51,14 +50,14 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(ending, "time", clock)
     return clock
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def told(monkeypatch) -> list[str]:
     """What the program says."""
     told: list[str] = []
     monkeypatch.setattr(ending, "say", told.append)
@@ -95,9 +94,7 @@ def ended(
     return events[:2]
 
 
-def test_a_drain_that_hangs_or_fails_puts_no_end_off(  # F82
-    monkeypatch: pytest.MonkeyPatch, told: list[str]
-) -> None:
+def test_a_drain_that_hangs_or_fails_puts_no_end_off(monkeypatch, told):  # F82
     for failures in ((), (subprocess.CalledProcessError(1, "python"),)):
         assert ended(monkeypatch, Clock(), *failures) == [("drain", 5), ("end", END)]
     wait_for("the reason", lambda: [each for each in told if "could not be drained" in each], 30)
@@ -108,16 +105,14 @@ def test_a_drain_that_hangs_or_fails_puts_no_end_off(  # F82
     assert ended(monkeypatch, Clock(), leave=None) == [("end", END)]
 
 
-def test_a_timer_that_was_killed_goes_on_where_it_was(  # F82
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_timer_that_was_killed_goes_on_where_it_was(monkeypatch):  # F82
     for late, events in ((-2, [("drain", 2), ("end", END)]), (20, [("end", END + 20)])):
         clock = Clock()
         clock.now = END + late
         assert ended(monkeypatch, clock) == events
 
 
-def test_the_timer_follows_the_clock_of_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:  # D3
+def test_the_timer_follows_the_clock_of_its_machine(monkeypatch):  # D3
     for jumps, slept in (((), 10), ((0, 0, 7), 3), ((3600,), 1), ((0, -60), 70)):
         clock = Clock(*jumps)
         monkeypatch.setattr(ending, "time", clock)
@@ -127,8 +122,8 @@ def test_the_timer_follows_the_clock_of_its_machine(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_timer_of_a_supervisord_that_was_killed_ends_all_but_itself(  # F82
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    monkeypatch, tmp_path
+):
     found = [SimpleNamespace(pid=pid) for pid in (os.getpid(), 7, 8)]
     monkeypatch.setattr(owned_processes, "of_supervisord", lambda *_: found)
     killed: list[int] = []
@@ -140,14 +135,12 @@ def test_the_timer_of_a_supervisord_that_was_killed_ends_all_but_itself(  # F82
 
 
 @pytest.fixture
-def containers(engine: Any, clock: Clock) -> Containers:
+def containers(engine, clock) -> Containers:
     settings = {"network": "lab", "notebook": PLACE, "leave": LEAVE, "end": AT}
     return Containers({**settings, "socket": engine.path})
 
 
-def test_containers_stop_whatever_the_engine_does(  # D3 F82
-    engine: Any, containers: Containers, told: list[str]
-) -> None:
+def test_containers_stop_whatever_the_engine_does(engine, containers, told):  # D3 F82
     for name in ("head", "grafana"):
         engine.add(name)
     engine.garbage = 1
@@ -160,9 +153,7 @@ def test_containers_stop_whatever_the_engine_does(  # D3 F82
     assert "answers 500 to POST /containers/" in whys[1]
 
 
-def test_containers_wait_for_an_engine_that_starts(  # F82
-    engine: Any, monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> None:
+def test_containers_wait_for_an_engine_that_starts(engine, monkeypatch, clock):  # F82
     containers = Containers({"network": "lab", "notebook": None, "socket": f"{engine.path}.new"})
     monkeypatch.setattr(ending, "say", lambda _: containers.settings.update(socket=engine.path))
     engine.add("head")
@@ -171,9 +162,7 @@ def test_containers_wait_for_an_engine_that_starts(  # F82
     assert engine.calls == ["stop head"]
 
 
-def test_the_notebook_is_told_once_it_runs_and_the_head_drained(  # D3
-    engine: Any, containers: Containers
-) -> None:
+def test_the_notebook_is_told_once_it_runs_and_the_head_drained(engine, containers):  # D3
     engine.refuses["exec"] = [404, 409]
     for _ in range(4):
         containers.look()
@@ -191,8 +180,8 @@ def test_the_notebook_is_told_once_it_runs_and_the_head_drained(  # D3
 
 @pytest.mark.parametrize("refused", [{}, {"start": [404]}, {"start": [409]}])
 def test_containers_run_again_though_others_are_removed_meanwhile(  # D3
-    engine: Any, containers: Containers, refused: dict[str, list[int]]
-) -> None:
+    engine, containers, refused
+):
     engine.add("gone", "exited")
     engine.add("head", "exited")
     engine.add("web")
@@ -206,7 +195,7 @@ def test_containers_run_again_though_others_are_removed_meanwhile(  # D3
     assert len(engine.calls) == (1 if refused else 2)
 
 
-def test_containers_that_cannot_run_again_are_told(engine: Any, containers: Containers) -> None:
+def test_containers_that_cannot_run_again_are_told(engine, containers):
     engine.add("head", "exited")
     engine.refuses["start"] = [500]
     with pytest.raises(OSError, match=r'answers 500 to POST /containers/head/start: .*"refused"'):
@@ -226,8 +215,8 @@ def refusal(code: int) -> urllib.error.HTTPError:
 
 
 def test_all_that_makes_pods_is_deleted_and_its_own_at_last_whatever_the_api_does(  # D3
-    monkeypatch: pytest.MonkeyPatch, clock: Clock, told: list[str]
-) -> None:
+    monkeypatch, clock, told
+):
     troubles = {
         RAY: [OSError("away"), refusal(500), BadStatusLine("")],
         WEB: [refusal(403)],
@@ -251,7 +240,7 @@ def test_all_that_makes_pods_is_deleted_and_its_own_at_last_whatever_the_api_doe
     assert "/deployments/web stays, because this pod has no right to end it" in told[-1]
 
 
-def test_the_timers_pod_runs_the_script_itself(tmp_path: Path) -> None:  # D3
+def test_the_timers_pod_runs_the_script_itself(tmp_path):  # D3
     leave, seen = tmp_path / "leave.py", tmp_path / "seen"
     leave.write_text(f"import sys; open({str(seen)!r}, 'w').write(repr(sys.argv[1:]))")
     Pods({"leave": [str(leave), "head:1", "*"]}).drain(7)
@@ -261,34 +250,28 @@ def test_the_timers_pod_runs_the_script_itself(tmp_path: Path) -> None:  # D3
         Pods({"leave": [str(leave)]}).drain(7)
 
 
-class Answer(BaseHTTPRequestHandler):
-    """The cloud's API, which takes requests to end machines, and the idle watch."""
+class Api:
+    """The cloud's API, which takes requests to end machines, and the idle watch.
 
-    server: Any
+    Attributes:
+        verdict: None where the idle watch does not answer.
+    """
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append((self.path, dict(self.headers), json.loads(body)))
-        self._say(self.server.status, b"{}")
+    def __init__(self) -> None:
+        self.url, self.status, self.verdict = "", 200, None
+        self.requests: list[Any] = []
 
-    def do_GET(self) -> None:
-        verdict = self.server.verdict
-        allowed = self.headers["Authorization"] == "Bearer canary-idle"
-        known = self.path == "/verdict" and allowed and verdict is not None
-        if verdict == NO_HTTP:
-            self.wfile.write(NO_HTTP)
-            return
-        body = verdict if isinstance(verdict, bytes) else json.dumps(verdict).encode()
-        self._say(200 if known else 401, body)
-
-    def _say(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.end_headers()
-        with contextlib.suppress(ConnectionError):  # too much was not read
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, asked: web.Request) -> web.Said:
+        if asked.command == "POST":
+            self.requests.append((asked.path, dict(asked.headers), json.loads(asked.body)))
+            return self.status, b"{}"
+        allowed = asked.headers["Authorization"] == "Bearer canary-idle"
+        known = asked.path == "/verdict" and allowed and self.verdict is not None
+        if self.verdict == NO_HTTP:
+            asked.wfile.write(NO_HTTP)
+            return None
+        body = self.verdict
+        return 200 if known else 401, body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
 NO_HTTP = b"garbage\r\n"
@@ -296,15 +279,10 @@ NO_HTTP = b"garbage\r\n"
 
 @pytest.fixture
 def api() -> Iterator[Any]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        served: Any = server
-        # No verdict: the idle watch does not answer.
-        served.status, served.verdict, served.requests = 200, None, []
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield served
-        server.shutdown()
-        thread.join()
+    made = Api()
+    with web.serving(made.answer) as server:
+        made.url = server.url
+        yield made
 
 
 class Machine:
@@ -321,11 +299,11 @@ class Machine:
         for name in ("MACHINE", "LOG", "WARNED", "ENDING", "IDLE_WARNED"):
             patch.setattr(ending, name, folder / name)
         patch.setattr(subprocess, "run", lambda words, check: self.said.append(words[1]))
-        self._settings, self._url, self._clock = folder / "MACHINE", api, clock
+        self._settings, self._api, self._clock = folder / "MACHINE", api, clock
 
     def tick(self, minutes: float, **idle: object) -> None:
         """Run one minute of cron, so long before the end."""
-        url = f"http://127.0.0.1:{self._url.server_port}"
+        url = self._api.url
         settings = {"end": AT, "apiUrl": url, "apiKey": "canary", "instanceId": "i-1"}
         if idle:
             settings["idle"] = {"url": f"{url}/verdict", "token": "canary-idle", **idle}
@@ -335,13 +313,11 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, api: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(tmp_path, api, clock, monkeypatch) -> Machine:
     return Machine(tmp_path, api, clock, monkeypatch)
 
 
-def test_each_bound_is_warned_of_once_and_again_after_a_later_end(
-    machine: Machine, api: Any
-) -> None:
+def test_each_bound_is_warned_of_once_and_again_after_a_later_end(machine, api):
     ending.main([])  # before anybody told it
     bounds = ((90, 0), (59.5, 1), (58, 1), (29.5, 2), (9.5, 3), (4.5, 4), (3, 4), (90, 4), (3, 5))
     for minutes, warnings in bounds:
@@ -355,7 +331,7 @@ def test_each_bound_is_warned_of_once_and_again_after_a_later_end(
     assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d [\d:]{{8}} UTC {re.escape(said)}", lines[1])
 
 
-def test_at_its_end_the_machine_is_terminated(machine: Machine, api: Any) -> None:
+def test_at_its_end_the_machine_is_terminated(machine, api):
     machine.tick(-1)
     ((path, headers, body),) = api.requests
     assert path == "/api/v1/instance-operations/terminate"
@@ -366,24 +342,21 @@ def test_at_its_end_the_machine_is_terminated(machine: Machine, api: Any) -> Non
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 0])
-def test_a_refused_end_is_tried_again(machine: Machine, api: Any, status: int) -> None:
-    port = api.server_port
-    api.status = status
+def test_a_refused_end_is_tried_again(machine, api, status):
+    url, api.status = api.url, status
     if not status:
-        api.server_port = 1  # it is away
+        api.url = "http://127.0.0.1:1"  # it is away
     for _ in range(2):
         machine.tick(-1)
         assert "this machine cannot be terminated (" in machine.said[-1]
         assert machine.said[-1].endswith("); trying again in a minute")
         assert "canary" not in machine.said[-1] + machine.log.read_text()  # F35
-    api.status, api.server_port = 200, port
+    api.status, api.url = 200, url
     machine.tick(-1)
     assert len(api.requests) == (3 if status else 1)
 
 
-def test_without_a_way_to_tell_anybody_it_goes_on(  # F16
-    machine: Machine, api: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_way_to_tell_anybody_it_goes_on(machine, api, monkeypatch):  # F16
     def no_wall(*_: object, **__: object) -> None:
         raise FileNotFoundError
 
@@ -414,9 +387,7 @@ def test_without_a_way_to_tell_anybody_it_goes_on(  # F16
         ({"end": True, "end_head": True, "ends_in": -60, "active": "x" * 2**23}, False, False),
     ],
 )
-def test_an_idle_clusters_machines_end_the_heads_last(  # F39
-    machine: Machine, api: Any, verdict: Any, last: bool, ends: bool
-) -> None:
+def test_an_idle_clusters_machines_end_the_heads_last(machine, api, verdict, last, ends):  # F39
     api.verdict = verdict
     machine.tick(90, last=last)
     assert len(api.requests) == ends
@@ -424,9 +395,7 @@ def test_an_idle_clusters_machines_end_the_heads_last(  # F39
         assert machine.said[-1] == "the cluster is idle: terminating it"
 
 
-def test_a_refused_end_of_an_idle_cluster_is_tried_again_until_somebody_works(
-    machine: Machine, api: Any
-) -> None:
+def test_a_refused_end_of_an_idle_cluster_is_tried_again_until_somebody_works(machine, api):
     over = {"end": True, "end_head": True, "ends_in": -60}
     busy = {"end": False, "end_head": False, "ends_in": None}
     # Nobody knows any more: the watch may have ended.
@@ -438,7 +407,7 @@ def test_a_refused_end_of_an_idle_cluster_is_tried_again_until_somebody_works(
         assert len(api.requests) == requests
 
 
-def test_an_idle_clusters_end_is_said_once_and_again_after_work(machine: Machine, api: Any) -> None:
+def test_an_idle_clusters_end_is_said_once_and_again_after_work(machine, api):
     for ends_in, warnings in ((400, 0), (290, 1), (230, 1), (None, 1), (250, 2)):
         api.verdict = {"end": False, "end_head": False, "ends_in": ends_in}
         machine.tick(90, last=False)
@@ -459,9 +428,8 @@ names["main"]([])
 """
 
 
-def test_an_older_python_ends_its_machine(api: Any, tmp_path: Path) -> None:  # D3 F82
-    url = f"http://127.0.0.1:{api.server_port}"
-    settings = {"end": AT, "apiUrl": url, "apiKey": "canary", "instanceId": "i-1"}
+def test_an_older_python_ends_its_machine(api, tmp_path):  # D3 F82
+    settings = {"end": AT, "apiUrl": api.url, "apiKey": "canary", "instanceId": "i-1"}
     (tmp_path / "MACHINE").write_text(json.dumps(settings))
     done = subprocess.run(
         [sys.executable, "-I", "-c", OLDER, ending.__file__, str(tmp_path)],
@@ -478,7 +446,7 @@ def test_an_older_python_ends_its_machine(api: Any, tmp_path: Path) -> None:  # 
     assert "the time of this machine is over: terminating it" in done.stdout
 
 
-def test_it_runs_on_the_pythons_of_other_machines() -> None:
+def test_it_runs_on_the_pythons_of_other_machines():
     """Their Python is 3.8 at least, and has the standard library only."""
     tree = ast.parse(ending.source_text(), feature_version=(3, 8))
     modules = set()

@@ -40,7 +40,7 @@ def _full(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "name", ["/", "/tmp", "/home", "/home/ada", "/root", "/srv", "/var/tmp", "/run/user/1000"]
 )
-def test_no_stack_on_any_machine_has_a_folder_of_the_system(name: str) -> None:
+def test_no_stack_on_any_machine_has_a_folder_of_the_system(name):
     assert folders.is_reserved(Path(name))
     with pytest.raises(ServiceError, match="name a folder that is absent or empty"):
         folders.take(Path(name), OURS, "stateDir")
@@ -53,9 +53,7 @@ def test_no_stack_on_any_machine_has_a_folder_of_the_system(name: str) -> None:
     ("place", "reason"),
     [("home/ada", "your home folder"), ("home", "your home folder"), ("code", "this checkout")],
 )
-def test_home_checkout_and_what_holds_them_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, reason: str, link: bool
-) -> None:
+def test_home_checkout_and_what_holds_them_are_refused(tmp_path, monkeypatch, place, reason, link):
     _full(tmp_path / "home" / "ada")
     _full(tmp_path / "code" / "infra" / "places")
     monkeypatch.setenv("HOME", str(tmp_path / "home" / "ada"))
@@ -74,13 +72,13 @@ def test_home_checkout_and_what_holds_them_are_refused(
     assert (tmp_path / "code/infra/places/thesis").exists()
 
 
-def test_the_environment_of_this_python_is_refused() -> None:
+def test_the_environment_of_this_python_is_refused():
     assert "Python environment" in folders.refusal(Path(sys.prefix))
 
 
 @pytest.mark.usefixtures("open_umask")
 @pytest.mark.parametrize("there", [False, True], ids=["absent", "empty"])
-def test_an_absent_and_an_empty_folder_are_taken_and_private(tmp_path: Path, there: bool) -> None:
+def test_an_absent_and_an_empty_folder_are_taken_and_private(tmp_path, there):
     folder = tmp_path / "a" / "b"
     if there:
         folder.mkdir(parents=True)
@@ -95,7 +93,7 @@ def test_an_absent_and_an_empty_folder_are_taken_and_private(tmp_path: Path, the
     assert folders.remove(folder, OURS) == ""
 
 
-def test_a_folder_with_files_is_taken_with_the_users_consent_only(tmp_path: Path) -> None:
+def test_a_folder_with_files_is_taken_with_the_users_consent_only(tmp_path):
     folder = _full(tmp_path / "work")
     with pytest.raises(ServiceError) as raised:
         folders.take(folder, OURS, "dataDir", private=False)
@@ -114,7 +112,7 @@ def test_a_folder_with_files_is_taken_with_the_users_consent_only(tmp_path: Path
     assert folders.foreign(folder, THEIRS) == ""
 
 
-def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:  # F46
+def test_a_folder_of_another_stack_is_refused_by_name(tmp_path):  # F46
     folder = tmp_path / "s"
     folders.take(folder, THEIRS, "stateDir")
     _full(folder)
@@ -130,7 +128,7 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:  
     assert (folder / "thesis").exists()
 
 
-def test_a_folder_that_was_given_back_is_any_stacks(tmp_path: Path) -> None:
+def test_a_folder_that_was_given_back_is_any_stacks(tmp_path):
     folder = tmp_path / "data"
     folders.take(folder, THEIRS, "dataDir", private=False)
     _full(folder)
@@ -142,7 +140,7 @@ def test_a_folder_that_was_given_back_is_any_stacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "7", "\0", "{" * 9000])
-def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+def test_a_mark_that_cannot_be_read_is_none(tmp_path, text):
     folder = _full(tmp_path / "s")
     (folder / FILE).write_text(text)
     assert folders.read_mark(folder) is None
@@ -150,7 +148,7 @@ def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
         folders.take(folder, OURS, "stateDir")
 
 
-def test_a_link_in_the_place_of_a_folder_or_a_mark_is_not_believed(tmp_path: Path) -> None:  # F38
+def test_a_link_in_the_place_of_a_folder_or_a_mark_is_not_believed(tmp_path):  # F38
     folders.take(tmp_path / "elsewhere", OURS, "stateDir")
     (tmp_path / "s").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ServiceError, match="is a link: remove it"):
@@ -162,7 +160,7 @@ def test_a_link_in_the_place_of_a_folder_or_a_mark_is_not_believed(tmp_path: Pat
     assert folders.read_mark(tmp_path / "t") is None
 
 
-def test_data_may_be_a_link_to_another_disk(tmp_path: Path) -> None:
+def test_data_may_be_a_link_to_another_disk(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "data").symlink_to(tmp_path / "disk")
     folders.take(tmp_path / "data", OURS, "dataDir", private=False)
@@ -173,7 +171,7 @@ def test_data_may_be_a_link_to_another_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o777])
-def test_a_folder_that_others_may_use_is_not_believed(tmp_path: Path, mode: int) -> None:
+def test_a_folder_that_others_may_use_is_not_believed(tmp_path, mode):
     folder = tmp_path / "s"
     folders.take(folder, OURS, "stateDir")
     folder.chmod(mode)
@@ -188,7 +186,7 @@ def test_a_folder_that_others_may_use_is_not_believed(tmp_path: Path, mode: int)
 
 @needs_root
 @pytest.mark.parametrize("private", [True, False])
-def test_what_another_user_made_is_not_believed(tmp_path: Path, private: bool) -> None:  # F38
+def test_what_another_user_made_is_not_believed(tmp_path, private):  # F38
     folder = tmp_path / "s"
     folders.take(folder, OURS, "stateDir")
     os.chown(folder, 12345, -1)
@@ -202,7 +200,7 @@ def test_what_another_user_made_is_not_believed(tmp_path: Path, private: bool) -
     assert "bears no mark" in folders.foreign(folder, OURS, private=private)
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ServiceError, match=r"stateDir = .* cannot be made \(Not a directory\)"):
         folders.take(tmp_path / "file" / "s", OURS, "stateDir")

@@ -1,15 +1,12 @@
 """When a cluster counts as idle, and when its machines end for that."""
 
 import contextlib
-import http.server
 import io
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +25,7 @@ from node.idle_watch import (
     work,
 )
 from node.replicate import Folder
+from tests import web
 
 RULES = Rules(idle_seconds=600, deadline=100_000)
 BUSY = ("job a is RUNNING",)
@@ -45,7 +43,7 @@ def idle(state: WatchState, begin: float, end: float) -> WatchState:
     return state
 
 
-def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
+def test_machines_end_after_looks_that_found_nothing_for_long_enough():
     state = looks(WatchState(), (1000, BUSY), (1015, ()))
     assert (state.idle_since, state.ends_at(RULES)) == (1015, 1615)
     assert not idle(state, 1030, 1600).ending
@@ -63,7 +61,7 @@ def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
     assert looks(ended, (later, BUSY)).ends_at(RULES) == 0
 
 
-def test_whatever_is_found_begins_the_time_anew() -> None:
+def test_whatever_is_found_begins_the_time_anew():
     state = idle(WatchState(), 1000, 1585)
     state = looks(state, (1590, BUSY))
     assert (state.idle_since, state.ends_at(RULES)) == (0, 0)
@@ -72,12 +70,12 @@ def test_whatever_is_found_begins_the_time_anew() -> None:
 
 
 @pytest.mark.parametrize("now", [1711.0, 5000.0, 900.0])
-def test_a_time_without_a_look_counts_as_active(now: float) -> None:
+def test_a_time_without_a_look_counts_as_active(now):
     state = idle(WatchState(), 1000, 1590)
     assert looks(state, (now, ())).idle_since == now  # also where the clock was set back
 
 
-def test_slow_looks_count_from_their_start() -> None:  # F50
+def test_slow_looks_count_from_their_start():  # F50
     state = decide(WatchState(), BUSY, 1000, 1140, RULES)
     for began in range(1155, 1700, 155):  # each takes 140 s, and the next begins 15 s later
         state = decide(state, (), began, began + 140, RULES)
@@ -88,7 +86,7 @@ def test_slow_looks_count_from_their_start() -> None:  # F50
     assert decide(state, (), 1760 + idle_watch.BLIND_SECONDS + 1, 2100, RULES).idle_since == 1881
 
 
-def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most() -> None:
+def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most():
     kept = keep(idle(WatchState(), 1000, 1300), 7200, 1300, RULES)
     assert kept.ends_at(RULES) == 8500
     assert not idle(kept, 1315, 8485).ending
@@ -100,7 +98,7 @@ def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most() -> None:
         keep(idle(kept, 1315, 8500), 60, 8501, RULES)
 
 
-def test_what_cannot_be_read_counts_as_active() -> None:
+def test_what_cannot_be_read_counts_as_active():
     def broken() -> list[str]:
         raise OSError("no route")
 
@@ -108,40 +106,30 @@ def test_what_cannot_be_read_counts_as_active() -> None:
     assert found == ["jobs cannot be read (no route)", "a"]
 
 
-class Dashboard(http.server.ThreadingHTTPServer):
-    """Answers as Ray's dashboard does."""
+class Dashboard:
+    """Answers as Ray's dashboard does: what it says, by path."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Reply)
         self.says: dict[str, Any] = {}
+        self.ray: Ray
+        self.server: web.Web
 
-
-class Reply(http.server.BaseHTTPRequestHandler):
-    server: Dashboard
-
-    def do_GET(self) -> None:
-        known = self.server.says.get(self.path.partition("?")[0])
-        allowed = self.headers["Authorization"] == "Bearer t"
-        self.send_response(200 if known is not None and allowed else 500)
-        self.end_headers()
-        self.wfile.write(json.dumps(known).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, asked: web.Request) -> web.Said:
+        known = self.says.get(asked.path.partition("?")[0])
+        allowed = asked.headers["Authorization"] == "Bearer t"
+        return 200 if known is not None and allowed else 500, json.dumps(known).encode()
 
 
 @pytest.fixture
 def dashboard() -> Iterator[Dashboard]:
-    with Dashboard() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    made = Dashboard()
+    with web.serving(made.answer) as made.server:
+        made.ray = Ray(made.server.url, "t")
+        yield made
 
 
-def test_jobs_models_and_actors_are_activity(dashboard: Dashboard) -> None:
-    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+def test_jobs_models_and_actors_are_activity(dashboard):
+    ray = dashboard.ray
     assert "cannot be read" in idle_watch.look({"jobs": lambda: ray.jobs("RUNNING")})[0]
     dashboard.says["/api/jobs/"] = [
         {"submission_id": "a", "status": "SUCCEEDED"},
@@ -158,22 +146,20 @@ def test_jobs_models_and_actors_are_activity(dashboard: Dashboard) -> None:
     assert ray.actors() == ["actor Counter lives"]
 
 
-def test_an_answer_without_end_is_read_up_to_a_bound(  # F39
-    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_without_end_is_read_up_to_a_bound(dashboard, monkeypatch):  # F39
     sent = 0
 
-    def endless(reply: Reply) -> None:
+    def endless(asked: web.Request) -> None:
         nonlocal sent
-        reply.send_response(200)
-        reply.end_headers()
+        asked.send_response(200)
+        asked.end_headers()
         with contextlib.suppress(ConnectionError):
             for _ in range(4 * idle_watch.ANSWER_MIB):
-                reply.wfile.write(b" " * 2**20)
+                asked.wfile.write(b" " * 2**20)
                 sent += 1
 
-    monkeypatch.setattr(Reply, "do_GET", endless)
-    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    monkeypatch.setattr(dashboard.server, "answer", endless)
+    ray = dashboard.ray
     why = "jobs cannot be read (more than 64 MiB, which are not read)"
     assert idle_watch.look({"jobs": lambda: ray.jobs("RUNNING")}) == [why]
     assert sent < 2 * idle_watch.ANSWER_MIB
@@ -198,10 +184,8 @@ ACTIVE = ["job a is RUNNING", "actor Sleeper lives"]
         (IdleLimits(100), {"raylet": {"state": "DEAD"}}, True),  # then nobody tells
     ],
 )
-def test_a_job_below_the_bounds_of_use_is_no_activity(  # F50
-    dashboard: Dashboard, bounds: IdleLimits, changes: dict[str, Any], counts: bool | None
-) -> None:
-    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+def test_a_job_below_the_bounds_of_use_is_no_activity(dashboard, bounds, changes, counts):  # F50
+    ray = dashboard.ray
     jobs = [{"submission_id": "a", "status": "RUNNING"}]
     actor = {"name": "", "class_name": "Sleeper", "ray_namespace": "x"}
     node = {"raylet": {"state": "ALIVE"}, "now": time.time(), "cpu": 3.0, "cpus": [30, 15]}
@@ -218,11 +202,11 @@ def test_a_job_below_the_bounds_of_use_is_no_activity(  # F50
     assert idle_watch.look({"work": lambda: work(ray, bounds)})
 
 
-def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard) -> None:
+def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard):
     def alive(count: int) -> None:
         dashboard.says["/api/v0/nodes"] = {"data": {"result": {"result": [{}] * count}}}
 
-    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    ray = dashboard.ray
     joining = idle_watch.Joining(ray, 2, time.time() + 60)
     alive(1)  # the second machine still installs
     assert joining() == ["1 of 2 nodes have joined"]
@@ -233,7 +217,7 @@ def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard
     assert joining() == []
 
 
-def test_a_run_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:  # F50
+def test_a_run_that_has_not_changed_is_not_read_again(tmp_path):  # F50
     class Counted(Folder):
         opens = 0
 
@@ -258,7 +242,7 @@ def test_a_run_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:  
     assert (read(), place.opens) == ([], 401)
 
 
-def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
+def test_runs_that_are_only_here_are_activity(tmp_path):  # B27
     place = Folder(tmp_path / "store")
     (tmp_path / "store").mkdir()
     results = idle_watch.Results(place)
@@ -290,9 +274,7 @@ def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
     assert results() == said
 
 
-def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(  # F53
-    tmp_path: Path,
-) -> None:
+def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(tmp_path):  # F53
     for folder in ("store", "there"):
         (tmp_path / folder).mkdir()
     place = Folder(tmp_path / "store")
@@ -324,11 +306,11 @@ def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(  # F53
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> IdleWatch:
+def watch(tmp_path) -> IdleWatch:
     return IdleWatch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
 
 
-def test_only_those_with_the_token_are_answered(watch: IdleWatch) -> None:  # F33
+def test_only_those_with_the_token_are_answered(watch):  # F33
     server = idle_watch.serve(watch, ("127.0.0.1", 0), "canary")
     url = f"http://127.0.0.1:{server.server_port}"
 
@@ -358,16 +340,14 @@ def test_only_those_with_the_token_are_answered(watch: IdleWatch) -> None:  # F3
         server.server_close()
 
 
-def test_another_start_knows_what_was_said(watch: IdleWatch, tmp_path: Path) -> None:
+def test_another_start_knows_what_was_said(watch, tmp_path):
     watch.change(keep, 1800)
     again = IdleWatch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
     assert again.verdict()["keep_until"] == watch.verdict()["keep_until"]
     assert again.verdict()["ends_in"] is None  # it has looked at nothing yet
 
 
-def test_a_job_that_comes_while_the_store_is_listed_counts(  # F50
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_job_that_comes_while_the_store_is_listed_counts(monkeypatch, tmp_path):  # F50
     came: list[str] = []
     looked: list[list[str]] = []
     monkeypatch.setattr(idle_watch, "serve", lambda *_: None)

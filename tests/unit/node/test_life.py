@@ -189,7 +189,7 @@ STARTED_AGAIN = (_programs, _containers)  # by their place, which Kubernetes hid
 
 
 @pytest.fixture(params=[*STARTED_AGAIN, _pods], ids=["programs", "containers", "pods"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(request, tmp_path, monkeypatch) -> Place:
     made: Place = request.param(tmp_path, monkeypatch)
     return made
 
@@ -200,14 +200,14 @@ def _refusal(place: Place, **options: Any) -> list[str]:
     return str(raised.value).splitlines()
 
 
-def test_it_is_waited_for_until_it_runs_and_answers(place: Place) -> None:
+def test_it_is_waited_for_until_it_runs_and_answers(place):
     place.tell(Moment(runs=False, ends=1), SILENT, Moment())
     outs = place.create().outs
     assert outs[place.provider.health_output] is True
     assert place.provider.read("web", outs).outs == outs
 
 
-def test_one_that_ends_again_and_again_is_not_waited_for(place: Place) -> None:  # F31
+def test_one_that_ends_again_and_again_is_not_waited_for(place):  # F31
     place.tell(*STARTS)
     *why, whole, _, _, _ = said = _refusal(place)
     assert "ended 3 times" in "".join(why)
@@ -215,7 +215,7 @@ def test_one_that_ends_again_and_again_is_not_waited_for(place: Place) -> None: 
     assert [whole, *said[-3:]] == [f"Its last log lines{place.whole_log}:", *LOG]
 
 
-def test_when_the_time_is_over_its_log_is_shown(place: Place) -> None:  # F31
+def test_when_the_time_is_over_its_log_is_shown(place):  # F31
     place.tell(SILENT)
     first, why, *said = _refusal(place, timeout=0)
     assert first == "web is not up after 0 s (setting startTimeoutSeconds)"
@@ -225,7 +225,7 @@ def test_when_the_time_is_over_its_log_is_shown(place: Place) -> None:  # F31
 
 @pytest.mark.parametrize("place", STARTED_AGAIN, indirect=True)
 @pytest.mark.parametrize("moment", [LOOPS, Moment(up=4)])
-def test_one_that_answers_has_to_stay_up(place: Place, moment: Moment) -> None:  # F63
+def test_one_that_answers_has_to_stay_up(place, moment):  # F63
     place.tell(moment)
     why = _refusal(place, timeout=0, steadySeconds=5)[1]
     expected = ("ended 3 times in the last 10 min (", "has run for 4 of 5 s")
@@ -235,7 +235,7 @@ def test_one_that_answers_has_to_stay_up(place: Place, moment: Moment) -> None: 
 
 
 @pytest.mark.parametrize("place", STARTED_AGAIN, indirect=True)
-def test_what_answered_before_its_program_ended_is_asked_again(place: Place) -> None:
+def test_what_answered_before_its_program_ended_is_asked_again(place):
     place.tell(Moment(up=1), Moment(up=60, start=1, answers=False))
     assert _refusal(place, timeout=0.2, steadySeconds=60)[0].startswith("web is not up after 0.2 s")
 
@@ -250,9 +250,7 @@ def test_what_answered_before_its_program_ended_is_asked_again(place: Place) -> 
         (STARTS[4], "ended 4 times"),
     ],
 )
-def test_one_that_keeps_ending_is_told_and_differs(  # F63
-    place: Place, moment: Moment, said: str
-) -> None:
+def test_one_that_keeps_ending_is_told_and_differs(place, moment, said):  # F63
     place.tell(moment)
     told = place.provider.fault("web", place.props)
     assert said in told
@@ -264,14 +262,14 @@ def test_one_that_keeps_ending_is_told_and_differs(  # F63
     assert place.provider.diff("web", place.props, place.props).changes is bool(said)
 
 
-def test_one_that_is_gone_is_told_and_not_waited_for(place: Place) -> None:
+def test_one_that_is_gone_is_told_and_not_waited_for(place):
     place.tell()
     assert "gone" in place.provider.fault("web", place.props)
     assert place.provider.diff("web", place.props, place.props).changes
     assert "gone" in _refusal(place)[0]
 
 
-def test_a_wait_can_be_ended() -> None:
+def test_a_wait_can_be_ended():
     def stop(_seconds: float) -> None:
         raise CanceledError
 
@@ -282,9 +280,7 @@ def test_a_wait_can_be_ended() -> None:
 
 @pytest.mark.parametrize("drains", [True, False])
 @pytest.mark.parametrize("forced", [True, False])
-def test_users_leave_unless_their_work_would_be_lost(
-    drains: bool, forced: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_users_leave_unless_their_work_would_be_lost(drains, forced, monkeypatch, capsys):
     monkeypatch.setenv(FORCE, "1" if forced else "")
     drained: list[str] = []
 

@@ -3,8 +3,6 @@
 The programs of supervisord are in tests/integration/infra/test_node_switch.py.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -49,7 +47,7 @@ def launched(folder: Path, *names: str) -> None:
     (folder / "requests" / LAUNCHED).write_text(json.dumps(names))
 
 
-def test_a_name_that_ray_still_knows_is_not_given_to_a_new_node(tmp_path: Path) -> None:
+def test_a_name_that_ray_still_knows_is_not_given_to_a_new_node(tmp_path):
     made = provider(tmp_path)
     request(made, 1)
     assert made.non_terminated_nodes(GPU) == ["ray-worker-1"]
@@ -61,7 +59,7 @@ def test_a_name_that_ray_still_knows_is_not_given_to_a_new_node(tmp_path: Path) 
     assert requested(tmp_path) == ["ray-worker-1", "ray-worker-2"]
 
 
-def test_a_request_is_written_down_and_counts_at_once(tmp_path: Path) -> None:
+def test_a_request_is_written_down_and_counts_at_once(tmp_path):
     made = provider(tmp_path)
     assert requested(tmp_path) == []
     request(made, 2)
@@ -74,7 +72,7 @@ def test_a_request_is_written_down_and_counts_at_once(tmp_path: Path) -> None:
     assert requested(tmp_path) == ["ray-worker-2"]
 
 
-def test_what_is_always_there_is_neither_requested_nor_ended(tmp_path: Path) -> None:
+def test_what_is_always_there_is_neither_requested_nor_ended(tmp_path):
     made = provider(tmp_path)
     for name in ALWAYS:
         made.terminate_node(name)
@@ -88,7 +86,7 @@ def test_what_is_always_there_is_neither_requested_nor_ended(tmp_path: Path) -> 
         )
 
 
-def test_a_machine_that_is_being_ended_is_not_requested_again(tmp_path: Path) -> None:
+def test_a_machine_that_is_being_ended_is_not_requested_again(tmp_path):
     made = provider(tmp_path)
     request(made, 1)
     launched(tmp_path, "ray-worker-1")
@@ -100,14 +98,14 @@ def test_a_machine_that_is_being_ended_is_not_requested_again(tmp_path: Path) ->
     assert requested(tmp_path) == ["ray-worker-1", "ray-worker-2"]
 
 
-def test_never_more_than_there_may_be(tmp_path: Path) -> None:
+def test_never_more_than_there_may_be(tmp_path):
     made = provider(tmp_path)
     with pytest.raises(NodeLaunchException):
         request(made, 9)
     assert requested(tmp_path) == GROUP
 
 
-def test_the_next_head_requests_what_the_last_one_did(tmp_path: Path) -> None:
+def test_the_next_head_requests_what_the_last_one_did(tmp_path):
     request(provider(tmp_path), 2)
     assert provider(tmp_path).is_running("ray-worker-2")
     assert requested(tmp_path) == ["ray-worker-1", "ray-worker-2"]
@@ -116,9 +114,7 @@ def test_the_next_head_requests_what_the_last_one_did(tmp_path: Path) -> None:
     assert requested(tmp_path) == ["ray-worker-1"]
 
 
-def test_without_a_request_what_is_launched_stays_and_the_least_is_requested(
-    tmp_path: Path,
-) -> None:
+def test_without_a_request_what_is_launched_stays_and_the_least_is_requested(tmp_path):
     provider(tmp_path, least=1)
     assert requested(tmp_path) == ["ray-worker-1"]
     (tmp_path / "requests" / REQUESTED).write_text("[")
@@ -127,7 +123,7 @@ def test_without_a_request_what_is_launched_stays_and_the_least_is_requested(
     assert requested(tmp_path) == ["ray-worker-3"]
 
 
-def test_two_threads_request_two_machines(tmp_path: Path) -> None:
+def test_two_threads_request_two_machines(tmp_path):
     made = provider(tmp_path)
     threads = [threading.Thread(target=request, args=(made, 1)) for _ in GROUP]
     for thread in threads:
@@ -137,7 +133,7 @@ def test_two_threads_request_two_machines(tmp_path: Path) -> None:
     assert requested(tmp_path) == GROUP
 
 
-def test_a_look_at_fifty_machines_takes_a_small_part_of_a_second(tmp_path: Path) -> None:
+def test_a_look_at_fifty_machines_takes_a_small_part_of_a_second(tmp_path):
     made = provider(tmp_path, group=[f"ray-worker-{number}" for number in range(1, 51)])
     request(made, 50)
     begun = time.process_time()
@@ -147,5 +143,5 @@ def test_a_look_at_fifty_machines_takes_a_small_part_of_a_second(tmp_path: Path)
     assert time.process_time() - begun < 0.1
 
 
-def test_the_command_has_the_names_of_the_files() -> None:
+def test_the_command_has_the_names_of_the_files():
     assert (scale.REQUESTED, scale.LAUNCHED) == (node_provider.REQUESTED, node_provider.LAUNCHED)

@@ -23,12 +23,12 @@ Start = Callable[..., int]
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(tmp_path) -> str:
     return f"unix://{tmp_path}/supervisor.sock"
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path) -> Iterator[Start]:
     """Start a process that sleeps, in an environment; its id."""
     with ExitStack() as started:
 
@@ -48,14 +48,14 @@ def _pids(found: list[psutil.Process]) -> set[int]:
     return {process.pid for process in found}
 
 
-def test_jobs_inherit_nothing_that_train_reads_as_the_users_choice(url: str) -> None:
+def test_jobs_inherit_nothing_that_train_reads_as_the_users_choice(url):
     client = Path(__file__).parents[3] / "trainyard/client"
     read = "".join(path.read_text() for path in client.rglob("*.py"))
     assert STACK_VARIABLE in read
     assert not [name for name in owned_processes.environment(url, OURS) if f'"{name}"' in read]
 
 
-def test_a_process_is_known_by_its_environment_alone(start: Start, url: str) -> None:
+def test_a_process_is_known_by_its_environment_alone(start, url):
     web = start(**owned_processes.environment(url, OURS), **{NAME: "web"})
     itself = start(**owned_processes.environment(url, OURS))
     unmarked = start(**{URL: url, NAME: "web"})
@@ -70,8 +70,8 @@ def test_a_process_is_known_by_its_environment_alone(start: Start, url: str) -> 
 
 
 def test_processes_of_another_stack_in_the_same_folder_are_refused_by_name(  # F46
-    start: Start, url: str, tmp_path: Path
-) -> None:
+    start, url, tmp_path
+):
     start(**owned_processes.environment(url, OURS))
     owned_processes.refuse_foreign(url, OURS)
     pid = start(**owned_processes.environment(url, THEIRS))
@@ -83,9 +83,7 @@ def test_processes_of_another_stack_in_the_same_folder_are_refused_by_name(  # F
     assert message.endswith(f"kill -9 {pid}")
 
 
-def test_what_a_launcher_started_is_known_by_the_label_and_no_supervisord(
-    start: Start, url: str
-) -> None:
+def test_what_a_launcher_started_is_known_by_the_label_and_no_supervisord(start, url):
     node = start(**{STACK: OURS.label})
     start(**{STACK: THEIRS.label})
     start(**owned_processes.environment(url, OURS))
@@ -93,7 +91,7 @@ def test_what_a_launcher_started_is_known_by_the_label_and_no_supervisord(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root sees and starts processes of others")
-def test_what_another_user_writes_into_an_environment_says_nothing(url: str) -> None:
+def test_what_another_user_writes_into_an_environment_says_nothing(url):
     with subprocess.Popen(
         ["/bin/sleep", "600"],
         env=owned_processes.environment(url, OURS),

@@ -27,7 +27,7 @@ def held() -> Iterator[socket.socket]:
     listener.close()
 
 
-def test_all_held_ports_are_told_at_once(held: socket.socket) -> None:
+def test_all_held_ports_are_told_at_once(held):
     with socket.create_server(("127.0.0.1", 0)) as other:
         first, second = held.getsockname()[1], other.getsockname()[1]
         with pytest.raises(ports.ServiceError) as raised:
@@ -42,7 +42,7 @@ def test_all_held_ports_are_told_at_once(held: socket.socket) -> None:
         assert f"pid {os.getpid()}" in line
 
 
-def test_a_port_that_two_programs_may_listen_on_is_held() -> None:  # F64
+def test_a_port_that_two_programs_may_listen_on_is_held():  # F64
     with socket.socket() as one, socket.socket() as other:
         for each in (one, other):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -53,7 +53,7 @@ def test_a_port_that_two_programs_may_listen_on_is_held() -> None:  # F64
     assert f"(servePort) is held by {psutil.Process().name()} (pid {os.getpid()}: " in line
 
 
-def test_the_stack_of_a_holder_is_named() -> None:
+def test_the_stack_of_a_holder_is_named():
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER],
         env={STACK: "id stack lab of project trainyard, made by ada@gpu1"},
@@ -69,7 +69,7 @@ def test_the_stack_of_a_holder_is_named() -> None:
         process.communicate("\n")
 
 
-def test_free_ports_pass(held: socket.socket) -> None:
+def test_free_ports_pass(held):
     port = held.getsockname()[1]
     held.close()
     ports.refuse_held({"dashboardPort": [port]})

@@ -3,7 +3,6 @@
 import os
 import socket
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ LOG = "starting\nOSError: [Errno 98] Address already in use\nbye\n"
 
 
 @pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def daemon(tmp_path, monkeypatch) -> Any:
     """Have a supervisord that tells of `web`: its state, for how long, and when it ended before."""
     monkeypatch.setattr(owned_processes, "of_supervisord", lambda *_: [])
     (tmp_path / "conf.d").mkdir()
@@ -81,15 +80,15 @@ LOOPS = "web ended 3 times in the last 10 min (exit status 3); its log says: OSE
         (("silent",), "does not answer: it was killed, or this machine was restarted"),
     ],
 )
-def test_what_is_wrong_with_a_program(daemon: Any, told: Any, said: str) -> None:  # F63
+def test_what_is_wrong_with_a_program(daemon, told, said):  # F63
     found = _fault(daemon(*told), _props())
     assert said in found
     assert bool(found) == bool(said)
 
 
 def test_a_program_whose_port_another_has_or_that_does_not_answer_is_not_well(  # F63
-    daemon: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    daemon, monkeypatch
+):
     monkeypatch.setattr(process_health, "PATIENT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -106,13 +105,11 @@ def test_a_program_whose_port_another_has_or_that_does_not_answer_is_not_well(  
     assert found.startswith(f"web does not answer {url}; its log says: OSError")
 
 
-def test_a_program_on_demand_need_not_run(daemon: Any) -> None:
+def test_a_program_on_demand_need_not_run(daemon):
     assert _fault(daemon(STOPPED), _props(onDemand=True)) == ""
 
 
-def test_a_fault_is_told_once_and_remembered(  # F63
-    daemon: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_is_told_once_and_remembered(daemon, tmp_path, capsys):  # F63
     daemon(STOPPED)
     props = _props(folder=str(tmp_path), healthy=True)
     assert ProgramProvider().diff("web", props, props).changes
@@ -122,9 +119,7 @@ def test_a_fault_is_told_once_and_remembered(  # F63
     assert ProgramProvider().diff("web", props | {"healthy": False}, props).changes
 
 
-def test_a_supervisord_that_is_gone_stays_in_the_state_and_differs(  # F63
-    daemon: Any, tmp_path: Path
-) -> None:
+def test_a_supervisord_that_is_gone_stays_in_the_state_and_differs(daemon, tmp_path):  # F63
     daemon("silent")
     props = {"folder": str(tmp_path), "mark": MARK, "ports": {"webPort": free_ports(1)}}
     assert DaemonProvider().diff("x", props, props).changes

@@ -1,7 +1,5 @@
 """The users of a cluster are known, or they are not: a busy head may have jobs."""
 
-from __future__ import annotations
-
 import socket
 import time
 from types import SimpleNamespace
@@ -38,7 +36,7 @@ class Client:
         self.drained.append(node)
 
 
-def test_a_drain_goes_on_while_the_head_is_too_busy_to_answer() -> None:
+def test_a_drain_goes_on_while_the_head_is_too_busy_to_answer():
     others = {b"2": _node(is_head_node=True), b"3": _node(node_manager_address="192.0.2.8")}
     others[b"4"] = _node()  # supervisord has started it again
     client = Client({b"1": _node()}, TimeoutError(), {b"1": _node()}, others)
@@ -52,13 +50,13 @@ def test_a_drain_goes_on_while_the_head_is_too_busy_to_answer() -> None:
     assert everywhere.drained == [b"3".hex(), b"4".hex()]
 
 
-def test_a_drain_ends_with_its_time() -> None:
+def test_a_drain_ends_with_its_time():
     begun = time.monotonic()
     ray_leave.drain(Client({b"1": _node()}), HERE, 0.3)
     assert 0.3 <= time.monotonic() - begun < 10
 
 
-def test_a_head_that_is_gone_has_no_users(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_head_that_is_gone_has_no_users(capsys):
     with socket.create_server(("127.0.0.1", 0)) as server:
         gone = f"127.0.0.1:{server.getsockname()[1]}"
     ray_leave.main([gone, "", "users"])
@@ -67,8 +65,8 @@ def test_a_head_that_is_gone_has_no_users(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("command", [["users"], ["drain", "60"]])
 def test_a_head_with_another_token_has_none_of_this_nodes_users(  # F43
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
-) -> None:
+    monkeypatch, capsys, command
+):
     def refuse(address: str) -> None:
         raise ray.exceptions.AuthenticationError("InvalidAuthToken")
 
@@ -78,9 +76,7 @@ def test_a_head_with_another_token_has_none_of_this_nodes_users(  # F43
     assert capsys.readouterr().out == "[]\n"
 
 
-def test_a_head_that_does_not_say_who_uses_it_may_have_users(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_head_that_does_not_say_who_uses_it_may_have_users(monkeypatch, capsys):
     def busy(_: Any) -> list[str]:
         raise TimeoutError("no answer")
 

@@ -3,7 +3,6 @@
 import os
 import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +14,7 @@ SESSION = "session_2026-11-21_12-00-00_000000_1"
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def start(tmp_path, monkeypatch) -> Any:
     """What Ray calls, on a machine whose head has a session or does not answer."""
     watched = threading.Event()
 
@@ -38,7 +37,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return call
 
 
-def test_a_worker_writes_where_the_heads_logs_are(start: Any, tmp_path: Path) -> None:
+def test_a_worker_writes_where_the_heads_logs_are(start, tmp_path):
     for _ in range(2):  # a worker that ended is started again
         parameters = start(SESSION)
         logs = tmp_path / "worker" / SESSION / "logs"
@@ -46,22 +45,18 @@ def test_a_worker_writes_where_the_heads_logs_are(start: Any, tmp_path: Path) ->
         assert parameters.include_log_monitor is False
 
 
-def test_what_the_node_starts_is_not_asked_to(
-    start: Any,
-) -> None:
+def test_what_the_node_starts_is_not_asked_to(start):
     start(SESSION)
     assert not {ray_start.HOOK, ray_logs.HEAD_VARIABLE} & os.environ.keys()
 
 
 @pytest.mark.parametrize(("session", "head"), [(None, False), (SESSION, True)])
-def test_without_a_head_to_follow_nothing_is_made(
-    start: Any, tmp_path: Path, session: str | None, head: bool
-) -> None:
+def test_without_a_head_to_follow_nothing_is_made(start, tmp_path, session, head):
     assert start(session, head=head).include_log_monitor is None
     assert not (tmp_path / "worker").exists()
 
 
-def test_the_hook_is_found_by_its_name() -> None:
+def test_the_hook_is_found_by_its_name():
     module, _, name = ray_logs.THIS.rpartition(".")
     assert (module, name) == ("node.ray_logs", "share")
     assert callable(getattr(ray_logs, name))

@@ -12,7 +12,6 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 from ray._private.runtime_env import _clonevirtualenv
@@ -56,7 +55,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path) -> Iterator[Start]:
     """Starts a node; `word` says whether it collects its raylet, `more` is added to the hook."""
     processes = []
 
@@ -87,7 +86,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("word", ["collects", "is busy"])
-def test_a_node_ends_with_its_raylet(start: Start, word: str) -> None:  # F25
+def test_a_node_ends_with_its_raylet(start, word):  # F25
     node = start(word)
     assert node.stdout is not None
     pid, left = node.stdout.readline().split(maxsplit=1)
@@ -107,7 +106,7 @@ def _session(_words):
 """
 
 
-def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path: Path, start: Start) -> None:
+def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path, start):
     session = tmp_path / "session"
     comes = partial(start, "collects", COMES.format(session=str(session)), **ray_start.JOINS_ONCE)
 
@@ -135,15 +134,13 @@ def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path: Path, star
     assert second.stdout.readline().strip().endswith("[]")
 
 
-def test_a_head_that_does_not_answer_has_no_session() -> None:
+def test_a_head_that_does_not_answer_has_no_session():
     port = free_ports(1)[0]
     assert ray_start._session(["ray", "start", f"--address=127.0.0.1:{port}"]) == ""
     assert ray_start._session(["ray"]) == ""
 
 
-def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(  # A31, D28
-    tmp_path: Path,
-) -> None:
+def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(tmp_path):  # A31, D28
     hook = ray_start.environment(ray_start.__file__)
     gpu = NodeResources(cpus=8, gpus=1, memory_mib=1024, object_store_mib=128, group="gpu")
     gpu = replace(gpu, growth=Growth(least=0, idle_seconds=60))

@@ -1,7 +1,5 @@
 """Which files are copied to the second place, and which stay there."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -31,17 +29,17 @@ WEIGHTS = b"w" * 1000
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def here(tmp_path) -> Path:
     return tmp_path / "here"
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Path:
+def there(tmp_path) -> Path:
     return tmp_path / "disk" / "there"
 
 
 @pytest.fixture
-def replica(here: Path, there: Path) -> Replica:
+def replica(here, there) -> Replica:
     here.mkdir()
     there.parent.mkdir()
     return Replica(Folder(here), Folder(there))
@@ -66,9 +64,7 @@ def names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_what_is_there_is_what_was_made_and_is_marked_as_copied(
-    replica: Replica, here: Path, there: Path
-) -> None:
+def test_what_is_there_is_what_was_made_and_is_marked_as_copied(replica, here, there):
     a_run(here, 2)
     newest = a_checkpoint(here, "checkpoint_000002-abcd")
     assert replica.copy() == []
@@ -78,9 +74,7 @@ def test_what_is_there_is_what_was_made_and_is_marked_as_copied(
     assert marks.read(store, "first", marks.REPLICATED) == marks.PullMark(newest, 2)
 
 
-def test_a_pass_copies_what_changed_and_nothing_else(
-    replica: Replica, here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_copies_what_changed_and_nothing_else(replica, here, there, monkeypatch):
     run = a_run(here, 1)
     a_checkpoint(here, "checkpoint_000001-abcd")
     replica.copy()
@@ -103,9 +97,7 @@ def test_a_pass_copies_what_changed_and_nothing_else(
     assert "first/checkpoint_000001-abcd/manifest.json" not in written
 
 
-def test_a_manifest_comes_after_its_files_and_the_mark_after_all(
-    replica: Replica, here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_comes_after_its_files_and_the_mark_after_all(replica, here, there, monkeypatch):
     a_run(here, 1)
     a_checkpoint(here, "checkpoint_000001-abcd")
     write = Folder.write
@@ -125,7 +117,7 @@ def test_a_manifest_comes_after_its_files_and_the_mark_after_all(
     assert (there / "first" / "checkpoint_000001-abcd" / "manifest.json").exists()
 
 
-def test_a_full_disk_leaves_nothing_half_written(replica: Replica, here: Path, there: Path) -> None:
+def test_a_full_disk_leaves_nothing_half_written(replica, here, there):
     a_run(here, 1)
     a_checkpoint(here, "checkpoint_000001-abcd")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -140,9 +132,7 @@ def test_a_full_disk_leaves_nothing_half_written(replica: Replica, here: Path, t
     assert replica.copy() == []
 
 
-def test_an_older_checkpoint_goes_once_a_newer_one_is_there(
-    replica: Replica, here: Path, there: Path
-) -> None:
+def test_an_older_checkpoint_goes_once_a_newer_one_is_there(replica, here, there):
     a_run(here, 1)
     old = a_checkpoint(here, "checkpoint_000001-abcd")
     replica.copy()
@@ -164,8 +154,8 @@ def test_an_older_checkpoint_goes_once_a_newer_one_is_there(
 
 @pytest.mark.parametrize(("starts", "own"), [(True, False), (False, False), (False, True)])
 def test_nothing_of_another_stack_is_removed_or_overwritten(  # F55
-    starts: bool, own: bool, replica: Replica, here: Path, there: Path
-) -> None:
+    starts, own, replica, here, there
+):
     other = there.parent / "other"
     a_run(other, 2)
     a_checkpoint(other, "checkpoint_000001-abcd")
@@ -184,9 +174,7 @@ def test_nothing_of_another_stack_is_removed_or_overwritten(  # F55
         assert kept | before == kept
 
 
-def test_a_newer_one_that_is_not_whole_takes_no_ones_place(  # F53
-    replica: Replica, here: Path, there: Path
-) -> None:
+def test_a_newer_one_that_is_not_whole_takes_no_ones_place(replica, here, there):  # F53
     a_run(here, 1)
     old = a_checkpoint(here, "checkpoint_000001-abcd")
     replica.copy()
@@ -209,9 +197,7 @@ def test_a_newer_one_that_is_not_whole_takes_no_ones_place(  # F53
     "name",
     ["../canary", "first/../../canary", "/canary", "first//x", "x" * 256, "first/starts.jsonl/x"],
 )
-def test_a_name_that_leads_elsewhere_is_not_copied(  # F47
-    name: str, replica: Replica, here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_leads_elsewhere_is_not_copied(name, replica, here, there, monkeypatch):  # F47
     a_run(here, 1)
     listed, opened, source = Folder.listed, Folder.opened, replica._source
     odd = {name: replicate.Stamp(1, "")}
@@ -229,7 +215,7 @@ def test_a_name_that_leads_elsewhere_is_not_copied(  # F47
     }
 
 
-def test_what_is_gone_here_stays_there(replica: Replica, here: Path, there: Path) -> None:
+def test_what_is_gone_here_stays_there(replica, here, there):
     a_run(here, 1)
     kept = a_checkpoint(here, "checkpoint_000001-abcd")
     replica.copy()
@@ -241,9 +227,7 @@ def test_what_is_gone_here_stays_there(replica: Replica, here: Path, there: Path
     assert (there / "second" / "config.json").exists()
 
 
-def test_another_run_of_the_same_name_is_not_overwritten(
-    replica: Replica, here: Path, there: Path
-) -> None:
+def test_another_run_of_the_same_name_is_not_overwritten(replica, here, there):
     (there / "first").mkdir(parents=True)
     (there / "first" / "starts.jsonl").write_text('{"time": "of another stack"}\n')
     a_run(here, 1)
@@ -256,14 +240,14 @@ def test_another_run_of_the_same_name_is_not_overwritten(
     assert not (here / "first" / "replicated.json").exists()
 
 
-def test_a_place_that_is_the_results_own_is_refused(here: Path) -> None:
+def test_a_place_that_is_the_results_own_is_refused(here):
     here.mkdir()
     with pytest.raises(SystemExit, match="where the results are already"):
         Replica(Folder(here), Folder(here / "copy")).prove()
     assert names(here) == set()
 
 
-def test_a_folder_whose_disk_is_not_there_is_a_fault(here: Path, tmp_path: Path) -> None:
+def test_a_folder_whose_disk_is_not_there_is_a_fault(here, tmp_path):
     a_run(here, 1)
     (fault,) = Replica(Folder(here), Folder(tmp_path / "disk" / "there")).copy()
     assert f"{tmp_path}/disk is not there: attach its disk" in fault
@@ -271,9 +255,7 @@ def test_a_folder_whose_disk_is_not_there_is_a_fault(here: Path, tmp_path: Path)
 
 
 @pytest.fixture
-def service(
-    here: Path, there: Path, replica: Replica
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def service(here, there, replica) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """What copies, as its runtime starts it; and its URL."""
     assert replica
     (port,) = free_ports(1)
@@ -302,9 +284,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_at_its_end_it_copies_once_more(
-    service: tuple[subprocess.Popen[str], str], here: Path, there: Path
-) -> None:
+def test_at_its_end_it_copies_once_more(service, here, there):
     process, url = service
     wait_for("its health", lambda: answers(url), 20)
     a_run(here, 3)
@@ -313,9 +293,7 @@ def test_at_its_end_it_copies_once_more(
     assert (there / "first" / "metrics.jsonl").read_text().count("epoch") == 3
 
 
-def test_checkpoints_of_other_programs_are_copied_as_they_change(
-    replica: Replica, here: Path, there: Path
-) -> None:
+def test_checkpoints_of_other_programs_are_copied_as_they_change(replica, here, there):
     weights = here / "plain" / "checkpoint_000001" / "model.pt"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"one")
@@ -329,9 +307,7 @@ def test_checkpoints_of_other_programs_are_copied_as_they_change(
     assert names(there) == {"plain/checkpoint_000002/model.pt"}
 
 
-def test_what_is_written_or_removed_meanwhile_is_no_fault(
-    replica: Replica, here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_or_removed_meanwhile_is_no_fault(replica, here, there, monkeypatch):
     a_run(here, 1)
     a_run(here, 1, "second")
     (here / "second" / ".weights.pt.part").write_bytes(b"half")
@@ -349,9 +325,7 @@ def test_what_is_written_or_removed_meanwhile_is_no_fault(
     assert not (here / "first" / "replicated.json").exists()
 
 
-def test_what_was_pulled_is_this_stores_own_business(
-    replica: Replica, here: Path, there: Path
-) -> None:
+def test_what_was_pulled_is_this_stores_own_business(replica, here, there):
     a_run(here, 1)
     (here / "first" / marks.MARK).write_bytes(b"{}")
     replica.copy()
@@ -359,7 +333,7 @@ def test_what_was_pulled_is_this_stores_own_business(
 
 
 @pytest.mark.parametrize(("status", "ends"), [(403, True), (404, True), (503, False)])
-def test_only_what_the_settings_can_mend_ends_it(status: int, ends: bool) -> None:  # F2
+def test_only_what_the_settings_can_mend_ends_it(status, ends):  # F2
     answer = {"Error": {"Code": "No"}, "ResponseMetadata": {"HTTPStatusCode": status}}
     error = ClientError(answer, "PutObject")  # type: ignore[arg-type]
     if ends:

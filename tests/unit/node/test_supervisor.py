@@ -32,9 +32,7 @@ def _definition(**changes: object) -> Definition:
 
 @given(arguments=st.lists(TEXT, max_size=4), value=TEXT)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_argument_and_variable_reaches_the_program(  # F39
-    tmp_path: Path, arguments: list[str], value: str
-) -> None:
+def test_any_argument_and_variable_reaches_the_program(tmp_path, arguments, value):  # F39
     command = ["sh", "-c", 'printf "%s\\0" "$V" "$@"', "sh"]
     definition = _definition(command=[*command, *arguments], environment={"V": value})
     files = supervisor._files(tmp_path, definition)
@@ -43,7 +41,7 @@ def test_any_argument_and_variable_reaches_the_program(  # F39
     assert done.stdout.decode().split("\0") == [value, *arguments, ""]
 
 
-def test_programs_do_not_inherit_the_secrets_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_do_not_inherit_the_secrets_of_the_user(monkeypatch):
     for name in ("PULUMI_CONFIG_PASSPHRASE", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PULUMI_CONFIG"):
         monkeypatch.setenv(name, "canary")  # F35
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
@@ -54,9 +52,7 @@ def test_programs_do_not_inherit_the_secrets_of_the_user(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("before", ["", "intranet"])
-def test_programs_reach_this_machine_without_a_proxy(  # F58
-    before: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_reach_this_machine_without_a_proxy(before, monkeypatch):  # F58
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
     monkeypatch.setenv("NO_PROXY", before)
     monkeypatch.delenv("no_proxy", raising=False)
@@ -66,14 +62,14 @@ def test_programs_reach_this_machine_without_a_proxy(  # F58
     assert not urllib.request.proxy_bypass_environment("elsewhere")
 
 
-def test_the_last_lines_of_a_log(tmp_path: Path) -> None:
+def test_the_last_lines_of_a_log(tmp_path):
     log = tmp_path / "log"
     assert supervisor.tail(log) == []
     log.write_bytes(b"".join(b"line %d\n" % number for number in range(100)) + b"\xff\n")
     assert supervisor.tail(log, 3) == ["line 98", "line 99", "\ufffd"]
 
 
-def test_a_supervisor_that_is_gone_runs_nothing(tmp_path: Path) -> None:
+def test_a_supervisor_that_is_gone_runs_nothing(tmp_path):
     gone = Supervisor(folder=tmp_path / "gone", mark=MARK)
     assert not gone.alive()
     assert not gone.running("echo")

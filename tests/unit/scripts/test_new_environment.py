@@ -33,7 +33,7 @@ PROXY = (
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(tmp_path, monkeypatch) -> Path:
     """A checkout and an empty home on a disk of 7 GB."""
     for name in ("UV_CACHE_DIR", "XDG_CACHE_HOME", "XDG_DATA_HOME", "PULUMI_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -51,19 +51,17 @@ def refused(checkout: Path) -> str:
     return str(raised.value)
 
 
-def test_a_machine_that_has_all(checkout: Path) -> None:
+def test_a_machine_that_has_all(checkout):
     new_environment.look(checkout)
 
 
-def test_a_python_that_cannot_make_environments(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_that_cannot_make_environments(checkout, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "lacks the module ensurepip" in refused(checkout)
     assert "sudo apt-get install python3-venv" in refused(checkout)
 
 
-def test_a_disk_that_is_too_small(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_too_small(checkout, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=3 * GB, f_frsize=1))
     said = f"the disk of {checkout} has 3.0 GB free, and the packages need 6.0 GB: make room"
     assert said in refused(checkout)
@@ -80,9 +78,7 @@ def test_a_disk_that_is_too_small(checkout: Path, monkeypatch: pytest.MonkeyPatc
         ("home/.pulumi", "a stack's state go to {}: use a folder of yours as HOME or PULUMI_HOME"),
     ],
 )
-def test_a_folder_that_cannot_be_written(
-    folder: str, said: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written(folder, said, checkout, monkeypatch):
     path = checkout.parent / folder
     path.mkdir(exist_ok=True)
     monkeypatch.setattr(os, "access", lambda tried, mode: tried != path)  # root may write anywhere
@@ -99,9 +95,7 @@ def test_a_folder_that_cannot_be_written(
         ("2.7", "#!{}/python\n", False),
     ],
 )
-def test_an_environment_that_works_is_kept(  # F57
-    version: str, begin: str, kept: bool, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_that_works_is_kept(version, begin, kept, checkout, monkeypatch):  # F57
     """A stack may run from it; and without a network, only it can end that stack."""
     programs = checkout / ".venv" / "bin"
     programs.mkdir(parents=True)
@@ -138,9 +132,7 @@ def made(checkout: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int) 
         (PROXY, "OSError('Tunnel connection failed: 403 Forbidden')"),
     ],
 )
-def test_no_network_is_one_message(
-    line: str, why: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_network_is_one_message(line, why, checkout, monkeypatch):
     with pytest.raises(SystemExit) as raised:
         made(checkout, monkeypatch, f"{line}\nERROR: No matching distribution found", 1)
     said = str(raised.value)
@@ -152,7 +144,7 @@ def test_no_network_is_one_message(
     assert "\n" not in said
 
 
-def test_what_else_pip_says_is_shown(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_else_pip_says_is_shown(checkout, monkeypatch):
     with pytest.raises(SystemExit, match="HASHES DO NOT MATCH"):
         made(checkout, monkeypatch, "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES DO NOT MATCH", 1)
     made(checkout, monkeypatch, "", 0)

@@ -1,7 +1,5 @@
 """A release: the tagged version with its changes, and the addresses of its repository."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib
@@ -19,7 +17,7 @@ CHANGES = "## [Unreleased]\n## [0.2.0] - 2026-12-01\n### Added\n- More.\n"
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path) -> Path:
     (tmp_path / release.PROJECT).write_text(PROJECT)
     (tmp_path / release.CHANGES).write_text(CHANGES)
     git(tmp_path, "init", "--quiet")
@@ -33,11 +31,11 @@ def commit(folder: Path) -> None:
     git(folder, "commit", "--quiet", "--no-gpg-sign", "--message", "x")
 
 
-def test_a_tagged_version_with_its_changes_is_released(checkout: Path) -> None:
+def test_a_tagged_version_with_its_changes_is_released(checkout):
     assert release.check(checkout) == "0.2.0"
 
 
-def test_another_tag_is_refused(checkout: Path) -> None:
+def test_another_tag_is_refused(checkout):
     git(checkout, "tag", "--delete", "v0.2.0")
     with pytest.raises(release.ReleaseError, match=r"0\.2\.0, and HEAD has the tags none"):
         release.check(checkout)
@@ -47,7 +45,7 @@ def test_another_tag_is_refused(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["## [Unreleased]\n", "## [0.2.0]\n", "## [0.2.1] - 2026-12-01\n"])
-def test_a_version_without_its_changes_is_refused(checkout: Path, text: str) -> None:
+def test_a_version_without_its_changes_is_refused(checkout, text):
     (checkout / release.CHANGES).write_text(text)
     commit(checkout)
     git(checkout, "tag", "--force", "v0.2.0")
@@ -55,15 +53,13 @@ def test_a_version_without_its_changes_is_refused(checkout: Path, text: str) -> 
         release.check(checkout)
 
 
-def test_a_changed_file_is_not_released(checkout: Path) -> None:
+def test_a_changed_file_is_not_released(checkout):
     (checkout / "new.py").touch()
     with pytest.raises(release.ReleaseError, match=r"differ from HEAD.*\n\?\? new\.py"):
         release.check(checkout)
 
 
-def test_addresses_are_those_of_the_repository_that_publishes(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_addresses_are_those_of_the_repository_that_publishes(checkout, monkeypatch):
     monkeypatch.delenv("REPOSITORY", raising=False)
     assert release.repository(checkout) == ""
     git(checkout, "remote", "add", "origin", "/a/folder")
@@ -78,7 +74,7 @@ def test_addresses_are_those_of_the_repository_that_publishes(
             release.repository(checkout)
 
 
-def test_the_index_shows_pages_and_pictures_of_the_tag() -> None:
+def test_the_index_shows_pages_and_pictures_of_the_tag():
     address = "https://git.example.org/team/yard"
     project = (ROOT / release.PROJECT).read_text()
     urls = tomllib.loads(release.project_with_addresses(project, address))["project"]["urls"]
@@ -91,7 +87,7 @@ def test_the_index_shows_pages_and_pictures_of_the_tag() -> None:
     assert [each for each in targets if not each.startswith("https://")] == []
 
 
-def test_the_changelog_keeps_its_form() -> None:
+def test_the_changelog_keeps_its_form():
     text = (ROOT / release.CHANGES).read_text()
     versions = [found["version"] for found in release.HEADING.finditer(text)]
     assert versions[0] == "Unreleased"
@@ -102,7 +98,7 @@ def test_the_changelog_keeps_its_form() -> None:
     }
 
 
-def test_only_the_job_that_publishes_has_an_identity_and_it_builds_nothing() -> None:
+def test_only_the_job_that_publishes_has_an_identity_and_it_builds_nothing():
     text = (ROOT / ".github/workflows/publish.yml").read_text()
     jobs = yaml.safe_load(text)["jobs"]
     with_identity = [name for name, job in jobs.items() if "id-token" in job["permissions"]]
@@ -118,7 +114,7 @@ def test_only_the_job_that_publishes_has_an_identity_and_it_builds_nothing() -> 
     assert "uv publish" in "".join(used[signing:])
 
 
-def test_only_a_commit_of_main_is_published(checkout: Path) -> None:
+def test_only_a_commit_of_main_is_published(checkout):
     text = (ROOT / ".github/workflows/publish.yml").read_text()
     first, second, *_ = yaml.safe_load(text)["jobs"]["build"]["steps"]
     assert first["with"]["fetch-depth"] == 0

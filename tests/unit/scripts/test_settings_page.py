@@ -8,14 +8,14 @@ from scripts import settings_page
 from scripts.settings_page import BEGIN, END, MARK, PAGE, PROJECT, Schema
 
 
-def test_pulumi_yaml_and_the_page_have_the_settings_of_the_models() -> None:
+def test_pulumi_yaml_and_the_page_have_the_settings_of_the_models():
     schema = settings_page.schema()
     for path, write in ((PROJECT, settings_page.project), (PAGE, settings_page.update_page)):
         text = path.read_text()
         assert write(text, schema) == text, "run `make docs`"
 
 
-def test_a_reference_of_a_description_leads_to_a_section() -> None:
+def test_a_reference_of_a_description_leads_to_a_section():
     listed = settings_page.settings_list(settings_page.schema())
     links = re.findall(r"\]\(([\w-]+\.md)?(?:#([\w-]+))?\)", listed)
     assert len(links) == listed.count("](")
@@ -25,7 +25,7 @@ def test_a_reference_of_a_description_leads_to_a_section() -> None:
         assert section in {"", *(heading.lower().replace(" ", "-") for heading in headings)}
 
 
-def test_everything_beside_the_list_is_kept() -> None:
+def test_everything_beside_the_list_is_kept():
     schema: Schema = {
         "one": {"type": "string", "default": "", "description": "a"},
         "two": {"type": "boolean", "default": True, "description": "c. See docs/serve.md"},
@@ -37,7 +37,7 @@ def test_everything_beside_the_list_is_kept() -> None:
 
 
 @pytest.mark.parametrize("page", ["", BEGIN, END, END + BEGIN])
-def test_a_page_without_its_marks_is_refused(page: str) -> None:
+def test_a_page_without_its_marks_is_refused(page):
     with pytest.raises(ValueError, match="restore it"):
         settings_page.update_page(page, {})
     with pytest.raises(ValueError, match="restore it"):

@@ -1,19 +1,15 @@
 """The site: links out of it, its list of versions, and a list of pages that has all of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-
-import pytest
 
 from scripts import website
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_links_to_code_lead_to_the_repository_or_are_plain_text() -> None:
+def test_links_to_code_lead_to_the_repository_or_are_plain_text():
     page = ROOT / "docs/promises.md"
     kept = {page, ROOT / "docs/train.md", ROOT / "docs/demo.svg"}
     text = (
@@ -31,9 +27,7 @@ def test_links_to_code_lead_to_the_repository_or_are_plain_text() -> None:
     )
 
 
-def test_versions_are_those_that_are_built_newest_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_versions_are_those_that_are_built_newest_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SITE", "https://x.example.org/yard/")
     for name in ("v0.9.0", "v0.10.0", "dev"):
@@ -45,7 +39,7 @@ def test_versions_are_those_that_are_built_newest_first(
     assert found[0]["url"] == "https://x.example.org/yard/v0.10.0/"
 
 
-def test_the_site_lists_all_pages() -> None:
+def test_the_site_lists_all_pages():
     """Sphinx says so too, later."""
     text = "".join(path.read_text() for path in (ROOT / "docs/site").glob("*.md"))
     listed = set(re.findall(r"^(docs/[\w-]+|[A-Z]+)$", text, re.MULTILINE))

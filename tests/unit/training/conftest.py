@@ -1,9 +1,6 @@
 """No job reads the settings of anyone who runs the tests; a run that is done, for drivers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,7 @@ __all__ = ["_no_settings_of_the_caller"]
 
 
 @pytest.fixture
-def done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+def done(tmp_path, monkeypatch) -> Callable[..., Run]:
     """Makes the run `first` of a driver, which is not to train it again."""
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     monkeypatch.setenv(RUN_VARIABLE, "first")

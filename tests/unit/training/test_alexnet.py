@@ -1,9 +1,5 @@
 """The AlexNet job's driver, as far as it needs no Ray."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
 from trainyard.jobs import alexnet
@@ -14,15 +10,13 @@ MEASURED = {"final_train_acc": 0.30934, "test_acc": 0.30658}
 
 
 @pytest.fixture
-def run(done: Callable[..., Run]) -> Run:
+def run(done) -> Run:
     config = {"job": "alexnet", "data": "digits", "seed": 1, "max_images": None, "epochs": 1}
     return done(config, [DONE[0] | MEASURED])
 
 
 @pytest.mark.parametrize("arguments", [[], ["--epochs", "1"]])
-def test_a_finished_run_says_so_and_ends(  # A35
-    arguments: list[str], run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_says_so_and_ends(arguments, run, capsys):  # A35
     alexnet.main(arguments)
     out = capsys.readouterr().out
     assert "run first has finished: 1 epochs are done" in out
@@ -31,15 +25,13 @@ def test_a_finished_run_says_so_and_ends(  # A35
     assert out.splitlines()[-4:] == ["Total Training Time: 0.58 min", *figures]
 
 
-def test_a_finished_run_that_is_asked_for_less_has_no_test_accuracy(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_that_is_asked_for_less_has_no_test_accuracy(run, capsys):
     run.write_metrics(DONE)
     alexnet.main([])
     assert "ACC" not in capsys.readouterr().out
 
 
-def test_the_lines_of_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:  # A33 A34 A35
+def test_the_lines_of_an_epoch(capsys):  # A33 A34 A35
     alexnet.print_epoch(DONE[0] | {"train_acc": 0.30842, "valid_loss": 1.8269}, epochs=1)
     assert capsys.readouterr().out.splitlines() == [
         "{'loss': 1.8459, 'epoch': 0}",

@@ -35,20 +35,20 @@ def config(*arguments: str) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def node(tmp_path, monkeypatch) -> None:
     """A node of its own, and a model that takes no time."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "node"))
     monkeypatch.setitem(char_gpt.SIZES, "small", TINY)
 
 
-def test_the_defaults_are_those_of_nanogpt() -> None:  # C14
+def test_the_defaults_are_those_of_nanogpt():  # C14
     found = config()
     assert (found["text"], found["size"]) == ("shakespeare", "small")
     assert found["epochs"] * found["steps_per_epoch"] == 2000
     assert (found["learning_rate"], found["weight_decay"]) == (1e-3, 0.1)
 
 
-def test_what_workers_ask_for() -> None:  # C21
+def test_what_workers_ask_for():  # C21
     def asked(job: str, *arguments: str) -> list[dict[str, float]]:
         return options.request(scripts.config(scripts.find(job), arguments), gpus)
 
@@ -62,16 +62,14 @@ def test_what_workers_ask_for() -> None:  # C21
     "arguments",
     [["--text", "hamlet"], ["--text", "here.txt"], ["--text-sha256", "abc"], ["--size", "large"]],
 )
-def test_bad_arguments_end_before_anything_is_sent(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_arguments_end_before_anything_is_sent(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         scripts.config(scripts.find("chargpt"), arguments)
     assert caught.value.code == 2
     assert arguments[1] in capsys.readouterr().err
 
 
-def test_the_search_has_the_arguments_of_the_job_but_what_it_samples() -> None:
+def test_the_search_has_the_arguments_of_the_job_but_what_it_samples():
     mine, theirs = (vars(each.parser.parse_args([])) for each in (chargpt, chargpt_tune))
     shared = mine.keys() & theirs.keys()
     assert {"text", "text_sha256", "max_characters", "size", "dropout", "decay_steps"} <= shared
@@ -79,12 +77,12 @@ def test_the_search_has_the_arguments_of_the_job_but_what_it_samples() -> None:
     assert not {"learning_rate", "batch_size", "weight_decay"} & theirs.keys()
 
 
-def test_a_prompt_that_the_text_cannot_have_is_found_before_training() -> None:
+def test_a_prompt_that_the_text_cannot_have_is_found_before_training():
     with pytest.raises(JobError, match=r"lacks '☂' of '☂\?'"):
         chargpt.load(config("--text", "python", "--prompt", "☂?"))
 
 
-def test_arguments_take_the_place_of_the_values_of_a_size() -> None:
+def test_arguments_take_the_place_of_the_values_of_a_size():
     found = config("--text", "python", "--max-characters", "500", "--dropout", "0.5")
     corpus = chargpt.load(found)
     network = CharGpt(TINY, len(corpus.vocabulary), found["dropout"])
@@ -98,7 +96,7 @@ def test_arguments_take_the_place_of_the_values_of_a_size() -> None:
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-4, 1e-4])
 
 
-def test_a_sample_begins_with_the_prompt() -> None:
+def test_a_sample_begins_with_the_prompt():
     corpus = chargpt.load(config("--text", "python"))
     network = CharGpt(TINY, len(corpus.vocabulary))
     text = char_gpt.sample(network, corpus, "def f", 20, seed=1)
@@ -119,9 +117,7 @@ def sampled() -> dict[str, Any]:
     }
 
 
-def test_a_run_that_is_done_shows_its_sample(
-    done: Callable[..., Run], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_done_shows_its_sample(done, capsys):
     record = {"epoch": 0, "loss": 1.5, "valid_loss": 1.25, "minutes": 1.0}
     run = done(config("--epochs", "1") | {"job": chargpt.JOB}, [record])
     chargpt.main([])
@@ -131,9 +127,7 @@ def test_a_run_that_is_done_shows_its_sample(
     assert f"A sample, as in {run.url}/sample.txt:\nROMEO:\nThé end.\n" in capsys.readouterr().out
 
 
-def test_a_search_without_its_text_is_one_message_and_begins_no_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_without_its_text_is_one_message_and_begins_no_trial(tmp_path, monkeypatch):
     class Task:
         """Runs here what Ray would run on a node."""
 
@@ -159,9 +153,7 @@ def test_a_search_without_its_text_is_one_message_and_begins_no_trial(
     assert not (tmp_path / "store/search/config.json").exists()
 
 
-def test_a_trial_goes_on_from_its_checkpoint_and_ends_like_a_whole_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_goes_on_from_its_checkpoint_and_ends_like_a_whole_one(tmp_path, monkeypatch):
     reports: list[dict[str, float]] = []
 
     def report(metrics: dict[str, float], checkpoint: Any) -> None:
@@ -181,9 +173,7 @@ def test_a_trial_goes_on_from_its_checkpoint_and_ends_like_a_whole_one(
     assert reports[3:] == whole[1:]
 
 
-def test_the_best_trial_of_a_search_is_loaded_in_one_line(  # C6
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_trial_of_a_search_is_loaded_in_one_line(tmp_path, monkeypatch):  # C6
     search_folder, trial = tmp_path / "results" / "search", "train_func_0f8a_00000_0_x"
     states = []
 

@@ -1,11 +1,8 @@
 """Runs of all jobs that are done or that others began; the two examples' data. No Ray."""
 
-from __future__ import annotations
-
 import io
 import struct
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,13 +31,13 @@ from trainyard.tracking.runs import Run
 JOBS = [pytorch_distributed_training, pytorch_training_e2e]
 
 
-def test_lightgbm_finds_workers_of_one_machine_by_an_address_that_interfaces_have() -> None:  # E1
+def test_lightgbm_finds_workers_of_one_machine_by_an_address_that_interfaces_have():  # E1
     nodes = "127.0.0.3:47951,127.0.0.4:34019,192.0.2.127:9,10.127.0.0:9"
     found = digits_lightgbm.LOOPBACK.sub("127.0.0.1", nodes)
     assert found == "127.0.0.1:47951,127.0.0.1:34019,192.0.2.127:9,10.127.0.0:9"
 
 
-def test_what_workers_ask_for() -> None:  # E6 E8 E12
+def test_what_workers_ask_for():  # E6 E8 E12
     distributed, e2e = (scripts.find(job.JOB) for job in JOBS)
     gpus = [{"CPU": 2.0, "GPU": 2.0}, {"CPU": 2.0, "GPU": 2.0}]
     assert options.request(scripts.config(distributed, []), []) == [{"CPU": 1.0}] * 2
@@ -52,7 +49,7 @@ def test_what_workers_ask_for() -> None:  # E6 E8 E12
 
 
 @pytest.fixture
-def run(job: Any, done: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(job, done, monkeypatch) -> Run:
     """A run of the job, which is done."""
     monkeypatch.setattr(sys, "argv", [f"{job.__name__}.py"])
     config = options.parse(job.parser, [])
@@ -63,9 +60,7 @@ def run(job: Any, done: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("job", [*JOBS, chargpt, train_fault_tolerant])
-def test_a_finished_run_says_so_and_ends(
-    run: Run, job: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_says_so_and_ends(run, job, capsys):
     with suppress(SystemExit):
         job.main()
     assert "run first has finished: 2 epochs are done" in capsys.readouterr().out
@@ -88,15 +83,13 @@ def test_a_finished_run_says_so_and_ends(
         (chargpt, "--steps-per-epoch 5 --epochs 3", "steps_per_epoch was 250, now 5"),
     ],
 )
-def test_a_name_of_another_run_is_refused(run: Run, job: Any, arguments: str, message: str) -> None:
+def test_a_name_of_another_run_is_refused(run, job, arguments, message):
     with pytest.raises(SystemExit, match=rf"error: run 'first' was started .*{message}.*--name"):
         job.main(arguments.split())
     assert len(run.metrics()) == 2
 
 
-def test_a_smoke_test_is_one_image_on_cpus(  # E12
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_smoke_test_is_one_image_on_cpus(tmp_path, monkeypatch):  # E12
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     with pytest.raises(SystemExit, match="--smoke-test is one image on CPUs"):
         pytorch_training_e2e.main(["--smoke-test", "--num-workers", "2"])
@@ -113,9 +106,7 @@ def _write_fashion_mnist(folder: Path, count: int) -> None:
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(labels)
 
 
-def test_fashion_mnist_of_a_folder(  # E6
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fashion_mnist_of_a_folder(tmp_path, monkeypatch):  # E6
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     _write_fashion_mnist(tmp_path / "FashionMNIST" / "raw", count=3)
     splits = fashion_mnist.load()
@@ -126,9 +117,7 @@ def test_fashion_mnist_of_a_folder(  # E6
     assert image[0, 0, 0].item() == pytest.approx((2 * 784 % 256) / 255 * 2 - 1)
 
 
-def test_fashion_mnist_that_cannot_be_fetched_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fashion_mnist_that_cannot_be_fetched_is_one_line(tmp_path, monkeypatch):
     def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError("Error downloading:\nTried there, got:\nname not known\n")
 
@@ -142,7 +131,7 @@ def test_fashion_mnist_that_cannot_be_fetched_is_one_line(
     assert "\n" not in message
 
 
-def test_the_stand_in_has_fashion_mnists_shape() -> None:
+def test_the_stand_in_has_fashion_mnists_shape():
     splits = fashion_mnist.stand_in()
     image, _ = splits.train[0]
     assert image.shape == (3, 28, 28)
@@ -152,7 +141,7 @@ def test_the_stand_in_has_fashion_mnists_shape() -> None:
     assert values.max().item() == pytest.approx(1.0)
 
 
-def test_figures_of_the_stand_in_say_so(capsys: pytest.CaptureFixture[str]) -> None:  # E6
+def test_figures_of_the_stand_in_say_so(capsys):  # E6
     record = {"loss": 0.5, "epoch": 0, "train_acc": 0.9, "valid_acc": 0.8, "data": "fashion-mnist"}
     pytorch_distributed_training.print_epoch(record, 4)
     assert capsys.readouterr().out.splitlines() == [
@@ -164,7 +153,7 @@ def test_figures_of_the_stand_in_say_so(capsys: pytest.CaptureFixture[str]) -> N
         assert "digits stand in for FashionMNIST" in line
 
 
-def test_synthetic_images_have_the_size_that_was_asked_for() -> None:  # E12
+def test_synthetic_images_have_the_size_that_was_asked_for():  # E12
     recipe = Recipe.of_size(0.01)
     jpegs = [synthetic_images.encode(index, recipe.side) for index in range(recipe.images)]
     assert sum(map(len, jpegs)) == pytest.approx(0.01 * 1024**3, rel=0.1)  # whole images
@@ -173,7 +162,7 @@ def test_synthetic_images_have_the_size_that_was_asked_for() -> None:  # E12
     assert Recipe.of_size(0).images == 1
 
 
-def test_shards_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_shards_are_read_as_they_were_written(tmp_path):
     recipe = Recipe(images=5, side=300, per_shard=3)
     sizes = [
         synthetic_images.write_shard(tmp_path.as_uri(), name, start, recipe)
@@ -190,9 +179,7 @@ def test_shards_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [(224, 224), (300, 200), (1024, 1024), (64, 500)])
 @pytest.mark.parametrize(("mode", "kind"), [("RGB", "JPEG"), ("L", "JPEG"), ("RGBA", "PNG")])
-def test_images_of_any_size_and_mode_are_decoded(
-    size: tuple[int, int], mode: str, kind: str
-) -> None:
+def test_images_of_any_size_and_mode_are_decoded(size, mode, kind):
     file = io.BytesIO()
     colour = {"L": 100, "RGB": (100, 50, 200), "RGBA": (100, 50, 200, 255)}[mode]
     Image.new(mode, size, colour).save(file, kind)

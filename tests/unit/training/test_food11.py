@@ -1,7 +1,5 @@
 """Food-11's data, model and callbacks: the parts of the course's four scripts."""
 
-from __future__ import annotations
-
 import ast
 import math
 import runpy
@@ -9,7 +7,7 @@ import shutil
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import lightning
@@ -37,7 +35,7 @@ THAW = 2  # the epoch that the base learns from
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def drawn(tmp_path_factory) -> Path:
     generate = runpy.run_path(str(GENERATOR))["generate"]
     folder = tmp_path_factory.mktemp("data") / "Food-11"
     generate(folder, {"training": 22, "validation": 11, "evaluation": 11}, side=32)
@@ -45,7 +43,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def weights(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("weights") / "base.pt"
     torch.manual_seed(0)
     torch.save(mobilenet_v2().state_dict(), file)
@@ -53,7 +51,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def data(drawn: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(drawn, monkeypatch) -> Path:
     monkeypatch.setenv("FOOD11_DATA_DIR", str(drawn))
     return drawn
 
@@ -70,7 +68,7 @@ def labels(loaded: food11.Food11) -> list[list[int]]:
     return [batch.tolist() for _, batch in loaded.train]
 
 
-def test_batches_are_normalised_images_and_classes() -> None:
+def test_batches_are_normalised_images_and_classes():
     loaded = load()
     images, classes = next(iter(loaded.valid))
     assert images.shape == (11, 3, 32, 32)
@@ -79,7 +77,7 @@ def test_batches_are_normalised_images_and_classes() -> None:
     assert loaded.generated
 
 
-def test_two_workers_share_the_training_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_workers_share_the_training_images(monkeypatch):
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
     loaded = []
@@ -91,7 +89,7 @@ def test_two_workers_share_the_training_images(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_an_epoch_depends_on_seed_and_epoch_only(processes: int) -> None:
+def test_an_epoch_depends_on_seed_and_epoch_only(processes):
     def epoch(number: int, seed: int = 1) -> tuple[torch.Tensor, list[int]]:
         loaded = load(seed=seed, processes=processes, batch_size=22)
         loaded.sampler.set_epoch(number)
@@ -116,17 +114,13 @@ def test_an_epoch_depends_on_seed_and_epoch_only(processes: int) -> None:
         (None, False),
     ],
 )
-def test_generated_data_is_told_by_its_manifest(
-    tmp_path: Path, content: str | None, expected: bool
-) -> None:
+def test_generated_data_is_told_by_its_manifest(tmp_path, content, expected):
     if content is not None:
         (tmp_path / ".manifest.json").write_text(content)
     assert food11.is_generated(tmp_path) is expected
 
 
-def test_data_that_is_missing_is_one_message(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_that_is_missing_is_one_message(data, tmp_path, monkeypatch):
     monkeypatch.setenv("FOOD11_DATA_DIR", "/nowhere")
     with pytest.raises(JobError, match=r"^no Food-11 in /nowhere .*names a folder that has"):
         load()
@@ -140,7 +134,7 @@ def test_data_that_is_missing_is_one_message(
         load()
 
 
-def test_the_model_has_the_eleven_classes_of_the_course(data: Path) -> None:  # D26
+def test_the_model_has_the_eleven_classes_of_the_course(data):  # D26
     seed = "Bread, Dairy product, Dessert, Egg, Fried food, Meat, Noodles/Pasta, Rice, Seafood"
     assert ", ".join(food11.CLASSES) == f"{seed}, Soup, Vegetable/Fruit"
     assert len(list((data / "training").iterdir())) == len(food11.CLASSES)
@@ -149,9 +143,7 @@ def test_the_model_has_the_eleven_classes_of_the_course(data: Path) -> None:  # 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_each_variant_starts_from_the_figures_of_the_course(
-    variant: ModuleType,
-) -> None:  # D26, D27
+def test_each_variant_starts_from_the_figures_of_the_course(variant):  # D26, D27
     figures = {
         "initial_epochs": 5,
         "total_epochs": 20,
@@ -190,14 +182,14 @@ def imported(file: Path, seen: set[Path]) -> set[str]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS[1:])
-def test_a_driver_imports_nothing_that_learns(variant: ModuleType) -> None:
+def test_a_driver_imports_nothing_that_learns(variant):
     """Ten seconds of each start, on the head."""
     packages = imported(Path(variant.__file__ or ""), set())
     assert "ray" in packages
     assert packages.isdisjoint({"lightning", "torchvision"})
 
 
-def test_a_file_gives_the_base_its_weights(weights: Path) -> None:
+def test_a_file_gives_the_base_its_weights(weights):
     model = classifier(weights)
     expected = torch.load(weights, weights_only=True)
     for name, value in model.backbone.state_dict().items():
@@ -206,21 +198,19 @@ def test_a_file_gives_the_base_its_weights(weights: Path) -> None:
     assert learning == {id(p) for p in model.model.classifier.parameters()}
 
 
-def test_without_weights_all_of_it_learns_from_the_start() -> None:
+def test_without_weights_all_of_it_learns_from_the_start():
     model = classifier("none")
     [group] = model.configure_optimizers().param_groups
     assert group["lr"] == 1e-3
     assert len(group["params"]) == len(list(model.parameters()))
 
 
-def test_the_parameters_have_torchvisions_names(weights: Path) -> None:
+def test_the_parameters_have_torchvisions_names(weights):
     names = {f"{PREFIX}{name}" for name in mobilenet_v2(num_classes=11).state_dict()}
     assert classifier(weights).state_dict().keys() == names
 
 
-def test_weights_that_are_not_to_be_had_are_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_are_not_to_be_had_are_one_message(tmp_path, monkeypatch):
     with pytest.raises(JobError, match=r"weights /nowhere cannot be read"):
         classifier("/nowhere")
     other = tmp_path / "other.pt"
@@ -236,7 +226,7 @@ def test_weights_that_are_not_to_be_had_are_one_message(
         classifier("imagenet")
 
 
-def test_weights_that_would_run_code_are_refused(tmp_path: Path) -> None:  # F40
+def test_weights_that_would_run_code_are_refused(tmp_path):  # F40
     class Bad:
         def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
             return (tmp_path / "ran").touch, ()
@@ -312,14 +302,12 @@ class Fit:
 
 
 @pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def scratch(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_records_that_cannot_be_written_end_no_training(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_records_that_cannot_be_written_end_no_training(capsys):
     def away(_history: Any) -> None:
         raise StorageError("the store is away")
 
@@ -341,9 +329,7 @@ def test_records_that_cannot_be_written_end_no_training(
     )
 
 
-def test_batches_of_an_epoch_are_counted_by_the_first_worker(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_of_an_epoch_are_counted_by_the_first_worker(capsys, monkeypatch):
     for module in ("report.progress", "callbacks"):
         monkeypatch.setattr(f"trainyard.{module}.LINE_INTERVAL_S", 0.0)
     records = EpochRecords(3, generated=False)
@@ -365,7 +351,7 @@ def test_batches_of_an_epoch_are_counted_by_the_first_worker(
     ]
 
 
-def test_batches_of_a_stream_are_not_counted() -> None:
+def test_batches_of_a_stream_are_not_counted():
     records = EpochRecords(3, generated=False)
     model: Any = None
     trainer: Any = SimpleNamespace(
@@ -377,8 +363,8 @@ def test_batches_of_a_stream_are_not_counted() -> None:
 
 
 def test_a_resumed_training_ends_like_one_that_was_not_cut_off(
-    scratch: Path, weights: Path, capsys: pytest.CaptureFixture[str]
-) -> None:  # D46, F21
+    scratch, weights, capsys
+):  # D46, F21
     fit = Fit(scratch, weights)
     whole = fit.run()
     assert [record["epoch"] for record in whole] == list(range(EPOCHS))
@@ -399,7 +385,7 @@ def test_a_resumed_training_ends_like_one_that_was_not_cut_off(
         assert all(torch.equal(v, state[k]) for k, v in fit.model.state_dict().items())
 
 
-def test_what_is_asked_for_counts_on_resume(scratch: Path, weights: Path) -> None:  # F61
+def test_what_is_asked_for_counts_on_resume(scratch, weights):  # F61
     Fit(scratch, weights, patience=EPOCHS + 1).run()
     again = Fit(scratch, weights)
     again.model.rate, again.base_rate = 4e-3, 2e-4
@@ -419,13 +405,13 @@ def test_what_is_asked_for_counts_on_resume(scratch: Path, weights: Path) -> Non
         ({"previous_backbone_lr": 4e-4}, 4e-4),
     ],
 )
-def test_a_rate_goes_on_from_any_other(stored: dict[str, float], rate: float) -> None:  # F61
+def test_a_rate_goes_on_from_any_other(stored, rate):  # F61
     finetuning = Finetuning(THAW, backbone_initial_lr=1e-3)
     finetuning.load_state_dict({"internal_optimizer_metadata": {}, **stored})
     assert finetuning.previous_backbone_lr == rate
 
 
-def test_a_training_that_had_stopped_early_stays_so(scratch: Path, weights: Path) -> None:
+def test_a_training_that_had_stopped_early_stays_so(scratch, weights):
     fit = Fit(scratch, weights, patience=1)
     fit.stopping.min_delta = -10.0  # no loss is better than the first one's
     epochs = len(fit.run())

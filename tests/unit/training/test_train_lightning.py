@@ -1,11 +1,8 @@
 """What each process of train_lightning computes, and its large model: on CPUs."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
-from pathlib import Path
 
 import torch
 
@@ -49,9 +46,7 @@ train("devices=1", "data.limit=64", *sys.argv[1:])
 LARGE = "accelerator=tpu model=mlp model.hidden_dims=[4096,4096,4096,4096] train.refresh_rate=1"
 
 
-def test_processes_step_with_the_mean_of_their_gradients_and_a_large_model_trains(
-    tmp_path: Path,
-) -> None:
+def test_processes_step_with_the_mean_of_their_gradients_and_a_large_model_trains(tmp_path):
     script = tmp_path / "trained.py"
     script.write_text(TRAINED)
     # Idle threads of three processes would take the processors from each other.

@@ -1,7 +1,5 @@
 """A few images in CIFAR-10's own files, as torchvision reads them."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GPT-2 on characters: nanoGPT's sizes, its optimizer and rate, and samples."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -23,14 +21,14 @@ def tiny() -> CharGpt:
     # 12 layers-widths² and the two embeddings, without biases and norms
     [("small", 0.80), ("full", 10.74)],
 )
-def test_sizes_are_those_of_nanogpt(name: str, millions: float) -> None:  # C14
+def test_sizes_are_those_of_nanogpt(name, millions):  # C14
     with torch.device("meta"):
         model = CharGpt(SIZES[name], characters=65, dropout=0.1)
     matrices = sum(each.numel() for each in model.parameters() if each.dim() >= 2)
     assert matrices / 1e6 == pytest.approx(millions, abs=0.01)
 
 
-def test_logits_are_as_losses_want_them_and_see_no_later_character(tiny: CharGpt) -> None:
+def test_logits_are_as_losses_want_them_and_see_no_later_character(tiny):
     tiny.eval()
     ids = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2], [4, 3, 2, 1, 0, 4, 3, 2]])
     logits = tiny(ids)
@@ -42,7 +40,7 @@ def test_logits_are_as_losses_want_them_and_see_no_later_character(tiny: CharGpt
     assert not torch.allclose(tiny(later)[:, :, 5:], logits[:, :, 5:])
 
 
-def test_it_learns_what_follows(tiny: CharGpt) -> None:
+def test_it_learns_what_follows(tiny):
     ids = torch.arange(9).remainder(5).repeat(4, 1)
     optimizer = char_gpt.optimizer(tiny, learning_rate=0.03, weight_decay=0.0)
     for _ in range(60):
@@ -56,14 +54,14 @@ def test_it_learns_what_follows(tiny: CharGpt) -> None:
     assert text == [0, 1, 2, 3, 4, 0, 1, 2]
 
 
-def test_a_sample_is_of_its_seed_and_longer_than_a_block(tiny: CharGpt) -> None:
+def test_a_sample_is_of_its_seed_and_longer_than_a_block(tiny):
     text = tiny.sample([0], count=30, seed=1)
     assert len(text) == 31
     assert set(text) <= set(range(5))
     assert text == tiny.sample([0], count=30, seed=1) != tiny.sample([0], count=30, seed=2)
 
 
-def test_only_matrices_decay(tiny: CharGpt) -> None:
+def test_only_matrices_decay(tiny):
     optimizer = char_gpt.optimizer(tiny, learning_rate=1e-3, weight_decay=0.1)
     decayed, others = optimizer.param_groups
     assert (decayed["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
@@ -74,7 +72,7 @@ def test_only_matrices_decay(tiny: CharGpt) -> None:
     assert count == len(list(tiny.parameters()))
 
 
-def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:  # C14
+def test_the_learning_rate_warms_up_and_falls_to_a_tenth():  # C14
     rates = [char_gpt.learning_rate(step, 1e-3, 2000) for step in range(2500)]
     assert rates[0] == pytest.approx(1e-3 / 101)
     assert rates[100] == max(rates) == pytest.approx(1e-3)

@@ -1,12 +1,7 @@
 """Texts as ids: vocabulary, files, blocks and batches, and messages about bad texts."""
 
-from __future__ import annotations
-
 import hashlib
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import web
 from trainyard.data import characters
 from trainyard.data.node_folder import FOLDER_VARIABLE
 from trainyard.errors import JobError
@@ -28,37 +24,27 @@ def sha256(text: str) -> str:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def node(tmp_path, monkeypatch) -> Path:
     """The folder of a node's data."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "node"))
     return tmp_path / "node"
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     path = tmp_path / "text.txt"
     path.write_bytes(TEXT.encode("utf-8-sig"))  # as Windows writes it
     return path
 
 
 @pytest.fixture
-def address(file: Path) -> Iterator[str]:
+def address(file) -> Iterator[str]:
     """The address of the text on a server."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(file.parent)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/{file.name}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with web.serving(web.files(file.parent)) as server:
+        yield f"{server.url}/{file.name}"
 
 
-def test_a_text_becomes_two_files_and_a_vocabulary(node: Path, file: Path) -> None:  # C15
+def test_a_text_becomes_two_files_and_a_vocabulary(node, file):  # C15
     corpus = characters.load(str(file), 8)
     assert corpus.vocabulary == "".join(sorted(set(READ)))
     [prepared] = (path for path in (node / "characters").iterdir() if path.is_dir())
@@ -72,26 +58,26 @@ def test_a_text_becomes_two_files_and_a_vocabulary(node: Path, file: Path) -> No
     assert (corpus.train == written[0]).all()
 
 
-def test_a_text_is_prepared_once(node: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_prepared_once(node, file, monkeypatch):
     first = characters.load(str(file), 8)
     monkeypatch.setattr(characters, "_prepare", lambda *_: pytest.fail("was prepared again"))
     assert characters.load(str(file), 8).vocabulary == first.vocabulary
 
 
-def test_a_limit_takes_the_beginning(node: Path, file: Path) -> None:  # C16 C21
+def test_a_limit_takes_the_beginning(node, file):  # C16 C21
     corpus = characters.load(str(file), 8, limit=100)
     assert (len(corpus.train), len(corpus.valid)) == (90, 10)
     assert corpus.decode([*corpus.train, *corpus.valid]) == READ[:100]
     assert len(characters.load(str(file), 8).train) > 90  # the shortened text is not the whole
 
 
-def test_every_node_has_a_text_without_a_network(node: Path) -> None:
+def test_every_node_has_a_text_without_a_network(node):
     corpus = characters.load("python", 64)
     assert len(corpus.train) > 300_000
     assert "statement" in corpus.decode(corpus.train[:5000].tolist())
 
 
-def test_a_text_is_downloaded_once(node: Path, file: Path, address: str) -> None:  # C15
+def test_a_text_is_downloaded_once(node, file, address):  # C15
     known = hashlib.sha256(file.read_bytes()).hexdigest()
     first = characters.load(address, 8, known)
     file.unlink()
@@ -100,9 +86,7 @@ def test_a_text_is_downloaded_once(node: Path, file: Path, address: str) -> None
     )
 
 
-def test_shakespeare_is_the_text_of_nanogpt(  # C14 C15
-    node: Path, file: Path, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shakespeare_is_the_text_of_nanogpt(node, file, address, monkeypatch):  # C14 C15
     assert characters.SHAKESPEARE[0].endswith("/tinyshakespeare/input.txt")
     monkeypatch.setattr(characters, "SHAKESPEARE", (address, characters.SHAKESPEARE[1]))
     with pytest.raises(JobError, match=rf"has the SHA-256 \w+, not {characters.SHAKESPEARE[1]}"):
@@ -125,9 +109,7 @@ def test_shakespeare_is_the_text_of_nanogpt(  # C14 C15
         (b"long enough" * 20, "0" * 64, r"has the SHA-256 \w+, not 0{64}"),
     ],
 )
-def test_bad_texts_are_one_message(
-    content: bytes, sum_: str, message: str, node: Path, file: Path
-) -> None:
+def test_bad_texts_are_one_message(content, sum_, message, node, file):
     file.write_bytes(content)
     with pytest.raises(JobError, match=message) as caught:
         characters.load(str(file), 8, sum_)
@@ -135,9 +117,7 @@ def test_bad_texts_are_one_message(
     assert "\n" not in str(caught.value)
 
 
-def test_too_great_and_too_colourful_texts(
-    node: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_great_and_too_colourful_texts(node, file, monkeypatch):
     monkeypatch.setattr(characters, "MOST_CHARACTERS", 5)
     with pytest.raises(JobError, match="different characters: take a text of at most 5"):
         characters.load(str(file), 8)
@@ -147,7 +127,7 @@ def test_too_great_and_too_colourful_texts(
         characters.load(str(file), 8)
 
 
-def test_missing_texts_are_one_message(node: Path, tmp_path: Path, address: str) -> None:
+def test_missing_texts_are_one_message(node, tmp_path, address):
     with pytest.raises(JobError, match=r"nowhere could not be prepared .*take --text python"):
         characters.load(str(tmp_path / "nowhere"), 8)
     with pytest.raises(JobError, match="needs --text-sha256"):
@@ -156,7 +136,7 @@ def test_missing_texts_are_one_message(node: Path, tmp_path: Path, address: str)
         characters.load(f"{address}.gone", 8, "0" * 64)
 
 
-def test_characters_that_the_vocabulary_lacks_are_named(node: Path, file: Path) -> None:
+def test_characters_that_the_vocabulary_lacks_are_named(node, file):
     corpus = characters.load(str(file), 8)
     with pytest.raises(JobError, match=r"lacks 'Z', 'ü' of 'Zürs': leave them out"):
         corpus.encode("Zürs")
@@ -164,7 +144,7 @@ def test_characters_that_the_vocabulary_lacks_are_named(node: Path, file: Path) 
         corpus.encode("0123456789")
 
 
-def test_a_run_goes_on_with_its_own_text_only(node: Path, file: Path) -> None:
+def test_a_run_goes_on_with_its_own_text_only(node, file):
     begun = characters.load(str(file), 8).state_dict()
     characters.load(str(file), 8).load_state_dict(begun)
     file.write_text(READ + "Quad")
@@ -178,7 +158,7 @@ def test_a_run_goes_on_with_its_own_text_only(node: Path, file: Path) -> None:
 
 
 @given(st.integers(2, 200), st.integers(1, 20))
-def test_blocks_cover_a_text_once(length: int, block: int) -> None:
+def test_blocks_cover_a_text_once(length, block):
     ids = np.arange(length, dtype=np.uint16)
     blocks = characters.Blocks(ids, block)
     items = [blocks[index] for index in range(len(blocks))]
@@ -189,7 +169,7 @@ def test_blocks_cover_a_text_once(length: int, block: int) -> None:
         assert (following == first + 1).all()
 
 
-def test_batches_depend_on_the_seed_and_reach_the_end() -> None:
+def test_batches_depend_on_the_seed_and_reach_the_end():
     ids = np.arange(10, dtype=np.uint16)
     batches = characters.RandomBatches(ids, block=8, batch_size=4, count=25)
 

@@ -1,7 +1,5 @@
 """Data sets: splits that the seed fixes, and messages when images are missing."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,33 +24,33 @@ from trainyard.report import progress
 
 
 @given(st.integers(3, 3000), st.integers(0, 2**31), st.sampled_from([1, 2]))
-def test_a_cut_uses_every_index_once(count: int, seed: int, held_out: int) -> None:
+def test_a_cut_uses_every_index_once(count, seed, held_out):
     parts = cut(count, seed, held_out)
     assert sorted(index for part in parts for index in part) == list(range(count))
     assert {len(part) for part in parts[1:]} == {max(1, round(count * 0.1))}
     assert parts == cut(count, seed, held_out)
 
 
-def test_the_seed_and_enough_images_make_a_cut() -> None:
+def test_the_seed_and_enough_images_make_a_cut():
     assert cut(100, 1, 2) != cut(100, 2, 2)
     with pytest.raises(JobError, match="2 images are too few"):
         cut(2, 1, held_out=2)
 
 
 @pytest.mark.parametrize("name", ["", "mnist", "folder:", "folder:here", "Digits"])
-def test_other_names_are_refused(name: str) -> None:
+def test_other_names_are_refused(name):
     with pytest.raises(ValueError, match="is not digits, cifar10 or folder:PATH"):
         data.load(name, 8, 1)
 
 
-def test_digits_are_those_of_scikit_learn() -> None:
+def test_digits_are_those_of_scikit_learn():
     pixels, labels = digits.read_pixels()
     theirs, their_labels = load_digits(return_X_y=True)
     assert pixels.flatten(1).tolist() == theirs.tolist()
     assert labels.tolist() == their_labels.tolist()
 
 
-def test_digits_are_real_images_in_three_splits() -> None:
+def test_digits_are_real_images_in_three_splits():
     splits = data.load("digits", 16, seed=1)
     assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [1437, 180, 180]
     image, label = splits.train[0]
@@ -63,7 +61,7 @@ def test_digits_are_real_images_in_three_splits() -> None:
     assert len(splits.classes) == 10
 
 
-def test_a_limit_holds_for_each_split() -> None:
+def test_a_limit_holds_for_each_split():
     splits = data.load("digits", 8, seed=1, limit=200)
     assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [200, 180, 180]
 
@@ -75,7 +73,7 @@ def draw(folder: Path, split: str, classes: str, count: int) -> None:
             Image.new("RGB", (20, 10), (i, ord(label), 0)).save(folder / split / label / f"{i}.png")
 
 
-def test_a_folder_with_all_splits(tmp_path: Path) -> None:
+def test_a_folder_with_all_splits(tmp_path):
     for split, count in (("train", 4), ("valid", 2), ("test", 3)):
         draw(tmp_path, split, "ab", count)
     splits = data.load(f"folder:{tmp_path}", 8, seed=1)
@@ -87,9 +85,7 @@ def test_a_folder_with_all_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("own", "sizes"), [("", [16, 2, 2]), ("valid", [18, 4, 2])])
-def test_missing_splits_are_cut_off_the_training_images(
-    own: str, sizes: list[int], tmp_path: Path
-) -> None:
+def test_missing_splits_are_cut_off_the_training_images(own, sizes, tmp_path):
     draw(tmp_path, "train", "ab", 10)
     if own:
         draw(tmp_path, own, "ab", 2)
@@ -97,21 +93,19 @@ def test_missing_splits_are_cut_off_the_training_images(
     assert [size(part) for part in (splits.train, splits.valid, splits.test)] == sizes
 
 
-def test_classes_that_differ_between_splits(tmp_path: Path) -> None:
+def test_classes_that_differ_between_splits(tmp_path):
     draw(tmp_path, "train", "ab", 4)
     draw(tmp_path, "test", "ac", 4)
     with pytest.raises(JobError, match=r"test has the classes \['a', 'c'\]"):
         data.load(f"folder:{tmp_path}", 8, seed=1)
 
 
-def test_a_folder_without_images(tmp_path: Path) -> None:
+def test_a_folder_without_images(tmp_path):
     with pytest.raises(JobError, match=r"no images in .*train .*on every node"):
         data.load(f"folder:{tmp_path}", 8, seed=1)
 
 
-def test_what_is_hidden_is_no_class_and_no_picture(  # F77
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_hidden_is_no_class_and_no_picture(tmp_path, capsys):  # F77
     draw(tmp_path / ".data", "train", "ab", 10)
     train = tmp_path / ".data" / "train"
     for hidden in (".ipynb_checkpoints", "a/.ipynb_checkpoints"):
@@ -125,21 +119,21 @@ def test_what_is_hidden_is_no_class_and_no_picture(  # F77
     assert capsys.readouterr().out == said
 
 
-def test_only_hidden_folders_are_no_images(tmp_path: Path) -> None:
+def test_only_hidden_folders_are_no_images(tmp_path):
     (tmp_path / "train" / ".ipynb_checkpoints").mkdir(parents=True)
     with pytest.raises(JobError, match=r"no images in .*train \(each folder in it is hidden\)"):
         data.load(f"folder:{tmp_path}", 8, seed=1)
 
 
 @pytest.fixture
-def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def few_images(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     cifar10_files.write(tmp_path, monkeypatch)
     return tmp_path
 
 
 @pytest.mark.usefixtures("few_images")
-def test_cifar10_is_cut_out_of_larger_images() -> None:  # A1 A3
+def test_cifar10_is_cut_out_of_larger_images():  # A1 A3
     splits = data.load("cifar10", 64, seed=1)
     assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [45, 5, 10]
     assert splits.classes[0] == "airplane"
@@ -160,7 +154,7 @@ def test_cifar10_is_cut_out_of_larger_images() -> None:  # A1 A3
 
 @pytest.mark.usefixtures("few_images")
 @pytest.mark.parametrize("processes", [0, 1])
-def test_crops_of_cifar10_depend_on_seed_and_epoch_only(processes: int) -> None:  # F21
+def test_crops_of_cifar10_depend_on_seed_and_epoch_only(processes):  # F21
     def images(epoch: int) -> torch.Tensor:
         seed_epoch(1, epoch, 0)
         loader = DataLoader(splits.train, 45, num_workers=processes)
@@ -174,8 +168,8 @@ def test_crops_of_cifar10_depend_on_seed_and_epoch_only(processes: int) -> None:
 
 @pytest.mark.parametrize("left", [b"cut off", None])
 def test_cifar10_that_is_damaged_or_missing_without_a_network_is_one_message(
-    left: bytes | None, few_images: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    left, few_images, monkeypatch
+):
     def unreachable(*_: object, **__: object) -> None:
         raise OSError("<urlopen error [Errno -2] Name or service not known>")
 
@@ -198,7 +192,7 @@ class Unknown(list[int]):
         raise NotImplementedError
 
 
-def test_a_loader_of_a_stream_has_no_length() -> None:
+def test_a_loader_of_a_stream_has_no_length():
     loader = DataLoader(Stream(), batch_size=None)
     assert list(progress.report_batches(loader, "epoch 1/2")) == [0, 1, 2]
     assert progress.count(Unknown()) is None

@@ -1,7 +1,5 @@
 """Patches of files, a node's copy of the code, and the warm process, without a cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

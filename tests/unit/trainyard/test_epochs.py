@@ -1,7 +1,5 @@
 """The sums of epochs, and the model's shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +20,7 @@ def toy(count: int = 10) -> tuple[nn.Module, TensorDataset]:
     return nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), TensorDataset(images, labels)
 
 
-def test_alexnet_takes_small_images() -> None:  # A3
+def test_alexnet_takes_small_images():  # A3
     with torch.device("meta"):
         model = AlexNet(num_classes=11)
         logits = model(torch.zeros(2, 3, IMAGE_SIZE, IMAGE_SIZE))
@@ -39,7 +37,7 @@ def alone() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("alone")
-def test_totals_are_those_of_all_images_whatever_the_batches() -> None:
+def test_totals_are_those_of_all_images_whatever_the_batches():
     model, data = toy()
     whole = epochs.evaluate(model, DataLoader(data, 10), CPU)
     parts = epochs.evaluate(model, DataLoader(data, 3), CPU)
@@ -52,9 +50,7 @@ def test_totals_are_those_of_all_images_whatever_the_batches() -> None:
     assert loss == pytest.approx(expected, rel=1e-5)
 
 
-def test_totals_of_all_workers_count_every_image_once(  # A3
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_totals_of_all_workers_count_every_image_once(monkeypatch):  # A3
     model, data = toy()
     parts = [
         epochs.evaluate(model, DataLoader(epochs.share(data, rank, 2), 3), CPU) for rank in (0, 1)
@@ -64,7 +60,7 @@ def test_totals_of_all_workers_count_every_image_once(  # A3
     assert parts[0].of_all_workers() == pytest.approx(whole.means())
 
 
-def test_totals_keep_no_gradients() -> None:
+def test_totals_keep_no_gradients():
     model, data = toy()
     images, labels = data[:]
     totals = epochs.Totals(CPU)
@@ -74,13 +70,13 @@ def test_totals_keep_no_gradients() -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_shares_cover_every_image_once(world: int) -> None:
+def test_shares_cover_every_image_once(world):
     _, data = toy()
     indices = [i for rank in range(world) for i in epochs.share(data, rank, world).indices]
     assert sorted(indices) == list(range(10))
 
 
-def test_random_numbers_depend_on_seed_epoch_and_rank_only() -> None:  # F21
+def test_random_numbers_depend_on_seed_epoch_and_rank_only():  # F21
     def numbers(seed: int, epoch: int, rank: int) -> list[float]:
         epochs.seed_epoch(seed, epoch, rank)
         return torch.rand(3).tolist()

@@ -40,7 +40,7 @@ def number_of_newest(folder: Path) -> int:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path) -> Path:
     """A folder whose run has two whole checkpoints."""
     (tmp_path / "run").mkdir()
     for number in (1, 2):
@@ -50,9 +50,7 @@ def saved(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["kill", "ENOSPC", "ECONNREFUSED"])
 @pytest.mark.parametrize("point", POINTS)
-def test_what_fails_at_a_step_of_a_checkpoint(  # F21 F22 F23
-    saved: Path, point: str, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_at_a_step_of_a_checkpoint(saved, point, kind, monkeypatch):  # F21 F22 F23
     asked = f"{point} {kind} 1"
     if kind == "kill":
         code = f"import pathlib, {__name__} as t; t.save(pathlib.Path({str(saved)!r}), 3)"

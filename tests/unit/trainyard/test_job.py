@@ -1,7 +1,5 @@
 """The parts of every job: a driver that starts or resumes, and workers that fail together."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import http
@@ -91,7 +89,7 @@ class LeftError(Exception):
 
 
 @pytest.fixture
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stored]:
+def stored(tmp_path, monkeypatch) -> Iterator[Stored]:
     context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
     monkeypatch.setattr("ray.train.get_context", lambda: context)
     monkeypatch.setattr(job, "get_device", lambda: torch.device("cpu"))
@@ -114,9 +112,7 @@ def figures(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in record.items() if k != "minutes"} for record in records]
 
 
-def test_the_job_to_begin_with_learns_and_goes_on(  # F21
-    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_job_to_begin_with_learns_and_goes_on(stored, tmp_path, capsys):  # F21
     _template.train_worker(session(tmp_path, "--epochs", "3"))
     whole = figures(stored.reports)
     assert [record["epoch"] for record in whole] == [0, 1, 2]
@@ -142,13 +138,7 @@ def test_the_job_to_begin_with_learns_and_goes_on(  # F21
 
 
 @pytest.mark.parametrize("batch", [0, 7, 23])  # first, in the middle, after the last of 23
-def test_a_notice_costs_nothing_that_was_trained(
-    batch: int,
-    stored: Stored,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_notice_costs_nothing_that_was_trained(batch, stored, tmp_path, monkeypatch, capsys):
     _template.train_worker(session(tmp_path / "calm", "--epochs", "3"))
     whole, drawn = figures(stored.reports), []
     stored.reports.clear()
@@ -188,13 +178,8 @@ def test_a_notice_costs_nothing_that_was_trained(
     ],
 )
 def test_a_position_of_other_workers_or_batches_is_left(  # F61
-    workers: int,
-    size: str,
-    why: str,
-    stored: Stored,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    workers, size, why, stored, tmp_path, capsys
+):
     _template.train_worker(session(tmp_path, "--epochs", "1"))
     file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
     place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}] * workers}
@@ -234,9 +219,7 @@ FIGURES = {
 }
 
 
-def test_figures_are_made_plain(  # F61
-    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_figures_are_made_plain(stored, tmp_path, capsys):  # F61
     made = session(tmp_path)
     made.restore()
     given = {name: value for name, (value, _) in FIGURES.items()}
@@ -261,9 +244,7 @@ def test_figures_are_made_plain(  # F61
     assert "warning" not in capsys.readouterr().out  # only in the first epoch of a start
 
 
-def test_a_record_without_its_epoch_has_the_next(  # F74
-    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_without_its_epoch_has_the_next(stored, tmp_path, capsys):  # F74
     made = session(tmp_path)
     made.restore()
     for record in ({"loss": 1.0, "minutes": "mine"}, {"epoch": "second"}):
@@ -297,8 +278,8 @@ NO_LATER_START = r"^no later start could load the state of 'rates': "
     ],
 )
 def test_what_no_later_start_could_have_is_refused_by_name_in_the_first_epoch(  # F61
-    odd: Any, parts: dict[str, Any], said: str, stored: Stored, tmp_path: Path
-) -> None:
+    odd, parts, said, stored, tmp_path
+):
     made = session(tmp_path)
     made.restore()
     with pytest.raises(job.JobError, match=said):
@@ -317,15 +298,13 @@ def test_what_no_later_start_could_have_is_refused_by_name_in_the_first_epoch(  
         {"history": [], "position": {"epoch": 1}},
     ],
 )
-def test_a_state_of_another_shape_is_a_damaged_checkpoint(  # F53
-    state: Any, tmp_path: Path
-) -> None:
+def test_a_state_of_another_shape_is_a_damaged_checkpoint(state, tmp_path):  # F53
     torch.save(state, tmp_path / job.CHECKPOINT_FILE)
     with pytest.raises(checkpoint_files.CheckpointError, match=job.CHECKPOINT_FILE):
         job._check_state(tmp_path)
 
 
-def test_a_part_that_is_new_is_named(stored: Stored, tmp_path: Path) -> None:
+def test_a_part_that_is_new_is_named(stored, tmp_path):
     made = session(tmp_path)
     made.restore()
     made.report({"epoch": 0}, {})
@@ -333,9 +312,7 @@ def test_a_part_that_is_new_is_named(stored: Stored, tmp_path: Path) -> None:
         session(tmp_path).restore(scheduler=Part(1))
 
 
-def test_what_a_start_asks_for_counts_more_than_the_stored_state(  # F61
-    stored: Stored, tmp_path: Path
-) -> None:
+def test_what_a_start_asks_for_counts_more_than_the_stored_state(stored, tmp_path):  # F61
     def start(rate: float, decay: float) -> Any:
         optimizer = torch.optim.AdamW([torch.ones(1)], lr=rate, weight_decay=decay)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
@@ -354,8 +331,8 @@ def test_what_a_start_asks_for_counts_more_than_the_stored_state(  # F61
 
 
 def test_a_schedule_that_more_epochs_outlast_is_refused_before_the_first_step(  # F72
-    stored: Stored, tmp_path: Path
-) -> None:
+    stored, tmp_path
+):
     def start(epochs: int, most: int) -> None:
         optimizer = torch.optim.SGD([torch.ones(1)], lr=0.1)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 6)
@@ -375,9 +352,7 @@ def test_a_schedule_that_more_epochs_outlast_is_refused_before_the_first_step(  
 
 
 @pytest.mark.parametrize(("mine", "others"), [("", "b"), ("c", ""), ("c", "b"), ("", "")])
-def test_workers_fail_together(
-    mine: str, others: str, stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_fail_together(mine, others, stored, tmp_path, monkeypatch):
     def work() -> int:
         if mine:
             raise JobError(mine)
@@ -404,9 +379,7 @@ def fail(_: job.Session) -> None:
     raise JobError("no images")
 
 
-def test_what_a_user_can_mend_is_the_jobs_one_error(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_user_can_mend_is_the_jobs_one_error(run, monkeypatch):
     def fit() -> None:
         raise ControllerError(JobError("no images"))
 
@@ -428,13 +401,8 @@ def test_what_a_user_can_mend_is_the_jobs_one_error(
     ],
 )
 def test_a_job_trains_on_gpus_where_the_nodes_have_them(  # A30
-    given: list[str],
-    bundle: dict[str, float],
-    said: str,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    given, bundle, said, run, monkeypatch, capsys
+):
     trained: dict[str, Any] = {}
     ended = SimpleNamespace(fit=lambda: SimpleNamespace(return_value=""))
     monkeypatch.setattr(job, "TorchTrainer", lambda *_, **told: trained.update(told) or ended)
@@ -449,7 +417,7 @@ def test_a_job_trains_on_gpus_where_the_nodes_have_them(  # A30
     assert [said in line for line in printed] == [True] * bool(said)
 
 
-def test_workers_find_their_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_find_their_function(tmp_path, monkeypatch):
     assert job.by_name(is_number)(3) is True
     with pytest.raises(ValueError, match=r"<lambda> is not at the top level of its script"):
         job.by_name(lambda _: None)
@@ -474,7 +442,7 @@ def test_workers_find_their_function(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path, monkeypatch) -> Run:
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     monkeypatch.setenv(RUN_VARIABLE, "first")
     monkeypatch.setattr("trainyard.ray_train.connect", lambda: None)
@@ -482,9 +450,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return Run(tmp_path.as_uri(), "first")
 
 
-def test_a_run_begins_and_goes_on_with_its_arguments(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_begins_and_goes_on_with_its_arguments(run, monkeypatch, capsys):
     fitted: list[dict[str, Any]] = []
 
     def fit(_worker: Any, run: Run, config: dict[str, Any]) -> None:
@@ -513,7 +479,7 @@ def test_a_run_begins_and_goes_on_with_its_arguments(
     assert "other arguments" not in capsys.readouterr().out
 
 
-def test_an_argument_has_no_name_of_the_configuration(run: Run) -> None:
+def test_an_argument_has_no_name_of_the_configuration(run):
     taken = argparse.ArgumentParser()
     taken.add_argument("--run")
     with pytest.raises(ValueError, match="configuration has run: rename"):
@@ -521,14 +487,12 @@ def test_an_argument_has_no_name_of_the_configuration(run: Run) -> None:
 
 
 @pytest.mark.parametrize("error", [job.JobError("what to do"), StorageError("what to do")])
-def test_what_a_user_can_mend_is_one_line(error: Exception) -> None:
+def test_what_a_user_can_mend_is_one_line(error):
     with pytest.raises(SystemExit, match=r"^error: what to do$"), job.one_message():
         raise error
 
 
-def test_without_the_client_a_run_has_a_name_of_its_own(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_client_a_run_has_a_name_of_its_own(run, monkeypatch):
     monkeypatch.delenv(RUN_VARIABLE)
     names = {job.begin("food11/train_ray", parser, given=[])[0].name for _ in range(2)}
     assert len(names) == 2
@@ -550,9 +514,7 @@ LEFT_AT = f"(test_job.py, line {leave.__code__.co_firstlineno + 1}: sys.exit(cod
         (JobError("do this"), f"SystemExit: do this {LEFT_AT}"),
     ],
 )
-def test_an_exit_in_a_worker_is_its_users_decision(
-    code: Any, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exit_in_a_worker_is_its_users_decision(code, said, monkeypatch):
     monkeypatch.setattr(job, "Session", lambda config: config)
     monkeypatch.setattr(logging.getLogger(job.RAYS_LOG_OF_ERRORS), "disabled", False)
     with pytest.raises(JobError) as caught:
@@ -562,7 +524,7 @@ def test_an_exit_in_a_worker_is_its_users_decision(
     job._work(job.by_name(leave), cast(Any, 0))
 
 
-def test_a_message_of_a_loaders_or_tasks_process_comes_without_its_traceback() -> None:
+def test_a_message_of_a_loaders_or_tasks_process_comes_without_its_traceback():
     try:
         raise JobError("bad data: mend it")
     except JobError as error:

@@ -1,10 +1,7 @@
 """Values of a job's arguments, their bounds, and the request that follows from them."""
 
-from __future__ import annotations
-
 import argparse
 import re
-from typing import Any
 
 import pytest
 
@@ -29,13 +26,13 @@ def parse(*arguments: str, earlier: dict[str, object] | None = None) -> dict[str
     return options.parse(parser, arguments, earlier)
 
 
-def test_bounds_keep_the_type_of_a_number() -> None:
+def test_bounds_keep_the_type_of_a_number():
     changed = parse("--total-epochs", "3", "--lr", "1", "--data", "folder:/a", "--seed", "0")
     assert changed == CONFIG | {"total_epochs": 3, "lr": 1.0, "data": "folder:/a", "seed": 0}
     assert isinstance(changed["lr"], float)
 
 
-def test_what_is_left_out_is_as_the_last_time() -> None:
+def test_what_is_left_out_is_as_the_last_time():
     earlier = {"total_epochs": 9, "lr": 0.1, "job": "other"}
     assert parse("--lr", "0.2", earlier=earlier) == CONFIG | {"total_epochs": 9, "lr": 0.2}
     assert parse("--lr", "0.0001", earlier=earlier)["lr"] == 1e-4  # given, though it is the default
@@ -54,16 +51,14 @@ def test_what_is_left_out_is_as_the_last_time() -> None:
         (["--data", "folder:here"], "'folder:here' is not digits or folder:PATH"),
     ],
 )
-def test_a_bad_value_is_one_message(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_value_is_one_message(arguments, message, capsys):
     with pytest.raises(SystemExit) as caught:
         parse(*arguments)
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
 
 
-def test_differences_from_the_last_start() -> None:
+def test_differences_from_the_last_start():
     fixed = ("seed", "data")
     assert options.differences({}, CONFIG, fixed) == ""
     assert options.differences(CONFIG, CONFIG, fixed) == ""
@@ -73,7 +68,7 @@ def test_differences_from_the_last_start() -> None:
 
 @pytest.mark.parametrize("number", ["-1", "-.5", "-1e-3", "-1.5E+3", "-2_000.0"])
 @pytest.mark.parametrize("option", ["--shift {}", "--shift={}"])
-def test_a_number_below_nothing_is_no_option(option: str, number: str) -> None:
+def test_a_number_below_nothing_is_no_option(option, number):
     given = [*option.format(number).split(), "--cpu"]
     assert parse(*given) == CONFIG | {"shift": float(number), "cpu": True}
 
@@ -102,7 +97,7 @@ def test_a_number_below_nothing_is_no_option(option: str, number: str) -> None:
         ({"cpu": True, "cpus_per_worker": 3}, []),
     ],
 )
-def test_what_a_worker_asks_for(config: dict[str, Any], expected: list[dict[str, float]]) -> None:
+def test_what_a_worker_asks_for(config, expected):
     assert options.workers(config, []) == options.workers(config, GPU_NODES) == expected
     two = [{"CPU": 1.0}, {"CPU": 1.0}]
     assert options.request(config | {"data_cpus": 2}, []) == [*expected, *two]
@@ -138,9 +133,7 @@ GPU_NODES = [{"CPU": 0.0}, {"CPU": 64.0}, {"CPU": 8.0, "GPU": 1.0}, {"CPU": 2.0,
         ({"workers": 0}, 0, ""),
     ],
 )
-def test_workers_get_gpus_where_the_nodes_have_them(
-    config: dict[str, Any], gpus: float, line: str
-) -> None:
+def test_workers_get_gpus_where_the_nodes_have_them(config, gpus, line):
     assert {each.get("GPU", 0) for each in options.workers(config, GPU_NODES)} <= {gpus}
     found = options.idle_gpus(config, GPU_NODES)
     assert re.search(line, found) if line else found == ""
@@ -153,14 +146,14 @@ JOBS = (alexnet, pytorch_distributed_training, pytorch_training_e2e)
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_every_job_takes_the_same_numbers_of_failures(job: Any) -> None:
+def test_every_job_takes_the_same_numbers_of_failures(job):
     assert options.parse(job.parser, ["--max-failures", "0"])["max_failures"] == 0
     with pytest.raises(SystemExit):
         options.parse(job.parser, ["--max-failures", "-1"])  # for Ray: without end
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_gpus_can_be_used_again_when_a_run_goes_on(job: Any) -> None:
+def test_gpus_can_be_used_again_when_a_run_goes_on(job):
     earlier = options.parse(job.parser, ["--cpu"])
     assert options.parse(job.parser, [], earlier)["cpu"] is True
     assert options.parse(job.parser, ["--no-cpu"], earlier)["cpu"] is False

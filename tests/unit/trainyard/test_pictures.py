@@ -1,9 +1,6 @@
 """Pictures of each kind are the same for training, streaming and serving."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +80,14 @@ def streamed(content: bytes, _: Path) -> Any:
         (printed, RED, RED),
     ],
 )
-def test_a_picture_is_as_a_person_sees_it(  # F77
-    made: Callable[[], bytes],
-    top: tuple[int, int, int],
-    bottom: tuple[int, int, int],
-    way: Callable[[bytes, Path], Any],
-    tmp_path: Path,
-) -> None:
+def test_a_picture_is_as_a_person_sees_it(made, top, bottom, way, tmp_path):  # F77
     seen = way(made(), tmp_path)
     assert seen.shape == (SIDE, SIDE, 3)
     for row, colour in ((9, top), (-9, bottom)):
         assert np.abs(seen[row].astype(int) - colour).max() <= 3
 
 
-def test_a_broken_picture_is_one_message_and_odd_exif_data_none(tmp_path: Path) -> None:  # F77
+def test_a_broken_picture_is_one_message_and_odd_exif_data_none(tmp_path):  # F77
     file = tmp_path / "0.png"
     for content in (b"", b"no picture", of_16_bits()[:90]):
         file.write_bytes(content)

@@ -1,14 +1,11 @@
 """The settings of every job's driver, and its messages when training fails."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import json
 import logging
 import os
 import pickle
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +18,6 @@ from ray.train import (
     CheckpointConfig,
     ControllerError,
     RunConfig,
-    TrainingFailedError,
     WorkerGroupError,
 )
 from ray.train.torch.config import _TorchBackend
@@ -43,7 +39,7 @@ from trainyard.tracking.runs import Run
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def started(monkeypatch) -> list[dict[str, Any]]:
     """The arguments of each ray.init; the environment is put back afterwards."""
     for name in ray_train.SETTINGS:
         monkeypatch.delenv(name, raising=False)
@@ -55,7 +51,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_the_driver_and_the_workers_get_the_settings(started: list[dict[str, Any]]) -> None:
+def test_the_driver_and_the_workers_get_the_settings(started):
     os.environ["RAY_ADDRESS"] = "127.0.0.1:1"
     ray_train.connect()
     [call] = started
@@ -68,7 +64,7 @@ def test_the_driver_and_the_workers_get_the_settings(started: list[dict[str, Any
     assert getattr(importlib.import_module(module), name) is controller_log.shorten
 
 
-def test_a_setting_of_the_job_stays_and_is_not_sent_twice(started: list[dict[str, Any]]) -> None:
+def test_a_setting_of_the_job_stays_and_is_not_sent_twice(started):
     name = "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S"
     os.environ[name] = "900"
     ray_train.connect()
@@ -76,7 +72,7 @@ def test_a_setting_of_the_job_stays_and_is_not_sent_twice(started: list[dict[str
     assert name not in started[0]["runtime_env"]["env_vars"]  # Ray refuses to merge what differs
 
 
-def test_a_setup_hook_of_the_user_stays(started: list[dict[str, Any]]) -> None:
+def test_a_setup_hook_of_the_user_stays(started):
     job = {"runtime_env": {"worker_process_setup_hook": "mine.hook"}}
     os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"] = json.dumps(job)
     ray_train.connect()
@@ -91,9 +87,7 @@ def test_a_setup_hook_of_the_user_stays(started: list[dict[str, Any]]) -> None:
         (False, {"GPU": 2.0, "accelerator_type:A10": 1.0}, "gloo"),
     ],
 )
-def test_nccl_is_for_gpus_that_are_there(
-    use_gpu: bool, resources: dict[str, float], backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nccl_is_for_gpus_that_are_there(use_gpu, resources, backend, monkeypatch):
     monkeypatch.setattr(ray, "cluster_resources", lambda: resources)
     assert torch_config(use_gpu=use_gpu).backend == backend
 
@@ -101,9 +95,7 @@ def test_nccl_is_for_gpus_that_are_there(
 @pytest.mark.parametrize(
     ("found", "backend"), [([True, True], "nccl"), ([True, False], "gloo"), ([False], "gloo")]
 )
-def test_workers_of_nodes_that_were_not_known_find_their_gpus(  # A30
-    found: list[bool], backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_of_nodes_that_were_not_known_find_their_gpus(found, backend, monkeypatch):  # A30
     began: list[Any] = []
     monkeypatch.setattr(_TorchBackend, "on_start", lambda _, __, config: began.append(config))
     monkeypatch.setattr(ray, "cluster_resources", dict)
@@ -122,9 +114,7 @@ def test_workers_of_nodes_that_were_not_known_find_their_gpus(  # A30
     ("declared", "expected"),
     [("", 1.0), ("[]", 1.0), ('[{"GPU": 1}]', 1.0), ('[{"GPU": 1}, {"GPU": 1.0}]', 2)],
 )
-def test_gpus_of_nodes_that_wait_for_demand_count(
-    declared: str, expected: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_of_nodes_that_wait_for_demand_count(declared, expected, monkeypatch):
     if declared:
         monkeypatch.setenv("TRAINYARD_NODES", declared)
     alive = [(True, {"CPU": 8.0}), (True, {"CPU": 8.0, "GPU": 1.0}), (False, {"GPU": 4.0})]
@@ -148,7 +138,7 @@ class Away:
         raise OSError("AWS Error NETWORK_CONNECTION")
 
 
-def test_the_controller_needs_no_store() -> None:  # F22
+def test_the_controller_needs_no_store():  # F22
     files = ControllerFiles(Away())
     with pytest.raises(OSError, match="NETWORK"):
         files.get_file_info("ray/first/metrics.jsonl")
@@ -168,7 +158,7 @@ def test_the_controller_needs_no_store() -> None:  # F22
         assert b"checkpoint_000001" in stream.readall()
 
 
-def test_a_list_of_checkpoints_that_are_gone_does_not_stop_ray(tmp_path: Path) -> None:
+def test_a_list_of_checkpoints_that_are_gone_does_not_stop_ray(tmp_path):
     run = Run(tmp_path.as_uri(), "first")
     run.write(LIST, b"{}")
     run.write("metrics.jsonl", b"")
@@ -217,16 +207,12 @@ def failed(rank: int, error: Exception) -> dict[int, Exception]:
         (WorkerGroupError("a", failed(0, JobError("do this"))), "do this"),
     ],
 )
-def test_a_failure_is_one_line(error: TrainingFailedError, message: str) -> None:
+def test_a_failure_is_one_line(error, message):
     assert str(ray_train.failure(error)) == message
 
 
 @pytest.mark.parametrize("datasets", [{}, {"train": None}])
-def test_actors_that_would_do_nothing_are_not_started(
-    datasets: dict[str, Any],
-    started: list[dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_actors_that_would_do_nothing_are_not_started(datasets, started, monkeypatch):
     name, manager = "_create_default_callbacks", DatasetsCallback.__new__(DatasetsCallback)
     all_of_them = ["another", manager, PlacementGroupCleanerCallback()]
     monkeypatch.setattr(DataParallelTrainer, name, lambda _: all_of_them)

@@ -1,7 +1,5 @@
 """Answers from a checkpoint."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +52,7 @@ def saved(folder: Path, architecture: str, file: str = "checkpoint.ckpt") -> tor
 
 @pytest.mark.parametrize("architecture", ["mobilenet_v2", "resnet18"])
 @pytest.mark.parametrize("transform", [CROPPED, PLAIN, CUT])
-def test_the_answer_is_the_models_own(  # A46
-    architecture: str, transform: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_answer_is_the_models_own(architecture, transform, tmp_path):  # A46
     network = saved(tmp_path, architecture)
     predictor = Predictor(tmp_path, describe(architecture=architecture, **transform))
     images = [picture(50, 40), picture(33, 90)]
@@ -73,7 +69,7 @@ def test_the_answer_is_the_models_own(  # A46
     assert predictor.epochs == 4
 
 
-def test_what_the_alexnet_job_stores_is_served(tmp_path: Path) -> None:  # A46
+def test_what_the_alexnet_job_stores_is_served(tmp_path):  # A46
     torch.manual_seed(1)
     network = models.build("alexnet", len(CLASSES)).eval()
     torch.save({"model": network.state_dict(), "history": [{}, {}]}, tmp_path / CHECKPOINT_FILE)
@@ -86,14 +82,14 @@ def test_what_the_alexnet_job_stores_is_served(tmp_path: Path) -> None:  # A46
     assert predictor.epochs == 2
 
 
-def test_an_answer_names_the_likeliest_class_first(tmp_path: Path) -> None:
+def test_an_answer_names_the_likeliest_class_first(tmp_path):
     saved(tmp_path, "mobilenet_v2")
     found = Predictor(tmp_path, describe(**PLAIN)).describe(torch.tensor([0.25, 0.5, 0.125]))
     assert (found["class"], found["probability"]) == ("egg", 0.5)
     assert [each["class"] for each in found["top"]] == ["egg", "bread", "rice"]
 
 
-def test_weights_that_are_not_the_models_are_refused(tmp_path: Path) -> None:
+def test_weights_that_are_not_the_models_are_refused(tmp_path):
     saved(tmp_path, "resnet18")
     with pytest.raises(RuntimeError):
         Predictor(tmp_path, describe(**PLAIN))
@@ -104,7 +100,7 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path: Path) -> None:
         Predictor(tmp_path, describe(**PLAIN))
 
 
-def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:  # F40
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):  # F40
     class Harm:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (tmp_path / "canary",))
@@ -124,9 +120,7 @@ def checkpoint(storage: Path, number: int, weight: Any, model: dict[str, Any]) -
     return folder.name
 
 
-def test_the_newest_checkpoint_that_is_whole_is_chosen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:  # F23
+def test_the_newest_checkpoint_that_is_whole_is_chosen(tmp_path, capsys):  # F23
     names = [checkpoint(tmp_path, n, torch.zeros(1), describe(**PLAIN)) for n in (1, 2, 3)]
     storage = tmp_path.as_uri()
     assert deploy._choose(storage, "run", None) == names[2]
@@ -143,25 +137,21 @@ def test_the_newest_checkpoint_that_is_whole_is_chosen(
         deploy._choose(storage, "none", None)
 
 
-def test_a_checkpoint_that_cannot_be_loaded_is_not_served(  # F53
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_that_cannot_be_loaded_is_not_served(tmp_path, capsys):  # F53
     for number, weight in ((1, torch.zeros(1)), (2, np.float64(1))):
         checkpoint(tmp_path, number, weight, describe(**PLAIN))
     assert deploy._choose(tmp_path.as_uri(), "run", None) == "checkpoint_000001-abcd"
     assert "checkpoint.ckpt does not hold tensors and plain values" in capsys.readouterr().out
 
 
-def test_a_run_that_describes_too_little_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_a_run_that_describes_too_little_is_refused_before_anything_starts(tmp_path):
     checkpoint(tmp_path, 1, torch.zeros(1), {"job": "my_job"})
     missing = "'run' cannot be served: .* does not have architecture, classes, image_side, mean"
     with pytest.raises(JobError, match=missing):
         deploy._choose(tmp_path.as_uri(), "run", None)
 
 
-def test_a_node_that_does_not_know_where_to_listen_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_node_that_does_not_know_where_to_listen_says_so(monkeypatch):
     monkeypatch.setenv(deploy.HOST_VARIABLE, "127.0.0.1")
     missing = f"{deploy.PORT_VARIABLE}, {deploy.TOKEN_FILE_VARIABLE}"
     with pytest.raises(SystemExit, match=f"error: this node does not have {missing}, "):

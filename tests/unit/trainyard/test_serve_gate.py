@@ -1,9 +1,6 @@
 """Requests that get through to a service, and those that do not."""
 
-from __future__ import annotations
-
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ TOKEN = "canary-token-0123456789"
 
 
 @pytest.fixture(autouse=True)
-def _token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _token(tmp_path, monkeypatch) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     monkeypatch.setenv(gate.TOKEN_FILE_VARIABLE, str(tmp_path / "token"))
 
@@ -73,7 +70,7 @@ def ask(
         (f"Bearer {TOKEN}x".encode(), 403),
     ],
 )
-def test_who_has_no_token_is_refused(path: str, given: bytes | None, status: int) -> None:
+def test_who_has_no_token_is_refused(path, given, status):
     start, body = ask(path, given)
     assert start["status"] == status
     assert TOKEN.encode() not in body["body"]
@@ -82,31 +79,31 @@ def test_who_has_no_token_is_refused(path: str, given: bytes | None, status: int
 
 
 @pytest.mark.parametrize("given", [f"Bearer {TOKEN}", f"bearer  {TOKEN} "])
-def test_who_has_the_token_gets_through(given: str) -> None:
+def test_who_has_the_token_gets_through(given):
     assert ask("/first/predict", given.encode()) == ["through"]
 
 
 @pytest.mark.parametrize("path", ["/-/healthz", "/first/-/healthy"])
-def test_health_needs_no_token(path: str) -> None:
+def test_health_needs_no_token(path):
     assert ask(path) == ["through"]
 
 
 @pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/-/healthz", "/first/-/healthy"])
-def test_health_is_only_asked_for(path: str, method: str) -> None:
+def test_health_is_only_asked_for(path, method):
     [sent, *_] = ask(path, method=method)
     assert (sent == "through") == (method == "HEAD")
     assert sent == "through" or sent["status"] == 401
 
 
 @pytest.mark.parametrize("path", ["/first/x", "/first/-/healthy", "/-/healthz"])
-def test_a_web_socket_without_a_token_is_closed(path: str) -> None:
+def test_a_web_socket_without_a_token_is_closed(path):
     assert ask(path, None, "websocket")[0]["type"] == "websocket.close"
     assert ask(path, b"Bearer wrong", "websocket")[0]["type"] == "websocket.close"
     assert ask(path, f"Bearer {TOKEN}".encode(), "websocket") == ["through"]
 
 
-def test_without_a_token_nothing_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_token_nothing_is_served(tmp_path, monkeypatch):
     (tmp_path / "token").write_text("\n")
     with pytest.raises(OSError, match="is empty"):
         ask("/")

@@ -1,7 +1,5 @@
 """Parsing of forms and decoding of images, whatever is sent."""
 
-from __future__ import annotations
-
 import asyncio
 import email
 import email.message
@@ -58,20 +56,20 @@ def refused(*parts: tuple[str, str, bytes]) -> tuple[int, str]:
 
 
 @given(st.lists(AWKWARD))
-def test_a_form_comes_out_as_it_went_in(contents: list[bytes]) -> None:
+def test_a_form_comes_out_as_it_went_in(contents):
     parts = [("images", f"{i}.jpg", content) for i, content in enumerate(contents)]
     assert uploads.form(TYPE, form(*parts)) == [uploads.FormPart(*part) for part in parts]
 
 
 @given(st.binary(max_size=200), st.integers(0, 400))
-def test_a_form_that_is_cut_off_is_refused(content: bytes, length: int) -> None:
+def test_a_form_that_is_cut_off_is_refused(content, length):
     whole = form(("images", "a.jpg", content))
     with pytest.raises(uploads.UploadError):
         uploads.form(TYPE, whole[: min(length, len(whole) - 4)])
 
 
 @given(st.binary(max_size=300))
-def test_bytes_that_are_no_form_are_refused(body: bytes) -> None:
+def test_bytes_that_are_no_form_are_refused(body):
     for kind in (TYPE, "multipart/form-data", "image/jpeg", "", "multipart/form-data; boundary="):
         with pytest.raises(uploads.UploadError):
             list(uploads.pictures(kind, body))
@@ -90,7 +88,7 @@ HEADERS = st.lists(
 
 
 @given(HEADERS)
-def test_headers_that_are_malformed_are_read_or_refused(headers: str) -> None:
+def test_headers_that_are_malformed_are_read_or_refused(headers):
     body = f"--{BOUNDARY}\r\n{headers}\r\n\r\nx\r\n--{BOUNDARY}--\r\n".encode()
     # Any other error than this one fails the test.
     with suppress(uploads.UploadError):
@@ -99,14 +97,14 @@ def test_headers_that_are_malformed_are_read_or_refused(headers: str) -> None:
         uploads.form(f"multipart/form-data; {headers}", body)
 
 
-def test_what_breaks_pythons_newer_parser_is_refused() -> None:
+def test_what_breaks_pythons_newer_parser_is_refused():
     header = "Content-Disposition: form-data; 1=?utf-8?b?!?=)00; .\r\n *"
     body = f"--{BOUNDARY}\r\n{header}\r\n\r\nx\r\n--{BOUNDARY}--\r\n".encode()
     with pytest.raises(uploads.UploadError, match="does not name its field"):
         uploads.form(TYPE, body)
 
 
-def test_a_form_has_bounds() -> None:
+def test_a_form_has_bounds():
     long = form(("images", "x" * uploads.MAX_HEADER_BYTES, b""))
     with pytest.raises(uploads.UploadError, match="part 0 of the form does not name its field"):
         uploads.form(TYPE, long)
@@ -142,9 +140,7 @@ class Work:
 
 
 @pytest.mark.parametrize("headers", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_headers_are_refused_unread(  # F39
-    headers: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hostile_headers_are_refused_unread(headers, monkeypatch):  # F39
     work = Work(monkeypatch)
     part = f"--{BOUNDARY}\r\n{headers}\r\n\r\nx\r\n"
     with pytest.raises(uploads.UploadError, match=r"part 0 of the form has \d+ headers") as caught:
@@ -153,7 +149,7 @@ def test_hostile_headers_are_refused_unread(  # F39
     assert work.done <= 100**2  # of the request's own header
 
 
-def test_the_worst_headers_that_are_taken_are_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worst_headers_that_are_taken_are_little_work(monkeypatch):
     work = Work(monkeypatch)
     line = f'{DISPOSITION}; a="'.ljust(uploads.MAX_LINE_BYTES, ";")
     part = f"--{BOUNDARY}\r\n{line}\r\n\r\nx\r\n"
@@ -162,7 +158,7 @@ def test_the_worst_headers_that_are_taken_are_little_work(monkeypatch: pytest.Mo
     assert work.done <= uploads.MAX_IMAGES * uploads.MAX_LINE_BYTES**2 + 100**2
 
 
-def test_a_long_content_type_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:  # F39
+def test_a_long_content_type_is_refused_unread(monkeypatch):  # F39
     work = Work(monkeypatch)
     with pytest.raises(uploads.UploadError) as caught:
         uploads.form(f'{TYPE}; a="' + ";" * 60_000, form())
@@ -170,14 +166,14 @@ def test_a_long_content_type_is_refused_unread(monkeypatch: pytest.MonkeyPatch) 
     assert work.done == 0
 
 
-def test_a_preamble_an_epilogue_and_blanks_behind_a_delimiter_say_nothing() -> None:
+def test_a_preamble_an_epilogue_and_blanks_behind_a_delimiter_say_nothing():
     body = form(("images", "a", b"x"))
     padded = body.replace(f"--{BOUNDARY}\r\n".encode(), f"--{BOUNDARY} \t\r\n".encode())
     noisy = b"not shown\r\n" + padded + f"--{BOUNDARY}\r\nnot shown".encode()
     assert uploads.form(TYPE, noisy) == [uploads.FormPart("images", "a", b"x")]
 
 
-def test_names_of_files_are_text() -> None:
+def test_names_of_files_are_text():
     [part] = uploads.form(TYPE, form(("images", "Käse.jpg", b"x")))
     assert part.file == "Käse.jpg"
     raw = f"--{BOUNDARY}\r\nContent-Disposition: form-data\r\n\r\nx\r\n--{BOUNDARY}--".encode()
@@ -187,7 +183,7 @@ def test_names_of_files_are_text() -> None:
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "1"])
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-def test_images_of_any_mode_become_rgb(kind: str, mode: str) -> None:
+def test_images_of_any_mode_become_rgb(kind, mode):
     if kind == "JPEG" and mode == "P":
         mode = "CMYK"
     [found] = uploads.pictures(TYPE, form(("images", "", image(kind, mode))))
@@ -195,7 +191,7 @@ def test_images_of_any_mode_become_rgb(kind: str, mode: str) -> None:
 
 
 @given(st.binary(max_size=400), st.sampled_from(["PNG", "JPEG", "WEBP"]), st.integers(0, 200))
-def test_a_damaged_image_is_an_image_or_refused(noise: bytes, kind: str, at: int) -> None:
+def test_a_damaged_image_is_an_image_or_refused(noise, kind, at):
     content = image(kind)
     for damaged in (content[:at] + noise, content[:at] + noise + content[at:]):
         # Any other error than this one fails the test.
@@ -203,7 +199,7 @@ def test_a_damaged_image_is_an_image_or_refused(noise: bytes, kind: str, at: int
             list(uploads.pictures(TYPE, form(("images", "a", damaged))))
 
 
-def test_what_is_refused_is_named() -> None:
+def test_what_is_refused_is_named():
     good = ("images", "a.png", image("PNG"))
     assert refused(good, ("images", "b.png", b"no")) == (
         400,
@@ -219,7 +215,7 @@ def test_what_is_refused_is_named() -> None:
 
 
 @pytest.mark.parametrize("side", [8_000, 10_000, 20_000])
-def test_a_small_file_that_unpacks_to_gigabytes_is_refused(side: int) -> None:
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(side):
     packed = zlib.compressobj()
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -238,7 +234,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(side: int) -> None:
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_large_body_is_not_read_to_its_end(announced: bool) -> None:
+def test_a_large_body_is_not_read_to_its_end(announced):
     read = 0
 
     async def stream() -> AsyncIterator[bytes]:
@@ -253,9 +249,7 @@ def test_a_large_body_is_not_read_to_its_end(announced: bool) -> None:
     assert read == (0 if announced else 33)
 
 
-def test_images_of_a_request_are_decoded_one_after_another(  # F40
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_images_of_a_request_are_decoded_one_after_another(monkeypatch):  # F40
     """Each may have 50 million pixels; 64 of them at once would take the replica's memory."""
     decoded = []
     decode = uploads._decode

@@ -1,15 +1,13 @@
 """A script that names itself in each way runs in each place as `python FILE` runs it."""
 
-from __future__ import annotations
-
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests import ran
 from trainyard import user_code
 
 SCRIPT = """
@@ -93,20 +91,17 @@ sys.exit(warm._run("aa", {"command": ["python", *sys.argv[2:]], "environment": {
 
 
 def python(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
+    done = ran.run(
         [sys.executable, *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_script_finds_itself_in_each_place(tmp_path: Path) -> None:  # F73
+def test_a_script_finds_itself_in_each_place(tmp_path):  # F73
     script = tmp_path / "my_script.py"
     script.write_text(SCRIPT.replace("SEND", "check()"))
     assert python(tmp_path, script.name) == "as plain Python\n"
@@ -130,8 +125,8 @@ def test_a_script_finds_itself_in_each_place(tmp_path: Path) -> None:  # F73
     ],
 )
 def test_only_what_loading_a_script_defines_is_sent_by_name(  # F73
-    tmp_path: Path, script: str | None, defined: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, script, defined, monkeypatch
+):
     main = ModuleType("__main__")
     if script is not None:
         (tmp_path / "a.py").write_text(script)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from infra.machines import docker_engine, local
-from tests.cli import Cli
 
 ROOT = Path(__file__).resolve().parents[4]
 TEST_IMAGES = {
@@ -136,7 +135,7 @@ def volume() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def make_lab(declare: Callable[..., Any], images: None) -> Iterator[Callable[..., Lab]]:
+def make_lab(declare, images) -> Iterator[Callable[..., Lab]]:
     """Declare a lab that is not up yet; its leftovers are removed at the end.
 
     A data set without a volume of its own gets one that is removed with the lab.
@@ -168,7 +167,7 @@ def make_lab(declare: Callable[..., Any], images: None) -> Iterator[Callable[...
 
 
 @pytest.fixture
-def make_small_lab(make_lab: Callable[..., Lab]) -> Iterator[Callable[..., Lab]]:
+def make_small_lab(make_lab) -> Iterator[Callable[..., Lab]]:
     """Declare a lab of the services that cannot be left out; it is gone after the test."""
     made: list[Lab] = []
 
@@ -182,7 +181,7 @@ def make_small_lab(make_lab: Callable[..., Lab]) -> Iterator[Callable[..., Lab]]
 
 
 @pytest.fixture(scope="session")
-def lab(make_lab: Callable[..., Lab], pulumi_cli: Cli) -> Iterator[Lab]:
+def lab(make_lab, pulumi_cli) -> Iterator[Lab]:
     """A lab that all tests of the session share; it must leave nothing behind.
 
     With MinIO, as the course has it; smaller labs have the default store. It comes up and ends

@@ -1,7 +1,5 @@
 """A search for the secrets of a lab in all places where they could be exposed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import suppress

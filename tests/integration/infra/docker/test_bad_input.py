@@ -10,7 +10,6 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from docker.errors import ImageNotFound
@@ -41,7 +40,7 @@ def images_of_others() -> Iterator[Registry]:
 
 
 @pytest.fixture
-def make_image(images: None) -> Iterator[Callable[[str], str]]:
+def make_image(images) -> Iterator[Callable[[str], str]]:
     """Make an image that runs a shell script."""
     client = docker_engine.client()
     made: list[str] = []
@@ -63,9 +62,7 @@ def _errors(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("error: ")]
 
 
-def test_an_engine_that_is_closed_to_the_user(
-    make_small_lab: Callable[..., Any], short_socket: Path
-) -> None:
+def test_an_engine_that_is_closed_to_the_user(make_small_lab, short_socket):
     lab = make_small_lab()
     command = [sys.executable, "-m", "engine", "up", "--yes", "-s", "test"]
     if os.geteuid() == 0:
@@ -86,9 +83,7 @@ def test_an_engine_that_is_closed_to_the_user(
     assert "sudo usermod -aG docker $USER" in error
 
 
-def test_an_image_with_a_digest_is_this_one_or_none(  # F40
-    images_of_others: Registry,
-) -> None:
+def test_an_image_with_a_digest_is_this_one_or_none(images_of_others):  # F40
     client = docker_engine.client()
     digest = images_of_others.put("a/b", "1", f"first {uuid.uuid4()}")
     reference = f"{images_of_others.name('a/b', '1')}@{digest}"
@@ -112,9 +107,7 @@ def test_an_image_with_a_digest_is_this_one_or_none(  # F40
         client.api.inspect_image(reference)
 
 
-def test_a_container_that_does_not_come_up_and_then_does(  # F31
-    make_image: Callable[[str], str], make_small_lab: Callable[..., Any]
-) -> None:
+def test_a_container_that_does_not_come_up_and_then_does(make_image, make_small_lab):  # F31
     silent = make_image("seq 30; exec sleep infinity")
     lab = make_small_lab(images={"versitygw": silent}, startTimeoutSeconds=5)
     text = lab.refused()

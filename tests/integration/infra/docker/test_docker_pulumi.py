@@ -1,8 +1,6 @@
 """The lab under the pulumi CLI and its docker plugin: taken over from the engine and back."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -14,9 +12,7 @@ pytestmark = [
 ]
 
 
-def test_the_lab_changes_hands_without_a_change(
-    make_lab: Callable[..., Any], lab: Any, pulumi_cli: Callable[..., str]
-) -> None:
+def test_the_lab_changes_hands_without_a_change(make_lab, lab, pulumi_cli):
     # Built already: the plugin's builder has a cache of its own and would build them again.
     built = {
         program: lab.container(service).image.tags[0]

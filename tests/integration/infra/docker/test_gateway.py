@@ -10,7 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ def outside() -> Iterator[Outside]:
 
 
 @pytest.fixture(scope="module")
-def open_lab(make_lab: Callable[..., Any], outside: Outside) -> Iterator[Any]:
+def open_lab(make_lab, outside) -> Iterator[Any]:
     """A lab that the friend may use."""
     lab = make_lab(
         copied=True,
@@ -157,13 +157,13 @@ def open_lab(make_lab: Callable[..., Any], outside: Outside) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def outputs(open_lab: Any) -> dict[str, Any]:
+def outputs(open_lab) -> dict[str, Any]:
     found: dict[str, Any] = open_lab.stack.outputs()
     return found
 
 
 @pytest.fixture
-def outputs_file(outputs: dict[str, Any], tmp_path: Path) -> Path:
+def outputs_file(outputs, tmp_path) -> Path:
     path = tmp_path / "outputs.json"
     path.touch(mode=0o600)
     path.write_text(json.dumps(outputs))
@@ -209,14 +209,12 @@ def _answers(lab: Any, outputs: dict[str, Any], outside: Outside, source: str) -
     return dict(zip(expected, outside.ask(questions), strict=True))
 
 
-def test_who_is_allowed_gets_in_with_a_secret(  # F33 F37
-    open_lab: Any, outputs: dict[str, Any], outside: Outside
-) -> None:
+def test_who_is_allowed_gets_in_with_a_secret(open_lab, outputs, outside):  # F33 F37
     expected = {name: answer for name, (*_, answer) in _expected(outputs).items()}
     assert _answers(open_lab, outputs, outside, outside.friend) == expected
 
 
-def test_the_command_of_the_page_gets_in(open_lab: Any, outside: Outside) -> None:
+def test_the_command_of_the_page_gets_in(open_lab, outside):
     user = open_lab.stack.terminal("lab")
     theirs = {
         "192.0.2.10:9090": f"{outside.host}:{open_lab.stack.settings['prometheusPort']}",
@@ -225,7 +223,7 @@ def test_the_command_of_the_page_gets_in(open_lab: Any, outside: Outside) -> Non
     assert '"status":"success"' in replace(user, instead={**user.instead, **theirs}).run(ASKED)
 
 
-def test_the_page_shows_the_stacks_jobs_and_starts_none(outputs: dict[str, Any]) -> None:  # F37
+def test_the_page_shows_the_stacks_jobs_and_starts_none(outputs):  # F37
     cluster = {"Authorization": f"Bearer {outputs['rayToken']}"}
     job = {"entrypoint": "echo seen", "submission_id": "shown", "metadata": {"run": "first"}}
     jobs = f"{outputs['dashboardUrl']}/api/jobs/"
@@ -257,7 +255,7 @@ def test_the_page_shows_the_stacks_jobs_and_starts_none(outputs: dict[str, Any])
     assert refused.status_code == 404
 
 
-def test_nobody_else_gets_in(open_lab: Any, outputs: dict[str, Any], outside: Outside) -> None:
+def test_nobody_else_gets_in(open_lab, outputs, outside):
     # F33
     answers = _answers(open_lab, outputs, outside, outside.stranger)
     assert set(answers.values()) == {"closed"}, answers
@@ -271,7 +269,7 @@ def _ports(lab: Any) -> dict[str, int]:
     return ports | {"health of the gateway": HEALTH_PORT}
 
 
-def test_what_listens_is_the_gateway_and_loopback(open_lab: Any, outside: Outside) -> None:  # F33
+def test_what_listens_is_the_gateway_and_loopback(open_lab, outside):  # F33
     ports = _ports(open_lab)
     listening = {
         (connection.laddr.ip, connection.laddr.port)
@@ -285,9 +283,7 @@ def test_what_listens_is_the_gateway_and_loopback(open_lab: Any, outside: Outsid
     }
 
 
-def test_the_gateway_sees_who_connects(
-    open_lab: Any, outputs: dict[str, Any], outside: Outside
-) -> None:
+def test_the_gateway_sees_who_connects(open_lab, outputs, outside):
     _answers(open_lab, outputs, outside, outside.friend)
     log = open_lab.container("gateway").logs().decode()
     assert f"\n{outside.friend}:" in log
@@ -295,9 +291,7 @@ def test_the_gateway_sees_who_connects(
 
 
 @pytest.mark.parametrize("from_outside", [True, False], ids=["elsewhere", "here"])
-def test_the_client_works_with_the_outputs(
-    outputs: dict[str, Any], outputs_file: Path, outside: Outside, from_outside: bool
-) -> None:
+def test_the_client_works_with_the_outputs(outputs, outputs_file, outside, from_outside):
     addresses = ("dashboardUrl", "prometheusUrl", "objectStoreEndpoint", "grafanaUrl", "pageUrl")
     for name in (*addresses, "notebookUrl"):
         assert outputs[name].startswith(f"http://{outside.host}:"), name
@@ -319,7 +313,7 @@ def test_the_client_works_with_the_outputs(
         assert done.stdout.lower().startswith(said)
 
 
-def test_containers_refuse_what_was_rotated(open_lab: Any, outside: Outside) -> None:  # F43
+def test_containers_refuse_what_was_rotated(open_lab, outside):  # F43
     def asked(outputs: dict[str, Any]) -> list[int]:
         (token,) = parse_qs(urlsplit(outputs["notebookUrl"]).query)["token"]
         ports = open_lab.stack.settings

@@ -1,8 +1,6 @@
 """A container that keeps ending after it was up."""
 
 import uuid
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -16,9 +14,7 @@ IMAGE = "trainyard-test/base:latest"
 PROGRAM = "while [ ! -e /tmp/stop ]; do sleep 0.1; done; echo no such key; exit 3"
 
 
-def test_a_container_that_keeps_ending_is_told_and_fails_the_next_up(  # F63
-    images: None, wait_for: Callable[..., Any]
-) -> None:
+def test_a_container_that_keeps_ending_is_told_and_fails_the_next_up(images, wait_for):  # F63
     client, name = docker_engine.client(), f"ty-{uuid.uuid4().hex[:8]}"
     network = client.networks.create(name)
     try:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ SMALL += ("--gpus-per-worker", "0", "--cpus-per-worker", "1", "--total-epochs", 
 
 
 @pytest.fixture(scope="module")
-def outputs(lab: Any) -> dict[str, Any]:
+def outputs(lab) -> dict[str, Any]:
     result: dict[str, Any] = lab.stack.outputs()
     return result
 
@@ -89,7 +88,7 @@ def _train(lab: Any, outputs: dict[str, Any], tmp_path: Path, *arguments: str) -
     )
 
 
-def test_all_services_are_up(lab: Any, outputs: dict[str, Any]) -> None:  # D4 D11 D14 D23
+def test_all_services_are_up(lab, outputs):  # D4 D11 D14 D23
     states = {service: container.status for service, container in lab.containers().items()}
     assert states == dict.fromkeys(SERVICES, "running") | {"dataset": "exited"}
     assert len(_alive(outputs)) == 3
@@ -100,7 +99,7 @@ def test_all_services_are_up(lab: Any, outputs: dict[str, Any]) -> None:  # D4 D
     ]
 
 
-def test_a_second_up_changes_nothing(lab: Any) -> None:
+def test_a_second_up_changes_nothing(lab):
     # The CLI's state lacks the containers' defaults, which only Docker's own plugin records.
     lab.stack.engine("up", "--yes", "--expect-no-changes")
     once = lab.stack.resources()
@@ -111,7 +110,7 @@ def test_a_second_up_changes_nothing(lab: Any) -> None:
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 
-def test_a_lab_that_is_up_keeps_its_names(lab: Any) -> None:  # D4
+def test_a_lab_that_is_up_keeps_its_names(lab):  # D4
     owner, volumes = lab.stack.settings["owner"], lab.volumes()
     lab.change(owner="ann")
     up = lab.stack.engine("up", "--yes", check=False)
@@ -125,7 +124,7 @@ def test_a_lab_that_is_up_keeps_its_names(lab: Any) -> None:  # D4
     lab.stack.engine("up", "--yes", "--expect-no-changes")
 
 
-def test_the_nodes_run_what_the_outputs_say(lab: Any, outputs: dict[str, Any]) -> None:
+def test_the_nodes_run_what_the_outputs_say(lab, outputs):
     script = "import sys, ray; print('%d.%d' % sys.version_info[:2], ray.__version__)"
     code, said = lab.container("ray-worker-0").exec_run(["python", "-c", script])
     assert code == 0
@@ -143,9 +142,7 @@ def _limit(lab: Any, service: str) -> container_limits.Limit:
     )
 
 
-def test_no_container_may_do_more_than_it_needs(  # F40
-    lab: Any, outputs: dict[str, Any]
-) -> None:
+def test_no_container_may_do_more_than_it_needs(lab, outputs):  # F40
     nodes = {node["name"]: node for node in outputs["nodes"]}
     for service, container in lab.containers().items():
         host, once = container.attrs["HostConfig"], service == "dataset"
@@ -171,7 +168,7 @@ def test_no_container_may_do_more_than_it_needs(  # F40
         assert host["PidsLimit"] == limit.processes, service
 
 
-def test_the_kernel_keeps_the_bounds(lab: Any, wait_for: Callable[..., Any]) -> None:
+def test_the_kernel_keeps_the_bounds(lab, wait_for):
     container, limit = lab.container("grafana"), _limit(lab, "grafana")
     files = "cat /sys/fs/cgroup/memory.max || cat /sys/fs/cgroup/memory/memory.limit_in_bytes"
     found = container.exec_run(["sh", "-c", f"({files}) 2>/dev/null"]).output
@@ -190,12 +187,6 @@ def test_the_kernel_keeps_the_bounds(lab: Any, wait_for: Callable[..., Any]) -> 
     wait_for(has_room, 60)
     container.reload()
     assert container.status == "running"
-
-
-def test_shared_memory_follows_from_the_nodes_memory(lab: Any, outputs: dict[str, Any]) -> None:
-    node = next(node for node in outputs["nodes"] if node["name"] == "ray-worker-0")
-    size = lab.container("ray-worker-0").attrs["HostConfig"]["ShmSize"]
-    assert size // 2**20 == node["objectStoreMib"] + node["memoryMib"] // 4
 
 
 KERNEL = 0  # a port that the kernel chose
@@ -257,12 +248,12 @@ def _seen(lab: Any, service: str) -> set[tuple[str, str, str | int]]:
     return found
 
 
-def test_what_listens_is_what_is_known_to_listen(lab: Any) -> None:  # F33
+def test_what_listens_is_what_is_known_to_listen(lab):  # F33
     found = {service: _seen(lab, service) for service in SERVICES}
     assert found == {service: {*known, DNS} for service, known in LISTENERS.items()}
 
 
-def test_what_listens_on_this_machine_is_published_on_loopback(lab: Any) -> None:  # F33
+def test_what_listens_on_this_machine_is_published_on_loopback(lab):  # F33
     published = {("127.0.0.1", lab.stack.settings[key]) for key in PUBLISHED}
     bound = {
         (binding["HostIp"], int(binding["HostPort"]))
@@ -288,13 +279,11 @@ def test_what_listens_on_this_machine_is_published_on_loopback(lab: Any) -> None
     assert {(each.address, each.port) for each in listening if each.port in fixed} == published
 
 
-def test_no_secret_lies_about(lab: Any, outputs: dict[str, Any]) -> None:  # F35
+def test_no_secret_lies_about(lab, outputs):  # F35
     assert hunt.finds_of(lab, outputs) == []
 
 
-def test_a_hostile_job_has_what_its_stacks_jobs_have(  # F44
-    lab: Any, outputs: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_hostile_job_has_what_its_stacks_jobs_have(lab, outputs, tmp_path):  # F44
     root = lab.container("minio").exec_run(["cat", hunt.ROOT_PASSWORD]).output.decode().strip()
     secrets = hostile_job.of_this_machine(lab.stack, tmp_path) | {"root": root}
     secrets["Grafana's password"] = outputs["grafanaPassword"]
@@ -309,7 +298,7 @@ def test_a_hostile_job_has_what_its_stacks_jobs_have(  # F44
     assert got == {"secrets": {"training": ["/etc/trainyard/aws-credentials"]}, "rights": []}
 
 
-def test_the_notebook_reaches_the_cluster(lab: Any, outputs: dict[str, Any]) -> None:  # D14 D22
+def test_the_notebook_reaches_the_cluster(lab, outputs):  # D14 D22
     container = lab.container("jupyter")
     script = (
         "from ray.job_submission import JobSubmissionClient as C; c = C(); "
@@ -330,9 +319,7 @@ def test_the_notebook_reaches_the_cluster(lab: Any, outputs: dict[str, Any]) -> 
     assert refused.value.code == 403
 
 
-def test_prometheus_sees_every_node_and_the_store(  # D12
-    lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
-) -> None:
+def test_prometheus_sees_every_node_and_the_store(lab, outputs, wait_for):  # D12
     def healthy() -> bool:
         found = status.ask(f"{outputs['prometheusUrl']}/api/v1/targets")["data"]["activeTargets"]
         up = [target["labels"]["job"] for target in found if target["health"] == "up"]
@@ -341,9 +328,7 @@ def test_prometheus_sees_every_node_and_the_store(  # D12
     wait_for(healthy, 90)
 
 
-def test_rays_dashboards_reach_grafana_and_are_framed(  # D12 D24
-    lab: Any, outputs: dict[str, Any]
-) -> None:
+def test_rays_dashboards_reach_grafana_and_are_framed(lab, outputs):  # D12 D24
     files = status.ask(f"{outputs['grafanaUrl']}/files")
     listed = {Path(path).name: text for path, text in files.items()}
     assert {"default_grafana_dashboard.json", "trainyard.json"} <= listed.keys()
@@ -358,9 +343,7 @@ def test_rays_dashboards_reach_grafana_and_are_framed(  # D12 D24
     ("service", "change"),
     [("prometheus", "stop"), ("ray-worker-1", "remove"), ("prometheus", "disconnect")],
 )
-def test_what_is_changed_by_hand_is_seen_and_mended(
-    lab: Any, outputs: dict[str, Any], service: str, change: str, wait_for: Callable[..., Any]
-) -> None:
+def test_what_is_changed_by_hand_is_seen_and_mended(lab, outputs, service, change, wait_for):
     container = lab.container(service)
     if change == "stop":
         container.stop(timeout=1)
@@ -421,8 +404,8 @@ def _metrics(outputs: contract.StackOutputs, run: str) -> list[dict[str, Any]]:
 
 
 def test_the_courses_job_goes_on_at_the_other_worker_from_its_checkpoint(  # D13 D30 D47 to D50
-    lab: Any, outputs: dict[str, Any], tmp_path: Path, wait_for: Callable[..., Any]
-) -> None:
+    lab, outputs, tmp_path, wait_for
+):
     file = tmp_path / "outputs.json"
     file.touch(mode=0o600)
     file.write_text(json.dumps(outputs))
@@ -474,8 +457,8 @@ def test_the_courses_job_goes_on_at_the_other_worker_from_its_checkpoint(  # D13
 
 
 def test_an_up_drains_workers_one_after_another_and_refuses_a_head_with_jobs(
-    lab: Any, outputs: dict[str, Any], tmp_path: Path, wait_for: Callable[..., Any]
-) -> None:
+    lab, outputs, tmp_path, wait_for
+):
     steps = "/tmp/steps"
     options = ("--name", "drained", "--no-wait", "--working-dir", str(ROOT))
     submit = ("submit", drained.__file__, *options, "--", "--steps", steps)
@@ -508,9 +491,7 @@ def test_an_up_drains_workers_one_after_another_and_refuses_a_head_with_jobs(
     assert [record["batches"] for record in history] == [drained.STEPS] * len(history)
 
 
-def test_a_node_whose_raylet_ended_in_order_comes_back(  # F25
-    lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
-) -> None:
+def test_a_node_whose_raylet_ended_in_order_comes_back(lab, outputs, wait_for):  # F25
     before = _alive(outputs)
     assert len(before) == 3
     ended = lab.container("ray-worker-1").exec_run(["sh", "-c", "kill $(pidof raylet)"])
@@ -520,8 +501,8 @@ def test_a_node_whose_raylet_ended_in_order_comes_back(  # F25
 
 
 def test_containers_end_with_their_reservation_and_run_again_when_it_is_extended(  # D3
-    lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
-) -> None:
+    lab, outputs, wait_for
+):
     def reserve(seconds: float) -> str:
         now = datetime.now(UTC)
         end = now + timedelta(seconds=seconds)
@@ -552,9 +533,7 @@ def test_containers_end_with_their_reservation_and_run_again_when_it_is_extended
     lab.stack.engine("up", "--yes")
 
 
-def test_everything_comes_back_after_the_engine_was_restarted(  # F31
-    lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
-) -> None:
+def test_everything_comes_back_after_the_engine_was_restarted(lab, outputs, wait_for):  # F31
     restart = os.environ.get("TRAINYARD_RESTART_DOCKER")
     if not restart:
         pytest.skip("TRAINYARD_RESTART_DOCKER names no command that restarts the Docker Engine")
@@ -563,3 +542,9 @@ def test_everything_comes_back_after_the_engine_was_restarted(  # F31
     wait_for(lambda: len(_alive(outputs) - before) == 3, 180)
     wait_for(lambda: {lab.container(name).status for name in SERVICES} == {"running"}, 60)
     lab.stack.engine("refresh", "--yes", "--expect-no-changes")
+
+
+def test_shared_memory_follows_from_the_nodes_memory(lab, outputs):
+    node = next(node for node in outputs["nodes"] if node["name"] == "ray-worker-0")
+    size = lab.container("ray-worker-0").attrs["HostConfig"]["ShmSize"]
+    assert size // 2**20 == node["objectStoreMib"] + node["memoryMib"] // 4

@@ -10,13 +10,11 @@ from typing import Any
 import asyncssh
 import pytest
 
-from tests.fakes.machines import Machines
-
 KEYLESS = {"stateDir": "", "dataDir": "", "workers": 2}
 
 
 @pytest.fixture(scope="session")
-def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def key_file(tmp_path_factory) -> Path:
     """A private key that all hosts let in."""
     path = tmp_path_factory.mktemp("ssh") / "key"
     path.write_bytes(asyncssh.generate_private_key("ssh-ed25519").export_private_key())
@@ -25,7 +23,7 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def boot_host(guests: Machines, key_file: Path) -> Callable[..., dict[str, Any]]:
+def boot_host(guests, key_file) -> Callable[..., dict[str, Any]]:
     """Boot a machine; its entry for the setting hosts is returned."""
 
     def boot(name: str, **options: Any) -> dict[str, Any]:
@@ -50,7 +48,7 @@ def boot_host(guests: Machines, key_file: Path) -> Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def declare_on_hosts(declare: Callable[..., Any], key_file: Path) -> Iterator[Callable[..., Any]]:
+def declare_on_hosts(declare, key_file) -> Iterator[Callable[..., Any]]:
     """Make a project for hosts; a test that brings it up destroys it."""
     folders: list[Path] = []
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import pytest
 
 from infra.machines import docker_engine
 from tests import ran
-from tests.cli import Cli
 from tests.fakes.machines import Machines, images
 from tests.fakes.sshd import BINARY, Sshd
 from tests.integration.training import tiny
@@ -41,7 +40,7 @@ def _image(program: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def host(guests: Machines, boot_host: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+def host(guests, boot_host) -> Iterator[dict[str, Any]]:
     """A machine with a Docker Engine that has the images of this machine's."""
     if not docker_engine.answers():
         pytest.skip("no Docker Engine answers, which makes the images")
@@ -58,12 +57,7 @@ def host(guests: Machines, boot_host: Callable[..., Any]) -> Iterator[dict[str, 
 
 
 @pytest.fixture(scope="module")
-def there(
-    host: dict[str, Any],
-    guests: Machines,
-    declare_on_hosts: Callable[..., Any],
-    pulumi_cli: Cli,
-) -> Iterator[Any]:
+def there(host, guests, declare_on_hosts, pulumi_cli) -> Iterator[Any]:
     stack = declare_on_hosts(
         [host],
         runtime="docker",
@@ -103,11 +97,11 @@ def _containers(guests: Machines) -> dict[str, str]:
     return dict(line.split() for line in lines.splitlines())
 
 
-def test_all_services_are_containers_there(there: Any, guests: Machines) -> None:  # A27
+def test_all_services_are_containers_there(there, guests):  # A27
     assert _containers(guests) == dict.fromkeys(SERVICES, "running")
 
 
-def test_a_job_trains_there(there: Any, tmp_path: Path) -> None:  # A27
+def test_a_job_trains_there(there, tmp_path):  # A27
     said = ran.output(
         [
             *(sys.executable, "-m", "trainyard.client", "submit", tiny.__file__, "--name", "there"),
@@ -120,15 +114,13 @@ def test_a_job_trains_there(there: Any, tmp_path: Path) -> None:  # A27
     assert "Training completed after 1 epochs" in said
 
 
-def test_a_second_up_and_a_refresh_change_nothing(there: Any) -> None:
+def test_a_second_up_and_a_refresh_change_nothing(there):
     there.engine("up", "--yes", "--refresh", "--expect-no-changes")
     there.pulumi("preview", "--expect-no-changes")
     there.pulumi("refresh", "--yes", "--expect-no-changes")
 
 
-def test_a_second_clone_is_refused_and_harms_nothing(
-    there: Any, host: dict[str, Any], guests: Machines, declare_on_hosts: Callable[..., Any]
-) -> None:
+def test_a_second_clone_is_refused_and_harms_nothing(there, host, guests, declare_on_hosts):
     kept = ("runtime", "images", "buildArgs", "prometheusPort")
     clone = declare_on_hosts([host], **{key: there.settings[key] for key in kept})
     said = clone.engine("up", "--yes", check=False)
@@ -141,7 +133,7 @@ def test_a_second_clone_is_refused_and_harms_nothing(
     assert _containers(guests) == dict.fromkeys(SERVICES, "running")
 
 
-def test_a_stopped_container_is_drift_and_is_started_again(there: Any, guests: Machines) -> None:
+def test_a_stopped_container_is_drift_and_is_started_again(there, guests):
     assert there.drift().returncode == 0
     guests.exec(NAME, "docker stop --time 0 prometheus")
     done = there.drift("--json")
@@ -152,8 +144,8 @@ def test_a_stopped_container_is_drift_and_is_started_again(there: Any, guests: M
 
 
 def test_they_end_by_a_timer_there_and_run_again_when_the_reservation_is_extended(  # D3
-    there: Any, guests: Machines
-) -> None:
+    there, guests
+):
     def reserve(seconds: float, *options: str) -> Any:
         now = datetime.now(UTC)
         times = {"start": now, "end": now + timedelta(seconds=seconds)}
@@ -204,9 +196,7 @@ def _asked(path: str) -> bytes:
         return client.recv(100)
 
 
-def test_a_socket_there_is_one_here_again_after_a_lost_connection(  # A27
-    tmp_path: Path,
-) -> None:
+def test_a_socket_there_is_one_here_again_after_a_lost_connection(tmp_path):  # A27
     if not BINARY:
         pytest.skip("no sshd")
     with Sshd(tmp_path) as sshd, socket.socket(socket.AF_UNIX) as served:

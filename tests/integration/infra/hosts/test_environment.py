@@ -49,9 +49,7 @@ def _make(home: Path, own: Path) -> str:
     )
 
 
-def test_conda_makes_the_environment_and_the_services_packages_are_added(  # A5, B4
-    home: Path, tmp_path: Path
-) -> None:
+def test_conda_makes_the_environment_and_the_services_packages_are_added(home, tmp_path):  # A5, B4
     (home / "bin").mkdir()
     conda.write(home / "bin")
     file = tmp_path / "environment.yaml"

@@ -1,7 +1,6 @@
 """Another machine by SSH: a real sshd on loopback, with keys of its own."""
 
 import contextlib
-import http.server
 import os
 import socket
 import stat
@@ -20,7 +19,7 @@ import pytest
 
 from infra.machines.executable import ExecutableProvider
 from infra.machines.process import DaemonProvider, ProgramProvider
-from tests import ran
+from tests import ran, web
 from tests.fakes.sshd import Sshd
 from tests.web_program import web_program
 from trainyard.access import ssh_run as ssh
@@ -234,23 +233,10 @@ def test_a_server_without_sftp_is_told(tmp_path):
 
 
 @pytest.fixture
-def site(tmp_path):
-    """A web server that only its machine reaches; host:port."""
-    (tmp_path / "index.html").write_text("found")
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *arguments):
-            super().__init__(*arguments, directory=str(tmp_path))
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+def site():
+    """A web server that only its machine reaches; host and port."""
+    with web.serving(lambda _: (200, b"found")) as server:
         yield server.server_address
-        server.shutdown()
-        thread.join()
 
 
 def test_a_forwarded_port_leads_there_and_is_closed_afterwards(host, site):
@@ -404,9 +390,7 @@ def test_a_key_with_a_passphrase_and_no_agent_is_told(tmp_path, monkeypatch):  #
 
 
 @pytest.mark.parametrize("path", ["", "/nonexistent/agent"])
-def test_without_an_agent_no_other_key_is_tried(  # F38
-    sshd, host, tmp_path, monkeypatch, path
-):
+def test_without_an_agent_no_other_key_is_tried(sshd, host, tmp_path, monkeypatch, path):  # F38
     """Nor the one of the user's home: a `pulumi up` elsewhere would have another one."""
     folder = tmp_path / ".ssh"
     folder.mkdir(mode=0o700)

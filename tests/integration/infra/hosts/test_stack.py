@@ -7,7 +7,7 @@ import json
 import shlex
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ import pytest
 from ray.job_submission import JobSubmissionClient
 
 from tests import pages, ran
-from tests.cli import Cli
 from tests.fakes.machines import Machines
 from tests.integration.infra import hostile_job
 from tests.integration.training import tiny
-from tests.pages import Block, blocks_of
+from tests.pages import blocks_of
 from trainyard.client import connection
 from trainyard.client import outputs as contract
 from trainyard.client.job_server import JobServer
@@ -57,12 +56,7 @@ HELD_SECONDS = 600  # longer than the test takes
 
 
 @pytest.fixture(scope="module")
-def on_hosts(
-    guests: Machines,
-    boot_host: Callable[..., Any],
-    declare_on_hosts: Callable[..., Any],
-    pulumi_cli: Cli,
-) -> Iterator[Any]:
+def on_hosts(guests, boot_host, declare_on_hosts, pulumi_cli) -> Iterator[Any]:
     stack = declare_on_hosts(
         [boot_host(name) | {"group": group} for name, group in zip(HOSTS, GROUPS, strict=True)],
         nodeGroups=[{"name": name, **fields} for name, fields in GROUPS.items()],
@@ -88,12 +82,12 @@ def on_hosts(
 
 
 @pytest.fixture
-def outputs_file(on_hosts: Any, tmp_path: Path) -> Path:
+def outputs_file(on_hosts, tmp_path) -> Path:
     file: Path = on_hosts.write_outputs(tmp_path)
     return file
 
 
-def test_a_second_up_and_a_refresh_change_nothing(on_hosts: Any) -> None:  # F20
+def test_a_second_up_and_a_refresh_change_nothing(on_hosts):  # F20
     theirs = on_hosts.resources()
     assert " same (" in on_hosts.engine("up", "--yes", "--expect-no-changes").stdout
     assert on_hosts.resources() == theirs
@@ -103,7 +97,7 @@ def test_a_second_up_and_a_refresh_change_nothing(on_hosts: Any) -> None:  # F20
 
 
 @pytest.mark.parametrize(("page", "blocks"), blocks_of("hosts").items())
-def test_the_commands_of_a_page(page: str, blocks: list[Block], on_hosts: Any) -> None:
+def test_the_commands_of_a_page(page, blocks, on_hosts):
     user = on_hosts.terminal("hosts")
     for block in blocks:
         user.run(block)
@@ -121,12 +115,8 @@ def _raylets(guests: Machines, name: str) -> list[str]:
 
 
 def test_a_parked_host_is_woken_for_a_job_and_parked_again(  # B1
-    on_hosts: Any,
-    outputs_file: Path,
-    settled: Callable[..., Any],
-    guests: Machines,
-    wait_for: Callable[..., Any],
-) -> None:
+    on_hosts, outputs_file, settled, guests, wait_for
+):
     outputs = contract.read(None, outputs_file)
     with connection.to(outputs) as tunnel:
         settled(tunnel.outputs, 2)
@@ -148,9 +138,7 @@ def test_a_parked_host_is_woken_for_a_job_and_parked_again(  # B1
     wait_for(lambda: _raylets(guests, HOSTS[1]) == [], 30)
 
 
-def test_a_job_uses_both_machines_from_here(
-    on_hosts: Any, outputs_file: Path, guests: Machines
-) -> None:  # A21, C1, C5
+def test_a_job_uses_both_machines_from_here(on_hosts, outputs_file, guests):  # A21, C1, C5
     submit, _, *arguments = JOB  # with a job that takes less time
     command = [TRAIN, submit, tiny.__file__, "--name", "both", "--outputs", str(outputs_file)]
     # The whole tree, whose library the script imports.
@@ -162,9 +150,7 @@ def test_a_job_uses_both_machines_from_here(
         assert guests.exec(name, f"grep -l actor_name:RayTrainWorker {logs}").stdout, name
 
 
-def test_a_hostile_job_has_what_the_login_has(  # F44
-    on_hosts: Any, outputs_file: Path, guests: Machines, tmp_path: Path
-) -> None:
+def test_a_hostile_job_has_what_the_login_has(on_hosts, outputs_file, guests, tmp_path):  # F44
     paths = "/var/tmp/trainyard-*/versitygw/files/root-password"
     secrets = hostile_job.of_this_machine(on_hosts, tmp_path)
     path, secrets["root"] = guests.exec(HOSTS[0], f"ls {paths}; cat {paths}").stdout.split()
@@ -179,7 +165,7 @@ def test_a_hostile_job_has_what_the_login_has(  # F44
     assert got == {"secrets": {"root": [path]}, "rights": ["sudo"]}
 
 
-def test_only_what_others_need_is_open_to_them(on_hosts: Any, guests: Machines) -> None:  # F33
+def test_only_what_others_need_is_open_to_them(on_hosts, guests):  # F33
     ports = on_hosts.settings
     head = on_hosts.settings["hosts"][0]
     for port, address, answers in (
@@ -194,8 +180,8 @@ def test_only_what_others_need_is_open_to_them(on_hosts: Any, guests: Machines) 
 
 
 def test_the_first_machine_has_alertmanager_and_a_second_copy_of_results(
-    on_hosts: Any, guests: Machines, wait_for: Callable[..., Any]
-) -> None:
+    on_hosts, guests, wait_for
+):
     alertmanager = f"http://127.0.0.1:{on_hosts.settings['alertmanagerPort']}"
     guests.exec(HOSTS[0], f"curl -sf {alertmanager}/-/ready")
     wait_for(lambda: "both/metrics.jsonl" in guests.exec(HOSTS[0], f"find {COPY}").stdout, 60)
@@ -212,7 +198,7 @@ def _drift(stack: Any) -> tuple[int, dict[tuple[str, str], str]]:
     return done.returncode, {(f["layer"], f["name"]): f["found"] for f in report["findings"]}
 
 
-def test_a_host_that_lost_its_services_gets_them_again(on_hosts: Any, guests: Machines) -> None:
+def test_a_host_that_lost_its_services_gets_them_again(on_hosts, guests):
     # As after a reboot: only the stack's processes on that machine are gone.
     assert _drift(on_hosts) == (0, {})
     guests.exec("stack-b", "pkill -KILL -u ubuntu; true", check=False)
@@ -229,8 +215,8 @@ def test_a_host_that_lost_its_services_gets_them_again(on_hosts: Any, guests: Ma
 
 
 def test_a_host_that_does_not_answer_is_named_and_nothing_is_forgotten(
-    on_hosts: Any, outputs_file: Path, guests: Machines, wait_for: Callable[..., Any]
-) -> None:
+    on_hosts, outputs_file, guests, wait_for
+):
     address = on_hosts.settings["hosts"][1]["address"]
     outputs = contract.read(None, outputs_file)
     guests.cut("stack-b")

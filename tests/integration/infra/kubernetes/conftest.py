@@ -25,7 +25,7 @@ GPU_GROUP = {"name": "h100", "max": 1, "gpus": 1, **SIZE, "nodeSelector": PRODUC
 
 
 @pytest.fixture(scope="package")
-def kubernetes(pytestconfig: pytest.Config) -> Iterator[Node]:
+def kubernetes(pytestconfig) -> Iterator[Node]:
     """A cluster of one real node, Ready."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     try:
@@ -39,7 +39,7 @@ def kubernetes(pytestconfig: pytest.Config) -> Iterator[Node]:
 
 
 @pytest.fixture(scope="package")
-def kuberay(pytestconfig: pytest.Config, kubernetes: Node) -> Iterator[Process]:
+def kuberay(pytestconfig, kubernetes) -> Iterator[Process]:
     """KubeRay's operator and its definitions; a test that stops it starts it again."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     try:
@@ -52,7 +52,7 @@ def kuberay(pytestconfig: pytest.Config, kubernetes: Node) -> Iterator[Process]:
 
 
 @pytest.fixture
-def namespace(kubernetes: Node) -> Iterator[str]:
+def namespace(kubernetes) -> Iterator[str]:
     """A namespace of a test's own, gone afterwards with everything in it."""
     with made(kubernetes) as name:
         yield name
@@ -105,9 +105,7 @@ class Lab:
 
 
 @pytest.fixture(scope="package")
-def make_lab(
-    declare: Callable[..., Any], kubernetes: Node, kuberay: Process
-) -> Iterator[Callable[..., Lab]]:
+def make_lab(declare, kubernetes, kuberay) -> Iterator[Callable[..., Lab]]:
     """Declare a stack in an existing namespace; its folder is removed at the end."""
     folders: list[Path] = []
 

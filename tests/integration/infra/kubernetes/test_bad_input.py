@@ -1,12 +1,9 @@
 """Each refusal or inability of a cluster is one message that says what to do."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from tests.fakes.kubernetes import Node
-from tests.fakes.kubernetes.process import Process
 from tests.integration.infra.kubernetes.conftest import IMAGES, Lab
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -25,7 +22,7 @@ def _fails(lab: Lab, *arguments: str) -> str:
     return said
 
 
-def test_rights_that_are_missing_are_listed(namespace: str, make_lab: Callable[..., Lab]) -> None:
+def test_rights_that_are_missing_are_listed(namespace, make_lab):
     lab = make_lab(namespace, kubernetes={"context": "nobody"})
     said = _fails(lab, "preview")
     assert "rayclusters" in said
@@ -33,8 +30,8 @@ def test_rights_that_are_missing_are_listed(namespace: str, make_lab: Callable[.
 
 
 def test_an_admission_that_refuses_pods_of_ray_and_an_image_that_is_not_there(
-    kubernetes: Node, namespace: str, make_lab: Callable[..., Lab]
-) -> None:
+    kubernetes, namespace, make_lab
+):
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -77,9 +74,7 @@ def test_an_admission_that_refuses_pods_of_ray_and_an_image_that_is_not_there(
             kubernetes.kubectl("delete", kind, namespace)
 
 
-def test_destroy_ends_without_an_operator(
-    kuberay: Process, namespace: str, make_lab: Callable[..., Lab]
-) -> None:
+def test_destroy_ends_without_an_operator(kuberay, namespace, make_lab):
     lab = make_lab(namespace, startTimeoutSeconds=SOON)
     kuberay.stop()
     try:

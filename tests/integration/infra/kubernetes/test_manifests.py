@@ -11,7 +11,7 @@ from pulumi.runtime import settings as pulumi_settings
 
 from infra.operate.manifests import files, program
 from tests import go_tools, ran
-from tests.fakes.kubernetes import Node, kuberay
+from tests.fakes.kubernetes import kuberay
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kuberay")]
 ROOT = Path(__file__).parents[4]
@@ -63,9 +63,7 @@ def filled(folder: Path) -> str:
     return program.VARIABLE.sub(r"\1", (folder / files.SECRETS_FILE).read_text())
 
 
-def test_a_cluster_takes_each_file(  # E3
-    kubernetes: Node, namespace: str, tmp_path: Path
-) -> None:
+def test_a_cluster_takes_each_file(kubernetes, namespace, tmp_path):  # E3
     names = ("ray", "versitygw", "grafana", "jupyter", "prometheus", "alertmanager")
     found = declared(
         tmp_path,
@@ -95,7 +93,7 @@ def test_a_cluster_takes_each_file(  # E3
 
 
 @pytest.fixture
-def helm(kubernetes: Node, namespace: str) -> Callable[..., str]:
+def helm(kubernetes, namespace) -> Callable[..., str]:
     """Runs helm in the namespace; its output."""
     try:
         program_ = go_tools.obtain(kuberay.HELM)
@@ -110,12 +108,8 @@ def helm(kubernetes: Node, namespace: str) -> Callable[..., str]:
 
 
 def test_kuberays_chart_starts_the_cluster_of_the_stack(  # E3
-    kubernetes: Node,
-    namespace: str,
-    helm: Callable[..., str],
-    wait_for: Callable[..., Any],
-    tmp_path: Path,
-) -> None:
+    kubernetes, namespace, helm, wait_for, tmp_path
+):
     size = {"gpus": 0, "cpus": 1, "memoryMib": 2048}
     found = declared(
         tmp_path,

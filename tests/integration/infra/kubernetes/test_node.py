@@ -8,8 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fakes.kubernetes import Node, NoKubernetesError, programs
-from tests.fakes.kubernetes.node import FOLDERS, LINKS, _alone, _hierarchies, _sweep, hierarchies
+from tests.fakes.kubernetes.node import FOLDERS, LINKS, _alone, _hierarchies, _sweep
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[4]
@@ -49,46 +48,3 @@ def test_a_killed_test_run_leaves_no_process_and_the_next_one_removes_the_rest(k
         _sweep()
     assert _left(number) == []
     assert kubernetes.kubectl("get", "nodes")  # other nodes stay
-
-
-def test_a_start_that_fails_says_why_and_leaves_nothing(kubernetes, monkeypatch):
-    write = programs.write
-
-    def without_etcd(*arguments):
-        written = write(*arguments)
-        written["first"]["etcd"] = ["false"]
-        return written
-
-    monkeypatch.setattr(programs, "write", without_etcd)
-    before = {path.name for path in FOLDERS.glob("tymk*")}
-    with pytest.raises(RuntimeError, match="etcd ended"):
-        Node()
-    assert {path.name for path in FOLDERS.glob("tymk*")} == before
-
-
-def test_what_is_missing_is_named_with_its_package(monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(NoKubernetesError, match=r"apt-get install .*etcd-server"):
-        Node()
-
-
-def test_control_groups_that_are_mounted_twice_are_one():
-    groups = "4:memory:/jobs\n3:cpu,cpuacct:/jobs\n2:name=systemd:/\n1:name=other:/\n0::/jobs\n"
-    mounts = "\n".join(
-        f"{number} 1 0:1 {root} {place} rw - {kind} {kind} rw,{options}"
-        for number, (kind, options, root, place) in enumerate(
-            (
-                ("cgroup", "memory", "/", "/sys/fs/cgroup/memory"),
-                ("cgroup", "memory", "/", "/run/machines/cgroup/memory"),
-                ("cgroup", "memory", "/elsewhere", "/sys/fs/cgroup/part"),
-                ("cgroup", "cpu,cpuacct", "/", "/sys/fs/cgroup/cpu,cpuacct"),
-                ("cgroup", "xattr,name=systemd", "/", "/sys/fs/cgroup/systemd"),
-                ("cgroup2", "nsdelegate", "/", "/sys/fs/cgroup/unified"),
-            )
-        )
-    )
-    assert hierarchies(groups, mounts) == [
-        ("memory", "/sys/fs/cgroup/memory", Path("/sys/fs/cgroup/memory/jobs")),
-        ("cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct", Path("/sys/fs/cgroup/cpu,cpuacct/jobs")),
-        ("name=systemd", "/sys/fs/cgroup/systemd", Path("/sys/fs/cgroup/systemd")),
-    ]

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,6 @@ import yaml
 
 from cluster import kuberay
 from tests import pages
-from tests.cli import Cli
-from tests.fakes.kubernetes import Node
 from tests.integration.infra import hostile_job
 from tests.integration.infra.kubernetes.conftest import GPU_GROUP, GROUP, Lab, made
 from tests.pages import blocks_of
@@ -61,12 +59,7 @@ ray.get(ray.remote(num_gpus=1)(lambda: None).remote())  # of a class, remote() m
 
 
 @pytest.fixture(scope="module")
-def lab(
-    kubernetes: Node,
-    make_lab: Callable[..., Lab],
-    tmp_path_factory: pytest.TempPathFactory,
-    pulumi_cli: Cli,
-) -> Iterator[Lab]:
+def lab(kubernetes, make_lab, tmp_path_factory, pulumi_cli) -> Iterator[Lab]:
     """A stack with all possible parts; the pulumi CLI brings it up."""
     shared = tmp_path_factory.mktemp("shared")
     with made(kubernetes) as namespace:
@@ -98,7 +91,7 @@ def lab(
 
 
 @pytest.fixture(scope="module")
-def outputs(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def outputs(lab, tmp_path_factory) -> Path:
     found: Path = lab.stack.write_outputs(tmp_path_factory.mktemp("outputs"))
     return found
 
@@ -154,14 +147,14 @@ def _gpu_pods(lab: Lab) -> list[dict[str, Any]]:
 
 
 @pytest.mark.pulumi
-def test_the_engine_and_the_cli_take_over_and_change_nothing(lab: Lab) -> None:
+def test_the_engine_and_the_cli_take_over_and_change_nothing(lab):
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
     lab.stack.pulumi("preview", "--expect-no-changes", "--diff")
     lab.stack.pulumi("refresh", "--yes", "--expect-no-changes")
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 
-def test_the_operator_says_what_a_stack_relies_on(lab: Lab) -> None:
+def test_the_operator_says_what_a_stack_relies_on(lab):
     (cluster,) = lab.get("raycluster")["items"]
     name, status = cluster["metadata"]["name"], cluster["status"]
     assert status["state"] == "ready"
@@ -180,20 +173,18 @@ def test_the_operator_says_what_a_stack_relies_on(lab: Lab) -> None:
     assert {"endpoints", "stateTransitionTimes"} <= status.keys()
 
 
-def test_info_names_the_heads_pod(lab: Lab, outputs: Path) -> None:  # E4
+def test_info_names_the_heads_pod(lab, outputs):  # E4
     (head,) = lab.pods("head")
     assert re.search(rf"head's pod\W+{head}\b", _run(lab, outputs, "info"))
 
 
-def test_all_pods_of_ray_have_the_data_set_and_its_group(lab: Lab) -> None:  # E5
+def test_all_pods_of_ray_have_the_data_set_and_its_group(lab):  # E5
     (head,) = lab.pods("head")
     seen = ("exec", head, "--container=ray-head", "--", "python3", "-c", SEEN)
     assert json.loads(lab.kubectl(*seen)) == [True, [GROUP_OF_FILES], True]
 
 
-def test_every_page_is_reached_by_kubectl(
-    lab: Lab, outputs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_page_is_reached_by_kubectl(lab, outputs, monkeypatch):
     monkeypatch.setenv("PATH", f"{lab.node.programs}:{os.environ['PATH']}")
     known = json.loads(outputs.read_text())
     place = known["kubernetes"]
@@ -209,8 +200,8 @@ def test_every_page_is_reached_by_kubectl(
 
 
 def test_a_job_starts_workers_survives_one_that_is_killed_and_they_go(  # E6, E9, E10
-    lab: Lab, outputs: Path, wait_for: Callable[..., Any]
-) -> None:
+    lab, outputs, wait_for
+):
     assert lab.pods("worker") == {}
     arguments = ("--data", "digits", "--epochs", str(EPOCHS), "--batch-size", "32")
     job = _train(lab, outputs, *FIRST.of("train")[0], "--", *arguments)
@@ -231,9 +222,7 @@ def test_a_job_starts_workers_survives_one_that_is_killed_and_they_go(  # E6, E9
     wait_for(lambda: lab.pods("worker") == {}, GROW_SECONDS)
 
 
-def test_a_hostile_job_has_what_its_stacks_jobs_have(  # F44
-    lab: Lab, outputs: Path, tmp_path: Path
-) -> None:
+def test_a_hostile_job_has_what_its_stacks_jobs_have(lab, outputs, tmp_path):  # F44
     known = json.loads(outputs.read_text())
     store = ("exec", "statefulset/test-versitygw", "--", "cat", "/etc/trainyard/root-password")
     secrets = hostile_job.of_this_machine(lab.stack, tmp_path)
@@ -249,7 +238,7 @@ def test_a_hostile_job_has_what_its_stacks_jobs_have(  # F44
     assert got == {"secrets": {}, "rights": []}
 
 
-def test_the_commands_of_the_pages(lab: Lab, outputs: Path) -> None:  # E1, E2, E3
+def test_the_commands_of_the_pages(lab, outputs):  # E1, E2, E3
     user = lab.stack.terminal("kube")
     # The GPUs of this stack are a group's that no node takes.
     user.instead = {**user.instead, "--epochs 1": "--epochs 1 --cpu"}
@@ -262,7 +251,7 @@ def test_the_commands_of_the_pages(lab: Lab, outputs: Path) -> None:  # E1, E2, 
     assert '"throughput_MB_s": ' in said
 
 
-def test_what_was_changed_by_hand_is_seen_and_set_right_and_waited_for(lab: Lab) -> None:
+def test_what_was_changed_by_hand_is_seen_and_set_right_and_waited_for(lab):
     (deleted,) = lab.pods("head")
     everybody = {"spec": {"ingress": [{}]}}
     lab.kubectl("patch", "networkpolicy", "test", "--patch", json.dumps(everybody))
@@ -282,7 +271,7 @@ def test_what_was_changed_by_hand_is_seen_and_set_right_and_waited_for(lab: Lab)
     assert again.returncode == 0, again.stdout + again.stderr
 
 
-def test_a_change_that_makes_no_pod_anew_is_there_at_once(lab: Lab) -> None:
+def test_a_change_that_makes_no_pod_anew_is_there_at_once(lab):
     (before,) = lab.pods("head").values()
     tolerated = {"key": "nvidia.com/gpu", "operator": "Exists"}
     lab.stack.change(nodeGroups=[GROUP, {**GPU_GROUP, "tolerations": [tolerated]}])
@@ -292,9 +281,7 @@ def test_a_change_that_makes_no_pod_anew_is_there_at_once(lab: Lab) -> None:
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
 
 
-def test_a_job_that_counts_on_a_pod_that_no_node_takes_goes_on(
-    lab: Lab, outputs: Path, wait_for: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_job_that_counts_on_a_pod_that_no_node_takes_goes_on(lab, outputs, wait_for, tmp_path):
     script = tmp_path / "asks.py"
     script.write_text(ASKS)
     _run(lab, outputs, "submit", str(script), "--no-wait", "--name", "asks")
@@ -304,9 +291,7 @@ def test_a_job_that_counts_on_a_pod_that_no_node_takes_goes_on(
     assert "1 tasks" in _run(lab, outputs, "submit", "cpu_example", "--", "1")
 
 
-def test_a_reservation_ends_all_pods_and_a_later_one_brings_them_back(  # D3
-    lab: Lab, outputs: Path, wait_for: Callable[..., Any]
-) -> None:
+def test_a_reservation_ends_all_pods_and_a_later_one_brings_them_back(lab, outputs, wait_for):  # D3
     runs = _results(lab, outputs)
     (before,) = lab.pods("head")
     now = datetime.now(UTC)
@@ -342,7 +327,7 @@ def test_a_reservation_ends_all_pods_and_a_later_one_brings_them_back(  # D3
     lab.stack.engine("preview", "--refresh", "--expect-no-changes")
 
 
-def test_destroy_leaves_claims_with_results_and_nothing_else(lab: Lab) -> None:
+def test_destroy_leaves_claims_with_results_and_nothing_else(lab):
     user = lab.stack.terminal("kube")
     # Results were not pulled. For `make` this is like text typed after the command.
     user.environment = user.environment | {"FORCE": "1"}

@@ -1,12 +1,10 @@
 """A fake Lambda Cloud on loopback."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.fakes.lambda_cloud import FakeCloud
-from tests.integration.engine.forked import Server
 from tests.integration.infra.lambda_cloud.rented import RentedStack
 
 
@@ -20,9 +18,7 @@ def cloud() -> Iterator[FakeCloud]:
 
 
 @pytest.fixture
-def rented(
-    tmp_path: Path, cloud: FakeCloud, engines: Server, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[RentedStack]:
+def rented(tmp_path, cloud, engines, monkeypatch) -> Iterator[RentedStack]:
     """A stack that rents from the cloud; nothing of it runs at the end."""
     for name in ("LAMBDALABS_API_KEY", "PULUMI_CONFIG_PASSPHRASE_FILE"):
         monkeypatch.delenv(name, raising=False)

@@ -4,19 +4,13 @@ import httpx
 import pytest
 
 from infra.machines import keys
-from infra.places.lambda_cloud import errors
 from infra.places.lambda_cloud.client import Client
-from infra.places.lambda_cloud.errors import (
-    LambdaError,
-    NotFoundError,
-    ServerError,
-)
+from infra.places.lambda_cloud.errors import NotFoundError, ServerError
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
-INVALID, MISSING = "global/invalid-parameters", "global/object-does-not-exist"
 PUBLIC = keys.generate().public
 TAGS = {"trainyard:node": "0", "trainyard:id": "abc"}
 LAUNCH = {
@@ -40,9 +34,6 @@ def request_(client):
     """A launch that the account takes."""
     client.add_ssh_key("key", PUBLIC)
     return LAUNCH
-
-
-# The client, endpoint by endpoint.
 
 
 def test_an_instance_from_launch_to_gone(cloud, client, request_):
@@ -74,39 +65,6 @@ def test_an_instance_from_launch_to_gone(cloud, client, request_):
     ):
         with pytest.raises(NotFoundError):
             call()
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"region_name": "us-nowhere-1"}, INVALID),
-        ({"instance_type_name": "gpu_9x"}, MISSING),
-        ({"ssh_key_names": ["other"]}, MISSING),
-        ({"hostname": "Not_A_Host"}, INVALID),
-        ({"name": "n" * 65}, INVALID),
-        ({"tags": [{"key": "UPPER", "value": "x"}]}, INVALID),
-        ({"tags": [{"key": "a:b", "value": "x" * 129}]}, INVALID),
-        ({"user_data": "x" * 1_000_001}, INVALID),
-        ({"firewall_rulesets": [{"id": "other"}]}, MISSING),
-        ({"file_system_mounts": [{"mount_point": "/data", "file_system_id": "other"}]}, MISSING),
-        ({"file_system_mounts": [{"mount_point": "/etc", "file_system_id": "other"}]}, INVALID),
-        ({"region_name": "us-west-3"}, errors.CAPACITY),
-    ],
-)
-def test_what_cannot_be_launched_is_refused(cloud, client, request_, changes, code):  # F3, F39
-    with pytest.raises(LambdaError) as caught:
-        client.launch(request_ | changes)
-    assert caught.value.code == code
-    assert cloud.account.instances == {}
-
-
-# The pace.
-
-
-# Faults.
-
-
-# The fake itself.
 
 
 def test_an_answer_that_the_document_does_not_have_is_caught():

@@ -3,15 +3,13 @@
 `infra.operate.scale` runs as users run it: on this machine, while jobs run on the rented head.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,7 +125,7 @@ def _as_users_have_it() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def growing(guests: Machines, declare: Callable[..., Any]) -> Iterator[Growing]:
+def growing(guests, declare) -> Iterator[Growing]:
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
     with FakeCloud(machines=guests) as cloud:
         stack = declare(
@@ -181,7 +179,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def test_instances_come_with_the_queue_and_go_with_it(growing: Growing) -> None:  # B1 B4 F2
+def test_instances_come_with_the_queue_and_go_with_it(growing):  # B1 B4 F2
     assert growing.names() == [HEAD]
     first = growing.scale()
     job = growing.submit(2)
@@ -211,7 +209,7 @@ def test_instances_come_with_the_queue_and_go_with_it(growing: Growing) -> None:
     assert "as requested: 0 of" in once.stdout
 
 
-def test_destroy_ends_what_was_begun_and_needs_no_head(growing: Growing) -> None:  # B1
+def test_destroy_ends_what_was_begun_and_needs_no_head(growing):  # B1
     launches = growing.launches()
     up = subprocess.Popen(
         [growing.stack.python, "-P", "-m", "engine", "up", "--yes", "-s", "test"],

@@ -90,33 +90,6 @@ def test_a_signal_while_instances_queue_for_their_launch(rented, cloud):  # F11
     assert rented.recorded() == rented.live()
 
 
-@pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize("command", ["up", "destroy"])
-def test_killed_at_the_launch(rented, cloud, commit, command):  # F12
-    rented.declare(count=1)
-    assert _kill_during(rented, "launch", commit=commit)
-    assert len(rented.live()) == commit
-    said = rented.done(command)
-    if command == "up":
-        assert "creating was interrupted" in said
-        assert len(rented.live()) == 1
-        assert rented.live() == rented.recorded()
-        rented.done("up", "--expect-no-changes")
-    else:
-        assert rented.live() == set()
-        assert cloud.account.ssh_keys == cloud.account.rulesets == {}
-
-
-def test_killed_at_the_launch_and_changed_before_the_next_up(rented, cloud):  # F12
-    rented.declare(count=1)
-    assert _kill_during(rented, "launch", commit=True)
-    (left,) = rented.live()
-    rented.declare(count=1, candidates=[{"type": "gpu_1x_h100_pcie", "region": "us-west-3"}])
-    rented.done("up")
-    assert rented.live() == rented.recorded()
-    assert left not in rented.live()
-
-
 @pytest.mark.timeout(300)
 def test_killed_at_each_write_of_the_state_nothing_is_billed_twice_or_left(  # F12 F20
     rented, cloud, monkeypatch

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,12 +30,11 @@ from infra.machines.cloud_init import HOME
 from infra.machines.environment import PYTHON
 from node import idle_watch
 from tests import pages, ran, status
-from tests.cli import Cli
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
 from tests.integration.infra import hostile_job
 from tests.integration.infra.hostile_job import METADATA
-from tests.pages import Block, Terminal, blocks_of
+from tests.pages import Terminal, blocks_of
 from tests.unit.trainyard import cifar10_files
 from tests.waiting import wait_for
 from trainyard.client import connection
@@ -67,7 +66,7 @@ class Rented:
 
 
 @pytest.fixture(scope="module")
-def launched(guests: Machines, declare: Callable[..., Any], pulumi_cli: Cli) -> Iterator[Rented]:
+def launched(guests, declare, pulumi_cli) -> Iterator[Rented]:
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
     key_file = base / "keys" / "test-ssh-010.pem"
     cloud_settings = POC["trainyard:lambdaCloud"]
@@ -126,7 +125,7 @@ def launched(guests: Machines, declare: Callable[..., Any], pulumi_cli: Cli) -> 
             shutil.rmtree(base, ignore_errors=True)
 
 
-def test_key_instances_and_rules_are_as_declared(launched: Rented) -> None:
+def test_key_instances_and_rules_are_as_declared(launched):
     account, mine = launched.cloud.account, launched.instances()[1:]
     assert [i.name for i in mine] == ["ray_head_node", "trainyard-test-teacher-1"]  # A12 to A14, D4
     assert {i.type for i in mine} == {"gpu_1x_a10"}
@@ -154,7 +153,7 @@ def test_key_instances_and_rules_are_as_declared(launched: Rented) -> None:
 
 
 @pytest.fixture
-def cifar10(launched: Rented, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cifar10(launched, tmp_path, monkeypatch) -> None:
     """A few images on each machine, as if it had downloaded CIFAR-10."""
     code = cifar10_files.write_for_others(tmp_path, monkeypatch)
     packages = f"{HOME}/.trainyard/trainyard-test/env/lib/python{PYTHON}/site-packages"
@@ -168,7 +167,7 @@ def cifar10(launched: Rented, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("cifar10")
-def test_alexnet_is_trained_as_on_the_page(launched: Rented) -> None:  # A1, A22 to A30, A41
+def test_alexnet_is_trained_as_on_the_page(launched):  # A1, A22 to A30, A41
     stack, user = launched.stack, launched.user
     for instance in launched.instances()[1:]:  # F35: a job could become root here
         assert launched.guests.exec(instance.id, f"test -e {TTL_FILE}", check=False).returncode
@@ -225,7 +224,7 @@ def test_alexnet_is_trained_as_on_the_page(launched: Rented) -> None:  # A1, A22
 
 
 @pytest.fixture(scope="module")
-def lambda_stack(launched: Rented) -> Rented:
+def lambda_stack(launched) -> Rented:
     """From here on the stack starts Ray, and its machines end themselves."""
     for instance in launched.instances()[1:]:  # as docs/hosts.md says
         launched.guests.exec(instance.id, f"rm -f {HOME}/ray_bootstrap_*; pkill raylet || true")
@@ -235,7 +234,7 @@ def lambda_stack(launched: Rented) -> Rented:
     return launched
 
 
-def test_the_api_key_is_nowhere_but_where_root_reads_it(lambda_stack: Rented) -> None:  # F35
+def test_the_api_key_is_nowhere_but_where_root_reads_it(lambda_stack):  # F35
     key, stack = lambda_stack.cloud.api_key, lambda_stack.stack
     assert key not in "".join(stack.said)
     for path in (stack.project.parent / "backend").rglob("*"):
@@ -254,7 +253,7 @@ def test_the_api_key_is_nowhere_but_where_root_reads_it(lambda_stack: Rented) ->
         assert "docker" not in run(instance.id, "id trainyard").stdout
 
 
-def test_a_second_up_and_a_refresh_change_nothing(lambda_stack: Rented) -> None:  # A2, A17, F20
+def test_a_second_up_and_a_refresh_change_nothing(lambda_stack):  # A2, A17, F20
     launches = len(lambda_stack.cloud.journal.of("launch"))
     theirs = lambda_stack.stack.resources()
     lambda_stack.stack.engine("up", "--yes", "--expect-no-changes")
@@ -266,15 +265,13 @@ def test_a_second_up_and_a_refresh_change_nothing(lambda_stack: Rented) -> None:
 
 
 @pytest.mark.parametrize(("page", "blocks"), blocks_of("lambda").items())
-def test_the_commands_of_a_page(page: str, blocks: list[Block], lambda_stack: Rented) -> None:
+def test_the_commands_of_a_page(page, blocks, lambda_stack):
     user = lambda_stack.stack.terminal("lambda")
     for block in blocks:
         user.run(block)
 
 
-def test_a_user_logs_in_with_the_host_key_of_the_outputs(
-    lambda_stack: Rented, tmp_path: Path
-) -> None:
+def test_a_user_logs_in_with_the_host_key_of_the_outputs(lambda_stack, tmp_path):
     user, known = lambda_stack.stack.terminal("lambda"), str(tmp_path / "known_hosts")
     theirs = {
         "~/.ssh/known_hosts": known,
@@ -294,7 +291,7 @@ def submit(rented: Rented, script: Path, *arguments: str, options: tuple[str, ..
 
 
 @pytest.fixture
-def metadata(lambda_stack: Rented) -> Iterator[None]:
+def metadata(lambda_stack) -> Iterator[None]:
     """A metadata service that the head's machine reaches."""
     head, run, address = lambda_stack.instances()[1], lambda_stack.guests.exec, METADATA[0]
     serve = f"setsid python3 -m http.server --bind {address} 80 -d /usr/share >/dev/null 2>&1"
@@ -315,9 +312,7 @@ def metadata(lambda_stack: Rented) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("metadata")
-def test_a_hostile_job_has_what_the_services_user_has(  # F44
-    lambda_stack: Rented, tmp_path: Path
-) -> None:
+def test_a_hostile_job_has_what_the_services_user_has(lambda_stack, tmp_path):  # F44
     stack, head = lambda_stack.stack, lambda_stack.instances()[1]
     paths = "/var/tmp/trainyard-*/versitygw/files/root-password"
     found = lambda_stack.guests.exec(head.id, f"ls {paths}; cat {paths}").stdout
@@ -334,9 +329,7 @@ def test_a_hostile_job_has_what_the_services_user_has(  # F44
     assert hostile_job.report(said) == {"secrets": {"root": [path]}, "rights": []}
 
 
-def test_a_vanished_instance_is_made_again_and_nothing_else(
-    lambda_stack: Rented, tmp_path: Path, settled: Callable[..., Any]
-) -> None:  # F8
+def test_a_vanished_instance_is_made_again_and_nothing_else(lambda_stack, tmp_path, settled):  # F8
     stack, (_, head, worker) = lambda_stack.stack, lambda_stack.instances()
     lambda_stack.cloud.account.disappear(worker.id)
     lambda_stack.guests.destroy(worker.id)
@@ -359,9 +352,7 @@ def _train(rented: Rented, outputs_file: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_an_idle_cluster_is_known_and_its_end_is_put_off(
-    lambda_stack: Rented, tmp_path: Path
-) -> None:
+def test_an_idle_cluster_is_known_and_its_end_is_put_off(lambda_stack, tmp_path):
     path = lambda_stack.stack.write_outputs(tmp_path)
     outputs = contract.read(None, path)
     with connection.to(outputs) as tunnel:
@@ -392,7 +383,7 @@ def _timer(rented: Rented, instance: Any, *, network: bool) -> None:
     assert done.returncode == 0 or network, done.stdout + done.stderr
 
 
-def test_a_machine_whose_time_is_over_ends_itself(lambda_stack: Rented) -> None:
+def test_a_machine_whose_time_is_over_ends_itself(lambda_stack):
     worker = lambda_stack.instances()[2]
     run, host = lambda_stack.guests.exec, lambda_stack.guests
     known = run(worker.id, f"cat {TTL_FILE}").stdout
@@ -433,9 +424,7 @@ def _watch_anew(rented: Rented, head: Any, *, idle_seconds: float, state: dict[s
     wait_for("another watch", lambda: _watch(rented, head)[0] != pid)
 
 
-def test_machines_end_once_the_cluster_was_idle_for_long_the_heads_last(
-    lambda_stack: Rented,
-) -> None:
+def test_machines_end_once_the_cluster_was_idle_for_long_the_heads_last(lambda_stack):
     _, head, worker = lambda_stack.instances()
 
     def ended(instance: Any) -> bool:

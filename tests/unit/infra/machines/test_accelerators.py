@@ -5,7 +5,6 @@ The recordings are rows and lines that users published, reduced to the columns t
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -106,7 +105,7 @@ def devices(count: int, kind: str = "nvidia") -> list[Device]:
     ]
 
 
-def test_reads_two_gpus() -> None:
+def test_reads_two_gpus():
     found = accelerators.parse_nvidia(TWO_A100, TWO_A100_LIST)
     assert [device.uuid for device in found] == A100_UUIDS  # D18
     assert found[1] == Device(
@@ -118,7 +117,7 @@ def test_reads_two_gpus() -> None:
     )
 
 
-def test_a_divided_gpu_counts_as_its_parts() -> None:
+def test_a_divided_gpu_counts_as_its_parts():
     found = accelerators.parse_nvidia(ONE_DIVIDED, ONE_DIVIDED_LIST)
     assert [device.index for device in found] == [0, 1, 2]
     assert [device.uuid[:12] for device in found] == [
@@ -129,29 +128,29 @@ def test_a_divided_gpu_counts_as_its_parts() -> None:
     assert found[0].name == "NVIDIA A100-SXM4-80GB MIG 1g.20gb"
 
 
-def test_a_gpu_that_is_to_be_divided_and_is_not_counts_for_nothing() -> None:
+def test_a_gpu_that_is_to_be_divided_and_is_not_counts_for_nothing():
     found = accelerators.parse_nvidia(ONE_DIVIDED, TWO_A100_LIST)
     assert [(device.index, device.uuid) for device in found] == [(0, A100_UUIDS[1])]
 
 
-def test_reads_how_older_drivers_name_parts() -> None:
+def test_reads_how_older_drivers_name_parts():
     row = f"0, {A100_UUIDS[0]}, A100-SXM4-40GB, Enabled"
     (part,) = accelerators.parse_nvidia(row, OLD_DRIVER_LIST)
     assert part.uuid == f"MIG-{A100_UUIDS[0]}/7/0"
 
 
 @pytest.mark.parametrize(("query", "count"), [(GB10, 1), (WSL2, 1), (FALLEN_OFF_THE_BUS, 2)])
-def test_reads_what_drivers_leave_out_or_add(query: str, count: int) -> None:
+def test_reads_what_drivers_leave_out_or_add(query, count):
     found = accelerators.parse_nvidia(query, "")
     assert [device.index for device in found] == list(range(count))
 
 
 @pytest.mark.parametrize("text", ["", MISMATCH, NO_DRIVER, "No devices were found\n"])
-def test_an_error_message_is_no_device(text: str) -> None:
+def test_an_error_message_is_no_device(text):
     assert accelerators.parse_nvidia(text, text) == ()
 
 
-def test_reads_amd_gpus_in_the_order_of_rocm() -> None:
+def test_reads_amd_gpus_in_the_order_of_rocm():
     names = accelerators.parse_rocm_smi(MI100_SMI)
     found = accelerators.parse_amd(TWO_MI100, NODES, names)
     assert found == (
@@ -172,7 +171,7 @@ def test_reads_amd_gpus_in_the_order_of_rocm() -> None:
     )
 
 
-def test_a_gpu_whose_node_is_not_there_cannot_be_used() -> None:
+def test_a_gpu_whose_node_is_not_there_cannot_be_used():
     (found,) = accelerators.parse_amd(TWO_MI100, ["/dev/kfd", "/dev/dri/renderD128"], {})
     assert (found.index, found.path, found.name) == (0, "/dev/dri/renderD128", "AMD gfx908")
     assert accelerators.parse_amd(TWO_MI100, NODES[1:], {}) == ()
@@ -182,13 +181,13 @@ def test_a_gpu_whose_node_is_not_there_cannot_be_used() -> None:
     ("version", "name"),
     [("90010", "AMD gfx90a"), ("110000", "AMD gfx1100"), ("120001", "AMD gfx1201")],
 )
-def test_without_rocm_smi_the_architecture_is_the_name(version: str, name: str) -> None:
+def test_without_rocm_smi_the_architecture_is_the_name(version, name):
     node = MI100_NODE.replace("90008", version)
     (found,) = accelerators.parse_amd({1: node}, NODES, accelerators.parse_rocm_smi(""))
     assert found.name == name
 
 
-def test_reads_names_however_rocm_smi_writes_its_fields() -> None:
+def test_reads_names_however_rocm_smi_writes_its_fields():
     assert accelerators.parse_rocm_smi(MI250_SMI) == {
         "0000:e7:00.0": "AMD INSTINCT MI200 (MCM) OAM LC MBA HPE C2"
     }
@@ -196,12 +195,12 @@ def test_reads_names_however_rocm_smi_writes_its_fields() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "rocm-smi: not found", "{", "{}", "[1]", '{"card0": 1}'])
-def test_names_that_cannot_be_read_are_left_out(text: str) -> None:
+def test_names_that_cannot_be_read_are_left_out(text):
     assert accelerators.parse_rocm_smi(text) == {}
 
 
 @given(text=st.text(max_size=200), listing=st.text(max_size=200))
-def test_no_output_of_a_tool_ends_the_reading(text: str, listing: str) -> None:
+def test_no_output_of_a_tool_ends_the_reading(text, listing):
     accelerators.parse_nvidia(text, listing)
     accelerators.parse_amd(
         {1: text, 2: MI100_NODE + text}, NODES, accelerators.parse_rocm_smi(text)
@@ -209,7 +208,7 @@ def test_no_output_of_a_tool_ends_the_reading(text: str, listing: str) -> None:
 
 
 @given(each=st.integers(1, 8), workers=st.integers(1, 64), more=st.integers(0, 3))
-def test_every_worker_gets_devices_that_no_other_has(each: int, workers: int, more: int) -> None:
+def test_every_worker_gets_devices_that_no_other_has(each, workers, more):
     there = devices(each * workers + more)
     assigned = accelerators.assign("nvidia", there, [float(each)] * workers)
     given = [index for indexes in assigned for index in indexes]
@@ -229,9 +228,7 @@ def test_every_worker_gets_devices_that_no_other_has(each: int, workers: int, mo
         (2, [3.0] * 3, "set worker.gpus to 1 and workers to 2"),
     ],
 )
-def test_too_few_devices_are_refused_with_what_would_fit(
-    found: int, wanted: list[float], action: str
-) -> None:
+def test_too_few_devices_are_refused_with_what_would_fit(found, wanted, action):
     there = devices(found)
     with pytest.raises(AcceleratorError) as raised:
         accelerators.assign("nvidia", there, wanted)
@@ -247,7 +244,7 @@ def test_too_few_devices_are_refused_with_what_would_fit(
         assert accelerators.assign("nvidia", there, [float(each)] * workers)
 
 
-def test_the_refusal_reads_as_a_sentence() -> None:
+def test_the_refusal_reads_as_a_sentence():
     with pytest.raises(AcceleratorError) as raised:
         accelerators.assign("nvidia", devices(1), [1.0, 1.0])
     assert str(raised.value) == (
@@ -256,23 +253,23 @@ def test_the_refusal_reads_as_a_sentence() -> None:
     )
 
 
-def test_a_long_list_of_devices_is_cut() -> None:
+def test_a_long_list_of_devices_is_cut():
     with pytest.raises(AcceleratorError) as raised:
         accelerators.assign("nvidia", devices(16), [1.0] * 17)
     assert "GPU-7; …)" in str(raised.value)
 
 
-def test_where_a_container_reaches_all_devices_only_one_is_accepted() -> None:
+def test_where_a_container_reaches_all_devices_only_one_is_accepted():
     assert accelerators.assign("nvidia", devices(1), [1.0], undivided=True) == ((0,),)
     with pytest.raises(AcceleratorError, match="WSL 2"):
         accelerators.assign("nvidia", devices(2), [1.0], undivided=True)
 
 
-def test_an_nvidia_container_asks_for_its_device_by_uuid() -> None:
+def test_an_nvidia_container_asks_for_its_device_by_uuid():
     assert accelerators.access(devices(2)[1], {}) == ContainerAccess(gpus=("GPU-1",))
 
 
-def test_an_amd_container_gets_its_render_node_and_who_may_open_it() -> None:
+def test_an_amd_container_gets_its_render_node_and_who_may_open_it():
     groups = {"/dev/kfd": "110", "/dev/dri/renderD129": "110", "video": "44"}
     found = accelerators.access(devices(2, "amd")[1], groups)
     assert found.devices == ("/dev/kfd", "/dev/dri/renderD129")  # D16, D17
@@ -288,7 +285,7 @@ def test_an_amd_container_gets_its_render_node_and_who_may_open_it() -> None:
         ({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, False),
     ],
 )
-def test_the_toolkit_is_found_by_any_of_its_traces(engine: dict[str, Any], hook: bool) -> None:
+def test_the_toolkit_is_found_by_any_of_its_traces(engine, hook):
     accelerators.check_toolkit(engine, hook=hook)
 
 
@@ -301,7 +298,7 @@ def test_the_toolkit_is_found_by_any_of_its_traces(engine: dict[str, Any], hook:
         {"DiscoveredDevices": [{"Source": "cdi", "ID": "amd.com/gpu=0"}]},
     ],
 )
-def test_a_missing_toolkit_is_named(engine: dict[str, Any]) -> None:
+def test_a_missing_toolkit_is_named(engine):
     with pytest.raises(AcceleratorError, match="nvidia-container-toolkit") as raised:
         accelerators.check_toolkit(engine, hook=False)
     assert "nvidia-ctk runtime configure" in str(raised.value)
@@ -320,7 +317,7 @@ esac
 
 
 @pytest.fixture
-def tools(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tools(bare, monkeypatch) -> Path:
     """A machine without accelerators, with the shell's own programs; returns the folder on PATH."""
     monkeypatch.setenv("PATH", f"{bare}:/usr/bin:/bin")
     monkeypatch.delenv("DOCKER_HOST", raising=False)
@@ -329,11 +326,11 @@ def tools(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return bare
 
 
-def test_nothing_is_looked_at_without_an_accelerator(bare: Path) -> None:
+def test_nothing_is_looked_at_without_an_accelerator(bare):
     assert accelerators.choose("none", [0.0, 0.0], {}) == ((), ((), ()))
 
 
-def test_chooses_nvidia_devices(tools: Path, put_program: Put) -> None:
+def test_chooses_nvidia_devices(tools, put_program):
     put_program(tools, "nvidia-smi", NVIDIA_SCRIPT.format(query=TWO_A100, listing=TWO_A100_LIST))
     put_program(tools, accelerators.NVIDIA_HOOK, "exit 0")
     access, gpus = accelerators.choose("nvidia", [1.0, 1.0], {})
@@ -341,7 +338,7 @@ def test_chooses_nvidia_devices(tools: Path, put_program: Put) -> None:
     assert [entry.gpus for entry in access] == [(uuid,) for uuid in A100_UUIDS]
 
 
-def test_wsl_2_is_told_by_its_device(tools: Path, put_program: Put) -> None:
+def test_wsl_2_is_told_by_its_device(tools, put_program):
     put_program(tools, "nvidia-smi", NVIDIA_SCRIPT.format(query=TWO_A100, listing=TWO_A100_LIST))
     (tools / "dxg").touch()
     with pytest.raises(AcceleratorError, match="WSL 2"):
@@ -360,13 +357,8 @@ def test_wsl_2_is_told_by_its_device(tools: Path, put_program: Put) -> None:
     ],
 )
 def test_what_a_broken_driver_says_is_passed_on(
-    tools: Path,
-    put_program: Put,
-    monkeypatch: pytest.MonkeyPatch,
-    script: str,
-    said: str,
-    action: str,
-) -> None:
+    tools, put_program, monkeypatch, script, said, action
+):
     if script:
         put_program(tools, "nvidia-smi", script)
     else:
@@ -379,24 +371,20 @@ def test_what_a_broken_driver_says_is_passed_on(
     assert "\n" not in message
 
 
-def test_a_tool_that_hangs_is_given_up(
-    tools: Path, put_program: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_that_hangs_is_given_up(tools, put_program, monkeypatch):
     monkeypatch.setattr(accelerators, "TOOL_SECONDS", 0.2)
     put_program(tools, "nvidia-smi", "exec sleep 60")
     with pytest.raises(AcceleratorError, match="does not answer within"):
         accelerators.choose("nvidia", [1.0], {})
 
 
-def test_an_engine_elsewhere_is_not_looked_at(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_elsewhere_is_not_looked_at(tools, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "ssh://user@lab")
     with pytest.raises(AcceleratorError, match="ssh://user@lab"):
         accelerators.choose("amd", [1.0], {})
 
 
-def test_chooses_amd_devices(
-    tools: Path, put_program: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chooses_amd_devices(tools, put_program, monkeypatch):
     for number, text in TWO_MI100.items():
         folder = tools / "nodes" / str(number)
         folder.mkdir(parents=True)
@@ -410,6 +398,6 @@ def test_chooses_amd_devices(
     assert {entry.groups for entry in access} == {("110",)}
 
 
-def test_without_the_driver_of_amd_there_are_no_devices(tools: Path) -> None:
+def test_without_the_driver_of_amd_there_are_no_devices(tools):
     with pytest.raises(AcceleratorError, match=r"this machine has 0 \(none\); .*amdgpu"):
         accelerators.choose("amd", [1.0], {})

@@ -16,11 +16,11 @@ from tests import ran
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_the_same_content_is_the_same_file(tmp_path: Path) -> None:
+def test_the_same_content_is_the_same_file(tmp_path):
     first = bundle.bundle()
     content = first.read_bytes()
     assert content[4:8] == bytes(4)  # the time in gzip's header
@@ -42,7 +42,7 @@ def test_the_same_content_is_the_same_file(tmp_path: Path) -> None:
     assert [path.name for path in first.parent.iterdir() if path.suffix == ".new"] == []
 
 
-def test_it_holds_no_more_than_it_needs() -> None:
+def test_it_holds_no_more_than_it_needs():
     with tarfile.open(bundle.bundle()) as archive:
         members = archive.getmembers()
     assert sorted(member.name for member in members) == sorted(bundle.FILES)
@@ -51,7 +51,7 @@ def test_it_holds_no_more_than_it_needs() -> None:
         assert member.mode == 0o644
 
 
-def test_the_agent_runs_from_it_alone(tmp_path: Path) -> None:
+def test_the_agent_runs_from_it_alone(tmp_path):
     """In an empty folder, with this environment's packages and nothing of the checkout."""
     there = tmp_path / "there"
     there.mkdir()

@@ -1,6 +1,5 @@
 """Which Engine is asked, and the errors of one that cannot be used."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import docker
@@ -24,9 +23,7 @@ def _said() -> str:
         ("ftp://127.0.0.1", "Invalid bind address protocol: ftp://127.0.0.1"),
     ],
 )
-def test_an_engine_that_does_not_answer_is_told_in_plain_words(  # F31
-    monkeypatch: pytest.MonkeyPatch, host: str, reason: str
-) -> None:
+def test_an_engine_that_does_not_answer_is_told_in_plain_words(monkeypatch, host, reason):  # F31
     monkeypatch.setenv("DOCKER_HOST", host)
     assert _said() == (
         f"no Docker Engine answers at {host} ({reason}); start it (sudo systemctl start docker) or "
@@ -35,7 +32,7 @@ def test_an_engine_that_does_not_answer_is_told_in_plain_words(  # F31
     assert not docker_engine.answers()
 
 
-def test_another_runtime_is_no_answer_to_an_open_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_runtime_is_no_answer_to_an_open_engine(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.7:2375")
     monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
     assert _said().endswith("DOCKER_CERT_PATH")  # and not: set runtime to process
@@ -43,7 +40,7 @@ def test_another_runtime_is_no_answer_to_an_open_engine(monkeypatch: pytest.Monk
         docker_engine.answers()
 
 
-def test_without_a_socket_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_socket_nothing_is_asked(monkeypatch, tmp_path):
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setattr(docker_client, "SOCKET", tmp_path / "docker.sock")
     monkeypatch.setattr(docker_engine, "client", None)
@@ -53,9 +50,7 @@ def test_without_a_socket_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_
 @pytest.mark.parametrize(
     ("version", "usable"), [("1.40", False), ("1.41", True), ("1.100", True), ("2.0", True)]
 )
-def test_an_old_engine_is_refused(
-    monkeypatch: pytest.MonkeyPatch, version: str, usable: bool
-) -> None:
+def test_an_old_engine_is_refused(monkeypatch, version, usable):
     api = SimpleNamespace(api_version=version)
     monkeypatch.setenv("DOCKER_HOST", "unix:///engine")
     monkeypatch.setattr(docker, "from_env", lambda **_: SimpleNamespace(api=api))
@@ -70,5 +65,5 @@ def test_an_old_engine_is_refused(
 @pytest.mark.parametrize(
     ("version", "open_"), [("20.10.24+dfsg1", True), ("27.5.1", True), ("28.0.0", False)]
 )
-def test_loopback_is_closed_to_neighbours_since_28(version: str, open_: bool) -> None:  # F33
+def test_loopback_is_closed_to_neighbours_since_28(version, open_):  # F33
     assert docker_engine.lets_neighbours_in(version) is open_

@@ -49,7 +49,7 @@ def _script(home: Path, **changes: Any) -> str:
 
 
 @pytest.fixture
-def home(tmp_path: Path, put_program: Put) -> Path:
+def home(tmp_path, put_program) -> Path:
     """A home folder of an odd name on a machine whose Python can make environments."""
     home = tmp_path / ODD
     home.mkdir()
@@ -80,7 +80,7 @@ def home(tmp_path: Path, put_program: Put) -> Path:
 
 
 @pytest.fixture
-def install(home: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def install(home) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the script as the machine's user would."""
 
     def run(environment: dict[str, str] | None = None, **changes: Any) -> Any:
@@ -104,7 +104,7 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_the_scripts_are_posix_shell(changes: dict[str, Any]) -> None:
+def test_the_scripts_are_posix_shell(changes):
     for home in (Path("/srv/ada"), Path(f"/srv/{ODD}")):
         removal = _removal(home)
         for script in (_script(home, **changes), removal):
@@ -119,9 +119,7 @@ def _removal(home: Path, mark: FolderMark = MARK) -> str:
     return remove_script(machine(home=home), mark)
 
 
-def test_another_stack_of_the_same_name_there_is_neither_replaced_nor_removed(  # F46
-    home: Path, install: Any
-) -> None:
+def test_another_stack_of_the_same_name_there_is_neither_replaced_nor_removed(home, install):  # F46
     other = FolderMark(id="4567abcd", project="lab", stack="dev", by="bob@elsewhere")
     assert install(mark=other).returncode == 0
     before = (home / "said").read_text()
@@ -141,7 +139,7 @@ def test_another_stack_of_the_same_name_there_is_neither_replaced_nor_removed(  
     assert not (home / ".trainyard").exists()
 
 
-def test_a_machine_is_made_ready_once_and_again(home: Path, install: Any) -> None:  # F39
+def test_a_machine_is_made_ready_once_and_again(home, install):  # F39
     done = install(links_ray=True)
     assert done.returncode == 0, done.stderr
     base = home / ".trainyard" / "lab-dev"
@@ -163,7 +161,7 @@ def test_a_machine_is_made_ready_once_and_again(home: Path, install: Any) -> Non
     assert not (home / ".local/bin/ray").is_symlink()
 
 
-def test_what_others_put_there_stays(home: Path, install: Any) -> None:
+def test_what_others_put_there_stays(home, install):
     install()
     (home / ".trainyard" / "other").mkdir()
     (home / ".local" / "bin").mkdir(parents=True)
@@ -174,20 +172,20 @@ def test_what_others_put_there_stays(home: Path, install: Any) -> None:
     assert (home / ".local" / "bin" / "ray").is_symlink()
 
 
-def test_a_python_that_makes_no_environments_is_told(home: Path, install: Any) -> None:
+def test_a_python_that_makes_no_environments_is_told(home, install):
     (home / "no-venv").touch()
     done = install()
     assert done.returncode == 1
     assert "install the package python3-venv" in done.stderr
 
 
-def test_the_users_file_of_pip_adds_packages(home: Path, install: Any) -> None:  # A5
+def test_the_users_file_of_pip_adds_packages(home, install):  # A5
     assert install(own=environment.OWN_OF_PIP).returncode == 0
     said = (home / "said").read_text().splitlines()
     assert said == ["pip", "uv venv --quiet", "uv pip sync", "uv pip install"]
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Pulumi.yaml").touch()
     with pytest.raises(
@@ -207,9 +205,7 @@ cp {python} "$2/bin/python"
 """
 
 
-def test_the_users_file_of_conda_makes_the_environment(  # A5 B4
-    home: Path, install: Any, put_program: Put
-) -> None:
+def test_the_users_file_of_conda_makes_the_environment(home, install, put_program):  # A5 B4
     assert install().returncode == 0
     made = len((home / "said").read_text().splitlines())
     done = install(own=environment.OWN_OF_CONDA)
@@ -236,7 +232,7 @@ def test_the_users_file_of_conda_makes_the_environment(  # A5 B4
 
 
 @pytest.fixture
-def conda(home: Path) -> str:
+def conda(home) -> str:
     """An environment of the user's own."""
     folder = home.parent / "conda"
     (folder / "bin").mkdir(parents=True)
@@ -244,16 +240,14 @@ def conda(home: Path) -> str:
     return str(folder)
 
 
-def test_an_environment_of_the_users_is_used_as_it_is(home: Path, install: Any, conda: str) -> None:
+def test_an_environment_of_the_users_is_used_as_it_is(home, install, conda):
     done = install(python_environment=conda)
     assert done.returncode == 0, done.stderr
     assert not (home / "said").exists()
     assert not (home / ".trainyard" / "lab-dev" / "env").exists()
 
 
-def test_another_python_is_refused(
-    install: Any, conda: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_python_is_refused(install, conda, monkeypatch):
     monkeypatch.setattr(environment, "sys", SimpleNamespace(version_info=(3, 99, 0)))
     done = install(python_environment=conda)
     found = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -270,9 +264,7 @@ def test_another_python_is_refused(
         ({"DEVICES": "1", "TOTAL": "1.0"}, 1, "GPU 0 computes 1.0 in place of 16777216.0"),
     ],
 )
-def test_an_environment_counts_once_a_program_ran_there(
-    install: Any, conda: str, there: dict[str, str], gpus: int, said: str
-) -> None:
+def test_an_environment_counts_once_a_program_ran_there(install, conda, there, gpus, said):
     done = install(there, python_environment=conda, gpus=gpus)
     fine = "compute: " in said
     assert done.returncode == (not fine)
@@ -285,9 +277,7 @@ def listener() -> Iterator[socket.socket]:
         yield server
 
 
-def test_the_head_is_reached_or_it_is_said_why_not(
-    install: Any, conda: str, listener: socket.socket
-) -> None:
+def test_the_head_is_reached_or_it_is_said_why_not(install, conda, listener):
     head = listener.getsockname()
     done = install(python_environment=conda, head=head)
     assert done.returncode == 0, done.stderr

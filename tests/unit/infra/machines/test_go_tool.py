@@ -40,7 +40,7 @@ GO_VERSION = '[ "$1" = version ] && echo go version go1.26.8 linux/amd64'
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> Iterator[Path]:
+def sources(tmp_path) -> Iterator[Path]:
     """A module as Go keeps it: nobody may write there."""
     folder = tmp_path / "module"
     (folder / "cmd").mkdir(parents=True)
@@ -54,7 +54,7 @@ def sources(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def props(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def props(tmp_path, monkeypatch) -> dict[str, Any]:
     added = tmp_path / "ours.go"
     added.write_text("ours\n")
     tool = GoProgram(
@@ -74,7 +74,7 @@ def props(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.fixture
-def go(bare: Path, put_program: Put, sources: Path, tmp_path: Path) -> Callable[..., None]:
+def go(bare, put_program, sources, tmp_path) -> Callable[..., None]:
     """Put a Go on PATH that has the module."""
 
     def put(**changes: str) -> None:
@@ -86,12 +86,7 @@ def go(bare: Path, put_program: Put, sources: Path, tmp_path: Path) -> Callable[
 
 
 @pytest.mark.usefixtures("go")
-def test_it_is_built_once_for_all_who_ask(
-    props: dict[str, Any],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_is_built_once_for_all_who_ask(props, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(go_build, "HEARTBEAT_SECONDS", 0.05)
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: GoToolProvider().create(props), range(4)))
@@ -114,9 +109,7 @@ def test_it_is_built_once_for_all_who_ask(
 
 @pytest.mark.usefixtures("go")
 @pytest.mark.parametrize("damage", ["changed", "torn", "without its sum"])
-def test_what_is_not_as_it_was_built_is_built_anew(  # F41
-    props: dict[str, Any], damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_as_it_was_built_is_built_anew(props, damage, tmp_path, capsys):  # F41
     GoToolProvider().create(props)
     path = Path(props["path"])
     if damage == "without its sum":
@@ -131,9 +124,7 @@ def test_what_is_not_as_it_was_built_is_built_anew(  # F41
     assert GoToolProvider().read(props["path"], props).id == props["path"]
 
 
-def test_a_module_with_another_sum_is_not_built(  # F41
-    go: Callable[..., None], props: dict[str, Any]
-) -> None:
+def test_a_module_with_another_sum_is_not_built(go, props):  # F41
     go(Sum="h1:wrong")
     with pytest.raises(BuildError, match=r"has the sum h1:wrong, and .* says h1:right.* GOPROXY"):
         GoToolProvider().create(props)
@@ -141,7 +132,7 @@ def test_a_module_with_another_sum_is_not_built(  # F41
 
 
 @pytest.mark.usefixtures("go")
-def test_a_cache_of_somebody_elses_is_not_used(props: dict[str, Any], tmp_path: Path) -> None:
+def test_a_cache_of_somebody_elses_is_not_used(props, tmp_path):
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     folder = Path(props["path"]).parent
@@ -153,16 +144,14 @@ def test_a_cache_of_somebody_elses_is_not_used(props: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.usefixtures("go")
-def test_a_cache_that_cannot_be_made_is_one_message(props: dict[str, Any]) -> None:  # F58
+def test_a_cache_that_cannot_be_made_is_one_message(props):  # F58
     Path(props["path"]).parents[1].write_text("a file")
     with pytest.raises(BuildError, match=r"cannot be made \(Not a directory\): make .* writable"):
         GoToolProvider().create(props)
 
 
 @pytest.mark.usefixtures("go")
-def test_a_full_disk_is_one_message(  # F16
-    props: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_message(props, monkeypatch):  # F16
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -171,9 +160,7 @@ def test_a_full_disk_is_one_message(  # F16
         go_build.obtain(go_tool.PROGRAMS["tool"], Path(props["path"]), lambda _: None)
 
 
-def test_a_failed_build_tells_the_last_lines_and_leaves_nothing(
-    bare: Path, put_program: Put, props: dict[str, Any]
-) -> None:
+def test_a_failed_build_tells_the_last_lines_and_leaves_nothing(bare, put_program, props):
     put_program(bare, "go", 'echo "no such module" >&2; exit 1')
     before = threading.active_count()
     with pytest.raises(BuildError, match="Set objectStore to directory") as raised:
@@ -184,7 +171,7 @@ def test_a_failed_build_tells_the_last_lines_and_leaves_nothing(
 
 
 @pytest.mark.usefixtures("go")
-def test_what_is_there_is_not_built(bare: Path, props: dict[str, Any], tmp_path: Path) -> None:
+def test_what_is_there_is_not_built(bare, props, tmp_path):
     GoToolProvider().create(props)
     (bare / "go").unlink()
     assert GoToolProvider().create(props).id == props["path"]
@@ -193,14 +180,14 @@ def test_what_is_there_is_not_built(bare: Path, props: dict[str, Any], tmp_path:
     assert GoToolProvider().read(props["path"], props).id == ""
 
 
-def test_another_version_is_another_program(props: dict[str, Any]) -> None:
+def test_another_version_is_another_program(props):
     assert not GoToolProvider().diff("x", props, dict(props)).changes
     assert GoToolProvider().diff("x", props, {**props, "version": "v2"}).replaces == ["version"]
 
 
 def test_another_file_of_ours_is_another_program(  # a mended guard is built
-    props: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    props, monkeypatch, tmp_path
+):
     (tool,) = go_tool.PROGRAMS.values()
     before = tool.path
     tool.added["cmd/ours.go"].write_text("mended\n")
@@ -208,17 +195,17 @@ def test_another_file_of_ours_is_another_program(  # a mended guard is built
     assert replace(tool, flags=()).path != tool.path
 
 
-def test_what_the_programs_are_made_of_is_here() -> None:
+def test_what_the_programs_are_made_of_is_here():
     for program in (go_programs.PROGRAMS | go_programs.TOOLS).values():
         assert all(path.is_file() for path in program.added.values())
         assert program.sum.startswith("h1:")
 
 
-def test_prometheus_tells_its_release_and_not_its_module_s() -> None:
+def test_prometheus_tells_its_release_and_not_its_module_s():
     assert any(flag.endswith("Version=3.16.0") for flag in go_programs.PROMETHEUS.flags)
 
 
-def test_the_build_needs_nothing_that_is_to_be_installed() -> None:
+def test_the_build_needs_nothing_that_is_to_be_installed():
     """`make demo` runs it during the installation, with the Python that makes the environment."""
     done = ran.run(
         [sys.executable, "-S", "-c", "import infra.machines.go_build"],
@@ -229,7 +216,7 @@ def test_the_build_needs_nothing_that_is_to_be_installed() -> None:
 
 
 @pytest.fixture
-def default(props: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+def default(props, monkeypatch) -> Path:
     """The default store, as `python -m infra.machines.go_build` builds it."""
     (tool,) = go_tool.PROGRAMS.values()
     monkeypatch.setattr(go_build, "STORES", {"tool": tool})
@@ -238,7 +225,7 @@ def default(props: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("go")
-def test_beside_the_installation_the_store_is_built_once(default: Path, tmp_path: Path) -> None:
+def test_beside_the_installation_the_store_is_built_once(default, tmp_path):
     for _ in range(2):
         go_build.main()
         assert default.read_text() == "ours theirs\n"
@@ -246,26 +233,22 @@ def test_beside_the_installation_the_store_is_built_once(default: Path, tmp_path
 
 
 @pytest.mark.parametrize("go", ["", "echo go version go1.24.9 linux/amd64"])
-def test_without_a_go_that_can_the_installation_goes_on(
-    go: str, bare: Path, put_program: Put, default: Path
-) -> None:
+def test_without_a_go_that_can_the_installation_goes_on(go, bare, put_program, default):
     if go:
         put_program(bare, "go", go)
     go_build.main()
     assert not default.exists()
 
 
-def test_a_build_that_fails_beside_the_installation_is_an_error(
-    bare: Path, put_program: Put, default: Path
-) -> None:
+def test_a_build_that_fails_beside_the_installation_is_an_error(bare, put_program, default):
     put_program(bare, "go", f"{GO_VERSION} || exit 1")
     with pytest.raises(SystemExit, match=r"error: go mod of example\.com/tool@v1 failed"):
         go_build.main()
 
 
 def test_an_interrupted_build_ends_go_and_leaves_nothing(
-    bare: Path, put_program: Put, default: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    bare, put_program, default, monkeypatch, tmp_path
+):
     note = tmp_path / "pid"
     # By then Go is waited for: the interrupt comes in the middle of the build.
     build = f"/bin/sleep 0.3; echo $$ > {note}; exec /bin/sleep 60"
@@ -289,7 +272,7 @@ def test_an_interrupted_build_ends_go_and_leaves_nothing(
 
 
 @pytest.fixture
-def monitoring(props: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def monitoring(props, monkeypatch) -> list[Path]:
     """The programs that `make monitoring` builds: one of stacks, and a tool."""
     (tool,) = go_tool.PROGRAMS.values()
     other = replace(tool, name="other", added={})
@@ -299,9 +282,7 @@ def monitoring(props: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[P
 
 
 @pytest.mark.usefixtures("go")
-def test_monitoring_is_built_once_and_says_what_is_next(
-    monitoring: list[Path], sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_monitoring_is_built_once_and_says_what_is_next(monitoring, sources, tmp_path, capsys):
     (sources / "cmd").chmod(0o755)
     (sources / "cmd" / "ours.go").write_text("theirs as well\n")  # a file of ours may replace it
     for _ in range(2):
@@ -317,9 +298,7 @@ def test_monitoring_is_built_once_and_says_what_is_next(
 @pytest.mark.parametrize(
     ("go", "has"), [("", "no Go"), ("echo go version go1.24.9 linux/amd64", r"Go 1\.24")]
 )
-def test_monitoring_without_a_go_that_can_is_an_error(
-    go: str, has: str, bare: Path, put_program: Put, monitoring: list[Path]
-) -> None:
+def test_monitoring_without_a_go_that_can_is_an_error(go, has, bare, put_program, monitoring):
     if go:
         put_program(bare, "go", go)
     said = rf"^error: {has} is on PATH, and tool v1 needs Go 1\.25 or later: install it"

@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -26,7 +25,7 @@ SLOW = "trap 'sleep 0.2; echo removed; exit 143' TERM; echo working; while :; do
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def said(monkeypatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(once, "say", lines.append)
     return lines
@@ -40,7 +39,7 @@ def provider() -> OnceProvider:
 
 
 @pytest.fixture
-def props(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def props(tmp_path) -> Callable[..., dict[str, Any]]:
     """Properties of a program that copies an archive into its folder, or does something else."""
     (tmp_path / "archive.zip").write_text("images")
     folders.take(tmp_path / "s", folders.FolderMark(**MARK), "stateDir")
@@ -61,9 +60,7 @@ def props(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return build
 
 
-def test_it_is_not_run_in_a_folder_of_another_stack(
-    provider: OnceProvider, props: Any, tmp_path: Path
-) -> None:  # F46
+def test_it_is_not_run_in_a_folder_of_another_stack(provider, props, tmp_path):  # F46
     other = MARK | {"id": "4567abcd", "by": "bob@there"}
     with pytest.raises(ServiceError, match="belongs to stack s of project p, made by ada@here"):
         provider.create(props() | {"mark": other})
@@ -71,9 +68,7 @@ def test_it_is_not_run_in_a_folder_of_another_stack(
     assert not (tmp_path / "data").exists()
 
 
-def test_its_lines_are_shown_and_what_it_filled_stays(
-    provider: OnceProvider, props: Any, said: list[str], tmp_path: Path
-) -> None:
+def test_its_lines_are_shown_and_what_it_filled_stays(provider, props, said, tmp_path):
     given = props()
     made = provider.create(given)
     assert said == ["dataset: first", "dataset: second"]
@@ -85,9 +80,7 @@ def test_its_lines_are_shown_and_what_it_filled_stays(
 
 
 @pytest.mark.parametrize("folder", ["food11", "food11/content"])
-def test_a_refresh_sees_what_has_vanished(
-    provider: OnceProvider, props: Any, said: list[str], tmp_path: Path, folder: str
-) -> None:
+def test_a_refresh_sees_what_has_vanished(provider, props, said, tmp_path, folder):
     given = props()
     provider.create(given)
     gone = tmp_path / "data" / folder
@@ -96,31 +89,27 @@ def test_a_refresh_sees_what_has_vanished(
     assert said
 
 
-def test_what_it_fails_on_is_one_line(provider: OnceProvider, props: Any, said: list[str]) -> None:
+def test_what_it_fails_on_is_one_line(provider, props, said):
     with pytest.raises(ServiceError) as raised:
         provider.create(props("echo working; echo 'error: no such archive'; exit 1"))
     assert str(raised.value) == "dataset ended (exit code 1): no such archive"
     assert said == ["dataset: working", "dataset: error: no such archive"]
 
 
-def test_another_command_is_run_anew(provider: OnceProvider, props: Any) -> None:
+def test_another_command_is_run_anew(provider, props):
     found = provider.diff("dataset", props(), props("true"))
     assert (found.changes, found.replaces) == (True, [])
     assert not provider.diff("dataset", props(), props()).changes
 
 
-def test_it_inherits_nothing_of_whoever_runs_up(
-    provider: OnceProvider, props: Any, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # F35
+def test_it_inherits_nothing_of_whoever_runs_up(provider, props, said, monkeypatch):  # F35
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "canary")
     provider.create(props("env"))
     assert "dataset: MARK=x" in said
     assert "canary" not in "\n".join(said)
 
 
-def test_a_cancel_has_it_end_and_tidy_up(
-    provider: OnceProvider, props: Any, said: list[str]
-) -> None:
+def test_a_cancel_has_it_end_and_tidy_up(provider, props, said):
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -145,8 +134,6 @@ def test_a_cancel_has_it_end_and_tidy_up(
         provider.create(props())
 
 
-def test_the_real_program_is_started_by_this_environments_python(
-    provider: OnceProvider, props: Any, said: list[str]
-) -> None:
+def test_the_real_program_is_started_by_this_environments_python(provider, props, said):
     provider.create(props("python3 -c 'import sys; print(sys.prefix)'"))
     assert said == [f"dataset: {sys.prefix}"]

@@ -2,9 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
@@ -57,7 +55,7 @@ def _run(path: str = os.environ["PATH"]) -> Facts:
     return probe.parse(done.stdout, "here")
 
 
-def test_the_script_finds_what_this_machine_has() -> None:
+def test_the_script_finds_what_this_machine_has():
     facts = _run()
     assert facts.cpus == len(os.sched_getaffinity(0))
     assert facts.memory_mib == pytest.approx(psutil.virtual_memory().total / 2**20, abs=2)
@@ -68,23 +66,19 @@ def test_the_script_finds_what_this_machine_has() -> None:
 
 
 @pytest.mark.parametrize(("listed", "gpus"), [(0, 0), (1, 1), (8, 8)])
-def test_the_script_counts_the_gpus_that_the_driver_lists(
-    tmp_path: Path, put_program: Callable[[Path, str, str], Path], listed: int, gpus: int
-) -> None:
+def test_the_script_counts_the_gpus_that_the_driver_lists(tmp_path, put_program, listed, gpus):
     lines = "".join(f"GPU {i}: NVIDIA A10 (UUID: GPU-{i})\\n" for i in range(listed))
     put_program(tmp_path, "nvidia-smi", f"printf '{lines}'")
     found = _run(f"{tmp_path}:{os.environ['PATH']}")
     assert found.gpus == gpus
 
 
-def test_a_driver_that_fails_lists_no_gpu(
-    tmp_path: Path, put_program: Callable[[Path, str, str], Path]
-) -> None:
+def test_a_driver_that_fails_lists_no_gpu(tmp_path, put_program):
     put_program(tmp_path, "nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9")
     assert _run(f"{tmp_path}:{os.environ['PATH']}").gpus == 0
 
 
-def test_answers_become_facts() -> None:
+def test_answers_become_facts():
     assert probe.parse(PRINTED, "ada@host") == FACTS
     assert FACTS.interface("10.0.0.4") == "eth1"
     assert FACTS.interface("192.0.2.4") == "eth0"  # a router's, on the way
@@ -100,17 +94,17 @@ def test_answers_become_facts() -> None:
         PRINTED.replace("gpus 2", "gpus many"),
     ],
 )
-def test_incomplete_answers_are_told(printed: str) -> None:
+def test_incomplete_answers_are_told(printed):
     with pytest.raises(SshError, match="ada@host is not a Linux machine"):
         probe.parse(printed, "ada@host")
 
 
-def test_a_machine_that_has_all_has_no_fault() -> None:
+def test_a_machine_that_has_all_has_no_fault():
     assert probe.faults(FACTS, "host", gpus=2, makes_environment=True) == []
     assert probe.faults(FACTS, "host", gpus=None, makes_environment=True) == []
 
 
-def test_every_lack_is_told_with_what_to_do() -> None:
+def test_every_lack_is_told_with_what_to_do():
     poor = replace(FACTS, python3="", free_mib=20, free_tmp_mib=10, gpus=0)
     found = probe.faults(poor, "ada@host", gpus=2, makes_environment=True)
     assert [fault.partition(":")[0] for fault in found] == [

@@ -2,7 +2,6 @@
 
 import socket
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,32 +15,32 @@ PROPS = web_program("/tmp/ty", 80, {}, secrets={"password": "x"}, healthy=True)
 
 
 @pytest.fixture
-def well(monkeypatch: pytest.MonkeyPatch) -> None:
+def well(monkeypatch) -> None:
     """Have all services as they were made."""
     monkeypatch.setattr(OnHostProvider, "fault", lambda *_: "")
 
 
 @pytest.mark.usefixtures("well")
-def test_nothing_changed() -> None:
+def test_nothing_changed():
     same = {**PROPS, "stopSeconds": 2, "healthy": None, "__provider": "other"}
     result = ProgramProvider().diff("web", PROPS, same)
     assert (result.changes, result.replaces) == (False, [])
 
 
 @pytest.mark.parametrize("key", ["command", "environment", "secrets", "health", "startTimeout"])
-def test_most_changes_are_made_in_place(key: str) -> None:
+def test_most_changes_are_made_in_place(key):
     result = ProgramProvider().diff("web", PROPS, {**PROPS, key: "changed"})
     assert (result.changes, result.replaces) == (True, [])
 
 
 @pytest.mark.parametrize("key", ["folder", "name"])
-def test_another_place_is_another_program_and_the_old_one_goes_first(key: str) -> None:
+def test_another_place_is_another_program_and_the_old_one_goes_first(key):
     result = ProgramProvider().diff("web", PROPS, {**PROPS, key: "changed"})
     assert result.replaces == [key]
     assert result.delete_before_replace
 
 
-def test_a_supervisor_is_replaced_for_another_folder_only() -> None:
+def test_a_supervisor_is_replaced_for_another_folder_only():
     old = {"folder": "/tmp/ty", "identifier": "a", "ports": {"gcsPort": [1]}}
     result = DaemonProvider().diff("x", old, {**old, "ports": {"gcsPort": [2]}})
     assert (result.changes, result.replaces) == (True, [])
@@ -49,7 +48,7 @@ def test_a_supervisor_is_replaced_for_another_folder_only() -> None:
 
 
 @pytest.mark.usefixtures("well")
-def test_only_a_reservation_that_is_over_replaces_the_supervisor() -> None:  # D3
+def test_only_a_reservation_that_is_over_replaces_the_supervisor():  # D3
     now = datetime.now(UTC)
     past, soon, later = (
         {"end": (now + timedelta(hours=hours)).isoformat(), "drainSeconds": 60}
@@ -72,9 +71,7 @@ def test_only_a_reservation_that_is_over_replaces_the_supervisor() -> None:  # D
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_a_stack_that_is_up_stays_with_its_checkout(  # F57
-    runs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stack_that_is_up_stays_with_its_checkout(runs, monkeypatch):  # F57
     said = {"find": runs or None, "elsewhere": "", "taken": ""}
     monkeypatch.setattr(DaemonProvider, "act", lambda *called: said[called[1]])
     mine, theirs = "/var/tmp/trainyard-00000a", "/var/tmp/trainyard-00000b"
@@ -96,7 +93,7 @@ def test_a_stack_that_is_up_stays_with_its_checkout(  # F57
     assert faults({"folder": theirs}, {**news, "folder": "/srv/state"}) == []
 
 
-def test_ports_that_others_hold_are_told_before_anything_starts(tmp_path: Path) -> None:  # F17
+def test_ports_that_others_hold_are_told_before_anything_starts(tmp_path):  # F17
     """In a preview, whose mark is not known yet; a change is asked for its new ports only."""
     mark = dict.fromkeys(("id", "by"), UNKNOWN) | {"project": "trainyard", "stack": "lab"}
     with (
@@ -124,7 +121,7 @@ def test_ports_that_others_hold_are_told_before_anything_starts(tmp_path: Path) 
     assert not (tmp_path / "s").exists()
 
 
-def test_whether_data_is_kept_can_change() -> None:
+def test_whether_data_is_kept_can_change():
     result = DataProvider().diff(
         "x", {"folder": "/d", "keep": True}, {"folder": "/d", "keep": False}
     )

@@ -23,7 +23,7 @@ def _machine(index: int, **changes: Any) -> Machine:
 
 
 @pytest.fixture
-def within(recorded: Any) -> Callable[..., None]:
+def within(recorded) -> Callable[..., None]:
     """Do something with a runtime, inside a program."""
 
     def run(use: Callable[[ProcessRuntime], None], machines: list[Machine], **changes: Any) -> None:
@@ -51,7 +51,7 @@ def within(recorded: Any) -> Callable[..., None]:
     return run
 
 
-def test_a_machine_has_the_ports_of_what_runs_there() -> None:
+def test_a_machine_has_the_ports_of_what_runs_there():
     args: Any = SimpleNamespace(ports=PORTS, several=True)
     assert _ports(args, 0) == {
         "dashboardPort": [8265],
@@ -62,7 +62,7 @@ def test_a_machine_has_the_ports_of_what_runs_there() -> None:
     assert _ports(args, 2) == {"agentPort": [27368]}
 
 
-def test_services_find_their_files_on_their_own_machine(within: Any) -> None:
+def test_services_find_their_files_on_their_own_machine(within):
     def look(runtime: ProcessRuntime) -> None:
         data, temp = Volume(name="data", keep=True), Volume(name="ray")
         assert runtime.volume("minio", data) == "/srv/u0/data/minio/data"
@@ -73,7 +73,7 @@ def test_services_find_their_files_on_their_own_machine(within: Any) -> None:
     within(look, [_machine(0), _machine(1)])
 
 
-def test_only_the_store_listens_beyond_its_machine(within: Any) -> None:  # F33
+def test_only_the_store_listens_beyond_its_machine(within):  # F33
     def several(runtime: ProcessRuntime) -> None:
         assert runtime.listen_address("minio") == "10.0.0.0"
         for service in ("ray-head", "prometheus", "ray-worker-1"):
@@ -88,7 +88,7 @@ def test_only_the_store_listens_beyond_its_machine(within: Any) -> None:  # F33
     within(single, [_machine(0)])
 
 
-def test_another_machine_of_the_same_index_is_set_up_again(recorded: Any) -> None:
+def test_another_machine_of_the_same_index_is_set_up_again(recorded):
     @pulumi.runtime.test
     def program() -> None:
         mark: Any = pulumi.Output.from_input(

@@ -24,9 +24,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
         ("x" * 90, "y" * 90, "x" * 43 + "-" + "y" * 16 + "-0"),
     ],
 )
-def test_any_stack_and_owner_give_a_host_name_that_the_api_takes(  # D4 F39
-    stack: str, owner: str, name: str
-) -> None:
+def test_any_stack_and_owner_give_a_host_name_that_the_api_takes(stack, owner, name):  # D4 F39
     title = rented_machine.title(stack, owner)
     assert rented_machine.hostname(title, 0) == name
     assert HOSTNAME.fullmatch(rented_machine.hostname(title, 63))

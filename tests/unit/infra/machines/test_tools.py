@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pulumi
 import pytest
@@ -16,7 +15,7 @@ STORES = sorted(go_programs.STORES)
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def told(monkeypatch) -> list[str]:
     messages: list[str] = []
     for level in ("info", "warn"):
         monkeypatch.setattr(
@@ -26,12 +25,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path) -> Path:
     return tmp_path / "d"
 
 
 @pytest.fixture
-def find(data: Path, recorded: Any) -> Callable[[str], tools.Tools]:
+def find(data, recorded) -> Callable[[str], tools.Tools]:
     """Find the programs inside a program: what is to be built is declared."""
 
     def inside(setting: str) -> tools.Tools:
@@ -43,7 +42,7 @@ def find(data: Path, recorded: Any) -> Callable[[str], tools.Tools]:
 
 
 @pytest.fixture
-def go(bare: Path, put_program: Put) -> None:
+def go(bare, put_program) -> None:
     put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
 
 
@@ -51,7 +50,7 @@ def _keep(data: Path, store: str) -> None:
     (data / store / "data" / "ray").mkdir(parents=True)
 
 
-def test_programs_on_path(bare: Path, put_program: Put, find: Any) -> None:
+def test_programs_on_path(bare, put_program, find):
     prometheus = put_program(bare, "prometheus", "exit 0")
     found = find("directory")
     assert found.paths["prometheus"] == str(prometheus)
@@ -59,7 +58,7 @@ def test_programs_on_path(bare: Path, put_program: Put, find: Any) -> None:
 
 
 @pytest.mark.usefixtures("bare")
-def test_auto_falls_back_to_a_folder_and_says_so(find: Any, told: list[str]) -> None:
+def test_auto_falls_back_to_a_folder_and_says_so(find, told):
     assert find("auto").store is None
     assert told[0].startswith("info: No object store: results go to a folder")
     assert "install Go 1.25 or later" in told[0]
@@ -67,26 +66,24 @@ def test_auto_falls_back_to_a_folder_and_says_so(find: Any, told: list[str]) -> 
 
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("store", STORES)
-def test_a_store_asked_for_and_not_to_be_had_is_an_error(store: str, find: Any) -> None:
+def test_a_store_asked_for_and_not_to_be_had_is_an_error(store, find):
     with pytest.raises(pulumi.RunError, match=rf"objectStore = '{store}'.* install Go 1\.25"):
         find(store)
 
 
-def test_a_go_that_is_too_old_builds_none(bare: Path, put_program: Put, find: Any) -> None:
+def test_a_go_that_is_too_old_builds_none(bare, put_program, find):
     put_program(bare, "go", "echo go version go1.24.9 linux/amd64")
     assert find("auto").store is None
 
 
-def test_a_store_on_path_is_not_taken(  # F41: it has no guard
-    bare: Path, put_program: Put, find: Any
-) -> None:
+def test_a_store_on_path_is_not_taken(bare, put_program, find):  # F41: it has no guard
     for store in STORES:
         put_program(bare, store, "exit 0")
     assert find("auto").store is None
 
 
 @pytest.mark.usefixtures("bare")
-def test_what_was_built_needs_no_go(find: Any) -> None:
+def test_what_was_built_needs_no_go(find):
     path = go_programs.STORES["minio"].path
     path.parent.mkdir(parents=True)
     path.touch()
@@ -94,13 +91,13 @@ def test_what_was_built_needs_no_go(find: Any) -> None:
 
 
 @pytest.mark.usefixtures("go")
-def test_directory_asks_for_no_store(find: Any, told: list[str]) -> None:
+def test_directory_asks_for_no_store(find, told):
     assert find("directory").store is None
     assert not [line for line in told if "object store" in line]
 
 
 @pytest.mark.usefixtures("go")
-def test_auto_goes_on_with_the_store_that_has_the_results(find: Any, data: Path) -> None:
+def test_auto_goes_on_with_the_store_that_has_the_results(find, data):
     assert find("auto").store.name == DEFAULT
     for store in STORES:
         if store != DEFAULT:
@@ -109,9 +106,7 @@ def test_auto_goes_on_with_the_store_that_has_the_results(find: Any, data: Path)
 
 
 @pytest.mark.usefixtures("go")
-def test_results_of_another_store_are_not_passed_over_in_silence(
-    find: Any, data: Path, told: list[str]
-) -> None:
+def test_results_of_another_store_are_not_passed_over_in_silence(find, data, told):
     _keep(data, "minio")
     assert find("versitygw").store.name == "versitygw"
     assert told[0] == (
@@ -121,9 +116,7 @@ def test_results_of_another_store_are_not_passed_over_in_silence(
 
 
 @pytest.mark.usefixtures("bare")
-def test_without_prometheus_there_is_no_monitoring_and_no_warning_each_time(
-    find: Any, told: list[str]
-) -> None:
+def test_without_prometheus_there_is_no_monitoring_and_no_warning_each_time(find, told):
     assert "prometheus" not in find("directory").paths
     assert told == []  # `train info` says it
 
@@ -141,8 +134,8 @@ def _built(name: str, version: str = "") -> Path:
 
 
 def test_what_make_monitoring_built_is_used_and_not_an_older_one_on_path(
-    bare: Path, put_program: Put, find: Any, recorded: Any
-) -> None:
+    bare, put_program, find, recorded
+):
     for name in ("prometheus", "prometheus-alertmanager"):
         put_program(bare, name, "exit 0")
     path = _built("prometheus")
@@ -153,9 +146,7 @@ def test_what_make_monitoring_built_is_used_and_not_an_older_one_on_path(
     assert found["alertmanager"] == str(bare / "prometheus-alertmanager")
 
 
-def test_what_was_built_for_an_earlier_version_is_built_again(
-    bare: Path, put_program: Put, find: Any, recorded: Any
-) -> None:
+def test_what_was_built_for_an_earlier_version_is_built_again(bare, put_program, find, recorded):
     _built("prometheus", version="v0.300.1")
     prometheus = put_program(bare, "prometheus", "exit 0")
     assert find("directory").paths["prometheus"] == str(prometheus)  # no Go
@@ -167,9 +158,7 @@ def test_what_was_built_for_an_earlier_version_is_built_again(
 
 @pytest.mark.usefixtures("go")
 @pytest.mark.parametrize("store", STORES)
-def test_go_builds_the_store_as_a_resource(
-    store: str, find: Any, bare: Path, recorded: Any
-) -> None:
+def test_go_builds_the_store_as_a_resource(store, find, bare, recorded):
     find(store)
     (built,) = recorded.of_type(":GoTool").values()
     assert built.inputs["version"] == go_programs.STORES[store].version

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,7 +15,7 @@ FIRST = services.PORTS["dashboardPort"].default
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> dict[int, int | None]:
+def taken(monkeypatch) -> dict[int, int | None]:
     """Ports that programs listen on, to be filled; no other claims."""
     held: dict[int, int | None] = {}
     monkeypatch.setattr(ports, "listeners", lambda: held)
@@ -24,9 +23,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> dict[int, int | None]:
     return held
 
 
-def test_the_first_offset_with_which_no_port_meets_another_is_found(  # F64
-    taken: dict[int, int | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_offset_with_which_no_port_meets_another_is_found(taken, monkeypatch):  # F64
     assert find_ports.offset(**OWN, settings={}) == 0
     taken[FIRST] = None
     assert find_ports.offset(**OWN, settings={"portOffset": 200}) == 200
@@ -40,9 +37,7 @@ def test_the_first_offset_with_which_no_port_meets_another_is_found(  # F64
 
 
 @pytest.mark.parametrize(("stack", "found"), [("lab", 0), ("dev", 100)])
-def test_a_stack_keeps_the_ports_that_it_has(  # F64
-    taken: dict[int, int | None], stack: str, found: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stack_keeps_the_ports_that_it_has(taken, stack, found, monkeypatch):  # F64
     mark = find_ports.claims.FolderMark(id="x", project="p", stack=stack)
     claim = {"mark": mark, "user": os.getuid(), "ports": {"dashboardPort": [FIRST]}}
     monkeypatch.setattr(find_ports.claims, "every", lambda: [claim | {"network": ""}])
@@ -65,13 +60,8 @@ def test_a_stack_keeps_the_ports_that_it_has(  # F64
     ],
 )
 def test_the_offset_is_written_by_the_writer_of_settings(  # F64
-    config: str | None,
-    said: str,
-    tmp_path: Path,
-    taken: dict[int, int | None],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    config, said, tmp_path, taken, monkeypatch, capsys
+):
     taken[FIRST + 100] = 1
     (tmp_path / "Pulumi.yaml").write_text("name: p\nruntime: python\nmain: .\n")
     settings = tmp_path / "Pulumi.lab.yaml"

@@ -1,7 +1,5 @@
 """The declared machines of a group: those that Ray requests, else the existing ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -27,18 +25,16 @@ INSTANCE = "pulumi-python:dynamic/lambda:Instance"
         (0, [0, 1, 5, 99], [1]),  # neither the head's machine nor more than there may be
     ],
 )
-def test_no_more_than_there_may_be_and_no_fewer_than_the_least(
-    least: int, asked: list[int], found: list[int]
-) -> None:
+def test_no_more_than_there_may_be_and_no_fewer_than_the_least(least, asked, found):
     assert requested.enough(NUMBERS, least, asked) == found
 
 
-def test_fifty_machines_are_decided_on_at_once() -> None:
+def test_fifty_machines_are_decided_on_at_once():
     assert requested.enough(range(1, 51), 0, range(50, 0, -1)) == [*range(1, 51)]
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def state(tmp_path, monkeypatch) -> Any:
     """Write the state of stack test: numbers of its instances, and of those begun."""
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
     monkeypatch.delenv(requested.VARIABLE, raising=False)
@@ -65,7 +61,7 @@ def numbers(least: int = 0) -> list[int]:
     return requested.machines(NUMBERS, Growth(least=least, idle_seconds=60))
 
 
-def test_a_users_own_up_keeps_what_is_there(state: Any) -> None:
+def test_a_users_own_up_keeps_what_is_there(state):
     assert numbers() == []  # nothing is up yet
     assert numbers(1) == [1]
     state(0, 2)
@@ -77,9 +73,7 @@ def test_a_users_own_up_keeps_what_is_there(state: Any) -> None:
     assert numbers() == []
 
 
-def test_a_request_is_met_and_ends_what_is_requested_no_more(
-    state: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_is_met_and_ends_what_is_requested_no_more(state, monkeypatch):
     state(0, 2, 3)
     monkeypatch.setenv(requested.VARIABLE, "ray-worker-3,ray-worker-4,ray-worker-9")
     assert numbers() == [3, 4]
@@ -87,17 +81,13 @@ def test_a_request_is_met_and_ends_what_is_requested_no_more(
     assert numbers() == []
 
 
-def test_a_request_brings_no_stack_up_that_is_gone(
-    state: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_brings_no_stack_up_that_is_gone(state, monkeypatch):
     monkeypatch.setenv(requested.VARIABLE, "ray-worker-1")
     with pytest.raises(pulumi.RunError, match="stack test is not up"):
         numbers()
 
 
-def test_what_is_there_is_kept_and_no_head_is_made_again(
-    state: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_there_is_kept_and_no_head_is_made_again(state, monkeypatch):
     monkeypatch.setenv(requested.VARIABLE, requested.AS_IT_IS)
     state(0, 2, begun=4)
     assert numbers() == [2, 4]
@@ -109,7 +99,7 @@ def test_what_is_there_is_kept_and_no_head_is_made_again(
         numbers()
 
 
-def test_a_state_that_cannot_be_read_ends_nothing(state: Any) -> None:
+def test_a_state_that_cannot_be_read_ends_nothing(state):
     state(0, 2).write_text("{")
     with pytest.raises(pulumi.RunError, match="cannot be read"):
         numbers()

@@ -1,7 +1,5 @@
 """The settings that `make rotate` writes, its refusals, and the effect on the next `up`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -51,7 +49,7 @@ RESOURCES = [
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch) -> Path:
     """A project whose stack dev has RESOURCES, and a setting with a comment."""
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "a")
@@ -70,7 +68,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def asked(monkeypatch) -> list[list[str]]:
     """The calls of `trainyard.client.losses`, which permits everything without `--refuse`."""
     found: list[list[str]] = []
     run = subprocess.run
@@ -94,9 +92,7 @@ def _rotate(project: Path, *options: str, stack: str = "dev") -> int:
     return rotate.main(["-C", str(project), "-s", stack, *options])
 
 
-def test_a_stack_without_a_name_lists_its_secrets(  # F43
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stack_without_a_name_lists_its_secrets(project, capsys):  # F43
     assert _rotate(project) == 0
     assert capsys.readouterr().out.splitlines() == [
         "grafana-admin: rotated 0 times",
@@ -107,7 +103,7 @@ def test_a_stack_without_a_name_lists_its_secrets(  # F43
     assert _rotated(project) == {}
 
 
-def test_a_rotation_is_written_down_once(project: Path, asked: list[list[str]]) -> None:  # F43
+def test_a_rotation_is_written_down_once(project, asked):  # F43
     for _ in range(2):  # no `up` has drawn it yet, so it counts once
         assert _rotate(project, "--secret", "grafana-admin") == 0
         assert _rotated(project) == {"grafana-admin": 1}
@@ -120,8 +116,8 @@ def test_a_rotation_is_written_down_once(project: Path, asked: list[list[str]]) 
 
 @pytest.mark.parametrize("name", ["ray-token", "object-store-training"])
 def test_jobs_that_would_be_lost_are_asked_for_before_anything_changes(  # F43
-    project: Path, asked: list[list[str]], name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+    project, asked, name, capfd
+):
     assert _rotate(project, "--secret", name) == 1
     assert f"error: {name} restarts Ray's head. Nothing was changed" in capfd.readouterr().err
     assert _rotated(project) == {}
@@ -131,9 +127,7 @@ def test_jobs_that_would_be_lost_are_asked_for_before_anything_changes(  # F43
 
 
 @pytest.mark.parametrize("name", ["ray_token", "serve-token", "object-store-root-key", "a b'c"])
-def test_a_wrong_name_is_told_with_the_right_ones(  # F43
-    project: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_name_is_told_with_the_right_ones(project, name, capsys):  # F43
     assert _rotate(project, "--secret", name) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: stack 'dev' has no secret ")
@@ -142,16 +136,14 @@ def test_a_wrong_name_is_told_with_the_right_ones(  # F43
     assert _rotated(project) == {}
 
 
-def test_a_stack_that_is_not_up_has_no_secrets(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stack_that_is_not_up_has_no_secrets(project, capsys):
     assert _rotate(project, "--secret", "ray-token", stack="lab") == 1
     assert "stack 'lab' is not up: run `make up STACK=lab` first" in capsys.readouterr().err
     assert not (project / "Pulumi.lab.yaml").exists()
 
 
 @pytest.fixture
-def engine(project: Path) -> Callable[..., str]:
+def engine(project) -> Callable[..., str]:
     def run(*arguments: str) -> str:
         command = [sys.executable, *quick.module("engine"), "-C", str(project), *arguments]
         done = ran.run([*command, "-s", "test"])
@@ -161,9 +153,7 @@ def engine(project: Path) -> Callable[..., str]:
     return run
 
 
-def test_an_up_draws_what_was_rotated_and_nothing_else(  # F43
-    project: Path, engine: Callable[..., str]
-) -> None:
+def test_an_up_draws_what_was_rotated_and_nothing_else(project, engine):  # F43
     def outputs() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(engine("output", "--json", "--show-secrets"))
         return found

@@ -1,7 +1,5 @@
 """How `infra.operate.scale` meets a request; test_groups.py has a real cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,8 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +15,7 @@ import pytest
 from infra.operate import scale
 from infra.operate.requested import AS_IT_IS, VARIABLE
 from infra.operate.scale import Scaler, steps
-from tests import ran
+from tests import ran, web
 from tests.waiting import wait_for
 from trainyard.access.ssh import UnreachableError
 from trainyard.access.ssh_run import CommandError
@@ -46,12 +42,7 @@ A, B, C = "ray-worker-1", "ray-worker-2", "ray-worker-3"
         ([A], [A], {"whole": False, "broken": True}, [[A]]),
     ],
 )
-def test_what_ends_goes_before_what_is_launched(
-    launched: list[str],
-    requested: list[str],
-    left: dict[str, bool],
-    targets: list[list[str]],
-) -> None:
+def test_what_ends_goes_before_what_is_launched(launched, requested, left, targets):
     assert steps(launched, requested, **left) == targets
 
 
@@ -125,13 +116,13 @@ class Stack:
 
 
 @pytest.fixture
-def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
+def stack(monkeypatch) -> Stack:
     found = Stack(monkeypatch)
     found.up()
     return found
 
 
-def test_a_request_is_met_once(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_is_met_once(stack, capsys):
     assert stack.scaler.meet()
     assert stack.ups == [[]]  # the first look finishes the work of a killed one
     stack.requested = [A, B]
@@ -147,7 +138,7 @@ def test_a_request_is_met_once(stack: Stack, capsys: pytest.CaptureFixture[str])
     assert stack.told == [[], [A, B], [B], [B, C]]
 
 
-def test_what_failed_keeps_no_other_machine_from_being_finished(stack: Stack) -> None:
+def test_what_failed_keeps_no_other_machine_from_being_finished(stack):
     assert stack.scaler.meet()
     stack.requested = [A, B]
     stack.failing = [["error: not enough capacity"]]
@@ -158,7 +149,7 @@ def test_what_failed_keeps_no_other_machine_from_being_finished(stack: Stack) ->
     assert stack.ups[3:] == [[A, B]]
 
 
-def test_what_could_not_be_launched_is_free_again_once_nobody_waits_for_it(stack: Stack) -> None:
+def test_what_could_not_be_launched_is_free_again_once_nobody_waits_for_it(stack):
     assert stack.scaler.meet()
     stack.requested = [A]
     stack.failing = [["error: not enough capacity"]]
@@ -169,7 +160,7 @@ def test_what_could_not_be_launched_is_free_again_once_nobody_waits_for_it(stack
     assert stack.told[-1] == []
 
 
-def test_another_head_is_told_what_is_there(stack: Stack) -> None:
+def test_another_head_is_told_what_is_there(stack):
     assert stack.scaler.meet()
     stack.requested = UnreachableError("192.0.2.7 does not answer")
     assert not stack.scaler.meet()
@@ -178,7 +169,7 @@ def test_another_head_is_told_what_is_there(stack: Stack) -> None:
     assert stack.told == [[]]
 
 
-def test_a_machine_that_cannot_be_finished_keeps_no_idle_one(stack: Stack) -> None:
+def test_a_machine_that_cannot_be_finished_keeps_no_idle_one(stack):
     stack.launched = [A]
     stack.up()
     stack.requested = [A]
@@ -192,9 +183,7 @@ def test_a_machine_that_cannot_be_finished_keeps_no_idle_one(stack: Stack) -> No
     assert stack.ups == [[A], [A, B], None, [], [B]]
 
 
-def test_nothing_is_launched_into_a_cluster_that_ends_itself(
-    stack: Stack, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_launched_into_a_cluster_that_ends_itself(stack, capsys):
     stack.ends = False
     stack.up()
     assert stack.scaler.meet()
@@ -207,7 +196,7 @@ def test_nothing_is_launched_into_a_cluster_that_ends_itself(
     assert stack.ups == [[], [A]]
 
 
-def test_where_there_is_no_room_what_is_requested_no_more_goes_all_the_same(stack: Stack) -> None:
+def test_where_there_is_no_room_what_is_requested_no_more_goes_all_the_same(stack):
     stack.launched = [A]
     stack.up()
     stack.requested = [B]
@@ -218,7 +207,7 @@ def test_where_there_is_no_room_what_is_requested_no_more_goes_all_the_same(stac
     assert stack.ups == [[], [B], None, [B]]
 
 
-def test_a_stack_that_another_operation_holds_is_left_alone(stack: Stack) -> None:
+def test_a_stack_that_another_operation_holds_is_left_alone(stack):
     stack.requested = [A]
     stack.failing = [["error: the stack is locked by ada@lab (pid 7)"]]
     assert not stack.scaler.meet()
@@ -239,9 +228,7 @@ def test_a_stack_that_another_operation_holds_is_left_alone(stack: Stack) -> Non
         (["x" * 1000], f" {'x' * 63}: in no group"),
     ],
 )
-def test_without_a_request_nothing_changes(
-    stack: Stack, capsys: pytest.CaptureFixture[str], requested: Any, said: str
-) -> None:
+def test_without_a_request_nothing_changes(stack, capsys, requested, said):
     stack.launched = [A]
     stack.up()
     stack.requested = requested
@@ -258,18 +245,14 @@ def test_without_a_request_nothing_changes(
         ({"requestsFolder": ""}, "no group of stack"),
     ],
 )
-def test_a_stack_that_cannot_grow_ends_it(
-    stack: Stack, capsys: pytest.CaptureFixture[str], known: dict[str, Any], said: str
-) -> None:
+def test_a_stack_that_cannot_grow_ends_it(stack, capsys, known, said):
     stack.known = known
     assert scale.main(["-s", "test", "--once"]) == 1
     assert said in capsys.readouterr().err
     assert stack.ups == []
 
 
-def test_a_stack_that_never_was_up_ends_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stack_that_never_was_up_ends_it(tmp_path, capsys, monkeypatch):
     (tmp_path / "Pulumi.yaml").write_text("name: p\nruntime: python\n")
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without the CLI
@@ -290,9 +273,7 @@ sys.exit(1)
 """
 
 
-def test_an_up_in_hand_finishes_its_steps_before_the_command_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_up_in_hand_finishes_its_steps_before_the_command_ends(tmp_path, monkeypatch):
     (tmp_path / "engine.py").write_text(ENGINE)
     begun = tmp_path / "begun"
     real = subprocess.Popen
@@ -313,7 +294,7 @@ def test_an_up_in_hand_finishes_its_steps_before_the_command_ends(
     assert found == [["Launching instance", f"finished the steps in hand {A}"]]
 
 
-def test_ctrl_c_ends_the_wait_for_the_next_request(stack: Stack) -> None:
+def test_ctrl_c_ends_the_wait_for_the_next_request(stack):
     stack.scaler.meet()
     begun = time.monotonic()
     with scale._stop_on_signal(stack.scaler):
@@ -324,12 +305,9 @@ def test_ctrl_c_ends_the_wait_for_the_next_request(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize(("running", "said"), [(100_000, "true\n"), (5 * 2**20, "")])
-def test_the_answer_of_the_watch_is_bounded(running: int, said: str, tmp_path: Path) -> None:  # F39
+def test_the_answer_of_the_watch_is_bounded(running, said, tmp_path):  # F39
     (tmp_path / "verdict").write_text(json.dumps({"active": "x" * running, "end": True}))
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        asked = {"url": f"http://127.0.0.1:{server.server_port}", "token": "i"}
+    with web.serving(web.files(tmp_path)) as server:
+        asked = {"url": server.url, "token": "i"}
         done = ran.run([sys.executable, "-c", scale.ASK], input=json.dumps(asked))
-        server.shutdown()
     assert (done.stdout, done.returncode) == (said, int(not said)), done.stderr

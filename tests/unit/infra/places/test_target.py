@@ -65,7 +65,7 @@ def _flags(command: list[str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def looks(go: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def looks(go, monkeypatch) -> Callable[..., None]:
     """Say what the hosts have; each has a home folder of its user's."""
 
     def change(**changes: Any) -> None:
@@ -79,13 +79,13 @@ def looks(go: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def go(bare: Path, put_program: Any) -> None:
+def go(bare, put_program) -> None:
     """A Go on PATH, which builds the object store."""
     put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
 
 
 @pytest.fixture
-def rented(bare: Path, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def rented(bare, recorded, monkeypatch) -> None:
     """The answers of the resources of rented machines."""
     choice = {"instanceType": "gpu_1x_a10", "region": "us-east-1"}
     answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -122,14 +122,8 @@ def rented(bare: Path, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("gpus", [0, 2])
 def test_containers_of_another_machine_are_all_of_its_engine(  # A27
-    run: Any,
-    recorded: Any,
-    requests: list[Any],
-    looks: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    gpus: int,
-) -> None:
+    run, recorded, requests, looks, monkeypatch, tmp_path, gpus
+):
     looks(gpus=gpus)
     bounds = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
     info = {**bounds, "Runtimes": {"nvidia": {}}}
@@ -165,8 +159,8 @@ def test_containers_of_another_machine_are_all_of_its_engine(  # A27
 
 
 def test_containers_of_another_machine_end_by_a_timer_there(  # D3
-    run: Any, looks: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, looks, recorded, monkeypatch
+):
     bounds = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
     monkeypatch.setattr(docker_engine, "info", lambda machine: bounds)
     there = {"runtime": "docker", "hosts": [ONE], "containerPrefix": "ada-"}
@@ -200,7 +194,7 @@ def test_containers_of_another_machine_end_by_a_timer_there(  # D3
 
 
 @pytest.mark.usefixtures("looks")
-def test_the_head_is_on_the_first_host_and_a_worker_on_each(run: Any, recorded: Any) -> None:
+def test_the_head_is_on_the_first_host_and_a_worker_on_each(run, recorded):
     exported = run(hosts=[ONE, TWO])
     assert set(exported) == names_of_outputs()
     programs = _programs(recorded)
@@ -239,7 +233,7 @@ def test_the_head_is_on_the_first_host_and_a_worker_on_each(run: Any, recorded: 
 
 
 @pytest.mark.usefixtures("looks")
-def test_hosts_talk_to_one_another_at_private_addresses(run: Any, recorded: Any) -> None:
+def test_hosts_talk_to_one_another_at_private_addresses(run, recorded):
     exported = run(hosts=[ONE, TWO])
     programs = _programs(recorded)
     for worker, address in (("ray-worker-0", "10.0.0.4"), ("ray-worker-1", "10.0.0.5")):
@@ -261,7 +255,7 @@ def test_hosts_talk_to_one_another_at_private_addresses(run: Any, recorded: Any)
 
 
 @pytest.mark.usefixtures("looks")
-def test_a_single_host_keeps_to_its_loopback(run: Any, recorded: Any) -> None:  # F33
+def test_a_single_host_keeps_to_its_loopback(run, recorded):  # F33
     exported = run(hosts=[{"address": "::1", "user": "ada", "hostKey": KEY}])
     programs = _programs(recorded)
     assert set(programs) == {"versitygw", "prometheus", "ray-head", "ray-worker-0"}
@@ -274,7 +268,7 @@ def test_a_single_host_keeps_to_its_loopback(run: Any, recorded: Any) -> None:  
 
 
 @pytest.mark.usefixtures("looks")
-def test_the_tracking_server_is_reached_from_every_host(run: Any, recorded: Any) -> None:  # A45
+def test_the_tracking_server_is_reached_from_every_host(run, recorded):  # A45
     exported = run(hosts=[ONE, TWO], tracking="mlflow")
     assert exported["trackingUrl"] == "http://10.0.0.4:5000"
     assert exported["trackingPassword"] == "value of tracking-admin"
@@ -292,7 +286,7 @@ def test_the_tracking_server_is_reached_from_every_host(run: Any, recorded: Any)
 
 
 @pytest.mark.usefixtures("looks")
-def test_every_machine_checks_the_ports_that_are_opened_there(run: Any, recorded: Any) -> None:
+def test_every_machine_checks_the_ports_that_are_opened_there(run, recorded):
     run(hosts=[ONE, TWO])
     opened: dict[str, set[int]] = {}
     for props in _programs(recorded).values():
@@ -310,9 +304,7 @@ def test_every_machine_checks_the_ports_that_are_opened_there(run: Any, recorded
 
 
 @pytest.mark.usefixtures("looks")
-def test_what_a_preview_declares_of_hosts_does_not_change_by_itself(
-    run: Any, recorded: Any
-) -> None:
+def test_what_a_preview_declares_of_hosts_does_not_change_by_itself(run, recorded):
     def declared() -> dict[tuple[str, str], Any]:
         recorded.created.clear()
         run(hosts=[ONE, TWO])
@@ -324,7 +316,7 @@ def test_what_a_preview_declares_of_hosts_does_not_change_by_itself(
     assert declared() == declared()
 
 
-def test_a_new_environment_needs_room_and_python(run: Any, looks: Any, recorded: Any) -> None:
+def test_a_new_environment_needs_room_and_python(run, looks, recorded):
     looks(free_mib=2000, python3="")
     with pytest.raises(pulumi.RunError) as raised:
         run(hosts=[ONE, TWO])
@@ -337,9 +329,7 @@ def test_a_new_environment_needs_room_and_python(run: Any, looks: Any, recorded:
     assert commands.count("/opt/ray/bin/ray") == 3
 
 
-def test_hosts_without_gpus_that_are_said_to_have_some_are_refused(
-    run: Any, looks: Any, recorded: Any
-) -> None:
+def test_hosts_without_gpus_that_are_said_to_have_some_are_refused(run, looks, recorded):
     looks(gpus=1)
     with pytest.raises(pulumi.RunError, match="has 1 GPUs, and its setting gpus says 2"):
         run(hosts=[ONE | {"gpus": 2}])
@@ -348,7 +338,7 @@ def test_hosts_without_gpus_that_are_said_to_have_some_are_refused(
 
 
 @pytest.mark.usefixtures("looks")
-def test_several_hosts_need_an_object_store(run: Any, recorded: Any, bare: Path) -> None:
+def test_several_hosts_need_an_object_store(run, recorded, bare):
     (bare / "go").unlink()
     with pytest.raises(pulumi.RunError, match="2 hosts need an object store"):
         run(hosts=[ONE, TWO])
@@ -357,7 +347,7 @@ def test_several_hosts_need_an_object_store(run: Any, recorded: Any, bare: Path)
     assert exported["storageUrl"] == "file:///srv/ada/.local/share/trainyard/test/storage"
 
 
-def test_a_folder_is_used_where_it_is_asked_for(run: Any, looks: Any, recorded: Any) -> None:
+def test_a_folder_is_used_where_it_is_asked_for(run, looks, recorded):
     looks()
     exported = run(hosts=[ONE], objectStore="directory", dataDir="/srv/a~b")
     assert exported["storageUrl"] == "file:///srv/a~b/storage"
@@ -366,9 +356,7 @@ def test_a_folder_is_used_where_it_is_asked_for(run: Any, looks: Any, recorded: 
 
 @pytest.mark.usefixtures("looks")
 @pytest.mark.parametrize("store", ["versitygw", "minio"])
-def test_the_store_of_this_machine_goes_to_the_first_host(
-    run: Any, recorded: Any, store: str
-) -> None:
+def test_the_store_of_this_machine_goes_to_the_first_host(run, recorded, store):
     run(hosts=[ONE, TWO], objectStore=store)
     (built,) = recorded.of_type("host:GoTool").values()
     (copy,) = recorded.of_type("host:Executable").values()
@@ -379,7 +367,7 @@ def test_the_store_of_this_machine_goes_to_the_first_host(
     assert _programs(recorded)[store]["command"][0] == inputs["path"]
 
 
-def test_without_prometheus_there_is_no_monitoring(run: Any, looks: Any, recorded: Any) -> None:
+def test_without_prometheus_there_is_no_monitoring(run, looks, recorded):
     looks(programs={})
     assert run(hosts=[ONE, TWO])["prometheusUrl"] == ""
     assert "prometheus" not in _programs(recorded)
@@ -387,7 +375,7 @@ def test_without_prometheus_there_is_no_monitoring(run: Any, looks: Any, recorde
     assert "prometheusPort" not in supervisors["host-0-supervisor"].inputs["ports"]
 
 
-def test_alertmanager_runs_where_the_first_host_has_it(run: Any, looks: Any, recorded: Any) -> None:
+def test_alertmanager_runs_where_the_first_host_has_it(run, looks, recorded):
     looks(programs={"prometheus": "/usr/bin/prometheus", "alertmanager": "/opt/alertmanager"})
     exported = run(hosts=[ONE, TWO], alertWebhookUrl="https://chat.example/hook")
     command = _programs(recorded)["alertmanager"]["command"]
@@ -397,7 +385,7 @@ def test_alertmanager_runs_where_the_first_host_has_it(run: Any, looks: Any, rec
 
 
 @pytest.mark.usefixtures("looks")
-def test_hosts_of_groups_offer_what_their_group_says(run: Any, recorded: Any) -> None:  # B24
+def test_hosts_of_groups_offer_what_their_group_says(run, recorded):  # B24
     exported = run(
         hosts=[ONE | {"group": "head"}, TWO | {"group": "tpu"}],
         nodeGroups=[{"name": "head", "cpus": 1}, {"name": "tpu", "resources": {"TPU": 4}}],
@@ -409,7 +397,7 @@ def test_hosts_of_groups_offer_what_their_group_says(run: Any, recorded: Any) ->
 
 
 @pytest.mark.usefixtures("looks")
-def test_the_head_can_wake_what_other_hosts_have_parked(run: Any, recorded: Any) -> None:  # F35
+def test_the_head_can_wake_what_other_hosts_have_parked(run, recorded):  # F35
     exported = run(
         hosts=[ONE | {"group": "a"}, TWO | {"group": "a"}, THREE | {"group": "b"}],
         nodeGroups=[{"name": "a", "min": 1}, {"name": "b"}],
@@ -443,7 +431,7 @@ def test_the_head_can_wake_what_other_hosts_have_parked(run: Any, recorded: Any)
 
 
 @pytest.fixture
-def key_file(tmp_path: Path) -> Path:
+def key_file(tmp_path) -> Path:
     path = tmp_path / "id_ed25519"
     path.write_text(HostKeyProvider().create({"name": "x"}).outs["privateKey"])
     path.chmod(0o600)
@@ -451,9 +439,7 @@ def key_file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("looks")
-def test_a_key_of_the_users_is_in_secrets_only(  # F35
-    run: Any, recorded: Any, key_file: Path
-) -> None:
+def test_a_key_of_the_users_is_in_secrets_only(run, recorded, key_file):  # F35
     exported = run(hosts=[ONE, TWO], sshKeyFile=str(key_file))
     secret = key_file.read_text().splitlines()[2]
     for args in recorded.created:
@@ -466,9 +452,7 @@ def test_a_key_of_the_users_is_in_secrets_only(  # F35
 
 
 @pytest.mark.usefixtures("looks")
-def test_a_key_that_others_can_read_ends_the_program(  # F38
-    run: Any, recorded: Any, key_file: Path
-) -> None:
+def test_a_key_that_others_can_read_ends_the_program(run, recorded, key_file):  # F38
     key_file.chmod(0o644)
     with pytest.raises(
         pulumi.RunError, match=r"sshKeyFile: .* may be read by others .mode 0644.*chmod 600"
@@ -478,9 +462,7 @@ def test_a_key_that_others_can_read_ends_the_program(  # F38
 
 
 @pytest.mark.usefixtures("looks")
-def test_without_ray_hosts_get_its_files_and_a_cluster_file(  # A22 A23 A24
-    run: Any, recorded: Any, key_file: Path
-) -> None:
+def test_without_ray_hosts_get_its_files_and_a_cluster_file(run, recorded, key_file):  # A22 A23 A24
     hosts = [ONE, TWO | {"user": "ada"}]
     exported = run(hosts=hosts, startRay=False, sshKeyFile=str(key_file))
     assert set(_programs(recorded)) == {"versitygw", "prometheus"}
@@ -519,7 +501,7 @@ def test_without_ray_hosts_get_its_files_and_a_cluster_file(  # A22 A23 A24
 
 
 @pytest.mark.usefixtures("looks", "recorded")
-def test_the_cluster_file_of_one_host_has_no_worker(run: Any) -> None:  # A22
+def test_the_cluster_file_of_one_host_has_no_worker(run):  # A22
     found = yaml.safe_load(run(hosts=[ONE], startRay=False)["rayClusterFile"])
     assert found["provider"]["worker_ips"] == []
     assert (found["min_workers"], found["max_workers"]) == (0, 0)
@@ -527,7 +509,7 @@ def test_the_cluster_file_of_one_host_has_no_worker(run: Any) -> None:  # A22
 
 
 @pytest.mark.usefixtures("looks")
-def test_commands_of_the_user_come_first(run: Any, recorded: Any, requests: Any) -> None:
+def test_commands_of_the_user_come_first(run, recorded, requests):
     run(hosts=[ONE], setupCommands=["module load cuda", "true"])
     commands = recorded.of_type("remote:Command")
     assert commands["host-0-setup-commands"].inputs["create"] == ("set -e\nmodule load cuda\ntrue")
@@ -546,9 +528,7 @@ RENT = {"gpus": 1, "instances": 2, "ttlHours": 8, "fileSystems": {"data": "/lamb
 
 
 @pytest.mark.usefixtures("rented", "go")
-def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
-    run: Any, recorded: Any
-) -> None:
+def test_rented_machines_are_hosts_of_the_stack(run, recorded):  # A1 A12 A21
     exported = run(allowedCidrs=HOME, lambdaCloud=RENT | {"headNodeName": "ray_head_node"})
     instances = recorded.of_type("lambda:Instance")
     assert len(instances) == 2
@@ -610,11 +590,8 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
     ids=["CPU", "as on the page"],
 )
 def test_timers_ask_the_heads_machine_whether_the_cluster_is_idle(  # F35
-    run: Any,
-    recorded: Any,
-    bounds: dict[str, object],
-    told_bounds: tuple[int, int],
-) -> None:
+    run, recorded, bounds, told_bounds
+):
     exported = run(allowedCidrs=HOME, lambdaCloud=RENT, idleEnd={"minutes": 30, **bounds})
     assert exported["idleEndUrl"] == "http://10.0.0.0:8768"
     for index in range(2):
@@ -636,7 +613,7 @@ def test_timers_ask_the_heads_machine_whether_the_cluster_is_idle(  # F35
 
 
 @pytest.mark.usefixtures("rented", "go")
-def test_what_is_on_a_rented_machine_goes_with_it(run: Any, requests: Any) -> None:
+def test_what_is_on_a_rented_machine_goes_with_it(run, requests):
     run(allowedCidrs=HOME, lambdaCloud=RENT)
     there = ("process:Data", "process:Supervisor", "process:Program", "host:Reachable")
     there += ("host:Executable", "command:remote", "lambda:Deadline")
@@ -653,9 +630,7 @@ def test_what_is_on_a_rented_machine_goes_with_it(run: Any, requests: Any) -> No
 
 
 @pytest.mark.usefixtures("rented")
-def test_containers_of_a_rented_machine_go_with_it(  # A27
-    run: Any, recorded: Any, requests: Any
-) -> None:
+def test_containers_of_a_rented_machine_go_with_it(run, recorded, requests):  # A27
     rent = {"candidates": [{"type": "gpu_1x_a10"}]}
     exported = run(
         allowedCidrs=HOME,
@@ -686,9 +661,7 @@ def test_containers_of_a_rented_machine_go_with_it(  # A27
 
 
 @pytest.mark.usefixtures("rented", "go")
-def test_secrets_of_rented_machines_are_in_secrets_only(  # F35
-    run: Any, recorded: Any, requests: Any
-) -> None:
+def test_secrets_of_rented_machines_are_in_secrets_only(run, recorded, requests):  # F35
     run(allowedCidrs=HOME, lambdaCloud=RENT, lambdaApiKey="")
     for args in recorded.created:
         assert "canary" not in str(_shown(args.inputs)), args.name
@@ -702,7 +675,7 @@ def test_secrets_of_rented_machines_are_in_secrets_only(  # F35
 
 @pytest.mark.usefixtures("rented", "recorded")
 @pytest.mark.parametrize("cidrs", [["0.0.0.0/0"], ["192.0.2.0/24", "198.51.100.7/32"]])
-def test_nothing_but_ssh_is_let_in(run: Any, recorded: Any, cidrs: list[str]) -> None:  # F33
+def test_nothing_but_ssh_is_let_in(run, recorded, cidrs):  # F33
     run(lambdaCloud={"gpus": 1}, allowedCidrs=cidrs)
     (rules,) = recorded.of_type("lambda:FirewallRuleset").values()
     assert [rule["sourceNetwork"] for rule in rules.inputs["rules"]] == cidrs
@@ -711,7 +684,7 @@ def test_nothing_but_ssh_is_let_in(run: Any, recorded: Any, cidrs: list[str]) ->
 
 
 @pytest.fixture
-def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def warnings(monkeypatch) -> list[str]:
     """What the program warns of."""
     found: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: found.append(text))
@@ -719,9 +692,7 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.usefixtures("rented")
-def test_a_machine_without_an_end_has_no_deadline(
-    run: Any, recorded: Any, warnings: list[str]
-) -> None:
+def test_a_machine_without_an_end_has_no_deadline(run, recorded, warnings):
     exported = run(allowedCidrs=HOME, lambdaCloud={"candidates": [{"type": "gpu_1x_a10"}]})
     assert exported["expiresAt"] == ""
     assert recorded.of_type("lambda:Deadline") == {}
@@ -734,7 +705,7 @@ def test_a_machine_without_an_end_has_no_deadline(
 
 
 @pytest.mark.usefixtures("rented")
-def test_what_several_rented_machines_lack_is_told_before_they_are(run: Any, recorded: Any) -> None:
+def test_what_several_rented_machines_lack_is_told_before_they_are(run, recorded):
     with pytest.raises(pulumi.RunError, match="2 hosts need an object store"):
         run(allowedCidrs=HOME, lambdaCloud=RENT)
     assert recorded.created == []
@@ -742,8 +713,8 @@ def test_what_several_rented_machines_lack_is_told_before_they_are(run: Any, rec
 
 @pytest.mark.usefixtures("rented", "go")
 def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A22 A24
-    run: Any, recorded: Any, warnings: list[str]
-) -> None:
+    run, recorded, warnings
+):
     cloud = RENT | {"sshKeyName": "test-ssh-010", "budget": 20}
     exported = run(allowedCidrs=HOME, lambdaCloud=cloud, startRay=False)
     # F35: jobs can log in as the admin, so no machine has the account's key. All have an end.
@@ -762,9 +733,7 @@ def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A2
     assert found["provider"]["worker_ips"] == ["10.0.0.1"]
 
 
-def test_programs_hold_no_secret_in_their_environment(  # F35
-    run: Any, looks: Any, recorded: Any
-) -> None:
+def test_programs_hold_no_secret_in_their_environment(run, looks, recorded):  # F35
     looks()
     run(hosts=[ONE, TWO])
     for name, props in _programs(recorded).items():
@@ -785,9 +754,7 @@ GROUP = {"name": "gpu", "min": 0, "max": 3, "idleMinutes": 2}
 
 
 @pytest.fixture
-def grown(
-    rented: None, recorded: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[[str], None]:
+def grown(rented, recorded, monkeypatch, tmp_path) -> Callable[[str], None]:
     """A stack that is up, with an elastic group whose machines of some names are requested."""
     create = recorded.new_resource
 
@@ -812,9 +779,7 @@ def grown(
 
 
 @pytest.mark.usefixtures("rented", "go")
-def test_rented_machines_end_with_the_reservation(  # D3 D4
-    run: Any, recorded: Any
-) -> None:
+def test_rented_machines_end_with_the_reservation(run, recorded):  # D3 D4
     end = "2126-01-01T15:55:00+00:00"
     without = {key: value for key, value in RENT.items() if key != "ttlHours"} | {"budget": 1e7}
     exported = run(
@@ -846,9 +811,7 @@ def test_rented_machines_end_with_the_reservation(  # D3 D4
 
 
 @pytest.mark.usefixtures("go")
-def test_of_a_group_the_requested_ones_are_rented(  # B1
-    run: Any, recorded: Any, grown: Any
-) -> None:
+def test_of_a_group_the_requested_ones_are_rented(run, recorded, grown):  # B1
     grown("ray-worker-3")
     exported = run(allowedCidrs=HOME, lambdaCloud=RENT, nodeGroups=[GROUP])
     instances = recorded.of_type("lambda:Instance")
@@ -891,9 +854,7 @@ def test_of_a_group_the_requested_ones_are_rented(  # B1
 
 
 @pytest.mark.usefixtures("go")
-def test_a_head_does_not_notice_which_machines_of_a_group_are_launched(
-    run: Any, recorded: Any, grown: Any
-) -> None:
+def test_a_head_does_not_notice_which_machines_of_a_group_are_launched(run, recorded, grown):
     found = []
     for names in ("", "ray-worker-1,ray-worker-3"):
         recorded.created.clear()

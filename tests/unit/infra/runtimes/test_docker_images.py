@@ -28,7 +28,7 @@ COPY --from=build /x /x
 
 
 @pytest.fixture
-def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def contexts(tmp_path, monkeypatch) -> Path:
     """A folder with the images `first` and `second`."""
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -59,12 +59,12 @@ BEFORE = {"Dockerfile": "FROM x", "a/run": "1"}
         {"Dockerfile": "FROM x", "a/run1": ""},  # as long as before when joined
     ],
 )
-def test_another_content_is_another_image(tmp_path: Path, after: dict[str, str]) -> None:
+def test_another_content_is_another_image(tmp_path, after):
     before = digest(_folder(tmp_path, "before", BEFORE), {})
     assert digest(_folder(tmp_path, "after", after), {}) != before
 
 
-def test_what_the_build_does_not_see_changes_nothing(tmp_path: Path) -> None:
+def test_what_the_build_does_not_see_changes_nothing(tmp_path):
     folder = _folder(tmp_path, "before", BEFORE)
     before = digest(folder, {"A": "1", "B": "2"})
     other = _folder(tmp_path, "elsewhere", BEFORE)
@@ -73,7 +73,7 @@ def test_what_the_build_does_not_see_changes_nothing(tmp_path: Path) -> None:
     assert digest(other, {"B": "2", "A": "1"}) == before
 
 
-def test_what_runs_and_build_arguments_count(tmp_path: Path) -> None:
+def test_what_runs_and_build_arguments_count(tmp_path):
     folder = _folder(tmp_path, "before", BEFORE)
     found = {digest(folder, arguments) for arguments in ({}, {"A": "1"}, {"A": "2"}, {"B": "1"})}
     (folder / "a" / "run").chmod(0o755)
@@ -81,7 +81,7 @@ def test_what_runs_and_build_arguments_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("contexts")
-def test_sources_are_named_by_the_settings_that_change_them() -> None:  # F31
+def test_sources_are_named_by_the_settings_that_change_them():  # F31
     named = {"second": "mirror/second:2", "third": "third:3"}
     found = sources(named, {"BASE": "mirror/base:2", "VERSION": "1"}, ["first", "second"])
     assert found == {
@@ -92,7 +92,7 @@ def test_sources_are_named_by_the_settings_that_change_them() -> None:  # F31
 
 
 @pytest.mark.parametrize("program", BUILT)
-def test_our_own_images_can_be_built_from_other_bases(program: str) -> None:
+def test_our_own_images_can_be_built_from_other_bases(program):
     expected = {"buildArgs.BASE_IMAGE"} | (
         {"buildArgs.GO_IMAGE"} if program in ("minio", "versitygw") else set()
     )
@@ -106,7 +106,7 @@ def test_our_own_images_can_be_built_from_other_bases(program: str) -> None:
 
 
 @pytest.fixture
-def declare(contexts: Path, recorded: Any) -> Callable[..., dict[str, dict[str, Any]]]:
+def declare(contexts, recorded) -> Callable[..., dict[str, dict[str, Any]]]:
     """Declare images; returns their inputs by name."""
 
     def run(
@@ -129,7 +129,7 @@ def declare(contexts: Path, recorded: Any) -> Callable[..., dict[str, dict[str, 
     return run
 
 
-def test_an_image_is_declared_once_and_gets_the_arguments_that_it_declares(declare: Any) -> None:
+def test_an_image_is_declared_once_and_gets_the_arguments_that_it_declares(declare):
     found = declare(["first", "first"], {}, {"BASE": "base:2", "OTHER": "x"})
     (inputs,) = found.values()
     assert inputs["name"].startswith("trainyard/first:")
@@ -138,16 +138,14 @@ def test_an_image_is_declared_once_and_gets_the_arguments_that_it_declares(decla
     assert inputs["keepLocally"] is True
 
 
-def test_a_named_image_is_not_built(declare: Any) -> None:
+def test_a_named_image_is_not_built(declare):
     found = declare(["first", "second"], {"second": "mirror/second:2"}, {})
     assert found["image-second"]["name"] == "mirror/second:2"
     assert "build" not in found["image-second"]
     assert "build" in found["image-first"]
 
 
-def test_the_notebooks_image_holds_the_jobs(  # D28
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_notebooks_image_holds_the_jobs(tmp_path, monkeypatch):  # D28
     checkout = tmp_path / "checkout"
     for name in ("train", "training", "trainyard"):
         shutil.copytree(names.ROOT / name, checkout / name, symlinks=True)
@@ -164,5 +162,5 @@ def test_the_notebooks_image_holds_the_jobs(  # D28
     assert {context, other} == {*(checkout / "build" / "images").iterdir()}
 
 
-def test_an_image_of_its_own_folder_is_built_there() -> None:
+def test_an_image_of_its_own_folder_is_built_there():
     assert build_context.folder("ray", names.CONTEXTS) == names.CONTEXTS / "ray"

@@ -224,9 +224,7 @@ SENSIBLE = [
 ]
 
 
-def test_defaults_of_the_schema_are_valid_and_fit_the_machine(
-    settings: Settings, host: LocalHost
-) -> None:
+def test_defaults_of_the_schema_are_valid_and_fit_the_machine(settings, host):
     parsed = config.parse(settings(), host, "dev")
     assert (parsed.on_hosts, parsed.fleet) == (0, None)
     assert len(parsed.workers) == 2
@@ -239,26 +237,22 @@ def test_defaults_of_the_schema_are_valid_and_fit_the_machine(
 
 @pytest.mark.parametrize("cpus", [1, 2, 3, 64])
 @pytest.mark.parametrize("workers", [1, 2, 64])
-def test_every_worker_gets_a_cpu_on_any_machine(
-    settings: Settings, cpus: int, workers: int
-) -> None:
+def test_every_worker_gets_a_cpu_on_any_machine(settings, cpus, workers):
     machine = LocalHost(cpus=cpus, memory_mib=2048)
     parsed = config.parse(settings(workers=workers), machine, "dev")
     assert all(node.cpus >= 1 and node.object_store_mib >= 80 for node in parsed.workers)
 
 
 @pytest.mark.parametrize(("cpus", "threads"), [(4, None), (5, 4), (64, 4)])
-def test_threads_are_bounded_where_cpus_are_only_counted(
-    settings: Settings, host: LocalHost, cpus: int, threads: int | None
-) -> None:
+def test_threads_are_bounded_where_cpus_are_only_counted(settings, host, cpus, threads):
     parsed = config.parse(settings(workers=2, worker={"cpus": cpus}), host, "dev")
     assert [node.threads for node in parsed.workers] == [threads] * 2  # a half of 8 cores each
 
 
 @pytest.mark.parametrize(("key", "changes", "bound"), BAD)
 def test_a_bad_setting_is_named_with_value_bound_and_action(  # F2
-    settings: Settings, host: LocalHost, key: str, changes: dict[str, Any], bound: str
-) -> None:
+    settings, host, key, changes, bound
+):
     is_named(key, bound, settings(**changes), host)
 
 
@@ -275,9 +269,7 @@ def test_a_bad_setting_is_named_with_value_bound_and_action(  # F2
         ({"nodeGroups": [{}]}, {"hosts": [HOST | {"group": "a"}]}),
     ],
 )
-def test_the_default_in_place_of_a_wrong_value_is_not_judged(
-    settings: Settings, host: LocalHost, wrong: dict[str, Any], others: dict[str, Any]
-) -> None:
+def test_the_default_in_place_of_a_wrong_value_is_not_judged(settings, host, wrong, others):
     with pytest.raises(pulumi.RunError) as right:
         config.parse(settings(**wrong), host, "dev")
     given = settings(**wrong, **others)
@@ -289,17 +281,15 @@ def test_the_default_in_place_of_a_wrong_value_is_not_judged(
 
 
 def test_a_folder_that_no_url_can_have_stops_no_stack_without_it(  # F62
-    settings: Settings, host: LocalHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, host, monkeypatch
+):
     monkeypatch.setenv("XDG_DATA_HOME", "/srv/José")
     with pytest.raises(pulumi.RunError, match=r"dataDir = '/srv/José/.*or runtime to docker"):
         config.parse(settings(runtime="process"), host, "dev")
     config.parse(settings(runtime="docker"), host, "dev")
 
 
-def test_every_image_without_a_digest_is_told_where_digests_are_required(  # F2
-    settings: Settings, host: LocalHost
-) -> None:
+def test_every_image_without_a_digest_is_told_where_digests_are_required(settings, host):  # F2
     changes = {"requireDigests": True, "grafana": False, "notebook": False, "workers": 0}
     changes |= {"idleEnd": {"minutes": 10}}  # its watch has no image
     with pytest.raises(pulumi.RunError) as raised:
@@ -314,15 +304,11 @@ def test_every_image_without_a_digest_is_told_where_digests_are_required(  # F2
     assert config.parse(settings(requireDigests=True, images=pinned), host, "dev").require_digests
 
 
-def test_a_setting_that_no_engine_passes_on_has_its_default(
-    settings: Settings, host: LocalHost
-) -> None:
+def test_a_setting_that_no_engine_passes_on_has_its_default(settings, host):
     assert config.parse({}, host, "dev") == config.parse(settings(), host, "dev")
 
 
-def test_a_check_of_settings_that_are_right_is_made_next_to_faults(
-    settings: Settings, host: LocalHost
-) -> None:
+def test_a_check_of_settings_that_are_right_is_made_next_to_faults(settings, host):
     raw = settings(workers=0, storeFrom="dev", servePort=8265, agentPort=1)
     with pytest.raises(pulumi.RunError) as raised:
         config.parse(raw, host, "dev")
@@ -351,9 +337,7 @@ JSON = st.recursive(
 
 @given(data=st.data())
 @hypothesis_settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
-    settings: Settings, host: LocalHost, data: st.DataObject
-) -> None:
+def test_any_settings_are_accepted_whole_or_refused_by_name(settings, host, data):  # F2
     raw = settings()
     keys = data.draw(st.lists(st.sampled_from(sorted(raw)), min_size=1, max_size=5, unique=True))
     for key in keys:
@@ -406,14 +390,12 @@ def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
     "socket",
     ["/ray-worker-63/ray/{}/sockets/plasma_store", "/ray-head/ray/{}/sockets/dash_MetricsHead"],
 )
-def test_rays_longest_sockets_fit_below_the_longest_state_dir(socket: str) -> None:
+def test_rays_longest_sockets_fit_below_the_longest_state_dir(socket):
     session = "session_2026-11-20_18-33-23_123456_4194304"
     assert config.STATE_DIR_LIMIT + len(socket.format(session)) <= 107
 
 
-def test_reads_what_pulumi_passes_on(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings, host: LocalHost
-) -> None:
+def test_reads_what_pulumi_passes_on(monkeypatch, settings, host):
     raw = {f"project:{key}": value for key, value in settings(workers=3).items()}
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps({**raw, "aws:region": "x", "project:typo": "1"}))
     with pytest.raises(pulumi.RunError, match="typo"):
@@ -422,9 +404,7 @@ def test_reads_what_pulumi_passes_on(
     assert len(config.read(host).workers) == 3
 
 
-def test_an_api_key_in_the_clear_is_refused_and_not_shown(  # F35
-    settings: Settings, host: LocalHost
-) -> None:
+def test_an_api_key_in_the_clear_is_refused_and_not_shown(settings, host):  # F35
     changes = {
         "lambdaApiKey": "canary",
         "lambdaCloud": {"gpus": 1},
@@ -451,13 +431,8 @@ def test_an_api_key_in_the_clear_is_refused_and_not_shown(  # F35
     ],
 )
 def test_a_secret_in_the_clear_is_told_and_not_shown(  # F35
-    settings: Settings,
-    host: LocalHost,
-    monkeypatch: pytest.MonkeyPatch,
-    key: str,
-    changes: dict[str, Any],
-    named: str,
-) -> None:
+    settings, host, monkeypatch, key, changes, named
+):
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     monkeypatch.setattr(config, "parse", lambda *_: SimpleNamespace(reservation=None))
@@ -475,7 +450,7 @@ def test_a_secret_in_the_clear_is_told_and_not_shown(  # F35
     assert len(said) == 1
 
 
-def test_the_schema_types_its_keys_and_describes_them(schema: dict[str, dict[str, Any]]) -> None:
+def test_the_schema_types_its_keys_and_describes_them(schema):
     kinds = {"integer": int, "string": str, "boolean": bool, "object": dict, "array": list}
     for key, entry in schema.items():
         assert isinstance(entry["default"], kinds[entry["type"]]), key
@@ -484,9 +459,7 @@ def test_the_schema_types_its_keys_and_describes_them(schema: dict[str, dict[str
 
 
 @pytest.mark.parametrize("stack", ["dev", "lab"])
-def test_a_committed_stack_is_valid_and_holds_no_secret(
-    settings: Settings, host: LocalHost, stack: str
-) -> None:
+def test_a_committed_stack_is_valid_and_holds_no_secret(settings, host, stack):
     text = (ROOT / f"Pulumi.{stack}.yaml").read_text()
     assert not re.search(r"(?i)password|secret:|token|accesskey", text)
     given = {
@@ -496,7 +469,7 @@ def test_a_committed_stack_is_valid_and_holds_no_secret(
     assert config.parse(settings(**given), host, stack)
 
 
-def test_the_lab_gives_each_of_two_workers_a_gpu(settings: Settings, host: LocalHost) -> None:
+def test_the_lab_gives_each_of_two_workers_a_gpu(settings, host):
     text = (ROOT / "Pulumi.lab.yaml").read_text()
     given = {
         key.removeprefix("trainyard:"): value
@@ -509,7 +482,7 @@ def test_the_lab_gives_each_of_two_workers_a_gpu(settings: Settings, host: Local
     assert parsed.of_services["page"]
 
 
-def test_without_an_accelerator_no_node_has_a_gpu(settings: Settings, host: LocalHost) -> None:
+def test_without_an_accelerator_no_node_has_a_gpu(settings, host):
     parsed = config.parse(settings(), host, "dev")
     assert [node.gpus for node in (parsed.head, *parsed.workers)] == [0, 0, 0]
 
@@ -526,21 +499,17 @@ def test_without_an_accelerator_no_node_has_a_gpu(settings: Settings, host: Loca
         (PUBLISHED, "docker"),
     ],
 )
-def test_auto_takes_the_only_runtime_that_can_do_what_is_asked(
-    settings: Settings, host: LocalHost, changes: dict[str, Any], runtime: str
-) -> None:
+def test_auto_takes_the_only_runtime_that_can_do_what_is_asked(settings, host, changes, runtime):
     assert config.parse(settings(**changes), host, "dev").runtime == runtime
 
 
-def test_a_webhook_is_never_shown(settings: Settings, host: LocalHost) -> None:  # F35
+def test_a_webhook_is_never_shown(settings, host):  # F35
     with pytest.raises(pulumi.RunError, match="must be an http or https URL") as caught:
         config.parse(settings(alertWebhookUrl="ftp://chat.example/canary"), host, "dev")
     assert "canary" not in str(caught.value)
 
 
-def test_every_port_setting_belongs_to_a_service(
-    settings: Settings, schema: dict[str, Any], host: LocalHost
-) -> None:
+def test_every_port_setting_belongs_to_a_service(settings, schema, host):
     parsed = config.parse(settings(), host, "dev")
     everything = parsed.opened(ONE_STORE)
     # The head wakes nodes on other machines only (test_node_settings.py).
@@ -555,7 +524,7 @@ def test_every_port_setting_belongs_to_a_service(
     assert published == gone | {"dashboardPort", "servePort"}
 
 
-def test_a_dataset_names_its_source_and_volume(settings: Settings, host: LocalHost) -> None:
+def test_a_dataset_names_its_source_and_volume(settings, host):
     given = {"url": "https://host/food11.zip", "sha256": "AB" * 32}
     parsed = config.parse(settings(dataset=given), host, "dev").dataset
     assert parsed is not None
@@ -585,15 +554,13 @@ def test_a_dataset_names_its_source_and_volume(settings: Settings, host: LocalHo
         {"lambdaApiKey": "canary", "workers": 0},
     ],
 )
-def test_a_value_that_may_be_a_secret_is_not_shown(  # F35
-    settings: Settings, host: LocalHost, changes: dict[str, Any]
-) -> None:
+def test_a_value_that_may_be_a_secret_is_not_shown(settings, host, changes):  # F35
     with pytest.raises(pulumi.RunError) as raised:
         config.parse(settings(**changes), host, "dev")
     assert "canary" not in str(raised.value)
 
 
-def test_an_offset_moves_all_ports(settings: Settings, host: LocalHost) -> None:
+def test_an_offset_moves_all_ports(settings, host):
     before, after = (
         config.parse(settings(servePort=8001, **more), host, "dev")
         for more in ({}, {"portOffset": 100})

@@ -24,7 +24,7 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
         "ray:" + "x" * 128,
     ],
 )
-def test_image_references_with_a_version_are_taken(reference: str) -> None:
+def test_image_references_with_a_version_are_taken(reference):
     found = container_settings.IMAGE.fullmatch(reference)
     assert found is not None
     assert found["tag"] or found["digest"]
@@ -59,12 +59,12 @@ def test_image_references_with_a_version_are_taken(reference: str) -> None:
     ],
 )
 @pytest.mark.timeout(5)
-def test_what_is_no_image_reference_is_not_taken(reference: str) -> None:
+def test_what_is_no_image_reference_is_not_taken(reference):
     assert container_settings.IMAGE.fullmatch(reference) is None
 
 
 @pytest.mark.parametrize("reference", images.PULLED.values())
-def test_images_that_are_pulled_are_pinned_to_a_version(reference: str) -> None:
+def test_images_that_are_pulled_are_pinned_to_a_version(reference):
     found = container_settings.IMAGE.fullmatch(reference)
     assert found is not None
     assert any(character.isdigit() for character in found["tag"])

@@ -183,12 +183,12 @@ BAD += [
     ("key", "changes", "bound"), BAD, ids=[f"{i}-{case[0]}" for i, case in enumerate(BAD)]
 )
 def test_a_bad_setting_is_named_once_with_bound_and_action(  # F2 F39
-    settings: Settings, host: LocalHost, key: str, changes: dict[str, Any], bound: str
-) -> None:
+    settings, host, key, changes, bound
+):
     is_named(key, bound, settings(**changes), host)
 
 
-def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> None:  # F2
+def test_all_faults_are_in_one_message(settings, host):  # F2
     changes = {
         "hosts": [
             {"address": "$(touch x)", "user": "root;x", "hostKey": "none", "port": 0},
@@ -218,7 +218,7 @@ def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> N
         assert f"- {key} = " in message
 
 
-def test_a_host_is_read_with_what_is_left_out(settings: Settings, host: LocalHost) -> None:
+def test_a_host_is_read_with_what_is_left_out(settings, host):
     full = {"port": 2222, "privateAddress": "10.0.0.5", "gpus": 2}
     parsed = config.parse(settings(hosts=[ONE, TWO | full]), host, "dev")
     found = [(each.port, each.private_address, each.gpus) for each in parsed.fleet.hosts]
@@ -229,14 +229,12 @@ def test_a_host_is_read_with_what_is_left_out(settings: Settings, host: LocalHos
 
 
 @pytest.mark.parametrize("address", ["2001:db8::4", "::1", "gpu1", "a.b-c.example", "10.0.0.1"])
-def test_addresses_that_are_taken(settings: Settings, host: LocalHost, address: str) -> None:
+def test_addresses_that_are_taken(settings, host, address):
     (found,) = config.parse(settings(**_host(address=address)), host, "dev").fleet.hosts
     assert found.address == address
 
 
-def test_a_rented_machine_is_read_with_what_is_left_out(
-    settings: Settings, host: LocalHost
-) -> None:
+def test_a_rented_machine_is_read_with_what_is_left_out(settings, host):
     types = [{"type": "gpu_1x_a10", "region": "us-east-1"}, {"type": "gpu_8x_a100"}]
     fields = {"instances": 3, "candidates": types, "gpuMemoryGib": 0, "ttlHours": 8}
     parsed = config.parse(settings(**{**_rent(), "lambdaCloud": fields}), host, "dev")
@@ -246,9 +244,7 @@ def test_a_rented_machine_is_read_with_what_is_left_out(
     assert (cloud.ssh_key_name, cloud.boot_timeout_minutes, cloud.budget) == ("trainyard", 30, 0)
 
 
-def test_networks_of_rented_machines_need_no_address_of_this_one(  # A21
-    settings: Settings, host: LocalHost
-) -> None:
+def test_networks_of_rented_machines_need_no_address_of_this_one(settings, host):  # A21
     for runtime in ("auto", "process"):
         changes = _rent() | {"allowedCidrs": ["192.0.2.0/24"], "runtime": runtime}
         parsed = config.parse(settings(**changes), host, "dev")
@@ -256,9 +252,7 @@ def test_networks_of_rented_machines_need_no_address_of_this_one(  # A21
         assert parsed.publish_address == ""
 
 
-def test_everybody_may_log_in_where_it_is_written_out(  # F33
-    settings: Settings, host: LocalHost
-) -> None:
+def test_everybody_may_log_in_where_it_is_written_out(settings, host):  # F33
     parsed = config.parse(settings(**_rent() | {"allowedCidrs": ["0.0.0.0/0"]}), host, "dev")
     assert parsed.allowed_cidrs == ("0.0.0.0/0",)
 
@@ -268,18 +262,14 @@ def test_everybody_may_log_in_where_it_is_written_out(  # F33
     [("198.51.100.9", r"\[198.51.100.9/32\] is this machine's"), ("", r"\[198.51.100.7/32\]")],
 )
 def test_the_question_of_who_may_log_in_says_what_to_answer(  # F33
-    settings: Settings,
-    host: LocalHost,
-    monkeypatch: pytest.MonkeyPatch,
-    address: str,
-    told: str,
-) -> None:
+    settings, host, monkeypatch, address, told
+):
     monkeypatch.setattr("infra.machines.local.public_address", lambda: address)
     with pytest.raises(pulumi.RunError, match=f"that you come from, .*{told}"):
         config.parse(settings(lambdaCloud=RENTED), host, "dev")
 
 
-def test_a_worker_of_a_host_has_what_the_host_has(settings: Settings, host: LocalHost) -> None:
+def test_a_worker_of_a_host_has_what_the_host_has(settings, host):
     changes = _host() | {"worker": {"memoryMib": 4096, "resources": {"tpu": 4}}}
     parsed = config.parse(settings(**changes), host, "dev")
     worker = node_settings.worker(parsed.worker, 32, 65536, 2)
@@ -289,9 +279,7 @@ def test_a_worker_of_a_host_has_what_the_host_has(settings: Settings, host: Loca
     assert len(str(config.parse(settings(**_host()), host, "x" * 80).state_dir)) <= 25
 
 
-def test_folders_on_hosts_are_the_same_from_every_machine(
-    settings: Settings, host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_folders_on_hosts_are_the_same_from_every_machine(settings, host, monkeypatch, tmp_path):
     def folders() -> tuple[Path, Path]:
         parsed = config.parse(settings(**HOSTS), host, "lab")
         return parsed.state_dir, parsed.data_dir
@@ -304,9 +292,7 @@ def test_folders_on_hosts_are_the_same_from_every_machine(
     assert str(before[1]) == "~/.local/share/trainyard/lab"
 
 
-def test_the_key_file_may_be_named_from_home(
-    settings: Settings, host: LocalHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_file_may_be_named_from_home(settings, host, monkeypatch):
     monkeypatch.setenv("HOME", "/srv/me")
     changes = HOSTS | {"sshKeyFile": "~/.ssh/id_ed25519"}
     parsed = config.parse(settings(**changes), host, "dev")
@@ -332,9 +318,7 @@ CLOUD = st.dictionaries(
 
 @given(hosts=st.lists(HOST, max_size=3), cloud=CLOUD)
 @hypothesis_settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_accepted_can_be_put_on_a_command_line(  # F39
-    settings: Settings, hosts: list[dict[str, Any]], cloud: dict[str, Any]
-) -> None:
+def test_what_is_accepted_can_be_put_on_a_command_line(settings, hosts, cloud):  # F39
     raw = settings(hosts=json.dumps(hosts), lambdaCloud=json.dumps(cloud))
     plain = re.compile(r"[\w.:@/-]*", re.ASCII)
     for changes in ({"lambdaCloud": "{}"}, {"hosts": "[]", "allowedCidrs": '["192.0.2.0/24"]'}):

@@ -1,7 +1,5 @@
 """The digests of images: asked of a registry, kept in a file, asked for by a setting."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +29,7 @@ def client() -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def locked(tmp_path, monkeypatch) -> Iterator[Path]:
     """A file of digests, empty."""
     path = tmp_path / "digests.json"
     path.write_text("{}")
@@ -42,9 +40,7 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("asks_for_token", [False, True])
-def test_a_registry_tells_the_digest_of_a_tag(
-    there: fake.Registry, client: httpx.Client, asks_for_token: bool
-) -> None:
+def test_a_registry_tells_the_digest_of_a_tag(there, client, asks_for_token):
     there.asks_for_token = asks_for_token
     expected = there.put("team/web", "1.0", "hello")
     assert registry.digest(there.name("team/web", "1.0"), client) == expected
@@ -64,9 +60,7 @@ def test_a_registry_tells_the_digest_of_a_tag(
         (500, "try again later"),
     ],
 )
-def test_a_registry_that_refuses_is_named_with_the_reason(  # F31
-    there: fake.Registry, client: httpx.Client, status: int, said: str
-) -> None:
+def test_a_registry_that_refuses_is_named_with_the_reason(there, client, status, said):  # F31
     there.put("web", "1", "hello")
     there.answers["1"] = status
     with pytest.raises(registry.RegistryError) as raised:
@@ -75,9 +69,7 @@ def test_a_registry_that_refuses_is_named_with_the_reason(  # F31
     assert said in str(raised.value)
 
 
-def test_an_answer_that_is_no_digest_is_not_taken(
-    there: fake.Registry, client: httpx.Client
-) -> None:
+def test_an_answer_that_is_no_digest_is_not_taken(there, client):
     there.answers["1"] = 200
     for header in ({}, {"Docker-Content-Digest": "sha256:0"}):
         there.headers["1"] = header
@@ -85,7 +77,7 @@ def test_an_answer_that_is_no_digest_is_not_taken(
             registry.digest(there.name("web", "1"), client)
 
 
-def test_a_registry_that_is_not_there_is_named(client: httpx.Client) -> None:
+def test_a_registry_that_is_not_there_is_named(client):
     with pytest.raises(
         registry.RegistryError, match=r"^127.0.0.1:9/web:1: http://127.0.0.1:9 does"
     ):
@@ -104,24 +96,16 @@ def test_a_registry_that_is_not_there_is_named(client: httpx.Client) -> None:
         ("127.0.0.1:5000/b:1", ("http://127.0.0.1:5000", "b", "1")),
     ],
 )
-def test_a_reference_is_understood_as_docker_does(
-    reference: str, expected: tuple[str, str, str]
-) -> None:
+def test_a_reference_is_understood_as_docker_does(reference, expected):
     assert registry.parts(reference) == expected
 
 
-def test_what_has_no_tag_is_not_asked_for() -> None:
+def test_what_has_no_tag_is_not_asked_for():
     with pytest.raises(registry.RegistryError, match="not a name:tag"):
         registry.parts("debian")
 
 
-def test_the_command_writes_what_registries_tell(
-    there: fake.Registry,
-    locked: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_writes_what_registries_tell(there, locked, tmp_path, monkeypatch, capsys):
     (tmp_path / "docker" / "own").mkdir(parents=True)
     base, gone, mirror = (there.name(name, "1") for name in ("base", "gone", "mirror"))
     (tmp_path / "docker" / "own" / "Dockerfile").write_text(
@@ -152,15 +136,13 @@ def test_the_command_writes_what_registries_tell(
     assert images.pinned("other:1") == "other:1"
 
 
-def test_a_damaged_file_is_named(locked: Path) -> None:
+def test_a_damaged_file_is_named(locked):
     locked.write_text("{")
     with pytest.raises(pulumi.RunError, match=r"digests.json is damaged .* run `make digests`"):
         images.pinned("web:1")
 
 
-def test_an_image_without_a_digest_is_a_fault_where_digests_are_required(  # F2
-    locked: Path,
-) -> None:
+def test_an_image_without_a_digest_is_a_fault_where_digests_are_required(locked):  # F2
     programs = ("ray", "prometheus", "grafana")
     named = {"prometheus": "prom/prometheus:v1", "grafana": f"grafana/grafana:1@{DIGEST}"}
     faults = [*digest_faults(named, {"BASE_IMAGE": "mirror/debian:1"}, programs)]
@@ -176,7 +158,7 @@ def test_an_image_without_a_digest_is_a_fault_where_digests_are_required(  # F2
     assert not [*digest_faults(named, arguments, ["ray", "prometheus"])]
 
 
-def test_the_committed_digests_are_of_images_that_are_used() -> None:  # F41
+def test_the_committed_digests_are_of_images_that_are_used():  # F41
     digests = json.loads((registry.ROOT / "docker" / "digests.json").read_text())
     assert set(digests) <= set(registry._wanted())
     for reference, digest in digests.items():

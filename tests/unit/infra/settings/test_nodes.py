@@ -26,7 +26,7 @@ ONE = {
 }
 
 
-def test_each_group_has_workers_of_its_own(settings: Settings) -> None:
+def test_each_group_has_workers_of_its_own(settings):
     first, second, third = config.parse(settings(nodeGroups=GROUPS), HOST, "dev").workers
     assert first == second
     assert (first.group, first.cpus, first.resources) == ("cpu", 3, {})
@@ -37,7 +37,7 @@ def test_each_group_has_workers_of_its_own(settings: Settings) -> None:
     assert (first.threads, third.threads) == (2, None)
 
 
-def test_a_group_that_grows_has_all_its_nodes_declared(settings: Settings) -> None:
+def test_a_group_that_grows_has_all_its_nodes_declared(settings):
     groups = [
         {"name": "cpu", "min": 1, "max": 3, "cpus": 2, "idleMinutes": 0.5},
         {"name": "tpu", "cpus": 1},
@@ -49,7 +49,7 @@ def test_a_group_that_grows_has_all_its_nodes_declared(settings: Settings) -> No
     assert found.runtime == "process"  # nothing starts and ends containers on demand
 
 
-def test_a_group_of_hosts_grows_up_to_their_number(settings: Settings) -> None:
+def test_a_group_of_hosts_grows_up_to_their_number(settings):
     groups = [{"name": "a", "min": 1, "idleMinutes": 2}, {"name": "b"}]
     hosts = [
         ONE | {"address": f"192.0.2.{index}", "group": group} for index, group in enumerate("aaab")
@@ -64,7 +64,7 @@ def test_a_group_of_hosts_grows_up_to_their_number(settings: Settings) -> None:
         assert NODE_SWITCH_PORT not in {port.setting for port in opened}
 
 
-def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> None:
+def test_a_group_without_devices_is_beside_one_with_them(settings):
     groups = [{"name": "cpu", "gpus": 0}, {"name": "gpu", "count": 2}]
     raw = settings(nodeGroups=groups, runtime="docker", accelerator="nvidia")
     assert [node.gpus for node in config.parse(raw, HOST, "dev").workers] == [0, 1, 1]
@@ -125,16 +125,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "said"), BAD)
-def test_a_bad_group_is_named_with_value_bound_and_action(  # F2
-    settings: Settings, changes: dict[str, Any], said: str
-) -> None:
+def test_a_bad_group_is_named_with_value_bound_and_action(settings, changes, said):  # F2
     with pytest.raises(pulumi.RunError) as raised:
         config.parse(settings(**changes), HOST, "dev")
     (line,) = (line for line in str(raised.value).splitlines() if said in line)
     assert "; " in line, "no next action"
 
 
-def test_an_accelerator_that_is_none_is_the_only_fault(settings: Settings) -> None:  # F2
+def test_an_accelerator_that_is_none_is_the_only_fault(settings):  # F2
     with pytest.raises(pulumi.RunError) as raised:
         config.parse(settings(accelerator="tpu", head={"gpus": 1}), HOST, "dev")
     assert "have 1 fault (" in str(raised.value)

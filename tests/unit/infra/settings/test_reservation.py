@@ -1,13 +1,10 @@
 """A reservation: when `up` is refused, and what a preview says."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pulumi
 import pytest
 
-from infra.machines.local import LocalHost
 from infra.settings import config, reservation
 from infra.settings.reservation import Reservation
 
@@ -18,9 +15,7 @@ START, END = RESERVED.start, RESERVED.end
 MINUTE = timedelta(minutes=1)
 
 
-def test_it_is_in_utc_and_ends_after_its_start(  # D3
-    settings: Callable[..., dict[str, str]], host: LocalHost
-) -> None:
+def test_it_is_in_utc_and_ends_after_its_start(settings, host):  # D3
     found = config.parse(settings(reservation=LEASE), host, "lab").reservation
     assert found is not None
     assert (found.start, found.end) == (
@@ -44,7 +39,7 @@ def test_it_is_in_utc_and_ends_after_its_start(  # D3
         config.parse(settings(reservation=LEASE, hosts=hosts, startRay=False), host, "lab")
 
 
-def test_up_is_refused_outside_of_it_and_a_preview_warns(monkeypatch: Any) -> None:  # D3 D5
+def test_up_is_refused_outside_of_it_and_a_preview_warns(monkeypatch):  # D3 D5
     said: dict[str, list[str]] = {"info": [], "warn": []}
     for level, texts in said.items():
         monkeypatch.setattr(pulumi.log, level, texts.append)

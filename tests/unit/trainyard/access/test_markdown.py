@@ -1,7 +1,5 @@
 """Foreign text in a comment stays text: read by a parser of what GitHub shows."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engine import history, plan
 from infra.operate import checkout
+from tests import ran
 from trainyard.access import repository
 from trainyard.client import submission
 
@@ -72,13 +73,10 @@ def test_a_folder_that_is_gone_or_closed_is_of_no_checkout(tmp_path, monkeypatch
 
 def test_train_of_one_checkout_is_refused_in_another(tmp_path):  # F57
     copy = _checkout(tmp_path / "copy")
-    done = subprocess.run(
+    done = ran.run(
         [Path(sys.executable).with_name("train"), "list"],
         cwd=copy,
         env={**os.environ, "COLUMNS": "1000"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: this `train` is of {repository.ROOT}, ")

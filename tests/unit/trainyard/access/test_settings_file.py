@@ -1,11 +1,11 @@
 """Files that people write: what passes a bound is one message, and takes little memory."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 
+from tests import ran
 from trainyard.access import settings_file
 from trainyard.access.settings_file import EXPANDED, FILE_CHARACTERS, TEXT, VALUE, SettingsError
 
@@ -77,7 +77,5 @@ def test_what_is_within_bounds_is_read_as_ever(tmp_path):
 def test_settings_take_little_memory(tmp_path, text, told):  # F67
     (tmp_path / "Pulumi.yaml").write_text("name: p\nruntime: python\n")
     (tmp_path / "Pulumi.dev.yaml").write_text("config:\n  " + text.replace("\n", "\n  "))
-    done = subprocess.run(
-        [sys.executable, "-c", READER, str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    done = ran.run([sys.executable, "-c", READER, str(tmp_path)])
     assert done.stdout.startswith(told), done.stdout + done.stderr

@@ -1,7 +1,5 @@
 """The output of each command: where it is lost, the command ends with one line and a code."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -29,19 +27,19 @@ def run(*words: str, shell: str = "", **given: object) -> tuple[int, str]:
 @pytest.mark.parametrize(
     "module", ["trainyard.client", "engine", "engine.launch", "infra.operate.drift"]
 )
-def test_each_command_tells_that_its_output_is_lost(module: str) -> None:  # F76
+def test_each_command_tells_that_its_output_is_lost(module):  # F76
     lost = run("-P", "-m", module, "--help", shell=f">{FULL}")
     assert lost == (1, "error: the output cannot be written: No space left on device\n")
 
 
-def test_each_command_has_its_help_without_docstrings() -> None:  # F76
+def test_each_command_has_its_help_without_docstrings():  # F76
     commands = [name for named in GROUPS.values() for name in named]
     code = "import sys; from trainyard.client.cli import app\nfor name in sys.argv[1:]:\n"
     code += " app([name, '--help'], standalone_mode=False)"
     assert run("-OO", "-P", "-c", code, *commands, stdout=subprocess.DEVNULL) == (0, "")
 
 
-def test_a_closed_output_is_told_and_a_closed_input_is_empty() -> None:  # F76
+def test_a_closed_output_is_told_and_a_closed_input_is_empty():  # F76
     told = (1, "error: the output cannot be written: Bad file descriptor\n")
     assert run(*PRINT, shell=">&-") == told
     assert run(*PRINT, shell="<&- >&-") == told
@@ -49,7 +47,7 @@ def test_a_closed_output_is_told_and_a_closed_input_is_empty() -> None:  # F76
     assert run("-c", f"{PRINT[1]}; terminal.agree('')", shell="<&-") == (0, " [y/N] ")
 
 
-def test_a_reader_that_left_early_is_not_told() -> None:  # F76
+def test_a_reader_that_left_early_is_not_told():  # F76
     reading, writing = os.pipe()
     os.close(reading)
     assert run(*PRINT, stdout=writing) == (1, "")
@@ -57,7 +55,7 @@ def test_a_reader_that_left_early_is_not_told() -> None:  # F76
 
 
 @needs_full
-def test_steps_in_hand_survive_the_loss_of_the_output(tmp_path: Path) -> None:  # F76
+def test_steps_in_hand_survive_the_loss_of_the_output(tmp_path):  # F76
     program = """
 from engine.display import Display
 shown = Display(dry_run=False, diff=False, debug=False)

@@ -1,9 +1,6 @@
 """Files of users are read in any form, and replaced in the same form."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ from trainyard.client.commands import attach
 # F75
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_file_keeps_its_form(encoding: str, end: str, tmp_path: Path) -> None:
+def test_a_file_keeps_its_form(encoding, end, tmp_path):
     target, link = tmp_path / "there" / "target", tmp_path / "link"
     target.parent.mkdir()
     link.symlink_to("there/target")
@@ -33,7 +30,7 @@ def test_a_file_keeps_its_form(encoding: str, end: str, tmp_path: Path) -> None:
     assert [*target.parent.iterdir()] == [target]
 
 
-def test_a_new_file_has_the_mode_of_the_umask_or_the_given_one(tmp_path: Path) -> None:  # F58
+def test_a_new_file_has_the_mode_of_the_umask_or_the_given_one(tmp_path):  # F58
     before = os.umask(0o077)
     try:
         users_file.replace(tmp_path / "mine", "")
@@ -44,16 +41,14 @@ def test_a_new_file_has_the_mode_of_the_umask_or_the_given_one(tmp_path: Path) -
     assert modes == {"mine": 0o600, "ours": 0o644}
 
 
-def test_what_is_not_text_is_told_by_its_name(tmp_path: Path) -> None:  # F76
+def test_what_is_not_text_is_told_by_its_name(tmp_path):  # F76
     file = tmp_path / "requirements.txt"
     file.write_bytes(b"a\n\xe9")
     with pytest.raises(OSError, match=r"byte 2 is not utf-8: save it as UTF-8.*requirements\.txt"):
         users_file.read(file)
 
 
-def test_a_file_that_cannot_be_written_is_as_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_written_is_as_before(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_text("before")
 
@@ -66,7 +61,7 @@ def test_a_file_that_cannot_be_written_is_as_before(
     assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
 
 
-def test_an_attached_file_is_private_and_may_be_a_link(tmp_path: Path) -> None:  # F75
+def test_an_attached_file_is_private_and_may_be_a_link(tmp_path):  # F75
     attach._write(tmp_path / "new" / "mine.json", "{}")
     assert (tmp_path / "new" / "mine.json").stat().st_mode & 0o777 == 0o600
     target = tmp_path / "elsewhere.json"

@@ -1,11 +1,6 @@
 """Outputs of a stack that does not exist, for tests that only read them."""
 
-from __future__ import annotations
-
 import json
-import threading
-from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -49,19 +44,5 @@ def outputs_file(tmp_path):
 
 
 @pytest.fixture
-def train(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Train:
+def train(monkeypatch, capsys) -> Train:
     return Train(monkeypatch, capsys)
-
-
-@pytest.fixture
-def serve():
-    """Serves a handler of requests on loopback until the test's end; returns the server."""
-    with ExitStack() as opened:
-
-        def start(handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-            server = opened.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), handler))
-            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-            opened.callback(server.shutdown)
-            return server
-
-        yield start

@@ -1,7 +1,5 @@
 """Of submissions of one run at once exactly one holds it, in a folder and in a bucket."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,8 +1,5 @@
 """The command line's own faults; the rest is in tests/integration/training."""
 
-from __future__ import annotations
-
-import http.server
 import io
 import json
 import subprocess
@@ -15,15 +12,14 @@ import pytest
 import ray
 import shellingham
 
-from tests.client import Train
-from trainyard.access.terminal import COLOUR, CONTROL, clean
+from tests import web
+from trainyard.access.terminal import CONTROL
 from trainyard.client import cli, results, scripts, submission
 from trainyard.client import outputs as contract
 from trainyard.client.commands import drill, status
 from trainyard.client.commands import submit as submit_command
 from trainyard.client.drill import procedure
 from trainyard.client.job_server import Job, Status
-from trainyard.client.outputs import StackOutputs
 from trainyard.tracking import runs
 
 EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
@@ -40,22 +36,20 @@ EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
         (["alexnet", "--outputs", "/nowhere"], "cannot read outputs file /nowhere"),
     ],
 )
-def test_a_fault_of_the_user_is_one_message(
-    arguments: list[str], message: str, train: Train
-) -> None:
+def test_a_fault_of_the_user_is_one_message(arguments, message, train):
     assert train("submit", *arguments) == 1
     err = train.err
     assert err.startswith(f"error: {message}") or message in err
     assert err.count("\n") == 1
 
 
-def test_unknown_options_are_usage_errors(train: Train) -> None:
+def test_unknown_options_are_usage_errors(train):
     assert train("submit", "alexnet", "--what") == 2
     assert train("drill", "disk-loss", "first") == 2
     assert train("drill", "store-loss", "first", "--seconds", "0") == 2
 
 
-def test_a_jobs_help_needs_no_stack(monkeypatch: pytest.MonkeyPatch, train: Train) -> None:
+def test_a_jobs_help_needs_no_stack(monkeypatch, train):
     monkeypatch.setattr(contract, "read", lambda *_: pytest.fail("looked for a stack"))
     assert train("submit", "alexnet", "--", "--help") == 0
     assert "--epochs EPOCHS       epochs in all (default: 20)" in train.out
@@ -65,9 +59,7 @@ def test_a_jobs_help_needs_no_stack(monkeypatch: pytest.MonkeyPatch, train: Trai
 
 
 @pytest.mark.parametrize("job", scripts.names())
-def test_the_help_of_each_job_needs_no_stack(
-    job: str, monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:
+def test_the_help_of_each_job_needs_no_stack(job, monkeypatch, train):
     """Also of those whose arguments Hydra reads."""
     monkeypatch.setattr(contract, "read", lambda *_: pytest.fail("looked for a stack"))
     assert train("submit", job, "--", "--help") == 0
@@ -76,9 +68,7 @@ def test_the_help_of_each_job_needs_no_stack(
     assert said.startswith("usage: ") or said.rstrip().endswith(itself)
 
 
-def test_versions_are_printed_of_what_is_installed(
-    monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:
+def test_versions_are_printed_of_what_is_installed(monkeypatch, train):
     installed = {"trainyard-ray": "0.1.0", "ray": "2.60.0"}
 
     def version(name: str) -> str:
@@ -91,7 +81,7 @@ def test_versions_are_printed_of_what_is_installed(
     assert train.out == "trainyard-ray 0.1.0\nray 2.60.0\n"
 
 
-def test_versions_need_no_import_of_what_they_are_of() -> None:
+def test_versions_need_no_import_of_what_they_are_of():
     program = (
         "import atexit, sys\n"
         "atexit.register(lambda: print(*sorted({'ray', 'torch'} & set(sys.modules))))\n"
@@ -116,9 +106,7 @@ def test_versions_need_no_import_of_what_they_are_of() -> None:
         ("train submit --entrypoint-num-", ["--entrypoint-num-cpus", "--entrypoint-num-gpus"]),
     ],
 )
-def test_a_shell_completes_commands_options_and_choices(
-    words: str, suggested: list[str], monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:
+def test_a_shell_completes_commands_options_and_choices(words, suggested, monkeypatch, train):
     monkeypatch.setenv("_TRAIN_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
@@ -142,9 +130,7 @@ def test_the_completion_is_of_train_however_it_was_started(program, monkeypatch,
     assert ".bash_completions/train.sh" in (tmp_path / ".bashrc").read_text()
 
 
-def test_a_drill_asks_first(
-    monkeypatch: pytest.MonkeyPatch, stack: StackOutputs, train: Train
-) -> None:
+def test_a_drill_asks_first(monkeypatch, stack, train):
     monkeypatch.setattr(drill, "reach_jobs", lambda *_: (None, stack))
     monkeypatch.setattr(procedure, "check", lambda *_: None)
     monkeypatch.setattr(procedure, "carry_out", lambda *_: pytest.fail("was not asked"))
@@ -242,80 +228,23 @@ def test_the_dashboard_opens_with_its_token_beside_it(
     assert "canary" not in str(pages)  # a browser's arguments and its history show addresses
 
 
-HOSTILE = "\x1b]0;pwned\x07[/red]"
-DAMAGE = {  # of a run named as the key: its files and their faults
-    "config-empty": ({"config.json": ""}, "config.json is not a JSON object"),
-    "config-list": ({"config.json": "[1]"}, "config.json is not a JSON object"),
-    "config-deep": ({"config.json": "[" * 100_000}, "config.json is not a JSON object"),
-    "metrics-torn": (
-        {"metrics.jsonl": '{"loss": 1}\n{"lo'},
-        "metrics.jsonl is damaged after line 1",
-    ),
-    "metrics-list": ({"metrics.jsonl": "[]\n"}, "metrics.jsonl is damaged after line 0"),
-    "starts-number": ({"starts.jsonl": "7\n"}, "starts.jsonl is damaged after line 0"),
-    "starts-odd": ({"starts.jsonl": '{"time": [1], "packages": 7}\n'}, ""),
-    "metrics-odd": ({"metrics.jsonl": '{"loss": {"a": [1]}, "valid_acc": "x"}\n'}, ""),
-    "terminal": ({"config.json": json.dumps({"epochs": HOSTILE, HOSTILE: HOSTILE})}, ""),
-    f"name{HOSTILE.replace('/', '')}": ({"config.json": "{}"}, ""),
-}
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(
-    terminal, monkeypatch, path, values, train
-):  # F39
-    run = runs.Run(values["storageUrl"], "first")
-    run.start({"epochs": 2})
-    run.write_metrics([EPOCH])
-    root = Path(values["storageUrl"].removeprefix("file://"))
-    for name, (files, _) in DAMAGE.items():
-        (root / name).mkdir()
-        for file, content in ({"config.json": '{"epochs": 1}'} | files).items():
-            (root / name / file).write_text(content)
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
-    train("runs", "--outputs", path)
-    out = COLOUR.sub("", train.out)
-    assert not CONTROL.search(out), repr(out)
-    [first] = [line for line in out.splitlines() if "first" in line]
-    assert "1/2" in first
-    assert "JSON object" not in first
-    for name, (_, said) in DAMAGE.items():
-        [line] = [line for line in out.splitlines() if clean(name) in line]
-        assert said in line
-    for name, (_, said) in DAMAGE.items():
-        code = train("show", "--outputs", path, "--", name)
-        shown = COLOUR.sub("", train.out + train.err)
-        assert code == (1 if "[" in name else 0), shown  # a name that no run can have
-        assert not CONTROL.search(shown), repr(shown)
-        assert said in shown
-
-
-class Head(http.server.BaseHTTPRequestHandler):
-    """A head that has just been asked for its version, and then restarts."""
-
-    status = 0  # 0: the connection is cut
-    body = b""
-
-    def do_GET(self):
-        version = self.path == "/api/version"
-        reply = {"version": "4", "ray_version": ray.__version__, "ray_commit": "x"}
-        status, body = (200, json.dumps(reply).encode()) if version else (self.status, self.body)
-        if status:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        """Says nothing."""
-
-
 @pytest.fixture
-def head(outputs_file, values, serve):
-    url = f"http://127.0.0.1:{serve(Head).server_port}"
+def head(outputs_file, values):
+    """A head that has just been asked for its version, and then restarts: `says` what it answers.
+
+    Nothing of a status of 0: the connection is cut.
+    """
     Path(values["storageUrl"].removeprefix("file://")).mkdir()
-    return str(outputs_file(values | {"dashboardUrl": url}))
+    version = {"version": "4", "ray_version": ray.__version__, "ray_commit": "x"}
+
+    def answer(asked):
+        if asked.path == "/api/version":
+            return 200, json.dumps(version).encode()
+        return head.says if head.says[0] else None
+
+    with web.serving(answer) as server:
+        outputs = str(outputs_file(values | {"dashboardUrl": server.url}))
+        yield (head := SimpleNamespace(says=(0, b""), outputs=outputs))
 
 
 @pytest.mark.parametrize(
@@ -331,18 +260,15 @@ def head(outputs_file, values, serve):
 @pytest.mark.parametrize(
     "command", [["list"], ["status", "s1"], ["logs", "s1"], ["logs", "-f", "s1"], ["stop", "s1"]]
 )
-def test_a_head_that_restarts_is_one_message(
-    command, status, body, said, head, monkeypatch, train
-):  # F27
-    monkeypatch.setattr(Head, "status", status)
-    monkeypatch.setattr(Head, "body", body)
-    assert train(*command, "--outputs", head) == 1
+def test_a_head_that_restarts_is_one_message(command, status, body, said, head, train):  # F27
+    head.says = status, body
+    assert train(*command, "--outputs", head.outputs) == 1
     err = train.err
     assert err.startswith("error: the cluster")
     assert said in err
     assert err.count("\n") == 1
     assert not CONTROL.search(err)
-    assert train("runs", "--outputs", head) == 0  # which needs the store alone
+    assert train("runs", "--outputs", head.outputs) == 0  # which needs the store alone
 
 
 FILE = "cluster_name: trainyard\nauth: {ssh_user: canary}\n"

@@ -1,7 +1,5 @@
 """A shell completes the names of stacks, jobs, runs and sweeps, in time and silently."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -13,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +22,7 @@ Complete = Callable[..., list[str]]
 
 
 @pytest.fixture
-def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Complete:
+def complete(monkeypatch, capsys) -> Complete:
     """The suggestions for a line of bash, whose last word is begun."""
 
     def complete(line: str) -> list[str]:
@@ -43,15 +40,13 @@ def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def file(values: dict[str, Any], outputs_file: Callable[[object], Path]) -> Path:
+def file(values, outputs_file) -> Path:
     for name in ("first", "lr-0", "lr-1", "lr-decay", "wide-0"):
         Run(values["storageUrl"], name).start({"epochs": 1})
     return outputs_file(values)
 
 
-def test_stacks_are_those_with_settings_and_the_attached_clusters(
-    complete: Complete, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_stacks_are_those_with_settings_and_the_attached_clusters(complete, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     attached = tmp_path / "config" / "trainyard" / "attached" / "mine.json"
     attached.parent.mkdir(parents=True)
@@ -63,21 +58,19 @@ def test_stacks_are_those_with_settings_and_the_attached_clusters(
     assert complete("train info --stack la") == ["lab", "lambda"]
 
 
-def test_jobs_of_training_are_completed(complete: Complete) -> None:
+def test_jobs_of_training_are_completed(complete):
     assert complete("train submit alex") == ["alexnet"]
     assert "food11/train_tune" in complete("train dev food")
 
 
-def test_runs_and_sweeps_are_those_in_the_store(complete: Complete, file: Path) -> None:
+def test_runs_and_sweeps_are_those_in_the_store(complete, file):
     assert complete(f"train show --outputs {file} lr-") == ["lr-0", "lr-1", "lr-decay"]
     assert complete(f"train pull --outputs {file} f") == ["first"]
     assert complete(f"train serve --outputs {file} x") == []
     assert complete(f"train compare --outputs {file} ") == ["lr-"]
 
 
-def test_jobs_are_completed_by_run_and_id_newest_first(
-    complete: Complete, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_are_completed_by_run_and_id_newest_first(complete, file, monkeypatch):
     found = [
         Job(
             status=Status.RUNNING,
@@ -112,12 +105,8 @@ IN_SHELL = {
 # F65
 @pytest.mark.parametrize("shell", IN_SHELL)
 def test_names_in_a_store_run_nothing_on_tab_or_enter(
-    shell: str,
-    values: dict[str, Any],
-    outputs_file: Callable[[object], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    shell, values, outputs_file, tmp_path, monkeypatch
+):
     if (program := shutil.which(shell)) is None:
         pytest.skip(f"{shell} is not installed")
     store, here = tmp_path / "storage", tmp_path / "here"
@@ -139,12 +128,8 @@ def test_names_in_a_store_run_nothing_on_tab_or_enter(
 
 
 def test_a_stack_that_is_down_or_silent_is_no_matter_of_the_prompt(
-    complete: Complete,
-    values: dict[str, Any],
-    outputs_file: Callable[[object], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    complete, values, outputs_file, monkeypatch, tmp_path
+):
     assert complete(f"train logs --outputs {tmp_path}/none ") == []
     monkeypatch.setattr(completion, "DEADLINE_S", 0.5)
     with socket.socket() as mute:

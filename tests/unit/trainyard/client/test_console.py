@@ -1,7 +1,5 @@
 """Progress lines become a bar on a terminal and stay lines elsewhere."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """A session's messages, watches and output, and the users who may debug it."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import ran
 from tests.editor import attach, frame
 from tests.growth import growth
 from trainyard.client.dev import debugger, watch
@@ -197,9 +196,7 @@ def test_a_run_that_refuses_the_key(ready, run, capsys):
 def test_another_user_does_not_reach_the_run(ready, capsys):
     # A program that another user can read, whatever the folder of this Python.
     here = f"exec 3<>/dev/tcp/{'/'.join(map(str, address(ready)))}; cat <&3; echo closed"
-    stranger = subprocess.run(
-        ["bash", "-c", here], user=65534, capture_output=True, text=True, check=False
-    )
+    stranger = ran.run(["bash", "-c", here], user=65534)
     assert stranger.stdout == "closed\n", stranger.stderr
     assert "of another user" in capsys.readouterr().err
 

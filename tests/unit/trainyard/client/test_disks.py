@@ -1,7 +1,5 @@
 """The free disk of nodes: in `train info`, and before an upload."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainyard.client import disks, listing, package, preflight

@@ -1,7 +1,5 @@
 """Drills without a cluster: refusals, requests, watches, comparisons and reports."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

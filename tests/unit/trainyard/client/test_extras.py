@@ -1,7 +1,5 @@
 """The client alone: its packages are enough for its commands, and the others name an extra."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import re
@@ -65,7 +63,7 @@ def _imported() -> Iterator[tuple[str, Path]]:
                 yield from ((name.partition(".")[0], path) for name in names)
 
 
-def test_the_lists_of_the_distribution_are_those_of_the_requirements() -> None:
+def test_the_lists_of_the_distribution_are_those_of_the_requirements():
     dynamic = PROJECT["tool"]["setuptools"]["dynamic"]
     assert dynamic["dependencies"] == {"file": ["requirements/client.in"]}
     assert dynamic["optional-dependencies"] == {
@@ -76,7 +74,7 @@ def test_the_lists_of_the_distribution_are_those_of_the_requirements() -> None:
     assert re.findall(r"^-r (\w+)\.in$", base, re.MULTILINE) == ["client", *extras.MODULES]
 
 
-def test_all_that_is_imported_is_of_the_client_or_of_an_extra() -> None:
+def test_all_that_is_imported_is_of_the_client_or_of_an_extra():
     ours = {"trainyard", "training", "hydra_plugins"} | sys.stdlib_module_names
     of_extras = {module for modules in extras.MODULES.values() for module in modules}
     distributions = importlib.metadata.packages_distributions()
@@ -89,7 +87,7 @@ def test_all_that_is_imported_is_of_the_client_or_of_an_extra() -> None:
 
 
 @pytest.mark.parametrize("extra", extras.MODULES)
-def test_an_extra_installs_its_modules_and_the_client_does_not(extra: str) -> None:
+def test_an_extra_installs_its_modules_and_the_client_does_not(extra):
     distributions = importlib.metadata.packages_distributions()
     client = _closure(_listed("client"))
     its_own = _closure(_listed(extra))
@@ -99,9 +97,7 @@ def test_an_extra_installs_its_modules_and_the_client_does_not(extra: str) -> No
         assert not found <= client, f"the client has {module} anyway"
 
 
-def test_a_module_that_is_missing_is_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_module_that_is_missing_is_one_message(monkeypatch, capsys):
     missing = ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
 
     def fails(**_: object) -> None:

@@ -1,14 +1,11 @@
 """Why a job failed: in the words of pip, of Ray, and of the job."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
-import threading
 import time
 import traceback
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import ExitStack
 
 import pytest
 import virtualenv
@@ -16,6 +13,7 @@ from ray._private.runtime_env import pip
 from ray.exceptions import RuntimeEnvSetupError
 from ray.runtime_env import RuntimeEnv
 
+from tests import web
 from trainyard.client import failure
 from trainyard.client.job_server import Job, Status
 
@@ -40,39 +38,27 @@ def environment(tmp_path_factory):
 def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(index, said, environment):  # F30
     """Ray's installer against a real index without the package, and one that is not there."""
 
-    class Empty(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_error(404)
-
-        def log_message(self, *_):
-            """Says nothing."""
-
-    async def install(port):
+    async def install(url):
         asked = {"packages": ["no-such-package"], "pip_check": False}
         installer = pip.PipProcessor(str(environment), RuntimeEnv(pip=asked))
-        index = {"PIP_INDEX_URL": f"http://127.0.0.1:{port}/simple", "PIP_RETRIES": "0"}
+        index = {"PIP_INDEX_URL": f"{url}/simple", "PIP_RETRIES": "0"}
         await installer._install_pip_packages(
             *(str(environment), asked["packages"], str(environment), os.environ | index),
             logging.getLogger(__name__),
         )
 
-    with HTTPServer(("127.0.0.1", 0), Empty) as server:
-        port = server.server_address[1]
+    with ExitStack() as served:
+        server = served.enter_context(web.serving(lambda _: (404, b"")))
         if index == "nobody":
-            server.server_close()
-        else:
-            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            served.close()
         begun = time.monotonic()
         try:
-            asyncio.run(install(port))
+            asyncio.run(install(server.url))
         except Exception:
             # As the node's agent tells the head, and the head the client.
             error = RuntimeEnvSetupError(traceback.format_exc())
         else:
             pytest.fail("it was installed")
-        finally:
-            if index != "nobody":
-                server.shutdown()
     assert time.monotonic() - begun < 60
     failed = Job(status=Status.FAILED, message=f"runtime_env setup failed: {error}")
     assert failure.of(failed) == f"{NO_ENVIRONMENT}: {said}"

@@ -1,7 +1,5 @@
 """Which requests fit the declared nodes."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import time

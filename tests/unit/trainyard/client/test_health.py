@@ -1,7 +1,5 @@
 """What is wrong with a stack is asked once, and told by each command that meets it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace
@@ -11,7 +9,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.client import Train
 from trainyard.client import health, jobs, rows
 from trainyard.client import outputs as contract
 from trainyard.client.commands import watch
@@ -26,7 +23,7 @@ REPORT = [ILL, "web is stopped"]
 
 
 @pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> Mock:
+def report(monkeypatch) -> Mock:
     """Have the question answered by a stand-in: two services are not well."""
     asked = Mock(return_value=REPORT)
     monkeypatch.setattr(health, "_kept", {})
@@ -36,9 +33,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 
 @pytest.fixture
-def ill(
-    report: Mock, values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> StackOutputs:
+def ill(report, values, tmp_path, monkeypatch) -> StackOutputs:
     """A stack of this project that is up and not well."""
     for name in ("TRAINYARD_OUTPUTS", "TRAINYARD_STACK"):
         monkeypatch.delenv(name, raising=False)
@@ -49,9 +44,7 @@ def ill(
 
 
 @pytest.mark.parametrize("command", ["list", "watch", "info"])
-def test_a_command_tells_what_is_not_well_and_fails(
-    command: str, ill: StackOutputs, train: Train
-) -> None:  # F63
+def test_a_command_tells_what_is_not_well_and_fails(command, ill, train):  # F63
     assert train(command) == 1
     said = train.err
     for each in REPORT:
@@ -59,9 +52,7 @@ def test_a_command_tells_what_is_not_well_and_fails(
     assert "up? run" not in said
 
 
-def test_a_stack_that_is_well_is_not_told_to_come_up(
-    ill: StackOutputs, report: Mock, train: Train
-) -> None:  # F63
+def test_a_stack_that_is_well_is_not_told_to_come_up(ill, report, train):  # F63
     report.return_value = []
     with pytest.raises(ClientError, match="its services run, so it is busy") as error:
         jobs.connect(ill)
@@ -73,7 +64,7 @@ def test_a_stack_that_is_well_is_not_told_to_come_up(
     assert report.call_count == 1
 
 
-def test_only_the_stack_of_a_state_is_asked(report: Mock, stack: StackOutputs) -> None:
+def test_only_the_stack_of_a_state_is_asked(report, stack):
     """A file of outputs may be of another stack of that name."""
     assert health.remedy(stack) == "run `make up`"
     attached = replace(stack, project="", folder=Path())
@@ -81,9 +72,7 @@ def test_only_the_stack_of_a_state_is_asked(report: Mock, stack: StackOutputs) -
     assert not report.called
 
 
-def test_a_live_view_and_the_page_tell_it(  # F63
-    ill: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_live_view_and_the_page_tell_it(ill, monkeypatch):  # F63
     def silent(*_: Any) -> None:
         raise UnreachableError("no answer")
 
@@ -97,7 +86,7 @@ def test_a_live_view_and_the_page_tell_it(  # F63
     assert ILL in row["message"]
 
 
-def test_the_question_is_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_question_is_one_process(monkeypatch, tmp_path):
     def answer(code: int) -> list[str] | None:
         run = Mock(return_value=Mock(returncode=code, stdout=f"{ILL}\n" if code else ""))
         monkeypatch.setattr(subprocess, "run", run)

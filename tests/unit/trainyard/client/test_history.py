@@ -1,7 +1,5 @@
 """The files in a run's folder, written by the job and read by the client."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

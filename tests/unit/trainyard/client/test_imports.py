@@ -1,16 +1,12 @@
 """Packages that commands do not import: each takes tenths of a second of processor time."""
 
-from __future__ import annotations
-
-import http.server
 import json
-import subprocess
 import sys
-import threading
 
 import pytest
 import ray
 
+from tests import ran, web
 from trainyard.client import extras
 from trainyard.tracking.runs import Run
 
@@ -63,44 +59,26 @@ cli.main()
 """
 
 
-class Stack(http.server.BaseHTTPRequestHandler):
-    """A head with one job, whose state API is empty, and an empty bucket."""
-
-    def do_GET(self):
-        path = self.path.partition("?")[0]
-        if self.command == "POST" and path == "/api/jobs/":
-            body = json.dumps({"submission_id": "s1"})
-        elif path.startswith("/api/packages/"):
-            body = ""
-        elif path.startswith("/api/v0/"):
-            body = json.dumps({"data": None})
-        elif path.startswith("/ray"):
-            body = "<ListBucketResult/>"
-        else:
-            body = json.dumps(REPLIES[path])
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def do_POST(self):
-        """Takes a job or a package."""
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.do_GET()
-
-    do_PUT = do_POST  # noqa: N815
-
-    def log_message(self, *_):
-        """Says nothing."""
+def answer(asked):
+    """As a head with one job, whose state API is empty, and an empty bucket."""
+    path = asked.path.partition("?")[0]
+    if asked.command == "POST" and path == "/api/jobs/":
+        body = json.dumps({"submission_id": "s1"})
+    elif path.startswith("/api/packages/"):
+        body = ""
+    elif path.startswith("/api/v0/"):
+        body = json.dumps({"data": None})
+    elif path.startswith("/ray"):
+        body = "<ListBucketResult/>"
+    else:
+        body = json.dumps(REPLIES[path])
+    return 200, body.encode()
 
 
 @pytest.fixture(scope="module")
 def address():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stack)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with web.serving(answer) as server:
+        yield server.url
 
 
 def imported(*arguments, missing=()):
@@ -108,11 +86,8 @@ def imported(*arguments, missing=()):
 
     Some packages are missing, as in an environment without an extra.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps([sorted(SLOW), [*missing], *arguments])],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran.run(
+        [sys.executable, "-c", PROGRAM, json.dumps([sorted(SLOW), [*missing], *arguments])]
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, set(json.loads(done.stdout.splitlines()[-1]))

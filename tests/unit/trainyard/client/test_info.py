@@ -1,7 +1,5 @@
 """The output of `train info` for a stack on other machines, with its end time."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Ray's job server over HTTP: jobs as Ray itself writes them, and answers of other kinds."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

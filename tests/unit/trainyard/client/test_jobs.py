@@ -1,7 +1,5 @@
 """Finding a job, and following its log through cuts, without a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading
@@ -139,9 +137,7 @@ def test_a_log_that_is_gone_with_its_node():
         jobs.read_log(server, "a")
 
 
-def test_the_follower_lives_on_where_rays_stream_ends(
-    monkeypatch,
-):  # F56
+def test_the_follower_lives_on_where_rays_stream_ends(monkeypatch):  # F56
     """As at a byte that is not UTF-8: the stream of text ends there each time."""
     monkeypatch.setattr(jobs, "POLL_S", 0)
     monkeypatch.setattr(jobs, "RECONNECT_S", 0)

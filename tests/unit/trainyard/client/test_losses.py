@@ -1,7 +1,5 @@
 """Before a head or machines end, the jobs and runs that are lost are named."""
 
-from __future__ import annotations
-
 import io
 import json
 import socket

@@ -1,7 +1,5 @@
 """Reading a stack's outputs, and each way in which they can be wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

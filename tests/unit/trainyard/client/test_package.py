@@ -1,7 +1,5 @@
 """The content of an upload: the files that git would keep, no secret, and not too much."""
 
-from __future__ import annotations
-
 import codecs
 import logging
 import os

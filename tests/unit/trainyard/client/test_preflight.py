@@ -1,7 +1,5 @@
 """Checks before a submission, except those of the store."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import os

@@ -1,7 +1,5 @@
 """A run comes home: changed files, whole or not at all, and on from where a pull was cut."""
 
-from __future__ import annotations
-
 import fcntl
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """After its job a run shows its accuracies as a table, and the path of its picture."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The rows of jobs and runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -10,7 +8,6 @@ from tests.client import job
 from trainyard.client import jobs, rows, state
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.job_server import Job, Status
-from trainyard.client.outputs import StackOutputs
 from trainyard.tracking import runs
 
 GPU_JOB = '[{"GPU": 8}]'
@@ -25,7 +22,7 @@ class Server:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(monkeypatch) -> list[str]:
     """What the cluster was asked for; it does not answer."""
     found: list[str] = []
 
@@ -37,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_jobs_are_newest_first_and_say_why_they_wait(stack: StackOutputs, asked: list[str]) -> None:
+def test_jobs_are_newest_first_and_say_why_they_wait(stack, asked):
     never = job(
         "never", Status.PENDING, start_time=3000, metadata={"demand": GPU_JOB, "run": "big"}
     )
@@ -63,9 +60,7 @@ def test_jobs_are_newest_first_and_say_why_they_wait(stack: StackOutputs, asked:
     assert len(asked) == len({*asked})
 
 
-def test_runs_are_newest_first_by_their_last_start(
-    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_are_newest_first_by_their_last_start(stack, monkeypatch):
     for name, hour in (("resumed", 1), ("b", 3), ("resumed", 4), ("a", 2)):
         run = runs.Run(stack.storage_url, name)
         run.start({"epochs": 3})

@@ -1,8 +1,5 @@
 """From the JOB of a command line to a script."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests import ran
 from trainyard import options
 from trainyard.client import feasibility, scripts, submission
 from trainyard.client.errors import ClientError
@@ -26,14 +24,7 @@ def asked(
     return options.request(scripts.config(script, arguments), nodes)
 
 
-def test_a_job_of_the_package() -> None:
-    script = scripts.find("alexnet")
-    assert script.command == ("python", "-m", "trainyard.jobs.alexnet")
-    assert script.module == REPOSITORY / "trainyard"
-    assert script.working_dir is None
-
-
-def test_a_job_in_a_folder_of_the_package() -> None:
+def test_a_job_in_a_folder_of_the_package():
     script = scripts.find("food11/train_ray")
     assert script.command == ("python", "-m", "trainyard.jobs.food11.train_ray")
     assert script.module == REPOSITORY / "trainyard"
@@ -42,11 +33,7 @@ def test_a_job_in_a_folder_of_the_package() -> None:
     assert {"alexnet", "food11/train_ray", "food11/train_tune"} <= set(scripts.names())
 
 
-def test_the_path_of_a_job_of_the_package_is_that_job() -> None:
-    assert scripts.find(str(REPOSITORY / "training/alexnet.py")) == scripts.find("alexnet")
-
-
-def test_an_own_script_takes_its_folder_along(tmp_path: Path) -> None:
+def test_an_own_script_takes_its_folder_along(tmp_path):
     (tmp_path / "mine.py").touch()
     script = scripts.find(str(tmp_path / "mine.py"))
     assert script.command == ("python", "mine.py")
@@ -55,9 +42,7 @@ def test_an_own_script_takes_its_folder_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["job.py", "linked/job.py"])
-def test_a_script_may_be_a_link_in_the_working_directory(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_may_be_a_link_in_the_working_directory(given, tmp_path, monkeypatch):
     here, other = tmp_path / "here", tmp_path / "other"
     here.mkdir()
     other.mkdir()
@@ -70,7 +55,7 @@ def test_a_script_may_be_a_link_in_the_working_directory(
     submission.runtime_env(None, script, "first", progress=False)
 
 
-def test_an_own_script_below_the_working_directory(tmp_path: Path) -> None:
+def test_an_own_script_below_the_working_directory(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "mine.py").touch()
     script = scripts.find(str(tmp_path / "a" / "mine.py"), str(tmp_path))
@@ -91,13 +76,11 @@ def test_an_own_script_below_the_working_directory(tmp_path: Path) -> None:
         ("train_tune", [], [{"GPU": 0.25, "CPU": 2.0}]),
     ],
 )
-def test_the_course_tells_what_it_needs(
-    job: str, arguments: list[str], expected: list[dict[str, float]]
-) -> None:
+def test_the_course_tells_what_it_needs(job, arguments, expected):
     assert asked(scripts.find(f"food11/{job}"), arguments) == expected
 
 
-def test_the_search_of_the_course_starts_eight_trials() -> None:  # D54
+def test_the_search_of_the_course_starts_eight_trials():  # D54
     bundles = asked(scripts.find("food11/train_tune"), [])
     course = [{"CPU": 0.0}, *[{"CPU": 8.0, "GPU": 1.0}] * 2]
     config = scripts.config(scripts.find("food11/train_tune"), [])
@@ -111,17 +94,17 @@ def test_the_search_of_the_course_starts_eight_trials() -> None:  # D54
     "job",
     ["alexnett", "food11", "food11/train", "", "__init__x", "$(touch pwn)", "../secret", "a.py"],
 )
-def test_what_is_no_job_is_one_message(job: str) -> None:  # F39
+def test_what_is_no_job_is_one_message(job):  # F39
     with pytest.raises(ClientError, match=r"jobs are .*alexnet.*, or the path of a \.py file"):
         scripts.find(job)
 
 
-def test_a_near_miss_is_suggested() -> None:
+def test_a_near_miss_is_suggested():
     with pytest.raises(ClientError, match="did you mean 'alexnet'"):
         scripts.find("alexnett")
 
 
-def test_alexnet_tells_what_it_needs() -> None:
+def test_alexnet_tells_what_it_needs():
     script = scripts.find("alexnet")
     gpu, arguments = {"CPU": 3.0, "GPU": 1.0}, ["--workers", "2", "--cpus-per-worker", "3"]
     assert asked(script, []) == asked(script, ["--cpu"], gpu) == [{"CPU": 1.0}]
@@ -142,9 +125,7 @@ def test_alexnet_tells_what_it_needs() -> None:
         ("food11/train_tune", ["--lr", "nan"]),
     ],
 )
-def test_bad_job_arguments_end_before_anything_is_sent(
-    job: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_job_arguments_end_before_anything_is_sent(job, arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         scripts.config(scripts.find(job), arguments)
     assert caught.value.code == 2
@@ -152,16 +133,14 @@ def test_bad_job_arguments_end_before_anything_is_sent(
     assert arguments[0] in line
 
 
-def test_asking_jobs_loads_neither_torch_nor_ray() -> None:
+def test_asking_jobs_loads_neither_torch_nor_ray():
     code = (
         "import sys; from trainyard.client import scripts;"
         "given = {'cpu_example': ['8'], 'tpu_example': ['8']};"
         "[scripts.config(scripts.find(job), given.get(job, [])) for job in scripts.names()];"
         "sys.exit(', '.join({'torch', 'ray', 'boto3', 'pyarrow'} & sys.modules.keys()) or 0)"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    result = ran.run([sys.executable, "-c", code], cwd=REPOSITORY)
     assert result.returncode == 0, result.stderr
 
 
@@ -185,9 +164,7 @@ raise SystemExit("was run")
 """
 
 
-def test_an_own_script_is_read_and_not_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_own_script_is_read_and_not_run(tmp_path, capsys):
     path = tmp_path / "mine.py"
     assert demand(path, "raise SystemExit('was run')\n", "what it", "likes") == []
     assert demand(path, PLAIN, "a", "b", "-w", "1") == [{"CPU": 3}]
@@ -240,7 +217,7 @@ def test_an_own_script_is_read_and_not_run(
         ('help="50 %%', 'help="50 %'),
     ],
 )
-def test_a_script_that_may_accept_more_is_not_refused(old: str, new: str, tmp_path: Path) -> None:
+def test_a_script_that_may_accept_more_is_not_refused(old, new, tmp_path):
     assert old in PLAIN
     assert demand(tmp_path / "mine.py", PLAIN.replace(old, new), "--what") == []
 
@@ -260,7 +237,7 @@ def test_a_script_that_may_accept_more_is_not_refused(old: str, new: str, tmp_pa
         ("import other", False),
     ],
 )
-def test_a_script_that_uses_the_cluster_is_known(text: str, expected: bool, tmp_path: Path) -> None:
+def test_a_script_that_uses_the_cluster_is_known(text, expected, tmp_path):
     modules = {
         "deep/__init__.py": "from . import inner",
         "deep/inner.py": "from .. import far",
@@ -284,19 +261,17 @@ def test_a_script_that_uses_the_cluster_is_known(text: str, expected: bool, tmp_
         ("from trainyard.models import resnet", False),
     ],
 )
-def test_a_script_made_of_a_job_is_what_the_job_is(
-    tmp_path: Path, line: str, expected: bool
-) -> None:
+def test_a_script_made_of_a_job_is_what_the_job_is(tmp_path, line, expected):
     (tmp_path / "mine.py").write_text(f"{line}\n")
     assert scripts.is_driver(scripts.find(str(tmp_path / "mine.py"))) is expected
 
 
-def test_jobs_that_compute_in_their_own_process_are_known() -> None:
+def test_jobs_that_compute_in_their_own_process_are_known():
     plain = [job for job in scripts.names() if not scripts.is_driver(scripts.find(job))]
     assert plain == ["food11/train_lightning", "train_lightning", "train_model"]
 
 
-def test_an_own_script_that_needs_our_package_brings_it_along(tmp_path: Path) -> None:
+def test_an_own_script_that_needs_our_package_brings_it_along(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text("def main():\n    from trainyard import job\n")
     assert scripts.find(str(path)).module == scripts.PACKAGE
@@ -308,6 +283,6 @@ def test_an_own_script_that_needs_our_package_brings_it_along(tmp_path: Path) ->
     assert scripts.find(str(path)).module is None
 
 
-def test_a_script_that_cannot_be_read_is_one_message(tmp_path: Path) -> None:
+def test_a_script_that_cannot_be_read_is_one_message(tmp_path):
     with pytest.raises(ClientError, match=r"bad\.py, line 1: invalid syntax"):
         demand(tmp_path / "bad.py", "def :\n")

@@ -1,7 +1,5 @@
 """Checks of `train serve` before anything is sent, and its list of services."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

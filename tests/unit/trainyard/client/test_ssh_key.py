@@ -1,7 +1,5 @@
 """The key that logs in at a stack's host, and files that are not keys; no host is reached."""
 
-from __future__ import annotations
-
 import asyncio
 
 import asyncssh

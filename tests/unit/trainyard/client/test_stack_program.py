@@ -1,7 +1,5 @@
 """The commands of a stack's life run the checkout's modules, as `make` does, and end as these."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,12 +7,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from tests.client import Train
 from tests.waiting import wait_for
 from trainyard.access import repository
 from trainyard.client import health, losses, stack_program
@@ -25,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+def started(monkeypatch) -> list[tuple[str, ...]]:
     """The modules that are started, with their arguments; all succeed, and nothing is lost."""
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("TRAINYARD_STACK", raising=False)
@@ -94,9 +90,7 @@ STARTS = [
 
 
 @pytest.mark.parametrize(("given", "expected"), STARTS)
-def test_a_command_runs_the_code_of_make(
-    given: str, expected: str, started: list[tuple[str, ...]], train: Train
-) -> None:
+def test_a_command_runs_the_code_of_make(given, expected, started, train):
     def written(words: str) -> str:
         meant = {"LAUNCH": "engine.launch", "SALT": "infra.operate.checkout", "HERE": f"-C {ROOT}"}
         for name, value in (meant | {"ROOT": str(ROOT)}).items():
@@ -109,12 +103,8 @@ def test_a_command_runs_the_code_of_make(
 
 @pytest.mark.parametrize("launched_by_ray", [False, True])
 def test_up_ends_with_the_addresses_and_the_next_command(
-    launched_by_ray: bool,
-    started,
-    values: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    train: Train,
-) -> None:
+    launched_by_ray, started, values, monkeypatch, train
+):
     values |= {"stack": "lab", "rayClusterFile": "a file" if launched_by_ray else ""}
     monkeypatch.setattr(contract, "_ask_engines", lambda _: json.dumps(values))
     assert train("up", "-s", "lab") == 0
@@ -128,39 +118,33 @@ def test_up_ends_with_the_addresses_and_the_next_command(
     assert re.search(r"train info -s lab +these addresses again", after)
 
 
-def test_an_up_whose_outputs_cannot_be_read_has_succeeded(
-    started, monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:
+def test_an_up_whose_outputs_cannot_be_read_has_succeeded(started, monkeypatch, train):
     monkeypatch.setattr(contract, "_ask_engines", Mock(side_effect=ClientError("no answer")))
     assert train("up") == 0
     assert train.err == "warning: cannot show the addresses: no answer\n"
 
 
-def test_a_stack_of_the_environment_is_taken(
-    started, monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:
+def test_a_stack_of_the_environment_is_taken(started, monkeypatch, train):
     monkeypatch.setenv("TRAINYARD_STACK", "lab")
     assert train("refresh") == 0
     assert started[0] == ("engine.launch", "refresh", "-s", "lab")
 
 
 def test_a_refresh_of_a_stack_that_is_not_well_says_so_and_fails(
-    started, monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:  # F63
+    started, monkeypatch, train
+):  # F63
     monkeypatch.setattr(health, "ask", lambda *_: ["web is stopped"])
     assert train("refresh") == 2
     assert train.err == "error: web is stopped\n"
 
 
-def test_nothing_ends_when_the_user_declines(
-    started, monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:
+def test_nothing_ends_when_the_user_declines(started, monkeypatch, train):
     monkeypatch.setattr(losses, "agree_to_the_end", Mock(side_effect=SystemExit("no")))
     assert train("down") == 1
     assert started == []
 
 
-def test_an_orphan_ends_only_when_that_was_asked_for(started, train: Train) -> None:
+def test_an_orphan_ends_only_when_that_was_asked_for(started, train):
     assert train("reap", "i-1") == 1
     assert "add --end" in train.err
     assert started == []
@@ -171,13 +155,8 @@ def test_an_orphan_ends_only_when_that_was_asked_for(started, train: Train) -> N
     "command", [["up"], ["down"], ["output"], ["drift"], ["reap"], ["review", "p"]]
 )
 def test_a_client_without_the_program_says_what_is_needed(
-    command: list[str],
-    inside: bool,
-    started,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    train: Train,
-) -> None:
+    command, inside, started, monkeypatch, tmp_path, train
+):
     monkeypatch.setattr(repository, "ROOT", tmp_path)
     monkeypatch.setattr(repository, "is_checkout", lambda: False)
     monkeypatch.chdir(ROOT / "docs" if inside else tmp_path)
@@ -210,9 +189,7 @@ cli.main()
 @pytest.mark.parametrize(
     ("number", "to_group", "code"), [(signal.SIGINT, True, 7), (signal.SIGTERM, False, 143)]
 )
-def test_signals_and_exit_codes_pass_through(
-    number: signal.Signals, to_group: bool, code: int, tmp_path: Path
-) -> None:
+def test_signals_and_exit_codes_pass_through(number, to_group, code, tmp_path):
     (tmp_path / "stand_in.py").write_text(MODULE)
     (tmp_path / "Pulumi.yaml").touch()
     process = subprocess.Popen(
@@ -234,7 +211,7 @@ def test_signals_and_exit_codes_pass_through(
     assert (process.returncode, said) == (code, "")
 
 
-def test_the_modules_exist() -> None:
+def test_the_modules_exist():
     named = [
         stack_program.LAUNCH,
         stack_program.SALT,

@@ -1,7 +1,5 @@
 """Reading the replies of a head's state API."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pytest

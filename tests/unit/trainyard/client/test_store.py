@@ -1,14 +1,11 @@
 """The store from the client's side: a folder, and what a bucket's faults become."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import logging
 import socket
 import time
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qsl, quote_plus, unquote, urlsplit
 
@@ -16,6 +13,7 @@ import pytest
 from minio.credentials import Credentials
 from minio.signer import sign_v4_s3
 
+from tests import web
 from trainyard.client import preflight, store
 from trainyard.client.errors import ClientError
 from trainyard.store import objects, s3_requests
@@ -91,30 +89,6 @@ def test_somebody_listens_and_says_nothing(stack, monkeypatch):  # F24
             preflight.check_bucket(bucket(stack, f"http://127.0.0.1:{mute.getsockname()[1]}"))
 
 
-@pytest.fixture
-def answering(serve):
-    """A server that refuses each request with the S3 error code in its `code`."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"  # answers `Expect: 100-continue`
-
-        def refuse(self):
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            code = self.server.code
-            body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
-            self.send_response(403)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_PUT = do_GET = do_DELETE = refuse  # noqa: N815
-
-        def log_message(self, *_):
-            pass
-
-    return serve(Handler)
-
-
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [
@@ -126,43 +100,40 @@ def answering(serve):
         ("SomethingElse", "look at the object store's log"),
     ],
 )
-def test_each_refusal_says_what_to_do(code, remedy, stack, answering):  # F24
-    answering.code = code
-    endpoint = f"http://127.0.0.1:{answering.server_port}"
-    with pytest.raises(ClientError, match=rf"cannot write .*\({code}\): .*{remedy}") as caught:
-        preflight.check_bucket(bucket(stack, endpoint))
+def test_each_refusal_says_what_to_do(code, remedy, stack):  # F24
+    body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+    said = rf"cannot write .*\({code}\): .*{remedy}"
+    with (
+        web.serving(lambda _: (403, body)) as server,
+        pytest.raises(ClientError, match=said) as caught,
+    ):
+        preflight.check_bucket(bucket(stack, server.url))
     assert "canary" not in str(caught.value)
 
 
-class Bucket(BaseHTTPRequestHandler):
+class Bucket:
     """A bucket `ray` whose lists have one name a page; it checks each signature on its own."""
 
-    protocol_version = "HTTP/1.1"
+    def __init__(self):
+        self.objects, self.asked, self.busy = {}, [], 0
 
-    def _answer(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.asked.append(f"{self.command} {self.path}")
-        status, content = self._status_and_content(body)
-        if not self._is_signed(body):
-            status, content = 403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>"
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+    def answer(self, asked):
+        self.asked.append(f"{asked.command} {asked.path}")
+        if self._is_signed(asked):
+            return self._status_and_content(asked)
+        return 403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>"
 
-    do_PUT = do_GET = do_DELETE = _answer  # noqa: N815
-
-    def _is_signed(self, body):
-        digest = hashlib.sha256(body).hexdigest()
-        signed = {name: self.headers[name] for name in ("Host", "X-Amz-Date")}
+    def _is_signed(self, asked):
+        digest = hashlib.sha256(asked.body).hexdigest()
+        signed = {name: asked.headers[name] for name in ("Host", "X-Amz-Date")}
         at = datetime.strptime(signed["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-        url = urlsplit(f"http://{signed['Host']}{self.path}")
+        url = urlsplit(f"http://{signed['Host']}{asked.path}")
         headers = signed | {"x-amz-content-sha256": digest}
-        if "Range" in self.headers:
-            headers["Range"] = self.headers["Range"]
+        if "Range" in asked.headers:
+            headers["Range"] = asked.headers["Range"]
         keys = Credentials("training", "canary-secret-0123456789")
         made = sign_v4_s3(
-            method=self.command,
+            method=asked.command,
             url=url,
             region=s3_requests.REGION,
             headers=headers,
@@ -170,36 +141,34 @@ class Bucket(BaseHTTPRequestHandler):
             content_sha256=digest,
             date=at,
         )
-        return (
-            made["Authorization"].split("Signature=")[1]
-            == (self.headers["Authorization"].split("Signature=")[1])
-        )
+        given = (each["Authorization"].split("Signature=")[1] for each in (made, asked.headers))
+        return len({*given}) == 1
 
-    def _status_and_content(self, body):
-        kept = self.server.objects
-        address = urlsplit(self.path)
+    def _status_and_content(self, asked):
+        kept = self.objects
+        address = urlsplit(asked.path)
         key = unquote(address.path).removeprefix("/ray/")
         query = dict(parse_qsl(address.query, keep_blank_values=True))
-        if self.server.busy:
-            self.server.busy -= 1
+        if self.busy:
+            self.busy -= 1
             return 503, b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>"
-        if self.command == "PUT":
-            kept[key] = body
-        elif self.command == "DELETE":
+        if asked.command == "PUT":
+            kept[key] = asked.body
+        elif asked.command == "DELETE":
             kept.pop(key, None)
         elif "list-type" in query:
             return 200, self._page(query)
         elif key not in kept:
             return 404, b"<Error><Code>NoSuchKey</Code></Error>"
-        elif "Range" in self.headers:
-            first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+        elif "Range" in asked.headers:
+            first, last = asked.headers["Range"].removeprefix("bytes=").split("-")
             return 206, kept[key][int(first) : int(last) + 1]
         else:
             return 200, kept[key]
-        return 204 if self.command == "DELETE" else 200, b""
+        return 204 if asked.command == "DELETE" else 200, b""
 
     def _page(self, query):
-        kept = self.server.objects
+        kept = self.objects
         start = query["prefix"]
         below = [name.removeprefix(start) for name in kept if name.startswith(start)]
         names = sorted({name.split("/")[0] for name in below if "/" in name})
@@ -220,20 +189,16 @@ class Bucket(BaseHTTPRequestHandler):
         space = "http://s3.amazonaws.com/doc/2006-03-01/"
         return f'<ListBucketResult xmlns="{space}">{shown}</ListBucketResult>'.encode()
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture
-def s3(serve):
-    server = serve(Bucket)
-    server.objects, server.asked, server.busy = {}, [], 0
-    return server
+def s3():
+    return Bucket()
 
 
 @pytest.fixture
 def place(stack, s3):
-    return store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
+    with web.serving(s3.answer) as server:
+        yield store.open_store(bucket(stack, server.url))
 
 
 NAME = "a b+\u00e9&=~%\x1b"

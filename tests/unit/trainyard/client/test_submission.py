@@ -1,7 +1,5 @@
 """The content of a submission, and the messages for the server's refusals."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

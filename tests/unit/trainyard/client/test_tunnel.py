@@ -1,7 +1,5 @@
 """The tunnel's own faults, before any host is asked; the rest is in tests/integration/training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import asyncssh

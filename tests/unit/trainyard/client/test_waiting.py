@@ -1,7 +1,5 @@
 """Why a job waits, from the actors, reservations and nodes that a head knows."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

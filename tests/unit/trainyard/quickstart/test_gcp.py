@@ -1,9 +1,6 @@
 """The cluster file for Google Cloud: Ray's own schema and loader take it."""
 
-from __future__ import annotations
-
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +10,7 @@ import pytest
 import yaml
 from ray.autoscaler._private import util
 
+from tests import ran
 from trainyard.client import cli
 from trainyard.quickstart import gcp
 
@@ -20,7 +18,7 @@ GIVEN = {"--project": "my-project-1", "--cidr": "192.0.2.0/24"}
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def write(tmp_path, monkeypatch) -> Callable[..., int]:
     """Writes the file by the command; returns the exit status."""
 
     def written(**changed: str) -> int:
@@ -36,9 +34,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]
     return written
 
 
-def test_rays_schema_and_loader_take_the_file(  # B1 B2 B26 B29
-    write: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rays_schema_and_loader_take_the_file(write, tmp_path, monkeypatch):  # B1 B2 B26 B29
     # One that PyTorch/XLA has packages for, so that a host of TPUs starts.
     monkeypatch.setattr(gcp, "PYTHON", "3.12")
     assert write() == 0
@@ -80,11 +76,8 @@ def test_rays_schema_and_loader_take_the_file(  # B1 B2 B26 B29
 
 
 def test_a_python_without_packages_for_tpus_starts_no_tpu_host(  # B24
-    write: Callable[..., int],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    write, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(gcp, "PYTHON", "3.13")
     assert write() == 0
     config = yaml.safe_load((tmp_path / "c.yaml").read_text())
@@ -99,9 +92,7 @@ case "$*" in *"instances list"*) echo "$RUNNING" ;; esac
 """
 
 
-def test_the_script_makes_and_removes_a_network_for_one_range(  # B2
-    write: Callable[..., int], tmp_path: Path
-) -> None:
+def test_the_script_makes_and_removes_a_network_for_one_range(write, tmp_path):  # B2
     assert write() == 0
     program = tmp_path / "gcloud"
     program.write_text(GCLOUD)
@@ -110,12 +101,9 @@ def test_the_script_makes_and_removes_a_network_for_one_range(  # B2
     def run(word: str, running: str = "") -> tuple[int, str, str]:
         log = tmp_path / "gcloud.log"
         log.unlink(missing_ok=True)
-        done = subprocess.run(
+        done = ran.run(
             [tmp_path / "c_network.sh", word],
             env={"PATH": f"{tmp_path}:/usr/bin:/bin", "RUNNING": running},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         return done.returncode, done.stderr, log.read_text() if log.exists() else ""
 
@@ -152,13 +140,7 @@ def test_the_script_makes_and_removes_a_network_for_one_range(  # B2
         ({"output": "none/c.yaml"}, "cannot write none/c.yaml"),
     ],
 )
-def test_what_cannot_be_is_one_message(
-    changed: dict[str, str],
-    said: str,
-    write: Callable[..., int],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_cannot_be_is_one_message(changed, said, write, tmp_path, capsys):
     assert write(**changed) == 1
     err = capsys.readouterr().err
     assert said in err

@@ -1,7 +1,5 @@
 """`train init`: all files or none; and the wheel, which has the client and takes two names."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -13,6 +11,7 @@ import yaml
 from tree_sitter_language_pack import get_parser
 
 from infra.settings import versions
+from tests import ran
 from trainyard import options
 from trainyard.client import cli, scripts
 from trainyard.client.errors import ClientError
@@ -21,9 +20,7 @@ from trainyard.quickstart import init, ray_config
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def test_a_project_is_written_and_the_next_commands_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_project_is_written_and_the_next_commands_told(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "My Repo"
     monkeypatch.setattr(sys, "argv", ["train", "init", str(folder)])
     with pytest.raises(SystemExit) as caught:
@@ -39,9 +36,7 @@ def test_a_project_is_written_and_the_next_commands_told(
     assert ray_config.read_ray_config(folder / "config/ray_config.yaml").client_port == 10001
 
 
-def test_nothing_is_overwritten_and_nothing_half_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_overwritten_and_nothing_half_written(tmp_path, monkeypatch):
     (tmp_path / "runtime_env.yaml").write_text("mine")
     with pytest.raises(ClientError, match=r"has runtime_env\.yaml already, and nothing is over"):
         init.write(tmp_path)
@@ -54,12 +49,12 @@ def test_nothing_is_overwritten_and_nothing_half_written(
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     """The package as pip builds it, of a copy: builds leave files behind."""
     folder = tmp_path_factory.mktemp("wheel")
     copy = folder / "source"
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = ran.run(listed, cwd=ROOT)
     if found.returncode != 0:
         pytest.skip("no git checkout")
     for name in filter(None, found.stdout.split("\0")):
@@ -73,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_the_wheel_takes_two_names_and_has_all_files_of_the_client(wheel: Path) -> None:  # C2
+def test_the_wheel_takes_two_names_and_has_all_files_of_the_client(wheel):  # C2
     names = zipfile.ZipFile(wheel).namelist()
     roots = {name.partition("/")[0] for name in names}
     assert {root for root in roots if not root.endswith(".dist-info")} == {
@@ -89,7 +84,7 @@ def test_the_wheel_takes_two_names_and_has_all_files_of_the_client(wheel: Path) 
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(wheel, tmp_path_factory) -> Path:
     """An environment with the wheel, and without the checkout."""
     environment = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
@@ -105,7 +100,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return environment
 
 
-def test_the_wheel_leaves_a_project_its_own_modules(installed: Path, tmp_path: Path) -> None:  # C2
+def test_the_wheel_leaves_a_project_its_own_modules(installed, tmp_path):  # C2
     """Also those of PYTHONPATH, which come before all that is installed."""
     project, more = tmp_path / "project", tmp_path / "more"
     for folder in (project, more):
@@ -125,14 +120,7 @@ def test_the_wheel_leaves_a_project_its_own_modules(installed: Path, tmp_path: P
     }
 
     def run(*command: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [installed / "bin" / command[0], *command[1:]],
-            cwd=project,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ran.run([installed / "bin" / command[0], *command[1:]], cwd=project, env=environment)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -145,7 +133,7 @@ def test_the_wheel_leaves_a_project_its_own_modules(installed: Path, tmp_path: P
     assert "in the checkout only" in run("train", "cluster-file", *gcp, "-o", "gcp.yaml", code=1)
 
 
-def test_what_is_for_a_box_can_be_used_there(tmp_path: Path) -> None:  # C7 to C9
+def test_what_is_for_a_box_can_be_used_there(tmp_path):  # C7 to C9
     """Its scripts are read as their shell does, and Ray knows the options of the unit."""
     box = init.FILES / "box"
     subprocess.run(["bash", "-n", box / "setup_ubuntu.sh"], check=True)
@@ -164,7 +152,7 @@ def test_what_is_for_a_box_can_be_used_there(tmp_path: Path) -> None:  # C7 to C
     assert f"\nminor={minor} #" in (tmp_path / "mine" / init.SETUP).read_text()
 
 
-def test_the_script_for_windows_is_powershell() -> None:  # C7 C8
+def test_the_script_for_windows_is_powershell():  # C7 C8
     """By a grammar of tree-sitter: no registry that CI reaches has PowerShell itself."""
 
     def faults(text: bytes) -> list[str]:
@@ -182,7 +170,7 @@ def test_the_script_for_windows_is_powershell() -> None:  # C7 C8
     assert faults(script.replace(b"{ throw", b"throw")) != []
 
 
-def test_a_box_with_another_python_is_told_before_anything_is_installed(tmp_path: Path) -> None:
+def test_a_box_with_another_python_is_told_before_anything_is_installed(tmp_path):
     for name, text in {
         "id": "echo 1000",
         "ps": "echo systemd",
@@ -191,13 +179,7 @@ def test_a_box_with_another_python_is_told_before_anything_is_installed(tmp_path
     }.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    done = subprocess.run(
-        ["bash", init.FILES / init.SETUP],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran.run(["bash", init.FILES / init.SETUP], env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert done.returncode == 1
     assert "python3 is 3.10 here" in done.stderr
     assert "run PYTHON=python3.11 bash" in done.stderr

@@ -1,7 +1,5 @@
 """Results come home by SFTP from a real sshd, while they are still being written."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
@@ -18,13 +16,13 @@ pytestmark = pytest.mark.skipif(fake.BINARY is None, reason="sshd is not install
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+def box(tmp_path_factory) -> Iterator[Sshd]:
     with Sshd(tmp_path_factory.mktemp("sshd")) as server:
         yield server
 
 
 @pytest.fixture
-def connection(box: Sshd) -> Connection:
+def connection(box) -> Connection:
     return Connection(
         host=box.host,
         user=box.user,
@@ -40,12 +38,12 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-def mirror(connection: Connection, tmp_path: Path, told: list[str]) -> Mirror:
+def mirror(connection, tmp_path, told) -> Mirror:
     return Mirror(connection, str(tmp_path / "there"), tmp_path / "here", told.append)
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, str], Path]:
+def write(tmp_path) -> Callable[[str, str], Path]:
     def written(name: str, text: str) -> Path:
         path = tmp_path / "there" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,9 +58,7 @@ def _files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in paths}
 
 
-def test_only_what_changed_is_fetched_and_nothing_deleted(  # C6
-    mirror: Mirror, write: Callable[[str, str], Path], told: list[str]
-) -> None:
+def test_only_what_changed_is_fetched_and_nothing_deleted(mirror, write, told):  # C6
     mirror.pull(last=True)  # the folder is not there yet
     write("checkpoint_000000/state.pt", "old")
     progress = write("progress.json", "1")
@@ -78,7 +74,7 @@ def test_only_what_changed_is_fetched_and_nothing_deleted(  # C6
     assert _files(mirror.here) == {"checkpoint_000000/state.pt": "old", "progress.json": "22"}
 
 
-def test_what_is_still_written_waits(mirror: Mirror, write: Callable[[str, str], Path]) -> None:
+def test_what_is_still_written_waits(mirror, write):
     log = write("log", "half")
     mirror.pull(last=False)
     assert _files(mirror.here) == {}
@@ -89,9 +85,7 @@ def test_what_is_still_written_waits(mirror: Mirror, write: Callable[[str, str],
     assert _files(mirror.here) == {"log": "half and more"}
 
 
-def test_a_checkpoint_comes_with_all_of_its_files_or_not_at_all(
-    mirror: Mirror, write: Callable[[str, str], Path]
-) -> None:
+def test_a_checkpoint_comes_with_all_of_its_files_or_not_at_all(mirror, write):
     write("trial/checkpoint_000001/a", "a")
     mirror.pull(last=False)
     write("trial/checkpoint_000001/shards/b", "b")
@@ -103,12 +97,7 @@ def test_a_checkpoint_comes_with_all_of_its_files_or_not_at_all(
     assert [path.name for path in folder.iterdir()] == ["checkpoint_000001"]
 
 
-def test_a_checkpoint_that_goes_away_meanwhile_leaves_nothing(
-    mirror: Mirror,
-    write: Callable[[str, str], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_checkpoint_that_goes_away_meanwhile_leaves_nothing(mirror, write, tmp_path, monkeypatch):
     """Ray removes old ones: between the listing and the fetching a file is gone, or another."""
     write("checkpoint_000001/a", "a")
     write("checkpoint_000001/b", "b")
@@ -126,7 +115,7 @@ def test_a_checkpoint_that_goes_away_meanwhile_leaves_nothing(
     assert list(mirror.here.iterdir()) == []
 
 
-def test_links_are_not_followed(mirror: Mirror, write: Callable[[str, str], Path]) -> None:
+def test_links_are_not_followed(mirror, write):
     secret = write("../secret", "secret")
     link = write("plain", "plain").with_name("link")
     link.symlink_to(secret)
@@ -136,9 +125,7 @@ def test_links_are_not_followed(mirror: Mirror, write: Callable[[str, str], Path
     assert _files(mirror.here) == {"plain": "plain"}
 
 
-def test_a_box_that_does_not_answer_is_one_message(
-    connection: Connection, tmp_path: Path, told: list[str]
-) -> None:
+def test_a_box_that_does_not_answer_is_one_message(connection, tmp_path, told):
     from dataclasses import replace
 
     far = Mirror(replace(connection, port=1), "/x", tmp_path, told.append)

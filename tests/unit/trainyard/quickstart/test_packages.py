@@ -1,7 +1,5 @@
 """The packages of a project, as lines for pip."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -50,7 +48,7 @@ def _project(folder: Path) -> None:
     (folder / "libs/built-1-py3-none-any.whl").touch()
 
 
-def test_a_pipfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # C3
+def test_a_pipfile(tmp_path, monkeypatch):  # C3
     monkeypatch.setenv("USER_OF_OWN", "ann")
     monkeypatch.setenv("PASS_OF_OWN", "secret")
     _project(tmp_path)
@@ -80,7 +78,7 @@ def test_a_pipfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # 
     assert [path.name for path in packages.files(tmp_path)] == ["Pipfile", "requirements.txt"]
 
 
-def test_pip_installs_from_an_index_and_folders(tmp_path: Path) -> None:  # C3
+def test_pip_installs_from_an_index_and_folders(tmp_path):  # C3
     """As Ray runs it on the box: with the unpacked upload, and nothing but Python."""
     project, upload = tmp_path / "project", tmp_path / "upload"
     (project / "src").mkdir(parents=True)
@@ -104,7 +102,7 @@ def test_pip_installs_from_an_index_and_folders(tmp_path: Path) -> None:  # C3
     assert done.stdout.split() == [b"box_one", b"box_more", b"mine"]
 
 
-def test_changed_local_code_is_another_line(tmp_path: Path) -> None:  # C3
+def test_changed_local_code_is_another_line(tmp_path):  # C3
     _project(tmp_path)
     (tmp_path / "requirements.txt").write_text("./libs/mine\n")
     before = packages.required_packages(tmp_path).lines
@@ -112,7 +110,7 @@ def test_changed_local_code_is_another_line(tmp_path: Path) -> None:  # C3
     assert packages.required_packages(tmp_path).lines != before
 
 
-def test_requirements(tmp_path: Path) -> None:  # C3
+def test_requirements(tmp_path):  # C3
     _project(tmp_path)
     (tmp_path / "requirements.txt").write_text(
         "# ours\neinops==0.8.1  # why\n\nray[train]==1\n"
@@ -125,7 +123,7 @@ def test_requirements(tmp_path: Path) -> None:  # C3
     assert whole.endswith(f"/{tmp_path.name}")
 
 
-def test_without_a_file_there_are_none(tmp_path: Path) -> None:
+def test_without_a_file_there_are_none(tmp_path):
     assert packages.required_packages(tmp_path).lines == []
     assert packages.files(tmp_path) == []
 
@@ -140,7 +138,7 @@ def test_without_a_file_there_are_none(tmp_path: Path) -> None:
         ("--index-url https://${NOT_SET}@example.org", r"export NOT_SET=… first"),
     ],
 )
-def test_requirements_that_cannot_be_used(tmp_path: Path, line: str, message: str) -> None:
+def test_requirements_that_cannot_be_used(tmp_path, line, message):
     (tmp_path / "requirements.txt").write_text(f"numpy\n{line}\n")
     with pytest.raises(ClientError, match=message):
         packages.required_packages(tmp_path)
@@ -158,7 +156,7 @@ def test_requirements_that_cannot_be_used(tmp_path: Path, line: str, message: st
         ('[packages]\nx = {version = "*", index = "own"}', "x names the index 'own'"),
     ],
 )
-def test_a_pipfile_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> None:
+def test_a_pipfile_that_cannot_be_used(tmp_path, text, message):
     (tmp_path / "Pipfile").write_text(text)
     with pytest.raises(ClientError, match=message):
         packages.required_packages(tmp_path)

@@ -1,7 +1,5 @@
 """The training of the project that `train init` writes, without Ray: the effect of its settings."""
 
-from __future__ import annotations
-
 import importlib.util
 import runpy
 import sys
@@ -9,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 
 import trainyard.quickstart
@@ -17,9 +14,7 @@ import trainyard.quickstart
 SOURCE = Path(trainyard.quickstart.__file__).parent / "project/src"
 
 
-def test_settings_force_the_cpu_and_shorten_the_data(  # C15 C16 C21
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_force_the_cpu_and_shorten_the_data(tmp_path, monkeypatch, capsys):  # C15 C16 C21
     asked: dict[str, Any] = {}
 
     class Trainer:

@@ -1,7 +1,5 @@
 """ray_config.yaml: its valid content, and one message for all of its faults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -40,7 +38,7 @@ def _read(folder: Path, text: str) -> ray_config.RayConfig:
     return ray_config.read_ray_config(path)
 
 
-def test_the_file_of_the_seed_is_read(tmp_path: Path) -> None:  # C10, C11
+def test_the_file_of_the_seed_is_read(tmp_path):  # C10, C11
     found = _read(tmp_path, SEED)
     assert found.local_user == "ann"
     assert found.key_file == Path.home() / ".ssh/id_rsa_ubuntu"
@@ -53,7 +51,7 @@ def test_the_file_of_the_seed_is_read(tmp_path: Path) -> None:  # C10, C11
     )
 
 
-def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
+def test_what_is_left_out_has_a_default(tmp_path):
     found = _read(tmp_path, yaml.safe_dump(LEAST))
     assert (found.local_user, found.key_file) == ("", None)
     assert (found.client_port, found.ssh_port) == (10001, 22)
@@ -80,9 +78,7 @@ def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
         ("driver", "private_key_file", 7, "driver.private_key_file is 7, not text"),
     ],
 )
-def test_a_fault_names_key_value_and_bound(  # C11
-    tmp_path: Path, section: str, key: str, value: object, message: str
-) -> None:
+def test_a_fault_names_key_value_and_bound(tmp_path, section, key, value, message):  # C11
     values = {name: dict(fields) for name, fields in LEAST.items()}
     changed = values.setdefault(section, {})
     changed.pop(key, None)
@@ -92,7 +88,7 @@ def test_a_fault_names_key_value_and_bound(  # C11
         _read(tmp_path, yaml.safe_dump(values))
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_told_at_once(tmp_path):
     with pytest.raises(ClientError) as caught:
         _read(tmp_path, "worker: {user: ann}\nhead: {}\n")
     for part in ("head is unknown: did you mean ray_head?", "worker.base_dir", "ray_head.hostname"):
@@ -100,12 +96,12 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "worker: 7", "a: [", "x"])
-def test_what_is_no_mapping_is_one_message(tmp_path: Path, text: str) -> None:
+def test_what_is_no_mapping_is_one_message(tmp_path, text):
     with pytest.raises(ClientError) as caught:
         _read(tmp_path, text)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ClientError, match=r"cannot read .*train init. writes one"):
         ray_config.read_ray_config(tmp_path / "nowhere.yaml")

@@ -1,7 +1,5 @@
 """The checks before a box is asked, and the results that come while a training runs."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
@@ -30,7 +28,7 @@ BOX = Connection(host="192.0.2.7", user="ann", host_key=KEY)
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / "project"
     (folder / "src").mkdir(parents=True)
@@ -57,18 +55,14 @@ def _begin(project: Path, results: str = "~/results") -> Syncer:
     )
 
 
-def test_a_box_that_does_not_answer_is_one_line(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_box_that_does_not_answer_is_one_line(project, capsys):
     with pytest.raises(SystemExit) as caught, one_message():
         _begin(project)
     assert "error: ann@127.0.0.1:1 cannot be reached by SSH" in str(caught.value.code)
     assert "\n" not in str(caught.value.code)
 
 
-def test_the_file_of_another_user_is_refused(  # C11
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_of_another_user_is_refused(project, monkeypatch):  # C11
     file = project / "ray_config.yaml"
     values = yaml.safe_load(file.read_text())
     values["driver"]["user"] = "ann"
@@ -81,20 +75,20 @@ def test_the_file_of_another_user_is_refused(  # C11
         _begin(project)
 
 
-def test_no_key_goes_up(project: Path) -> None:  # C18
+def test_no_key_goes_up(project):  # C18
     key = (project.parent / "login").read_text()
     (project / "src/notes.txt").write_text(f"my key:\n{key}")
     with pytest.raises(ClientError, match=r"notes\.txt in the upload of .* holds a secret"):
         _begin(project)
 
 
-def test_a_folder_that_is_not_there(project: Path) -> None:
+def test_a_folder_that_is_not_there(project):
     shutil.rmtree(project / "src")
     with pytest.raises(ClientError, match=r"src_dir .* is not a folder"):
         _begin(project)
 
 
-def test_the_host_key_is_that_of_an_earlier_login(project: Path) -> None:  # C10
+def test_the_host_key_is_that_of_an_earlier_login(project):  # C10
     config = replace(ray_config.read_ray_config(project / "ray_config.yaml"), host_key="")
     with pytest.raises(ClientError, match=r"host key of 127\.0\.0\.1 is not in .*log in once"):
         syncer._known_host_key(config)
@@ -104,7 +98,7 @@ def test_the_host_key_is_that_of_an_earlier_login(project: Path) -> None:  # C10
     assert syncer._known_host_key(config) == KEY
 
 
-def test_the_results_folder_is_the_same_below_each_home() -> None:  # C12
+def test_the_results_folder_is_the_same_below_each_home():  # C12
     assert syncer._there("~/ray-results/", "/there/ann") == "/there/ann/ray-results"
     assert syncer._there("/data/results", "/there/ann") == "/data/results"
     for wrong in ("results", "/", "~", ""):
@@ -112,9 +106,7 @@ def test_the_results_folder_is_the_same_below_each_home() -> None:  # C12
             syncer._there(wrong, "/there/ann")
 
 
-def test_git_links_in_a_circle_and_what_is_no_file_stay_here(  # C5 F59
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_git_links_in_a_circle_and_what_is_no_file_stay_here(project, capsys):  # C5 F59
     source = project / "src"
     (source / ".git").mkdir()
     (source / ".git/pack").touch()
@@ -155,17 +147,17 @@ class Box:
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Box:
+def box(monkeypatch) -> Box:
     return Box(monkeypatch)
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Syncer:
+def made(tmp_path) -> Syncer:
     (tmp_path / "there/run").mkdir(parents=True)
     return Syncer(BOX, str(tmp_path / "there"), tmp_path / "here")
 
 
-def test_results_come_during_and_after(box: Box, made: Syncer, tmp_path: Path) -> None:  # C13
+def test_results_come_during_and_after(box, made, tmp_path):  # C13
     there, here = tmp_path / "there/run", tmp_path / "here/run"
     with made.syncing("run"):
         (there / "first").touch()
@@ -177,15 +169,13 @@ def test_results_come_during_and_after(box: Box, made: Syncer, tmp_path: Path) -
     assert (here / "second").exists()
 
 
-def test_results_that_cannot_be_fetched_stay_and_you_are_told_how(box: Box, made: Syncer) -> None:
+def test_results_that_cannot_be_fetched_stay_and_you_are_told_how(box, made):
     message = r"the results stay on the box \(gone\); fetch them with: scp -r -P 22 ann@192.0.2.7:/"
     with pytest.raises(ClientError, match=message), made.syncing("run"):
         box.fault = UnreachableError("gone")
 
 
-def test_a_training_that_fails_says_so_also_if_its_results_cannot_be_fetched(
-    box: Box, made: Syncer
-) -> None:
+def test_a_training_that_fails_says_so_also_if_its_results_cannot_be_fetched(box, made):
     def train(error: BaseException) -> None:
         with one_message(), made.syncing("run"):
             box.fault = UnreachableError("gone")
@@ -204,9 +194,7 @@ def test_a_training_that_fails_says_so_also_if_its_results_cannot_be_fetched(
     ("error", "complete"),
     [(KeyboardInterrupt(), False), (ClientError("lost"), False), (FailedError("failed"), True)],
 )
-def test_what_is_still_written_on_the_box_is_not_taken_for_whole(
-    box: Box, made: Syncer, error: BaseException, *, complete: bool
-) -> None:
+def test_what_is_still_written_on_the_box_is_not_taken_for_whole(box, made, error, *, complete):
     with pytest.raises(type(error)), made.syncing("run"):
         raise error
     assert box.complete is complete
@@ -247,13 +235,11 @@ class Actors:
 
 
 @pytest.fixture
-def actors(monkeypatch: pytest.MonkeyPatch) -> Actors:
+def actors(monkeypatch) -> Actors:
     return Actors(monkeypatch)
 
 
-def test_a_training_that_was_begun_is_collected_once(
-    box: Box, made: Syncer, actors: Actors, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_training_that_was_begun_is_collected_once(box, made, actors, capsys):
     work = (Trainer, (), {"run_config": Config("run")})
     actors.fault = ConnectionError("gone")
     lost = r"192\.0\.2\.7 is lost \(gone\)\. What trains there goes on: start run again"
@@ -271,18 +257,14 @@ def test_a_training_that_was_begun_is_collected_once(
 @pytest.mark.parametrize(
     "fault", [KeyboardInterrupt(), ray.exceptions.RayTaskError("fit", "no memory", ValueError())]
 )
-def test_a_training_that_failed_or_was_interrupted_is_begun_again(
-    box: Box, made: Syncer, actors: Actors, fault: BaseException
-) -> None:
+def test_a_training_that_failed_or_was_interrupted_is_begun_again(box, made, actors, fault):
     actors.fault = fault
     with pytest.raises((KeyboardInterrupt, FailedError)):
         made.run("run", Trainer, (), {"run_config": Config("run")})
     assert not actors.alive
 
 
-def test_clean_removes_the_run_and_nothing_else(
-    box: Box, made: Syncer, actors: Actors, tmp_path: Path
-) -> None:
+def test_clean_removes_the_run_and_nothing_else(box, made, actors, tmp_path):
     for name in ("run", "other"):  # C4
         (tmp_path / "here" / name).mkdir(parents=True)
     made.clean("run")
@@ -318,9 +300,7 @@ class Search(Trainer):
         return [Result(self.config, 1), Result(self.config, 2)]
 
 
-def test_outcomes_have_the_paths_of_this_machine(  # C1
-    box: Box, made: Syncer, actors: Actors, tmp_path: Path
-) -> None:
+def test_outcomes_have_the_paths_of_this_machine(box, made, actors, tmp_path):  # C1
     config = Config("run")
 
     class Mine(trainers.Synced):
@@ -339,12 +319,12 @@ def test_outcomes_have_the_paths_of_this_machine(  # C1
 
 
 @pytest.mark.parametrize("name", [None, "", "../x", "a/b", ".."])
-def test_a_run_without_a_name_that_is_a_folder_is_refused(made: Syncer, name: str | None) -> None:
+def test_a_run_without_a_name_that_is_a_folder_is_refused(made, name):
     with pytest.raises(ClientError, match="run_config: run name"):
         trainers.TorchTrainer(lambda: None, run_config=Config(name)).fit(made, clean_trials=True)
 
 
-def test_a_box_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_box_that_is_busy_is_asked_again(monkeypatch):
     # What Ray 2.60's client raises: the traceback of the server, as text.
     failed = ConnectionAbortedError(
         "Initialization failure from server:\nTraceback (most recent call last):\n"

@@ -1,7 +1,5 @@
 """Pictures of runs and searches, from records that a stranger may have written."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainyard.report import curves

@@ -1,7 +1,5 @@
 """An epoch reports its progress: each second for a bar, each half minute for a log."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -14,14 +12,14 @@ from trainyard.tracking.run_folder import PROGRESS_VARIABLE
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def clock(monkeypatch) -> list[float]:
     now = [0.0]
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
 @pytest.fixture
-def bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def bar(monkeypatch) -> None:
     """A client draws a bar."""
     monkeypatch.setenv(PROGRESS_VARIABLE, "1")
 
@@ -44,33 +42,27 @@ class Epoch(list[int]):
         return batches(*self._arguments)
 
 
-def test_an_epoch_of_minutes_has_a_line_each_half_minute(  # A33
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_epoch_of_minutes_has_a_line_each_half_minute(clock, capsys):  # A33
     assert list(progress.report_batches(Epoch(20, 6, clock), "epoch 1/2")) == list(range(20))
     assert capsys.readouterr().out.splitlines() == [
         f"epoch 1/2: batch {done} of 20, 0.2 batches/s" for done in (5, 10, 15, 20)
     ]
 
 
-def test_a_short_epoch_has_none(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_epoch_has_none(clock, capsys):
     list(progress.report_batches(Epoch(20, 1, clock), "epoch 1/2"))
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.usefixtures("bar")
-def test_a_bar_moves_each_second_and_becomes_full(  # A33
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bar_moves_each_second_and_becomes_full(clock, capsys):  # A33
     list(progress.report_batches(Epoch(5, 0.5, clock), "epoch 1/2"))
     found = [progress.parse(line) for line in capsys.readouterr().out.splitlines()]
     assert found == [("", progress.Batches("epoch 1/2", done, 5, 2.0)) for done in (2, 4, 5)]
 
 
 @pytest.mark.usefixtures("bar")
-def test_batches_that_nobody_has_counted_are_lines_and_no_bar(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_batches_that_nobody_has_counted_are_lines_and_no_bar(clock, capsys):
     list(progress.report_batches(batches(7, 10, clock), "epoch 1/2"))
     said = capsys.readouterr().out
     assert said.splitlines() == [
@@ -83,9 +75,7 @@ def test_batches_that_nobody_has_counted_are_lines_and_no_bar(
 
 
 @pytest.mark.usefixtures("bar")
-def test_batches_of_an_earlier_start_count_but_for_the_rate(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_batches_of_an_earlier_start_count_but_for_the_rate(clock, capsys):
     list(progress.report_batches(batches(2, 0.5, clock), "epoch 1/2", total=5, before=3))
     assert progress.parse(capsys.readouterr().out) == (
         "",
@@ -93,7 +83,7 @@ def test_batches_of_an_earlier_start_count_but_for_the_rate(
     )
 
 
-def test_of_all_workers_one_tells(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_all_workers_one_tells(clock, capsys):
     assert len(list(progress.report_batches(Epoch(9, 60, clock), "epoch 1/2", tells=False))) == 9
     assert capsys.readouterr().out == ""
 
@@ -110,9 +100,7 @@ RECORDS = [
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_a_record_is_read_as_it_was_told(
-    record: progress.Record, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_is_read_as_it_was_told(record, capsys):
     progress.print_record(record)
     prefix = "\x1b[36m(RayTrainWorker pid=7)\x1b[0m "
     line = f"{prefix}{capsys.readouterr().out.rstrip()} [repeated 2x across cluster]"
@@ -130,11 +118,11 @@ def test_a_record_is_read_as_it_was_told(
         "Restored from checkpoint s3://ray/first/c-3: some epochs are done, on 10.0.0.5",
     ],
 )
-def test_what_others_write_is_no_record(line: str) -> None:  # F39
+def test_what_others_write_is_no_record(line):  # F39
     assert progress.parse(line) is None
 
 
-def test_people_read_records_as_sentences() -> None:  # D48
+def test_people_read_records_as_sentences():  # D48
     assert [record.log_line for record in RECORDS] == [
         "progress: epoch 1/2: batch 3, 0.5 batches/s",
         "progress: epoch 4 is trained",

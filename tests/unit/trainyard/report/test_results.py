@@ -1,7 +1,5 @@
 """A run's model in one line, from a pulled run or from the store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +22,7 @@ def network() -> torch.nn.Module:
 
 
 @pytest.fixture
-def stored(tmp_path: Path, network: torch.nn.Module) -> Callable[..., Path]:
+def stored(tmp_path, network) -> Callable[..., Path]:
     """A checkpoint of `results/first`, as a pull leaves it; or as the store has it, packed."""
 
     def make(
@@ -50,9 +48,7 @@ def bias(model: torch.nn.Module) -> float:
     return float(model.state_dict()["classifier.1.bias"][0])
 
 
-def test_the_newest_valid_model_is_set_to_evaluate(  # C6
-    stored: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_valid_model_is_set_to_evaluate(stored, tmp_path, monkeypatch):  # C6
     monkeypatch.chdir(tmp_path)
     stored(1, 1.0)
     newest = stored(2, 2.0)
@@ -68,17 +64,13 @@ def test_the_newest_valid_model_is_set_to_evaluate(  # C6
         trainyard.load("first")
 
 
-def test_a_node_has_the_store(
-    stored: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_has_the_store(stored, tmp_path, monkeypatch):
     stored(1, 3.0, packed=True)
     monkeypatch.setenv("TRAINYARD_STORAGE_URL", (tmp_path / "results").as_uri())
     assert bias(trainyard.load("first", tmp_path / "elsewhere")) == 3.0
 
 
-def test_what_cannot_be_loaded_says_what_to_do(
-    stored: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_loaded_says_what_to_do(stored, tmp_path, monkeypatch):
     monkeypatch.delenv("TRAINYARD_STORAGE_URL", raising=False)
     results = tmp_path / "results"
     with pytest.raises(JobError, match=r"is not in .*results: bring it with `train pull first`"):

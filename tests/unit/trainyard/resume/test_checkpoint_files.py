@@ -1,7 +1,5 @@
 """Valid and invalid checkpoints, on a local store."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -24,7 +22,7 @@ BIG = os.urandom(checkpoint_files.SMALL_BYTES + 1)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> objects.Store:
+def run(tmp_path) -> objects.Store:
     (tmp_path / "run").mkdir()
     return objects.open_url((tmp_path / "run").as_uri())
 
@@ -49,7 +47,7 @@ def choose(
     return checkpoint_files.choose(run, scratch, had_one=had_one)
 
 
-def test_what_is_stored_comes_back_byte_for_byte(run: Any, tmp_path: Path) -> None:
+def test_what_is_stored_comes_back_byte_for_byte(run, tmp_path):
     there = store(run, tmp_path, 1, big=BIG)
     names = sorted(path.name for path in there.iterdir())
     assert names == ["big", "checkpoint.pt", "manifest.json"]
@@ -63,7 +61,7 @@ def test_what_is_stored_comes_back_byte_for_byte(run: Any, tmp_path: Path) -> No
     assert set(checkpoint_files.load(tmp_path / "scratch" / name / "checkpoint.pt")) == {"model"}
 
 
-def test_many_small_files_are_one_large_one(run: Any, tmp_path: Path) -> None:
+def test_many_small_files_are_one_large_one(run, tmp_path):
     small = {f"part{i}": bytes([i]) * 1000 for i in range(20)}
     there = store(run, tmp_path, 1, big=BIG, **small)
     assert sorted(path.name for path in there.iterdir()) == ["big", "manifest.json", "packed.tar"]
@@ -74,9 +72,7 @@ def test_many_small_files_are_one_large_one(run: Any, tmp_path: Path) -> None:
     assert not (target / "packed.tar").exists()
 
 
-def test_a_manifest_written_in_place_makes_a_valid_checkpoint(
-    run: objects.Store, tmp_path: Path
-) -> None:
+def test_a_manifest_written_in_place_makes_a_valid_checkpoint(run, tmp_path):
     folder = tmp_path / "run" / "checkpoint_000001-abcd"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "file").write_bytes(b"x")
@@ -87,7 +83,7 @@ def test_a_manifest_written_in_place_makes_a_valid_checkpoint(
     assert (tmp_path / "fetched" / "deep" / "file").read_bytes() == b"x"
 
 
-def test_the_newest_is_first(run: Any, tmp_path: Path) -> None:
+def test_the_newest_is_first(run, tmp_path):
     for number in (9, 10, 2):
         store(run, tmp_path, number)
     numbers = [name[11:17] for name, _ in checkpoint_files.valid(run)]
@@ -172,8 +168,8 @@ DAMAGES = {
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_newest_is_skipped_with_a_warning_that_names_it(  # F22 F23 F40 F53
-    kind: str, run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+    kind, run, tmp_path, capfd
+):
     earlier = store(run, tmp_path, 1)
     newest = store(run, tmp_path, 2)
     damage(kind, newest, tmp_path / "canary")
@@ -231,8 +227,8 @@ def write_odd(there: Path, change: Any) -> None:
 
 @pytest.mark.parametrize("kind", ODD_MANIFESTS)
 def test_a_manifest_of_odd_types_gives_way_to_the_checkpoint_before(  # F23, F40
-    kind: str, run: Any, tmp_path: Path
-) -> None:
+    kind, run, tmp_path
+):
     earlier, newest = store(run, tmp_path, 1), store(run, tmp_path, 2)
     write_odd(newest, ODD_MANIFESTS[kind])
     assert choose(run, tmp_path) == (earlier.name, "", {newest.name})
@@ -243,7 +239,7 @@ def test_a_manifest_of_odd_types_gives_way_to_the_checkpoint_before(  # F23, F40
     assert earlier.is_dir()
 
 
-def test_a_folder_of_another_name_is_no_checkpoint(run: Any, tmp_path: Path) -> None:  # F53
+def test_a_folder_of_another_name_is_no_checkpoint(run, tmp_path):  # F53
     there = store(run, tmp_path, 1)
     for name in ("checkpoint_zz", "checkpoint_", "checkpoint_9x", "checkpoint_9-A"):
         shutil.copytree(there, there.parent / name)
@@ -253,9 +249,7 @@ def test_a_folder_of_another_name_is_no_checkpoint(run: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["", "manifest.json", "packed.tar", ".unpacking"])
-def test_what_could_not_be_restored_is_not_stored(  # F53
-    name: str, run: Any, tmp_path: Path
-) -> None:
+def test_what_could_not_be_restored_is_not_stored(name, run, tmp_path):  # F53
     folder = tmp_path / "files"
     folder.mkdir()
     if name:
@@ -268,7 +262,7 @@ def test_what_could_not_be_restored_is_not_stored(  # F53
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DAMAGES if kind != "no manifest"])
-def test_none_valid_is_an_error_and_no_fresh_start(kind: str, run: Any, tmp_path: Path) -> None:
+def test_none_valid_is_an_error_and_no_fresh_start(kind, run, tmp_path):
     damage(kind, store(run, tmp_path, 1), tmp_path / "canary")
     name, fault, _ = choose(run, tmp_path)
     assert name is None
@@ -276,7 +270,7 @@ def test_none_valid_is_an_error_and_no_fresh_start(kind: str, run: Any, tmp_path
     assert "another --name" in fault
 
 
-def test_half_a_first_checkpoint_is_none_unless_there_was_one(run: Any, tmp_path: Path) -> None:
+def test_half_a_first_checkpoint_is_none_unless_there_was_one(run, tmp_path):
     damage("no manifest", store(run, tmp_path, 1), tmp_path)
     assert choose(run, tmp_path)[:2] == (None, "")
     assert "none of the 1" in choose(run, tmp_path, had_one=True).fault
@@ -285,9 +279,7 @@ def test_half_a_first_checkpoint_is_none_unless_there_was_one(run: Any, tmp_path
     assert "none of the 0" in choose(run, tmp_path, had_one=True).fault
 
 
-def test_a_manifest_that_names_a_file_outside_writes_nothing_there(  # F40
-    run: Any, tmp_path: Path
-) -> None:
+def test_a_manifest_that_names_a_file_outside_writes_nothing_there(run, tmp_path):  # F40
     there = store(run, tmp_path, 1)
     content = (there / "checkpoint.pt").read_bytes()
     (tmp_path / "run" / "stolen").write_bytes(content)
@@ -299,7 +291,7 @@ def test_a_manifest_that_names_a_file_outside_writes_nothing_there(  # F40
     assert not (tmp_path / "a" / "stolen").exists()
 
 
-def test_the_newest_two_stay(run: Any, tmp_path: Path) -> None:
+def test_the_newest_two_stay(run, tmp_path):
     for number in range(1, 5):
         store(run, tmp_path, number)
         checkpoint_files.prune(run, frozenset())
@@ -307,7 +299,7 @@ def test_the_newest_two_stay(run: Any, tmp_path: Path) -> None:
     assert left == ["000003", "000004"]
 
 
-def test_pruning_never_counts_on_a_damaged_one(run: Any, tmp_path: Path) -> None:
+def test_pruning_never_counts_on_a_damaged_one(run, tmp_path):
     store(run, tmp_path, 1)
     damage("truncated", store(run, tmp_path, 2), tmp_path)
     damage("no manifest", store(run, tmp_path, 3), tmp_path)
@@ -323,9 +315,7 @@ def test_pruning_never_counts_on_a_damaged_one(run: Any, tmp_path: Path) -> None
     assert left == ["000001", "000005"]
 
 
-def test_what_the_store_cut_off_gets_no_manifest(  # F22
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_store_cut_off_gets_no_manifest(run, tmp_path, monkeypatch):  # F22
     upload = run.upload
 
     def cut(name: str, source: Any) -> Any:
@@ -339,16 +329,14 @@ def test_what_the_store_cut_off_gets_no_manifest(  # F22
     assert checkpoint_files.valid(run) == []
 
 
-def test_an_incomplete_one_stays_while_none_is_whole(run: Any, tmp_path: Path) -> None:  # F23
+def test_an_incomplete_one_stays_while_none_is_whole(run, tmp_path):  # F23
     damage("no manifest", store(run, tmp_path, 1), tmp_path)
     damage("truncated", store(run, tmp_path, 2), tmp_path)
     checkpoint_files.prune(run, frozenset())
     assert len([*(tmp_path / "run").iterdir()]) == 2
 
 
-def test_one_that_is_half_removed_has_no_manifest(  # F22
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_half_removed_has_no_manifest(run, tmp_path, monkeypatch):  # F22
     for number in (1, 2, 3):
         store(run, tmp_path, number, big=BIG)
     delete = run.delete

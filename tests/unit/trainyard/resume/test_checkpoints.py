@@ -1,7 +1,5 @@
 """A worker's checkpoints, with Ray Train reduced to its functions."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -78,7 +76,7 @@ class Worker:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def worker(tmp_path, monkeypatch) -> Any:
     (tmp_path / "run").mkdir()
     worker = Worker(tmp_path / "run", 0, monkeypatch)
     yield worker
@@ -92,9 +90,7 @@ def value(folder: Path | None) -> float | None:
     return weights.item()
 
 
-def test_training_goes_on_while_one_checkpoint_is_stored_and_waits_for_the_next(
-    worker: Worker,
-) -> None:
+def test_training_goes_on_while_one_checkpoint_is_stored_and_waits_for_the_next(worker):
     events: list[str] = []
     hold = threading.Event()
 
@@ -115,7 +111,7 @@ def test_training_goes_on_while_one_checkpoint_is_stored_and_waits_for_the_next(
     assert names == ["checkpoint_000001", "checkpoint_000002", None]
 
 
-def test_the_second_waits_until_the_first_is_stored(worker: Worker) -> None:
+def test_the_second_waits_until_the_first_is_stored(worker):
     hold, begun = threading.Event(), threading.Event()
     worker.save(1, stored=lambda: (begun.set(), hold.wait(60))[0])
     assert begun.wait(60)
@@ -129,9 +125,7 @@ def test_the_second_waits_until_the_first_is_stored(worker: Worker) -> None:
     assert not second.is_alive()
 
 
-def test_what_could_not_be_stored_ends_the_worker(  # F22
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_be_stored_ends_the_worker(worker, monkeypatch):  # F22
     def refuse(*_: Any) -> None:
         raise StorageError("the disk is full")
 
@@ -144,9 +138,7 @@ def test_what_could_not_be_stored_ends_the_worker(  # F22
     assert not worker.reports
 
 
-def test_other_ranks_report_and_store_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_ranks_report_and_store_nothing(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     worker = Worker(tmp_path / "run", 1, monkeypatch)
     worker.save(1)
@@ -154,7 +146,7 @@ def test_other_ranks_report_and_store_nothing(
     assert not list(worker.folder.iterdir())
 
 
-def test_a_record_that_cannot_be_written_ends_no_run(worker: Worker, capfd: Any) -> None:
+def test_a_record_that_cannot_be_written_ends_no_run(worker, capfd):
     def fail() -> None:
         raise StorageError("the store is away")
 
@@ -168,9 +160,7 @@ def test_a_record_that_cannot_be_written_ends_no_run(worker: Worker, capfd: Any)
 
 
 @pytest.mark.parametrize("error", [StorageError, OSError, TypeError])
-def test_pruning_ends_no_run(
-    worker: Worker, error: type[Exception], monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
+def test_pruning_ends_no_run(worker, error, monkeypatch, capfd):
     def fail(_run: Any) -> None:
         raise error("as it is")
 
@@ -181,9 +171,7 @@ def test_pruning_ends_no_run(
     assert len(list(worker.folder.glob("*/manifest.json"))) == 2
 
 
-def test_what_was_stored_last_is_restored_and_the_copy_removed(
-    worker: Worker, tmp_path: Path
-) -> None:
+def test_what_was_stored_last_is_restored_and_the_copy_removed(worker, tmp_path):
     with checkpoints.restore_newest() as folder:
         assert value(folder) is None
     for number in (1, 2, 3):
@@ -196,7 +184,7 @@ def test_what_was_stored_last_is_restored_and_the_copy_removed(
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_who_waits_finds_it_stored(worker: Worker) -> None:  # D46
+def test_who_waits_finds_it_stored(worker):  # D46
     told: list[int] = []
 
     def stored() -> None:
@@ -209,7 +197,7 @@ def test_who_waits_finds_it_stored(worker: Worker) -> None:  # D46
     assert json.loads(manifest.read_text())["model"] == MODEL
 
 
-def test_a_checkpoint_that_another_is_storing_stays(worker: Worker) -> None:  # F71
+def test_a_checkpoint_that_another_is_storing_stays(worker):  # F71
     worker.save(1, wait=True)
     other = worker.folder / "checkpoint_000007-half"
     other.mkdir()
@@ -218,7 +206,7 @@ def test_a_checkpoint_that_another_is_storing_stays(worker: Worker) -> None:  # 
     assert (other / "checkpoint.pt").exists()
 
 
-def test_what_was_cut_off_is_removed_when_the_run_goes_on(worker: Worker) -> None:  # F16 F21
+def test_what_was_cut_off_is_removed_when_the_run_goes_on(worker):  # F16 F21
     worker.save(1, wait=True)
     cut = worker.folder / "checkpoint_000002-half"  # its worker was killed before the manifest
     cut.mkdir()
@@ -229,9 +217,7 @@ def test_what_was_cut_off_is_removed_when_the_run_goes_on(worker: Worker) -> Non
     assert not cut.exists()
 
 
-def test_another_rank_takes_what_the_first_has_chosen(
-    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_rank_takes_what_the_first_has_chosen(worker, tmp_path, monkeypatch):
     worker.save(1)
     worker.save(2)
     worker.uploads.shutdown()
@@ -249,7 +235,7 @@ def test_another_rank_takes_what_the_first_has_chosen(
     assert sorted(path.name for path in worker.folder.iterdir()) == [first, newest]
 
 
-def test_a_new_name_is_greater_than_all_and_never_the_same(worker: Worker) -> None:
+def test_a_new_name_is_greater_than_all_and_never_the_same(worker):
     for name in ("checkpoint_000007-abcd", "checkpoint_000009-half"):
         (worker.folder / name).mkdir()
         (worker.folder / name / "checkpoint.pt").touch()

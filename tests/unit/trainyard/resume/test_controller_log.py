@@ -1,7 +1,5 @@
 """On a busy machine Ray Train's controller logs one line, without a traceback."""
 
-from __future__ import annotations
-
 import io
 import logging
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ def log() -> io.StringIO:
 
 
 @pytest.fixture
-def controller(monkeypatch: pytest.MonkeyPatch, log: io.StringIO) -> Iterator[Any]:
+def controller(monkeypatch, log) -> Iterator[Any]:
     """Ray Train's own sender in a process that Ray has prepared."""
     logger = logging.getLogger(controller_log.LOGGER)
     assert sender.logger is logger
@@ -43,9 +41,7 @@ class Coordinator:
         """Sends nothing."""
 
 
-def test_late_answers_are_told_once_and_in_one_line(
-    controller: Any, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
-) -> None:
+def test_late_answers_are_told_once_and_in_one_line(controller, monkeypatch, log):
     def late(*_: Any, **__: Any) -> None:
         raise GetTimeoutError("5 s")
 
@@ -56,9 +52,7 @@ def test_late_answers_are_told_once_and_in_one_line(
     assert log.getvalue() == f"{controller_log.BUSY}\n"
 
 
-def test_other_failures_keep_their_traceback(
-    controller: Any, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
-) -> None:
+def test_other_failures_keep_their_traceback(controller, monkeypatch, log):
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("no such actor")
 

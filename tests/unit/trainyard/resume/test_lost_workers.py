@@ -1,7 +1,5 @@
 """A run whose workers fail says so in one line."""
 
-from __future__ import annotations
-
 import pickle
 import textwrap
 from collections.abc import Callable
@@ -25,9 +23,7 @@ The actor died because its node has died. """
 NOTHING: Any = None
 
 
-def test_a_lost_worker_is_one_line_with_its_address_and_what_comes_next(  # D48
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_lost_worker_is_one_line_with_its_address_and_what_comes_next(capsys):  # D48
     lost = LostWorkers(2)
     for _ in range(3):
         lost.after_exception(NOTHING, {0: RayActorError(error_msg=KILLED)})
@@ -42,7 +38,7 @@ def test_a_lost_worker_is_one_line_with_its_address_and_what_comes_next(  # D48
     ]
 
 
-def test_of_several_the_first_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_several_the_first_is_told(capsys):
     errors = {2: RuntimeError("x"), 1: OSError("Traceback\n  line\n" + "y" * 1000)}
     LostWorkers(1).after_exception(NOTHING, errors)
     after = "restart 1 of 1, from the last checkpoint"
@@ -50,12 +46,12 @@ def test_of_several_the_first_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == said
 
 
-def test_an_error_without_words_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_without_words_is_named(capsys):
     LostWorkers(0).after_exception(NOTHING, {0: OSError()})
     assert capsys.readouterr().out.endswith("no restart. OSError\n")
 
 
-def test_a_node_that_had_notice_counts_as_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_node_that_had_notice_counts_as_no_failure(capsys):
     lost, error = LostWorkers(0), RuntimeError(KILLED)
     error.preempted = True  # type: ignore[attr-defined]  # as in Ray
     wrapped = RuntimeError("the health check failed")
@@ -69,9 +65,7 @@ def test_a_node_that_had_notice_counts_as_no_failure(capsys: pytest.CaptureFixtu
     assert "allows no restart" in capsys.readouterr().out
 
 
-def test_a_fault_that_a_restart_does_not_mend_ends_the_run(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_fault_that_a_restart_does_not_mend_ends_the_run(capsys):
     for fault in (JobError("do this"), SystemExit("do this")):
         error = UserExceptionWithTraceback(fault, "a traceback")
         with pytest.raises(ControllerError, match="do this"):
@@ -93,7 +87,7 @@ def _typo() -> object:
     return undefined  # type: ignore[name-defined]  # noqa: F821
 
 
-def test_a_fault_of_the_code_is_not_a_lost_worker(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_of_the_code_is_not_a_lost_worker(capsys):
     line = _typo.__code__.co_firstlineno + 1
     # Its peers lose their connection to it.
     errors = {0: RuntimeError("Connection closed by peer"), 2: _raised(_typo)}
@@ -108,21 +102,19 @@ def test_a_fault_of_the_code_is_not_a_lost_worker(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == ""
 
 
-def test_the_place_is_the_users_code_not_that_of_a_package() -> None:
+def test_the_place_is_the_users_code_not_that_of_a_package():
     error = _raised(lambda: textwrap.wrap("x", 0))
     assert isinstance(error, ValueError)
     assert "(test_lost_workers.py, line " in code_faults.error_line(error)
 
 
-def test_an_error_of_rays_with_the_type_of_its_cause_is_no_fault_of_the_code() -> None:
+def test_an_error_of_rays_with_the_type_of_its_cause_is_no_fault_of_the_code():
     cause = ValueError("a block of data is lost")
     assert code_faults.is_one(cause)
     assert not code_faults.is_one(RayTaskError("f", "a traceback", cause).as_instanceof_cause())
 
 
-def test_a_runtime_error_is_one_if_it_comes_twice_without_an_epoch_in_between(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_runtime_error_is_one_if_it_comes_twice_without_an_epoch_in_between(capsys):
     def wrong() -> object:
         return torch.ones(2, 3) @ torch.ones(4, 5)
 
@@ -138,7 +130,7 @@ def test_a_runtime_error_is_one_if_it_comes_twice_without_an_epoch_in_between(
         lost.after_exception(NOTHING, {0: _raised(wrong)})
 
 
-def test_a_module_that_the_nodes_lack_is_named() -> None:
+def test_a_module_that_the_nodes_lack_is_named():
     error = ModuleNotFoundError("No module named 'xgboost.core'", name="xgboost.core")
     with pytest.raises(ControllerError, match=r"the nodes have no module 'xgboost': name its"):
         LostWorkers(2).after_exception(NOTHING, {0: error})

@@ -1,7 +1,5 @@
 """Schedules of a run that goes on, next to those of a run that was never interrupted."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from functools import partial
@@ -113,9 +111,7 @@ class Run:
 
 @pytest.mark.parametrize(("steps", "rate"), [(12, 0.1), (12, 0.01), (24, 0.1), (24, 0.02)])
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_schedule_goes_on_as_one_that_was_never_interrupted(  # F72
-    name: str, steps: int, rate: float
-) -> None:
+def test_a_schedule_goes_on_as_one_that_was_never_interrupted(name, steps, rate):  # F72
     first = Run(MAKERS[name], 12, 0.1)
     first.rates(7)
     whole = Run(MAKERS[name], steps, rate).rates(steps)
@@ -124,14 +120,14 @@ def test_a_schedule_goes_on_as_one_that_was_never_interrupted(  # F72
         assert (found, momentum) == pytest.approx((lr, expected))
 
 
-def test_each_scheduler_of_torch_is_among_them() -> None:
+def test_each_scheduler_of_torch_is_among_them():
     known = {
         name for name in lr_scheduler.__all__ if name.endswith(("LR", "Restarts", "Scheduler"))
     }
     assert known - {"LRScheduler"} <= MAKERS.keys()
 
 
-def test_a_rate_that_follows_a_measurement_is_scaled() -> None:  # F72
+def test_a_rate_that_follows_a_measurement_is_scaled():  # F72
     def plateau(optimizer: Optimizer, steps: int, _: float) -> Any:
         return lr_scheduler.ReduceLROnPlateau(optimizer, patience=steps // 6, factor=0.5)
 
@@ -144,7 +140,7 @@ def test_a_rate_that_follows_a_measurement_is_scaled() -> None:  # F72
     )
 
 
-def test_a_schedule_of_a_user_keeps_its_progress() -> None:  # F72
+def test_a_schedule_of_a_user_keeps_its_progress():  # F72
     first = Run(Own, 12, 0.1)
     first.rates(6)
     again = Run(Own, 24, 0.01, first.saved())
@@ -159,7 +155,7 @@ def fixed(steps: int, optimizer: Optimizer, _: int, rate: float) -> LRScheduler:
 
 
 @pytest.mark.parametrize("make", [partial(fixed, 12), partial(warmed, partial(fixed, 6))])
-def test_a_schedule_that_ends_before_the_run_is_refused(make: Made) -> None:  # F72
+def test_a_schedule_that_ends_before_the_run_is_refused(make):  # F72
     run = Run(make, 12, 0.1)
     run.rates(6)
     settings.check_length(run.parts, 1.0)
@@ -172,7 +168,7 @@ def test_a_schedule_that_ends_before_the_run_is_refused(make: Made) -> None:  # 
         settings.check_length(run.parts, 0.0)
 
 
-def test_a_schedule_that_is_shorter_now_is_refused() -> None:  # F72
+def test_a_schedule_that_is_shorter_now_is_refused():  # F72
     first = Run(MAKERS["OneCycleLR"], 12, 0.1)
     first.rates(7)
     with pytest.raises(
@@ -182,7 +178,7 @@ def test_a_schedule_that_is_shorter_now_is_refused() -> None:  # F72
 
 
 @pytest.mark.parametrize("name", ["OneCycleLR", "CosineAnnealingLR"])
-def test_a_schedule_goes_on_with_more_workers(name: str) -> None:  # F61 F72
+def test_a_schedule_goes_on_with_more_workers(name):  # F61 F72
     first = Run(MAKERS[name], 12, 0.1)
     first.rates(7)
     saved, later = first.saved(), first.rates(3)
@@ -191,7 +187,7 @@ def test_a_schedule_goes_on_with_more_workers(name: str) -> None:  # F61 F72
     assert [lr for lr, _ in again.rates(3)] == pytest.approx([lr for lr, _ in later])
 
 
-def test_a_state_with_tensors_can_be_compared() -> None:  # F72
+def test_a_state_with_tensors_can_be_compared():  # F72
     one, other = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0])
     assert settings._same(one, one.clone())
     assert not settings._same(one, other)

@@ -1,7 +1,5 @@
 """A search's state in the store: whole, signed, and the only part that is ever executed."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
@@ -29,12 +27,12 @@ TRIAL = "train_func_00f8a_00000_0_batch_size=32_2026-11-22_04-12-58"
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
+def run(tmp_path) -> RunFolder:
     return RunFolder((tmp_path / "store").as_uri(), "search")
 
 
 @pytest.fixture
-def stored(run: RunFolder, tmp_path: Path) -> Path:
+def stored(run, tmp_path) -> Path:
     """The folder in the store of a search that was resumed once, as Tune's driver leaves it."""
     sampler = pickle.dumps({"samples": 8})
     tuner = pickle.dumps({"name": "search"})
@@ -89,13 +87,11 @@ def evil_state(canary: Path) -> bytes:
     return json.dumps({"trial_data": [], "runner_data": hidden}).encode()
 
 
-def test_a_search_that_was_not_begun_has_nothing_to_go_on_from(run: RunFolder) -> None:
+def test_a_search_that_was_not_begun_has_nothing_to_go_on_from(run):
     assert not search_files.SearchFiles(run, KEY).search.take_up()
 
 
-def test_states_are_stored_signed_and_beside_the_one_before(  # F32, F40
-    run: RunFolder, stored: Path
-) -> None:
+def test_states_are_stored_signed_and_beside_the_one_before(run, stored):  # F32, F40
     assert newest(taken_up(run)) == state(4)
     assert set(taken_up(run)) == {"tuner.pkl", EARLY, LATE, SAMPLER}
     for name in ("tuner.pkl", EARLY, LATE, SAMPLER):
@@ -106,9 +102,7 @@ def test_states_are_stored_signed_and_beside_the_one_before(  # F32, F40
 
 
 @pytest.mark.parametrize("torn", [b"", state(5)[:9], b'{"trial_data": 1}', b"[]"])
-def test_a_state_that_is_being_written_is_not_stored(  # F32
-    run: RunFolder, stored: Path, tmp_path: Path, torn: bytes
-) -> None:
+def test_a_state_that_is_being_written_is_not_stored(run, stored, tmp_path, torn):  # F32
     before = (stored / LATE).read_bytes()
     copy(run, tmp_path, {LATE: torn, SAMPLER: b"\x80\x05\x95"})
     assert (stored / LATE).read_bytes() == before
@@ -117,9 +111,7 @@ def test_a_state_that_is_being_written_is_not_stored(  # F32
 
 
 @pytest.mark.parametrize("left", [0, 1, 30, signed.HEADER_BYTES, signed.HEADER_BYTES + 3])
-def test_a_torn_state_gives_way_to_the_one_before(  # F32
-    run: RunFolder, stored: Path, capsys: pytest.CaptureFixture[str], left: int
-) -> None:
+def test_a_torn_state_gives_way_to_the_one_before(run, stored, capsys, left):  # F32
     def tear(name: str) -> None:
         (stored / name).write_bytes((stored / name).read_bytes()[:left])
 
@@ -139,18 +131,14 @@ def test_a_torn_state_gives_way_to_the_one_before(  # F32
         taken_up(run)
 
 
-def test_a_state_before_that_others_wrote_is_refused_too(  # F40
-    run: RunFolder, stored: Path, tmp_path: Path
-) -> None:
+def test_a_state_before_that_others_wrote_is_refused_too(run, stored, tmp_path):  # F40
     (stored / LATE).write_bytes(b"")
     (stored / (LATE + search_files.BEFORE)).write_bytes(evil_state(tmp_path / "canary"))
     with pytest.raises(JobError, match=r"before in .* is refused"):
         taken_up(run)
 
 
-def test_a_search_that_was_cut_off_before_its_first_state_begins_anew(
-    run: RunFolder, tmp_path: Path
-) -> None:
+def test_a_search_that_was_cut_off_before_its_first_state_begins_anew(run, tmp_path):
     copy(run, tmp_path, {"tuner.pkl": pickle.dumps({})})
     assert not search_files.SearchFiles(run, KEY).search.take_up()
 
@@ -169,9 +157,7 @@ EVIL = {
 @pytest.mark.usefixtures("stored")
 @pytest.mark.parametrize("name", EVIL)
 @pytest.mark.parametrize("scope", [None, "other", "search/other"])
-def test_what_others_put_into_the_bucket_is_refused(  # F36, F40
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, scope: str | None
-) -> None:
+def test_what_others_put_into_the_bucket_is_refused(tmp_path, monkeypatch, name, scope):  # F36, F40
     """Through the job itself: the old code executed each of them."""
     content = EVIL[name](tmp_path / "canary")
     if scope is not None:  # signed by this cluster, but as a state of another run
@@ -192,9 +178,7 @@ def test_what_others_put_into_the_bucket_is_refused(  # F36, F40
     assert not (tmp_path / "store/search/config.json").exists()  # nothing was begun
 
 
-def test_tune_reads_what_was_checked_whatever_is_there_by_then(  # F40
-    run: RunFolder, tmp_path: Path
-) -> None:
+def test_tune_reads_what_was_checked_whatever_is_there_by_then(run, tmp_path):  # F40
     there = search_files.SearchFiles(run, KEY)
     folder = run.place[1]
     tune.Tuner(
@@ -221,9 +205,7 @@ def _trainable(config: dict[str, Any]) -> None:
     """Never runs."""
 
 
-def test_no_pickle_of_a_trial_is_stored_or_read(  # F40
-    run: RunFolder, stored: Path, tmp_path: Path
-) -> None:
+def test_no_pickle_of_a_trial_is_stored_or_read(run, stored, tmp_path):  # F40
     there = copy(run, tmp_path, {f"{TRIAL}/error.pkl": b"x", f"{TRIAL}/error.txt": b"an error"})
     assert (stored / TRIAL / "error.txt").read_bytes() == b"an error"
     assert not (stored / TRIAL / "error.pkl").exists()
@@ -236,9 +218,7 @@ def test_no_pickle_of_a_trial_is_stored_or_read(  # F40
 
 
 @pytest.mark.parametrize("name", ["result.json", "progress.csv"])
-def test_a_result_that_is_cut_off_is_left_out(
-    run: RunFolder, stored: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_result_that_is_cut_off_is_left_out(run, stored, tmp_path, name):
     there = copy(run, tmp_path, {f"{TRIAL}/{name}": b'{"epoch": 0}\n{"epoch": 1}\n{"ep'})
     back = tmp_path / "result"
     pyarrow.fs.copy_files(f"{run.place[1]}/{TRIAL}/{name}", str(back), source_filesystem=there)
@@ -246,9 +226,7 @@ def test_a_result_that_is_cut_off_is_left_out(
     assert (stored / TRIAL / name).exists()
 
 
-def test_what_has_not_changed_is_not_stored_again(
-    run: RunFolder, stored: Path, tmp_path: Path
-) -> None:
+def test_what_has_not_changed_is_not_stored_again(run, stored, tmp_path):
     there = copy(run, tmp_path, {f"{TRIAL}/result.json": b"{}\n"})
     first = [path.stat().st_ino for path in (stored / TRIAL / "result.json", stored / LATE)]
     staging = str(tmp_path / "driver_artifacts")
@@ -257,7 +235,7 @@ def test_what_has_not_changed_is_not_stored_again(
     assert again == first
 
 
-def test_the_runs_own_files_are_none_of_tunes(run: RunFolder, stored: Path) -> None:
+def test_the_runs_own_files_are_none_of_tunes(run, stored):
     (stored / "config.json").write_text("{}")
     (stored / "checkpoint_000000").mkdir()
     there = search_files.SearchFiles(run, KEY)
@@ -267,6 +245,6 @@ def test_the_runs_own_files_are_none_of_tunes(run: RunFolder, stored: Path) -> N
     assert names == {"tuner.pkl", EARLY, LATE, SAMPLER, "checkpoint_000000"}
 
 
-def test_a_trial_in_another_process_has_the_plain_file_system(run: RunFolder) -> None:
+def test_a_trial_in_another_process_has_the_plain_file_system(run):
     there = pickle.loads(pickle.dumps(search_files.SearchFiles(run, KEY)))
     assert type(there) is pyarrow.fs.LocalFileSystem

@@ -23,12 +23,12 @@ TRIALS = {  # the names of their folders, as Tune makes them
 
 
 @pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+def _key(monkeypatch) -> None:
     monkeypatch.setattr(signed, "cluster_key", lambda: KEY)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path) -> Path:
     """A search whose trials have four checkpoints each, and no state yet."""
     for name in TRIALS.values():
         for number in range(4):
@@ -64,7 +64,7 @@ def _prune(store: Path) -> None:
     search_state.prune(objects.open_url(store.as_uri()), RUN)
 
 
-def test_what_the_stored_state_may_go_on_from_stays_and_all_after_it(store: Path) -> None:  # F32
+def test_what_the_stored_state_may_go_on_from_stays_and_all_after_it(store):  # F32
     newest = {"00000": "checkpoint_000002", "00001": "checkpoint_000003"}
     _write_state(store, "2026-11-22_04-12-58", **newest)
     _prune(store)
@@ -73,7 +73,7 @@ def test_what_the_stored_state_may_go_on_from_stays_and_all_after_it(store: Path
     assert (store / TRIALS["00f8a_00001"] / "result.json").exists()
 
 
-def test_a_trial_that_the_state_has_nothing_of_keeps_all(store: Path) -> None:
+def test_a_trial_that_the_state_has_nothing_of_keeps_all(store):
     _prune(store)
     assert _left(store, "00f8a_00000") == [0, 1, 2, 3]
     _write_state(store, "2026-11-22_04-12-58", **{"00000": None, "00001": "checkpoint_000002"})
@@ -82,14 +82,14 @@ def test_a_trial_that_the_state_has_nothing_of_keeps_all(store: Path) -> None:
     assert _left(store, "00f8a_00001") == [1, 2, 3]
 
 
-def test_a_search_that_went_on_goes_by_its_newest_state(store: Path) -> None:
+def test_a_search_that_went_on_goes_by_its_newest_state(store):
     _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000003"})
     _write_state(store, "2026-11-22_05-00-00", **{"00000": "checkpoint_000002"})
     _prune(store)
     assert _left(store, "00f8a_00000") == [1, 2, 3]
 
 
-def test_a_search_prunes_from_time_to_time(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_prunes_from_time_to_time(store, monkeypatch):
     pruning = search_state.Pruning(store.as_uri(), RUN)
     _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000002"})
     pruning.on_step_end(1, [])
@@ -106,9 +106,7 @@ def test_a_search_prunes_from_time_to_time(store: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("error", [objects.StorageError, KeyError, RecursionError, OSError])
-def test_a_search_goes_on_whatever_pruning_cannot_do(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, error: type[Exception]
-) -> None:
+def test_a_search_goes_on_whatever_pruning_cannot_do(store, monkeypatch, capsys, error):
     def refuse(_folder: objects.Store, _run: str) -> None:
         raise error("the store is away")
 
@@ -120,7 +118,7 @@ def test_a_search_goes_on_whatever_pruning_cannot_do(
     assert said.count("\n") == 1
 
 
-def test_a_state_that_tune_is_just_writing_ends_no_search(store: Path) -> None:  # F32
+def test_a_state_that_tune_is_just_writing_ends_no_search(store):  # F32
     """`make course` ended this way in its last step: the state was stored empty."""
     _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000002"})
     _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000003"})
@@ -130,7 +128,7 @@ def test_a_state_that_tune_is_just_writing_ends_no_search(store: Path) -> None: 
 
 
 @pytest.mark.parametrize("content", [b'{"trial_data": []}', b"\x80\x05.", b"[" * 100_000])
-def test_a_state_of_another_prunes_nothing(store: Path, capsys: Any, content: bytes) -> None:
+def test_a_state_of_another_prunes_nothing(store, capsys, content):
     _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000003"})
     _tear(store, "2026-11-22_04-12-58", content)
     search_state.Pruning(store.as_uri(), RUN).on_step_end(1, [])
@@ -138,7 +136,7 @@ def test_a_state_of_another_prunes_nothing(store: Path, capsys: Any, content: by
     assert "old checkpoints stay for now" in capsys.readouterr().out
 
 
-def test_a_trial_without_the_figures_that_are_shown_ends_no_search(capsys: Any) -> None:
+def test_a_trial_without_the_figures_that_are_shown_ends_no_search(capsys):
     lines = TrialLines(4, Objective({"batch_size": "d"}))
     trial = SimpleNamespace(trial_id="00f8a_00001", config={})
     lines.on_step_begin(1, [trial])
@@ -181,15 +179,15 @@ def _decided(store: Path, accuracy: float) -> str:
 
 @pytest.mark.parametrize(("accuracy", "decision"), [(0.4, "STOP"), (0.6, "CONTINUE")])
 def test_asha_compares_with_what_was_reached_before_the_search_was_cut_off(  # D52, F32
-    store: Path, accuracy: float, decision: str
-) -> None:
+    store, accuracy, decision
+):
     lines = [json.dumps(result) + "\n" for result in _results(4, accuracy=0.5)]
     done = store / TRIALS["00f8a_00000"] / "result.json"
     done.write_text("".join(lines) + '{"training_it')
     assert _decided(store, accuracy) == decision
 
 
-def test_asha_takes_a_trial_as_new_whose_results_were_not_stored(store: Path) -> None:
+def test_asha_takes_a_trial_as_new_whose_results_were_not_stored(store):
     (store / TRIALS["00f8a_00000"] / "result.json").unlink()
     assert _decided(store, 0.4) == "CONTINUE"
 
@@ -197,7 +195,7 @@ def test_asha_takes_a_trial_as_new_whose_results_were_not_stored(store: Path) ->
 @pytest.mark.parametrize(
     "line", ['{"training_iteration": "x", "val_accuracy": 0.4}', "[1]", "{", '{"val_accuracy": {}}']
 )
-def test_asha_does_without_results_that_cannot_be_read(store: Path, line: str) -> None:  # F32
+def test_asha_does_without_results_that_cannot_be_read(store, line):  # F32
     """Tune takes a scheduler's error for a search without a state, and restarts it."""
     results = [json.dumps(result) for result in _results(1, accuracy=0.5)]
     done = store / TRIALS["00f8a_00000"] / "result.json"
@@ -205,9 +203,7 @@ def test_asha_does_without_results_that_cannot_be_read(store: Path, line: str) -
     assert _decided(store, 0.4) == "STOP"
 
 
-def test_asha_does_without_the_store(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_asha_does_without_the_store(store, monkeypatch, capsys):
     def away(_files: fs.FileSystem, _path: str) -> None:
         raise objects.StorageError("the store is away")
 

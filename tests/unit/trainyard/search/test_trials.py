@@ -1,7 +1,6 @@
 """The table of a search, from results as Tune gives them."""
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,11 +45,11 @@ def _result(number: int, accuracies: list[float], *, error: bool = False) -> Sim
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path) -> Run:
     return Run(tmp_path.as_uri(), "search")
 
 
-def test_each_row_has_its_own_trial(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_row_has_its_own_trial(run, capsys):
     found = Found([_result(2, [0.3, 0.8]), _result(0, [0.2]), _result(1, [], error=True)])
     assert trials.finish(run, found, ACCURACY) == ""
     out = capsys.readouterr().out
@@ -61,9 +60,7 @@ def test_each_row_has_its_own_trial(run: Run, capsys: pytest.CaptureFixture[str]
     assert [record["valid_acc"] for record in run.metrics()] == [0.3, 0.8]
 
 
-def test_the_best_trial_of_a_loss_has_the_least(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_best_trial_of_a_loss_has_the_least(run, capsys):
     found = Found([_result(0, [0.2, 0.9]), _result(1, [0.3])])
     for result, rate, loss in zip(found, (0.01, 0.001), (1.75, 1.5), strict=True):
         result.config = {"learning_rate": rate}
@@ -77,9 +74,7 @@ def test_the_best_trial_of_a_loss_has_the_least(
     assert [record["valid_loss"] for record in run.metrics()] == [1.5]
 
 
-def test_a_trial_that_diverged_is_not_the_best(  # F61
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trial_that_diverged_is_not_the_best(run, capsys):  # F61
     found = Found([_result(number, [0.5, 0.5]) for number in range(3)])
     losses = ([math.nan, math.nan], [math.nan, 1.5], [2.0, math.inf])
     for result, loss in zip(found, losses, strict=True):
@@ -91,14 +86,12 @@ def test_a_trial_that_diverged_is_not_the_best(  # F61
     assert trials.finish(run, found, LOSS).startswith("no epoch of the 3 trials has a finite valid")
 
 
-def test_without_any_epoch_there_is_no_best(run: Run) -> None:
+def test_without_any_epoch_there_is_no_best(run):
     fault = trials.finish(run, Found([_result(0, [], error=True)]), ACCURACY)
     assert fault == "all 1 trials failed: the log above says why"
 
 
-def test_a_trial_that_failed_before_it_reported_has_a_row(  # F32
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trial_that_failed_before_it_reported_has_a_row(run, capsys):  # F32
     failed = _result(0, [], error=True)
     failed.config = None  # as in Tune after the search was resumed
     assert trials.finish(run, Found([failed, _result(1, [0.4])]), ACCURACY) == ""
@@ -107,9 +100,7 @@ def test_a_trial_that_failed_before_it_reported_has_a_row(  # F32
     )
 
 
-def test_a_long_silence_ends_with_a_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_silence_ends_with_a_line(capsys, monkeypatch):
     now = 100.0
     monkeypatch.setattr("trainyard.search.trials.time.monotonic", lambda: now)
     shown = trials.TrialLines(3, ACCURACY)
@@ -128,9 +119,7 @@ def test_a_long_silence_ends_with_a_line(
     assert capsys.readouterr().out == ""
 
 
-def test_trials_that_cannot_be_counted_end_no_search(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_that_cannot_be_counted_end_no_search(capsys, monkeypatch):
     now = 100.0
     monkeypatch.setattr("trainyard.search.trials.time.monotonic", lambda: now)
     shown = trials.TrialLines(3, ACCURACY)
@@ -145,9 +134,7 @@ def test_trials_that_cannot_be_counted_end_no_search(
     ("cause", "recovers"),
     [(NameError("x"), False), (JobError("do this"), False), (RuntimeError("lost a peer"), True)],
 )
-def test_a_fault_of_a_trials_code_ends_the_trial(
-    cause: Exception, recovers: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_a_trials_code_ends_the_trial(cause, recovers, monkeypatch):
     monkeypatch.setattr(Trial, "handle_error", Trial.handle_error)
     monkeypatch.setattr(Trial, "local_path", "")  # no file for the error
     trials.end_trials_at_faults()
@@ -156,9 +143,7 @@ def test_a_fault_of_a_trials_code_ends_the_trial(
     assert trial.should_recover() is recovers
 
 
-def test_a_search_that_goes_on_is_drawn_with_its_earlier_epochs(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_goes_on_is_drawn_with_its_earlier_epochs(run, monkeypatch):
     now, drawn = 100.0, []
     monkeypatch.setattr("trainyard.search.trials.time.monotonic", lambda: now)
     monkeypatch.setattr(
@@ -195,9 +180,7 @@ def test_a_search_that_goes_on_is_drawn_with_its_earlier_epochs(
     assert len(drawn[1][2][1].history) == 2
 
 
-def test_an_epoch_that_cannot_be_drawn_ends_no_search(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_epoch_that_cannot_be_drawn_ends_no_search(run, capsys):
     shown = trials.TrialCurves(run.url, ACCURACY)
     trial = Trial("tried", stub=True, trial_id="0f8a_00000")
     trial.config = {}

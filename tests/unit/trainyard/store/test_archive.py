@@ -52,7 +52,7 @@ def unpacked(path: Path, most_bytes: int = 2**22) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def good(tmp_path: Path) -> Path:
+def good(tmp_path) -> Path:
     folder = tmp_path / "folder"
     for name, content in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def good(tmp_path: Path) -> Path:
     return tmp_path / "good.tar"
 
 
-def test_files_come_back_and_replace_earlier_ones(good: Path) -> None:
+def test_files_come_back_and_replace_earlier_ones(good):
     (good.parent / "target").mkdir()
     (good.parent / "target" / "a").write_bytes(b"earlier")
     (good.parent / "target" / archive.SCRATCH).mkdir()  # left by a killed process
@@ -87,9 +87,7 @@ def test_files_come_back_and_replace_earlier_ones(good: Path) -> None:
     ],
     ids=lambda bad: f"{bad[0].name[:20]!a} {bad[0].type!r}",
 )
-def test_anything_but_files_inside_is_refused(
-    bad: tuple[tarfile.TarInfo, bytes], tmp_path: Path
-) -> None:
+def test_anything_but_files_inside_is_refused(bad, tmp_path):
     path = written(tmp_path / "bad.tar", entry("first", b"1"), bad, entry("last", b"2"))
     with pytest.raises(archive.ArchiveError):
         unpacked(path)
@@ -97,9 +95,7 @@ def test_anything_but_files_inside_is_refused(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["bad.tar", "target"]
 
 
-def test_too_much_is_refused_before_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_much_is_refused_before_it_is_written(tmp_path, monkeypatch):
     path = written(tmp_path / "large.tar", entry("first", b"12345"), entry("second", b"678"))
     assert set(unpacked(path, most_bytes=8)) == {"first", "second"}
     with pytest.raises(archive.ArchiveError, match=r"'second' it holds 2 files of 8 bytes.*or 7"):
@@ -109,9 +105,7 @@ def test_too_much_is_refused_before_it_is_written(
         unpacked(path)
 
 
-def test_a_full_disk_is_not_taken_for_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_not_taken_for_damage(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -126,7 +120,7 @@ HEALTH = [HealthCheck.function_scoped_fixture]
 
 @settings(max_examples=100, suppress_health_check=HEALTH)
 @given(st.integers(0, 4 * 512 + 1))
-def test_one_that_was_cut_off_is_named(tmp_path: Path, size: int) -> None:
+def test_one_that_was_cut_off_is_named(tmp_path, size):
     whole = written(tmp_path / "whole.tar", entry("a", b"1" * 513), entry("b/c", b"2")).read_bytes()
     (tmp_path / "cut.tar").write_bytes(whole[:size])
     with pytest.raises(archive.ArchiveError, match="cut off"):
@@ -135,7 +129,7 @@ def test_one_that_was_cut_off_is_named(tmp_path: Path, size: int) -> None:
 
 @settings(max_examples=200, suppress_health_check=HEALTH)
 @given(st.integers(0, 6 * 512 - 1), st.integers(1, 255))
-def test_no_flipped_byte_raises_another_error(tmp_path: Path, place: int, change: int) -> None:
+def test_no_flipped_byte_raises_another_error(tmp_path, place, change):
     long = "n" * 120
     content = bytearray(
         written(tmp_path / "whole.tar", entry(long, b"1" * 513), entry("b", b"2")).read_bytes()

@@ -1,15 +1,10 @@
 """Files to a folder and to a bucket that is sometimes unavailable."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +13,7 @@ from boto3.exceptions import RetriesExceededError
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from botocore.session import Session
 
-from tests import stores
+from tests import stores, web
 from trainyard.client.store import ClientBucket
 from trainyard.store import objects, s3_requests
 
@@ -68,12 +63,12 @@ class Client:
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+def client(monkeypatch) -> Client:
     return Client(monkeypatch)
 
 
 @pytest.fixture
-def bucket(client: Client) -> objects.Store:
+def bucket(client) -> objects.Store:
     keys = objects.Keys("user", "canary")
     return objects.BucketStore("ray/first", endpoint="http://127.0.0.1:9", keys=keys)
 
@@ -88,9 +83,7 @@ PASSING = [
 ]
 
 
-def test_a_store_that_comes_back_in_time_gets_the_whole_file(  # F22
-    client: Client, bucket: objects.Store
-) -> None:
+def test_a_store_that_comes_back_in_time_gets_the_whole_file(client, bucket):  # F22
     client.errors = list(PASSING)
     assert bucket.upload("a/b", io.BytesIO(b"hello")) == DIGEST  # read and hashed again
     assert client.kept == {"first/a/b": b"hello"}
@@ -98,9 +91,7 @@ def test_a_store_that_comes_back_in_time_gets_the_whole_file(  # F22
 
 
 @pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
-def test_a_store_that_stays_away_is_one_error(  # F22
-    error: Exception, client: Client, bucket: objects.Store
-) -> None:
+def test_a_store_that_stays_away_is_one_error(error, client, bucket):  # F22
     client.errors = [error] * 1000
     with pytest.raises(objects.StorageError) as caught:
         bucket.upload("a", io.BytesIO(b"hello"))
@@ -112,9 +103,7 @@ def test_a_store_that_stays_away_is_one_error(  # F22
     assert "submit the run again" in message
 
 
-def test_an_upload_that_was_long_is_tried_again(  # F22
-    client: Client, bucket: objects.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_that_was_long_is_tried_again(client, bucket, monkeypatch):  # F22
     """Time spent sending before the failure does not count as waiting for the store."""
     upload = client.upload_fileobj
 
@@ -130,16 +119,14 @@ def test_an_upload_that_was_long_is_tried_again(  # F22
 @pytest.mark.parametrize(
     "error", [answer(403, "AccessDenied"), answer(404, "NoSuchBucket"), answer(507, "StorageFull")]
 )
-def test_an_answer_that_stays_the_same_is_not_waited_for(  # F23
-    error: ClientError, client: Client, bucket: objects.Store
-) -> None:
+def test_an_answer_that_stays_the_same_is_not_waited_for(error, client, bucket):  # F23
     client.errors = [error]
     with pytest.raises(objects.StorageError, match=error.response["Error"]["Code"]):
         bucket.upload("a", io.BytesIO(b"hello"))
     assert client.now == 0
 
 
-def test_what_is_not_there_is_not_waited_for(client: Client, bucket: objects.Store) -> None:
+def test_what_is_not_there_is_not_waited_for(client, bucket):
     client.errors = [answer(404, "NoSuchKey")]
     with pytest.raises(FileNotFoundError, match="s3://ray/first/a"):
         bucket.read("a")
@@ -147,11 +134,11 @@ def test_what_is_not_there_is_not_waited_for(client: Client, bucket: objects.Sto
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> objects.Store:
+def folder(tmp_path) -> objects.Store:
     return objects.open_url((tmp_path / "run").as_uri())
 
 
-def test_a_folder_gives_back_what_it_got(folder: objects.Store, tmp_path: Path) -> None:
+def test_a_folder_gives_back_what_it_got(folder, tmp_path):
     assert folder.upload("a/b", io.BytesIO(b"hello")) == DIGEST
     folder.write("c", b"1")
     assert folder.sizes() == {"a/b": 5, "c": 1}
@@ -162,16 +149,14 @@ def test_a_folder_gives_back_what_it_got(folder: objects.Store, tmp_path: Path) 
         folder.read("d")
 
 
-def test_what_is_deleted_leaves_no_empty_folder(folder: objects.Store, tmp_path: Path) -> None:
+def test_what_is_deleted_leaves_no_empty_folder(folder, tmp_path):
     folder.write("a/b/c", b"1")
     folder.write("a/d", b"1")
     folder.delete("a/b/c", "not/there")
     assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == ["a", "d"]
 
 
-def test_a_write_that_fails_leaves_what_was_there(  # F23
-    folder: objects.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_what_was_there(folder, tmp_path, monkeypatch):  # F23
     folder.write("a", b"before")
 
     def full(_: int) -> None:
@@ -184,7 +169,7 @@ def test_a_write_that_fails_leaves_what_was_there(  # F23
     assert folder.read("a") == b"before"
 
 
-def test_another_kind_of_store_is_refused() -> None:
+def test_another_kind_of_store_is_refused():
     class Other:
         type_name = "gcs"
 
@@ -194,9 +179,7 @@ def test_another_kind_of_store_is_refused() -> None:
         objects.open_url("gs://bucket/run")
 
 
-def test_no_proxy_of_the_environment_is_asked_for_the_store(  # F58
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_proxy_of_the_environment_is_asked_for_the_store(monkeypatch):  # F58
     with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as store:
         store.bind(("127.0.0.1", 0))  # and does not listen
         proxy.setblocking(False)
@@ -218,57 +201,45 @@ def test_no_proxy_of_the_environment_is_asked_for_the_store(  # F58
 REFUSED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 
 
-class Service(BaseHTTPRequestHandler):
+class Service:
     """A bucket that first gives the listed answers, and then accepts everything."""
 
-    due: list[int]
-    kept: dict[str, bytes]
+    def __init__(self) -> None:
+        self.due: list[int] = []
+        self.kept: dict[str, bytes] = {}
 
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+    def answer(self, asked: web.Request) -> web.Said:
         status = self.due.pop(0) if self.due else 200
         if status == 200:
-            assert "Credential=user/" in self.headers["Authorization"]
-            assert "/eu-1/s3/" in self.headers["Authorization"]
-            self.kept[self.path] = body
-        said = b"" if status == 200 else REFUSED
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    def log_message(self, *_: object) -> None:
-        pass
+            assert "Credential=user/" in asked.headers["Authorization"]
+            assert "/eu-1/s3/" in asked.headers["Authorization"]
+            self.kept[asked.path] = asked.body
+        return status, b"" if status == 200 else REFUSED
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Service]]:
+def service(tmp_path, monkeypatch) -> Iterator[Service]:
     """A bucket as a node's environment names it."""
-    kind = type("Fresh", (Service,), {"due": [], "kept": {}})
     keys = tmp_path / "credentials"
     keys.write_text("[default]\naws_access_key_id = user\naws_secret_access_key = canary\n")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
-    monkeypatch.setenv("AWS_REGION", "eu-1")
-    stores.forget_clients()
-    yield kind
-    stores.forget_clients()
-    server.shutdown()
-    server.server_close()
+    made = Service()
+    with web.serving(made.answer) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+        monkeypatch.setenv("AWS_REGION", "eu-1")
+        stores.forget_clients()
+        yield made
+        stores.forget_clients()
 
 
-def test_a_busy_store_is_asked_until_it_takes_a_small_file(  # F22
-    service: type[Service], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_store_is_asked_until_it_takes_a_small_file(service, monkeypatch):  # F22
     monkeypatch.setattr(objects, "FIRST_PAUSE_S", 0.01)
     service.due = [503, 503, 500]
     objects.open_url("s3://ray/prefix").write("a b/1.json", b"{}")
     assert service.kept == {"/ray/prefix/a%20b/1.json": b"{}"}
 
 
-def test_a_refusal_is_told_at_once(service: type[Service]) -> None:
+def test_a_refusal_is_told_at_once(service):
     service.due = [403]
     with pytest.raises(
         objects.StorageError, match=r"s3://ray/1: AccessDenied no; .*repair the store"
@@ -277,7 +248,7 @@ def test_a_refusal_is_told_at_once(service: type[Service]) -> None:
 
 
 @pytest.mark.usefixtures("service")
-def test_a_store_that_stays_away_ends_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_stays_away_ends_the_patience(monkeypatch):
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(
@@ -291,7 +262,7 @@ ODD |= {"AWS_METADATA_SERVICE_TIMEOUT": "odd"}
 
 
 @pytest.fixture
-def odd_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def odd_environment(tmp_path, monkeypatch) -> Iterator[None]:
     """All variables that botocore reads, and a configuration that it refuses."""
     (tmp_path / "config").write_text("not a configuration\n")
     known = [names for _, names, *_ in Session.SESSION_VARIABLES.values() if names]
@@ -306,7 +277,7 @@ def odd_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 @pytest.mark.usefixtures("odd_environment")
-def test_a_stack_with_keys_takes_nothing_from_the_environment() -> None:  # F76
+def test_a_stack_with_keys_takes_nothing_from_the_environment():  # F76
     keys = objects.Keys("user", "canary")
     client = objects._client("http://127.0.0.1:9", "eu-1", keys)
     assert client.meta.endpoint_url == "http://127.0.0.1:9"
@@ -317,9 +288,7 @@ def test_a_stack_with_keys_takes_nothing_from_the_environment() -> None:  # F76
 # F76
 @pytest.mark.parametrize(("name", "value"), ODD.items())
 @pytest.mark.parametrize("kind", [objects.BucketStore, ClientBucket])
-def test_an_odd_variable_is_one_message(
-    name: str, value: str, kind: type[objects.BucketStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_odd_variable_is_one_message(name, value, kind, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "user")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
     monkeypatch.setenv(name, value)

@@ -20,9 +20,7 @@ REFUSED = f"<Error><Code>{PASSING_CODE}</Code><Message>m</Message></Error>".enco
 
 
 @pytest.mark.parametrize(("refusals", "status"), [(2, 200), (PASSING_TRIES, 409)])
-def test_a_put_whose_folder_is_being_emptied_is_sent_again(
-    monkeypatch: pytest.MonkeyPatch, refusals: int, status: int
-) -> None:
+def test_a_put_whose_folder_is_being_emptied_is_sent_again(monkeypatch, refusals, status):
     monkeypatch.setattr(s3_requests, "PASSING_PAUSE_S", 0)
     answers = [
         HTTPResponse(io.BytesIO(REFUSED), status=409, preload_content=False)
@@ -42,7 +40,7 @@ def test_a_put_whose_folder_is_being_emptied_is_sent_again(
     assert len(bodies) == min(refusals + 1, PASSING_TRIES)
 
 
-def test_an_object_is_read_no_further_than_its_bound() -> None:  # F69
+def test_an_object_is_read_no_further_than_its_bound():  # F69
     sent = 0
 
     def give(server: socket.socket) -> None:
@@ -65,7 +63,7 @@ def test_an_object_is_read_no_further_than_its_bound() -> None:  # F69
     assert sent < 4 * MOST_BYTES
 
 
-def test_a_large_object_may_be_taken_slowly(monkeypatch: pytest.MonkeyPatch) -> None:  # F22
+def test_a_large_object_may_be_taken_slowly(monkeypatch):  # F22
     """Longer than a connection may take to be made, as 256 MiB of a sweep's point do."""
     monkeypatch.setattr(s3_requests, "CONNECT_TIMEOUT_S", 0.3)
     taken = []

@@ -3,7 +3,6 @@
 import hashlib
 import hmac
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,7 @@ NAME = "search/tuner.pkl"
 
 
 @given(st.binary(max_size=300), st.data())
-def test_one_changed_byte_and_every_cut_show(content: bytes, data: st.DataObject) -> None:
+def test_one_changed_byte_and_every_cut_show(content, data):
     stored = signed.signed(content, NAME, KEY)
     assert signed.content_of(stored, NAME, KEY) == content
     cut = data.draw(st.integers(0, len(stored) - 1))
@@ -31,26 +30,26 @@ def test_one_changed_byte_and_every_cut_show(content: bytes, data: st.DataObject
         signed.content_of(stored + b"\0", NAME, KEY)
 
 
-def test_a_length_that_shrank_shows() -> None:
+def test_a_length_that_shrank_shows():
     stored = signed.signed(b"0123456789", NAME, KEY)
     with pytest.raises(signed.SignatureError, match="signature is not that of this cluster"):
         signed.content_of(stored.replace(b" 00000000000010 ", b" 00000000000000 "), NAME, KEY)
 
 
 @pytest.mark.parametrize("stored", [b"\x80\x05.", b"{}", b"trainyard-signed-2 " + b"0" * 200])
-def test_what_is_not_signed_is_refused(stored: bytes) -> None:
+def test_what_is_not_signed_is_refused(stored):
     with pytest.raises(signed.SignatureError, match="it is not signed"):
         signed.content_of(stored, NAME, KEY)
 
 
-def test_a_signature_is_for_one_name_and_one_cluster() -> None:
+def test_a_signature_is_for_one_name_and_one_cluster():
     stored = signed.signed(b"state", NAME, KEY)
     for name, key in (("other/tuner.pkl", KEY), (NAME, signed.derived("another token"))):
         with pytest.raises(signed.SignatureError, match="signature is not that of this cluster"):
             signed.content_of(stored, name, key)
 
 
-def test_a_state_that_was_signed_stays_readable() -> None:
+def test_a_state_that_was_signed_stays_readable():
     """Stored searches depend on the format and the key's purpose."""
     key = signed.derived("a token")
     purpose = b"trainyard: state of a search in the store, version 1"
@@ -60,9 +59,7 @@ def test_a_state_that_was_signed_stays_readable() -> None:
     assert signed.signed(b"abc", "run/file", key) == stored
 
 
-def test_the_token_is_the_one_that_ray_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_is_the_one_that_ray_takes(tmp_path, monkeypatch):
     loader = _raylet.AuthenticationTokenLoader.instance()  # type: ignore[attr-defined]
 
     def key() -> bytes:

@@ -1,10 +1,6 @@
 """A run's files in its folder, as the job itself reads them."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,17 +11,17 @@ EPOCHS = [{"epoch": i, "loss": 2.0 - i, "valid_acc": 0.1 * i} for i in range(2)]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path) -> Run:
     return Run(tmp_path.as_uri(), "first")
 
 
-def test_history_written_anew_replaces_the_old(run: Run) -> None:
+def test_history_written_anew_replaces_the_old(run):
     run.write_metrics(EPOCHS)
     run.write_metrics(EPOCHS[:1])
     assert run.metrics() == EPOCHS[:1]
 
 
-def test_a_run_s_files_are_json_for_any_reader(run: Run) -> None:  # F61
+def test_a_run_s_files_are_json_for_any_reader(run):  # F61
     run.start({"epochs": 1, "least": float("nan")})
     run.write_metrics([{"epoch": 0, "loss": float("inf")}])
     lines = [line for name in (STARTS, METRICS) for line in (run.read(name) or b"").splitlines()]
@@ -34,7 +30,7 @@ def test_a_run_s_files_are_json_for_any_reader(run: Run) -> None:  # F61
     assert run.metrics() == [{"epoch": 0, "loss": None}]
 
 
-def test_a_run_that_starts_again_has_no_picture_of_its_earlier_end(run: Run) -> None:
+def test_a_run_that_starts_again_has_no_picture_of_its_earlier_end(run):
     run.start({})
     run.end()
     assert run.read("curves.png") is None  # it has no epoch
@@ -45,9 +41,7 @@ def test_a_run_that_starts_again_has_no_picture_of_its_earlier_end(run: Run) -> 
     assert run.read("curves.png") is None
 
 
-def test_a_run_ends_well_without_its_picture(
-    run: Run, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_ends_well_without_its_picture(run, capsys, monkeypatch):
     run.start({})
     run.write_metrics(EPOCHS)
     monkeypatch.setattr("trainyard.report.curves.of_run", lambda *_: [].pop())

@@ -1,18 +1,15 @@
 """Disabled tracking, and its settings and messages; MLflow itself is in integration."""
 
-from __future__ import annotations
-
 import os
 import signal
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from mlflow.utils import validation
 
+from tests import ran
 from trainyard.tracking import tracking
 from trainyard.tracking.mlflow_log import MlflowLog
 from trainyard.tracking.run_folder import CURVES
@@ -22,7 +19,7 @@ PASSWORD = "canary%password"
 
 
 @pytest.fixture(autouse=True)
-def _no_mlflow_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_mlflow_of_the_caller(monkeypatch) -> None:
     for name in (
         *tracking.SETTINGS,
         *(tracking.URI_VARIABLE, tracking.USER_VARIABLE, tracking.PASSWORD_VARIABLE),
@@ -31,9 +28,7 @@ def _no_mlflow_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_without_an_mlflow_nothing_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_mlflow_nothing_is_imported(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     run = Run(tmp_path.as_uri(), "first")
     assert tracking.open_log(run) is None
@@ -43,7 +38,7 @@ def test_without_an_mlflow_nothing_is_imported(
     assert not (tmp_path / "first" / "tracking.json").exists()
 
 
-def test_credentials_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_read_as_they_are(tmp_path, monkeypatch):
     assert tracking._credentials() == {}
     file = tmp_path / "credentials"
     file.write_text(
@@ -56,9 +51,7 @@ def test_credentials_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.Mo
     }
 
 
-def test_a_fault_is_warned_of_once_without_the_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_is_warned_of_once_without_the_password(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(tracking.URI_VARIABLE, f"http://admin:{PASSWORD}@127.0.0.1:1")
     monkeypatch.setenv(tracking.PASSWORD_VARIABLE, PASSWORD)
 
@@ -89,7 +82,7 @@ def test_a_fault_is_warned_of_once_without_the_password(
         ("os.fork() or signal.raise_signal(signal.SIGTERM); os.wait(); run.end()", "", 0),
     ],
 )
-def test_a_run_is_logged_as_it_ended(end: str, told: str, code: int, tmp_path: Path) -> None:  # A45
+def test_a_run_is_logged_as_it_ended(end, told, code, tmp_path):  # A45
     program = f"""
 import os, signal, sys
 from trainyard.tracking import tracking
@@ -105,13 +98,10 @@ run = Run({tmp_path.as_uri()!r}, "first")
 run.start({{"job": "tiny"}})
 {end}
 """
-    done = subprocess.run(
+    done = ran.run(
         [sys.executable, "-c", program],
         env=os.environ | {tracking.URI_VARIABLE: "http://127.0.0.1:1"},
-        capture_output=True,
-        text=True,
         timeout=60,
-        check=False,
     )
     assert (done.stdout.strip(), done.returncode) == (told, code), done.stderr
 
@@ -146,9 +136,7 @@ class Client:
         self.ended.append(status)
 
 
-def test_what_mlflow_refuses_takes_nothing_else_along(  # F74
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_mlflow_refuses_takes_nothing_else_along(tmp_path, capsys):  # F74
     (tmp_path / "first").mkdir()
     run = Run(tmp_path.as_uri(), "first")
     run.write(CURVES, b"picture")

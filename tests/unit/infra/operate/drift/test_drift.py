@@ -32,7 +32,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_drift_of_a_stack_of_files(stack: Any, capsys: Any, monkeypatch: Any) -> None:  # noqa: F811
+def test_drift_of_a_stack_of_files(stack, capsys, monkeypatch):  # noqa: F811
     monkeypatch.setattr(expected, "differing", lambda *_: [])
     stack.declare(a={"text": "one"}, b={"text": "two", "token": "canary-token-value"})
     stack.up()
@@ -67,10 +67,10 @@ def test_drift_of_a_stack_of_files(stack: Any, capsys: Any, monkeypatch: Any) ->
 
 
 def test_what_is_wrong_with_services_is_asked_of_their_providers(  # F63
-    stack: Any,  # noqa: F811
-    capsys: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    stack,  # noqa: F811
+    capsys,
+    monkeypatch,
+):
     """One that the state has noted is told, though nothing differs from the state."""
     monkeypatch.setattr(expected, "differing", lambda *_: [])
     secret = "canary-token-value"
@@ -93,7 +93,7 @@ def test_what_is_wrong_with_services_is_asked_of_their_providers(  # F63
     assert _run(capsys, "-C", str(stack.project), "-s", "other", "--health")[0] == 1
 
 
-def test_a_stack_that_cannot_be_looked_at(stack: Any, capsys: Any) -> None:  # noqa: F811
+def test_a_stack_that_cannot_be_looked_at(stack, capsys):  # noqa: F811
     code, _, err = _run(capsys, "-C", str(stack.project), "-s", "other")
     assert code == 1
     assert "no stack named 'other'" in err
@@ -114,10 +114,10 @@ def test_a_stack_that_cannot_be_looked_at(stack: Any, capsys: Any) -> None:  # n
 
 
 def test_what_cannot_be_read_is_told_without_secrets(
-    stack: Any,  # noqa: F811
-    capsys: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    stack,  # noqa: F811
+    capsys,
+    monkeypatch,
+):
     stack.declare(a={"token": "canary-token-value"})
     stack.up()
 
@@ -134,13 +134,13 @@ def test_what_cannot_be_read_is_told_without_secrets(
     ("findings", "failures", "code"),
     [([], [], 0), ([FINDING], [], 2), ([], ["no daemon"], 1), ([FINDING], ["no daemon"], 1)],
 )
-def test_exit_codes(findings: list[Finding], failures: list[str], code: int) -> None:
+def test_exit_codes(findings, failures, code):
     report = DriftReport(stack="dev", looked=3, findings=findings, failures=failures)
     assert report.code == code
     assert ("not looked at: no daemon" in report.text()) == bool(failures)
 
 
-def test_a_report_goes_by_layer() -> None:
+def test_a_report_goes_by_layer():
     node = Finding(layer=RAY, name="a", expected="alive", found="none", action="make up")
     report = DriftReport(stack="dev", looked=3, findings=[node, FINDING], failures=[])
     assert [each["layer"] for each in json.loads(report.json())["findings"]] == [SERVICES, RAY]
@@ -155,8 +155,8 @@ def test_a_report_goes_by_layer() -> None:
 
 
 def test_a_silent_dashboard_is_a_failure_only_where_nothing_else_explains_it(
-    looked: Any, seen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    looked, seen, tmp_path, monkeypatch
+):
     def silent(*_: Any) -> list[Finding]:
         raise drift.AskError("no answer")
 
@@ -172,7 +172,7 @@ def test_a_silent_dashboard_is_a_failure_only_where_nothing_else_explains_it(
     assert (down.code, down.failures) == (2, [])
 
 
-def test_a_full_disk(seen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(seen, tmp_path, monkeypatch):
     here = seen("process:Data", "data", props={"folder": str(tmp_path)})
     gone = seen("process:Supervisor", "s", props={"folder": f"{tmp_path}/gone"})
     there = {"host": "10.0.0.7", "port": 22, "user": "ada", "hostKey": "k"}
@@ -193,7 +193,7 @@ def test_a_full_disk(seen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-def test_outputs_that_are_missing_and_a_time_that_is_past() -> None:
+def test_outputs_that_are_missing_and_a_time_that_is_past():
     known = dict.fromkeys(names_of_outputs(), "")
     assert expected.differing("dev", known, NOW) == []
     del known[outputs.BUCKET]
@@ -208,7 +208,7 @@ def test_outputs_that_are_missing_and_a_time_that_is_past() -> None:
     )
 
 
-def test_a_wrong_command_line_is_no_drift(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_is_no_drift(capsys):
     with pytest.raises(SystemExit) as end:
         drift.main(["--jsn"])
     assert end.value.code == 1

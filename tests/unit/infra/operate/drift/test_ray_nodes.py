@@ -27,7 +27,7 @@ def _raylet(address: str, state: str = "ALIVE", **resources: float) -> dict[str,
 
 
 @pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Any:
+def answer(monkeypatch) -> Any:
     """Have the dashboard answer with a text; what it was asked is returned."""
     asked: list[dict[str, Any]] = []
 
@@ -47,7 +47,7 @@ def _summary(*raylets: dict[str, Any]) -> str:
     return json.dumps({"data": {"summary": raylets}})
 
 
-def test_nodes_that_are_as_declared(answer: Any) -> None:
+def test_nodes_that_are_as_declared(answer):
     asked = answer(
         _summary(
             _raylet("127.0.0.2"),
@@ -61,7 +61,7 @@ def test_nodes_that_are_as_declared(answer: Any) -> None:
     ]
 
 
-def test_a_node_that_is_missing_or_too_small_and_one_too_many(answer: Any) -> None:
+def test_a_node_that_is_missing_or_too_small_and_one_too_many(answer):
     answer(_summary(_raylet("127.0.0.2"), _raylet("10.0.0.9", CPU=8.0)))
     missing, more = ray_nodes.differing("dev", KNOWN, None)
     assert (missing.name, missing.expected) == ("ray-worker-0", "alive with CPU 4, GPU 1, TPU 2")
@@ -69,7 +69,7 @@ def test_a_node_that_is_missing_or_too_small_and_one_too_many(answer: Any) -> No
     assert (more.name, more.found) == ("node at 10.0.0.9", "1 more with CPU 8")
 
 
-def test_nodes_that_ray_starts_and_ends_need_not_be_alive(answer: Any) -> None:
+def test_nodes_that_ray_starts_and_ends_need_not_be_alive(answer):
     grown = KNOWN | {outputs.NODES: [HEAD, WORKER | {"onDemand": True}, WORKER | {"name": "w"}]}
     worker = {"CPU": 4.0, "GPU": 1.0, "TPU": 2.0}
     for alive in (1, 2):
@@ -92,11 +92,11 @@ def test_nodes_that_ray_starts_and_ends_need_not_be_alive(answer: Any) -> None:
         ("no token", 401, "status 401"),
     ],
 )
-def test_a_dashboard_that_tells_nothing(answer: Any, text: str, status: int, told: str) -> None:
+def test_a_dashboard_that_tells_nothing(answer, text, status, told):
     answer(text, status)
     with pytest.raises(AskError, match=told):
         ray_nodes.differing("dev", KNOWN, None)
 
 
-def test_a_stack_without_nodes_is_not_asked() -> None:
+def test_a_stack_without_nodes_is_not_asked():
     assert ray_nodes.differing("dev", {}, None) == []

@@ -37,9 +37,7 @@ def _short(findings: Any) -> list[tuple[str, str, str, str]]:
         ("versitygw:Bucket", {"gone": True}, (STORE, "versitygw:Bucket x", "it is gone")),
     ],
 )  # fmt: skip
-def test_each_kind_has_its_layer_and_words(
-    seen: Any, looked: Any, type_: str, fields: Any, expected: tuple[str, str, str]
-) -> None:
+def test_each_kind_has_its_layer_and_words(seen, looked, type_, fields, expected):
     findings, failures = resources.different(looked(seen(type_, "x", **fields)), "dev")
     layer, before, after = expected
     assert _short(findings) == [(layer, "x", before, after)]
@@ -47,7 +45,7 @@ def test_each_kind_has_its_layer_and_words(
     assert findings[0].action == "make refresh STACK=dev, then make up STACK=dev"
 
 
-def test_what_follows_from_another_is_told_once(seen: Any, looked: Any) -> None:
+def test_what_follows_from_another_is_told_once(seen, looked):
     instance = seen("lambda:Instance", "i-1", gone=True)
     on_it = seen("process:Data", "data", gone=True, props={"machine": "i-1"})
     container = seen(CONTAINER, "store", changes={"mustRun": ("True", "False")})
@@ -60,7 +58,7 @@ def test_what_follows_from_another_is_told_once(seen: Any, looked: Any) -> None:
     assert failures == []
 
 
-def test_a_machine_that_cannot_be_reached_is_one_finding(seen: Any, looked: Any) -> None:
+def test_a_machine_that_cannot_be_reached_is_one_finding(seen, looked):
     other_key = HostKeyError("10.0.0.7 shows another host key")
     one = seen("process:Data", "data", error=other_key, props={"host": HOST})
     two = seen("process:Program", "head", error=other_key, props={"host": HOST})
@@ -79,7 +77,7 @@ def test_a_machine_that_cannot_be_reached_is_one_finding(seen: Any, looked: Any)
     assert "canary" not in str(findings) + repr(one)
 
 
-def test_what_says_nothing_of_the_stack_is_a_failure(seen: Any, looked: Any) -> None:
+def test_what_says_nothing_of_the_stack_is_a_failure(seen, looked):
     daemon = RuntimeError("no Docker Engine answers")
     several = [seen(CONTAINER, name, error=daemon) for name in "abc"]
     keyless = seen("process:Data", "data", error=NoKeyError("no key here"), props={"host": HOST})
@@ -88,7 +86,7 @@ def test_what_says_nothing_of_the_stack_is_a_failure(seen: Any, looked: Any) -> 
     assert failures == ["no Docker Engine answers", "no key here"]
 
 
-def test_what_is_wrong_with_a_service_is_told(seen: Any, looked: Any) -> None:  # F63
+def test_what_is_wrong_with_a_service_is_told(seen, looked):  # F63
     """Also where a refresh has written it down, so that nothing differs from the state."""
     ill = seen("process:Program", "web", fault="web ended 3 times")
     changed = seen("process:Program", "web", gone=True)
@@ -96,6 +94,6 @@ def test_what_is_wrong_with_a_service_is_told(seen: Any, looked: Any) -> None:  
         assert resources.different(looked(one), "dev")[0][0].found.startswith(said)
 
 
-def test_an_interrupted_operation_is_told(looked: Any) -> None:
+def test_an_interrupted_operation_is_told(looked):
     (found,) = resources.unfinished_steps(looked(pending=[("creating", "node-0")]), "dev")
     assert (found.name, found.found) == ("node-0", "an interrupted operation was creating it")

@@ -1,7 +1,5 @@
 """The stacks that a change concerns, and the comments and issues of a repository."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -37,7 +35,7 @@ esac
 
 
 @pytest.fixture
-def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[fake.GitHub]:
+def there(monkeypatch) -> Iterator[fake.GitHub]:
     with fake.serve() as server:
         monkeypatch.setenv("GITHUB_API_URL", server.url)
         monkeypatch.setenv("GITHUB_REPOSITORY", fake.REPOSITORY)
@@ -46,7 +44,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[fake.GitHub]:
 
 
 @pytest.fixture
-def here(there: fake.GitHub) -> GitHub:
+def here(there) -> GitHub:
     assert there.url
     return GitHub()
 
@@ -64,13 +62,11 @@ def here(there: fake.GitHub) -> GitHub:
         (["docker/node.py", "Pulumi.prod.yaml"], STACKS),
     ],
 )
-def test_a_stack_is_concerned_by_its_settings_and_by_all_code(
-    files: list[str], found: list[str]
-) -> None:
+def test_a_stack_is_concerned_by_its_settings_and_by_all_code(files, found):
     assert changed.affected_stacks(files, STACKS) == found
 
 
-def test_only_the_commits_of_the_branch_count(tmp_path: Path) -> None:
+def test_only_the_commits_of_the_branch_count(tmp_path):
     git = partial(git_in, tmp_path)
 
     def commit(name: str) -> None:
@@ -96,7 +92,7 @@ def test_only_the_commits_of_the_branch_count(tmp_path: Path) -> None:
         changed.since("nothing", STACKS, tmp_path)
 
 
-def test_a_page_is_one_comment_that_is_updated(there: fake.GitHub, here: GitHub) -> None:
+def test_a_page_is_one_comment_that_is_updated(there, here):
     for number in range(github.PAGE_ITEMS):  # ours is on the second page
         there.add_comment(3, f"comment {number}", "somebody")
     there.add_comment(3, PAGE, "somebody")  # a stranger's, with our mark
@@ -111,18 +107,14 @@ def test_a_page_is_one_comment_that_is_updated(there: fake.GitHub, here: GitHub)
     assert "cut here" in long["body"]
 
 
-def test_who_writes_with_another_token_updates_their_own_comment(
-    there: fake.GitHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_writes_with_another_token_updates_their_own_comment(there, monkeypatch):
     there.add_comment(3, PAGE, "our-runner")
     monkeypatch.setenv("GITHUB_LOGIN", "our-runner")
     assert GitHub().comment(3, PAGE.replace("1 to", "2 to")) == "updated"
     assert len(there.comments[3]) == 1
 
 
-def test_a_stack_that_is_no_longer_changed_has_no_page_of_a_plan(
-    there: fake.GitHub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stack_that_is_no_longer_changed_has_no_page_of_a_plan(there, capsys):
     there.add_comment(5, MARK.format(stack="prod") + "\n## prod: 1 to delete\n")
     there.add_comment(5, "thanks", "somebody")
     # The commit itself is the base: nothing differs.
@@ -132,9 +124,7 @@ def test_a_stack_that_is_no_longer_changed_has_no_page_of_a_plan(
     assert found == [command.SAME.format(stack="prod"), "thanks"]
 
 
-def test_an_issue_is_open_while_there_is_something_to_tell(
-    there: fake.GitHub, here: GitHub
-) -> None:
+def test_an_issue_is_open_while_there_is_something_to_tell(there, here):
     assert here.report("Drift of prod", "none", found=False) == "none"
     assert here.report("Drift of prod", "a worker", found=True) == "created"
     assert here.report("Drift of prod", "two workers", found=True) == "updated"
@@ -150,9 +140,7 @@ def test_an_issue_is_open_while_there_is_something_to_tell(
     assert there.comments[there.issues[0]["number"]][0]["body"] == "all is well"
 
 
-def test_the_plan_is_the_newest_of_the_pull_request_and_of_no_fork(
-    there: fake.GitHub, here: GitHub
-) -> None:
+def test_the_plan_is_the_newest_of_the_pull_request_and_of_no_fork(there, here):
     there.merged["abc"] = 12
     with pytest.raises(GitopsError, match="pull request 12 has no artifact plan-prod-12: run"):
         here.run_with("plan-prod", "abc")
@@ -167,7 +155,7 @@ def test_the_plan_is_the_newest_of_the_pull_request_and_of_no_fork(
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+def engine(monkeypatch) -> dict[str, list[str]]:
     """The output of programs that the runner starts, and the arguments of the others."""
     programs: dict[str, list[str]] = {"called": []}
 
@@ -183,11 +171,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 
 def test_a_repository_ends_the_stacks_of_its_own_pull_requests_only(  # F49
-    there: fake.GitHub,
-    engine: dict[str, list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    there, engine, monkeypatch, capsys
+):
     def of(number: int, repository: str) -> str:
         monkeypatch.setenv("GITHUB_REPOSITORY", repository)
         return runner.review_stack(str(number))
@@ -224,9 +209,7 @@ def test_a_repository_ends_the_stacks_of_its_own_pull_requests_only(  # F49
         ("my-pr-7", 1),
     ],
 )
-def test_stacks_of_pull_requests_share_no_backend_with_others(  # F48
-    listed: str, code: int, engine: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stacks_of_pull_requests_share_no_backend_with_others(listed, code, engine, capsys):  # F48
     engine["engine stack ls"] = listed.split()
     assert command.main(["up", "8"]) == code
     assert len(engine["called"]) == 1 - code
@@ -236,9 +219,7 @@ def test_stacks_of_pull_requests_share_no_backend_with_others(  # F48
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_engine_ends_in_its_own_time_before_a_signalled_runner(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_the_engine_ends_in_its_own_time_before_a_signalled_runner(tmp_path, number):
     (tmp_path / "Pulumi.review.yaml").touch()
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "python").write_text(ENGINE)
@@ -258,9 +239,7 @@ def test_the_engine_ends_in_its_own_time_before_a_signalled_runner(
     ]
 
 
-def test_what_a_command_says_stays_a_block_of_an_issue(  # F39
-    there: fake.GitHub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_command_says_stays_a_block_of_an_issue(there, capsys):  # F39
     said = "`" * 5 + "\n@octocat\n# Approved\n\x1b]0;had\x07"
     assert command.main(["issue", "Drift", "sh", "-c", 'printf "%s" "$0"; exit 2', said]) == 0
     (issue,) = there.issues
@@ -269,9 +248,7 @@ def test_what_a_command_says_stays_a_block_of_an_issue(  # F39
     assert not CONTROL.search(issue["body"] + "".join(capsys.readouterr()))
 
 
-def test_a_command_that_fails_is_an_issue(
-    there: fake.GitHub, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_that_fails_is_an_issue(there, capfd):
     assert command.main(["issue", "Drift", "sh", "-c", "echo a worker is gone; exit 2"]) == 0
     out, err = capfd.readouterr()
     assert (out, err) == ("issue created\n", "a worker is gone\n")
@@ -296,14 +273,7 @@ def test_a_command_that_fails_is_an_issue(
         ("mark", "the page begins with '## prod', not with a mark"),
     ],
 )
-def test_what_goes_wrong_is_one_message(
-    broken: str,
-    said: str,
-    there: fake.GitHub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_goes_wrong_is_one_message(broken, said, there, tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     if broken == "403":

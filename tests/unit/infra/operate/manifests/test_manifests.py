@@ -51,7 +51,7 @@ def mocks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Declarations:
+def found(tmp_path_factory) -> Declarations:
     return program.run("lab", _folder(tmp_path_factory.mktemp("stack")))
 
 
@@ -62,7 +62,7 @@ def _kinds(found: Declarations) -> dict[str, list[str]]:
     return {kind: sorted(names) for kind, names in sorted(kinds.items())}
 
 
-def test_all_objects_of_the_program_are_there(found: Declarations) -> None:  # E3
+def test_all_objects_of_the_program_are_there(found):  # E3
     kinds = _kinds(found)
     assert kinds["RayCluster"] == ["lab-ray"]
     assert kinds["NetworkPolicy"] == ["lab"]
@@ -73,19 +73,19 @@ def test_all_objects_of_the_program_are_there(found: Declarations) -> None:  # E
     assert all(each["metadata"]["namespace"] == "ml" for each in found.objects)
 
 
-def test_kuberays_definition_has_all_that_the_program_sets(found: Declarations) -> None:
+def test_kuberays_definition_has_all_that_the_program_sets(found):
     (cluster,) = (each for each in found.objects if each["kind"] == "RayCluster")
     validate(cluster)
 
 
-def test_what_is_no_object_is_named(found: Declarations) -> None:
+def test_what_is_no_object_is_named(found):
     # What is made in services that run, and nothing else.
     assert {each.partition(" ")[0] for each in found.others} == {"Bucket", "User"}
     remarks = files.remarks(found)
     assert all(f"#   {each}\n" in remarks for each in found.others)
 
 
-def test_secrets_are_variables_that_fill_them_all(found: Declarations) -> None:
+def test_secrets_are_variables_that_fill_them_all(found):
     text = files.secrets_text(found)
     drawn = {name: name.lower() for name in (*found.drawn, *found.given)}
     filled = yaml.safe_load_all(program.VARIABLE.sub(lambda found: drawn[found[1]], text))
@@ -98,7 +98,7 @@ def test_secrets_are_variables_that_fill_them_all(found: Declarations) -> None:
 
 
 @pytest.mark.parametrize("webhook", ["https://chat.example/key", {"secure": "v1:sealed"}])
-def test_no_secret_of_the_settings_is_written(webhook: Any, tmp_path: Path) -> None:
+def test_no_secret_of_the_settings_is_written(webhook, tmp_path):
     found = program.run("lab", _folder(tmp_path, alertWebhookUrl=webhook))
     text = files.stream("lab", found)
     assert "v1:sealed" not in text
@@ -108,7 +108,7 @@ def test_no_secret_of_the_settings_is_written(webhook: Any, tmp_path: Path) -> N
     assert "${ALERT_WEBHOOK_URL}" in files.secrets_text(found)
 
 
-def test_what_is_made_of_secrets_is_given_by_hand(tmp_path: Path) -> None:
+def test_what_is_made_of_secrets_is_given_by_hand(tmp_path):
     # MinIO's Prometheus token is signed with a key: filled in later, it would be wrong.
     found = program.run("lab", _folder(tmp_path, objectStore="minio"))
     (secret,) = (
@@ -120,7 +120,7 @@ def test_what_is_made_of_secrets_is_given_by_hand(tmp_path: Path) -> None:
     assert any(name.startswith("LAB_PROMETHEUS_") for name in found.given)
 
 
-def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:  # E3
+def test_two_runs_give_the_same_bytes(tmp_path):  # E3
     folder, texts = _folder(tmp_path / "stack"), []
     for seed in ("1", "2"):
         done = ran.run(
@@ -137,9 +137,7 @@ def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:  # E3
     assert kinds == sorted(kinds, key=files.ORDER.index)
 
 
-def test_values_of_the_chart_say_what_it_cannot(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_values_of_the_chart_say_what_it_cannot(tmp_path, capsys):
     assert command.main(["-C", str(_folder(tmp_path)), "-s", "lab", "--helm-values"]) == 0
     text = capsys.readouterr().out
     assert yaml.safe_load(text)["fullnameOverride"] == "lab-ray"
@@ -157,13 +155,7 @@ def test_values_of_the_chart_say_what_it_cannot(
         ({"reservation": {"start": "2026-12-01T13:00Z"}}, "lab", "pipeline makes them again"),
     ],
 )
-def test_a_stack_without_manifests_is_one_message(
-    changes: dict[str, Any],
-    stack: str,
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_stack_without_manifests_is_one_message(changes, stack, said, tmp_path, capsys):
     assert command.main(["-C", str(_folder(tmp_path, **changes)), "-s", stack]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -171,7 +163,7 @@ def test_a_stack_without_manifests_is_one_message(
     assert "Traceback" not in printed.err
 
 
-def test_files_of_what_is_gone_are_removed(found: Declarations, tmp_path: Path) -> None:
+def test_files_of_what_is_gone_are_removed(found, tmp_path):
     files.write("lab", found, tmp_path)
     fewer = replace(found, objects=[e for e in found.objects if e["kind"] != "Deployment"])
     (tmp_path / "own.yaml").write_text("kind: Namespace\n")
@@ -184,7 +176,7 @@ def test_files_of_what_is_gone_are_removed(found: Declarations, tmp_path: Path) 
     assert "own.yaml" in left
 
 
-def test_files_of_others_are_not_overwritten(found: Declarations, tmp_path: Path) -> None:
+def test_files_of_others_are_not_overwritten(found, tmp_path):
     files.write("other", found, tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(pulumi.RunError, match=r"kustomization\.yaml.*--to"):
@@ -192,7 +184,7 @@ def test_files_of_others_are_not_overwritten(found: Declarations, tmp_path: Path
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_folder_that_cannot_be_made_is_one_message(found: Declarations, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_one_message(found, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(pulumi.RunError, match="--to"):
         files.write("lab", found, tmp_path / "file" / "folder")

@@ -153,7 +153,7 @@ CASES: list[tuple[str, str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("name", "role", "props", "expected"), CASES)
-def test_a_rule(name: str, role: str, props: dict[str, Any], expected: list[str]) -> None:
+def test_a_rule(name, role, props, expected):
     (rule,) = [each for each in RULES if each.name == name]
     found = list(rule.check(f"pulumi-python:dynamic/place:{role}", props))
     assert len(found) == len(expected), found
@@ -161,5 +161,5 @@ def test_a_rule(name: str, role: str, props: dict[str, Any], expected: list[str]
         assert message.startswith(begin)
 
 
-def test_each_rule_has_a_violation_among_the_cases() -> None:
+def test_each_rule_has_a_violation_among_the_cases():
     assert {name for name, _, _, expected in CASES if expected} == {rule.name for rule in RULES}

@@ -38,7 +38,7 @@ def _planned(**fields: Any) -> StackPlan:
 
 
 @pytest.fixture
-def run(stack: Any, capsys: Any, tmp_path: Any) -> Any:  # noqa: F811
+def run(stack, capsys, tmp_path) -> Any:  # noqa: F811
     """Plan what is declared, and show it; the exit code and what was printed."""
 
     def command(*arguments: str) -> tuple[int, str]:
@@ -53,7 +53,7 @@ def run(stack: Any, capsys: Any, tmp_path: Any) -> Any:  # noqa: F811
     return command
 
 
-def test_a_plan_of_a_stack_of_files(stack: Any, run: Any) -> None:  # noqa: F811
+def test_a_plan_of_a_stack_of_files(stack, run):  # noqa: F811
     stack.declare(a={"text": "one"}, b={"token": "canary-token"}, c={}, d={})
     code, text = run()
     assert code == 0
@@ -80,7 +80,7 @@ def test_a_plan_of_a_stack_of_files(stack: Any, run: Any) -> None:  # noqa: F811
     assert len(stack.journal()) == 4  # only those of the `up`
 
 
-def test_policies_are_part_of_the_page(stack: Any, run: Any, tmp_path: Any) -> None:  # noqa: F811
+def test_policies_are_part_of_the_page(stack, run, tmp_path):  # noqa: F811
     (tmp_path / "rules.py").write_text(PACK)
     rules = ("--policy-pack", str(tmp_path))
     stack.declare(a={"text": "rude"})
@@ -100,7 +100,7 @@ def test_policies_are_part_of_the_page(stack: Any, run: Any, tmp_path: Any) -> N
     assert "## dev: nothing to do" in run(*rules)[1]
 
 
-def test_a_plan_that_cannot_be_shown(stack: Any, capsys: Any, tmp_path: Any) -> None:  # noqa: F811
+def test_a_plan_that_cannot_be_shown(stack, capsys, tmp_path):  # noqa: F811
     stack.declare(a={})
     file = tmp_path / "plan.json"
     place = ["-C", str(stack.project), "-s", "dev", str(file)]
@@ -131,12 +131,12 @@ def test_a_plan_that_cannot_be_shown(stack: Any, capsys: Any, tmp_path: Any) -> 
         ([_resource("lambda:Instance", hourlyCost=0.75)], [], (0.75, 0, None, 0)),
     ],
 )
-def test_cost(before: list[PlannedResource], after: list[PlannedResource], expected: Any) -> None:
+def test_cost(before, after, expected):
     now, planned, total, budget = expected
     assert cost(before, after) == Cost(before=now, after=planned, total=total, budget=budget)
 
 
-def test_a_page_tells_what_is_paid_and_who_can_reach_it() -> None:
+def test_a_page_tells_what_is_paid_and_who_can_reach_it():
     rule = {"firstPort": 22, "lastPort": 22, "sourceNetwork": "10.0.0.0/8"}
     after = [
         _resource("lambda:Choice", hourlyCost=0.75, ttlHours=8, budget=8),
@@ -167,7 +167,7 @@ def test_a_page_tells_what_is_paid_and_who_can_reach_it() -> None:
     assert "| `ray-head` | `127.0.0.1:8265` |" in text
 
 
-def test_a_page_of_nothing_is_short() -> None:
+def test_a_page_of_nothing_is_short():
     assert page.to_markdown(_planned()) == (
         "<!-- trainyard: preview of prod -->\n## prod: nothing to do\n"
     )
@@ -182,7 +182,7 @@ def _restart(name: str, *changed: str, operation: str = "update") -> Change:
     return Change(operation=operation, name=name, type="process:Program", differs=differs)
 
 
-def test_a_program_that_stays_as_it_is_costs_no_jobs() -> None:
+def test_a_program_that_stays_as_it_is_costs_no_jobs():
     def nodes(*changed: str, operation: str = "update") -> list[str]:
         changes = [_restart("local-ray-worker-1", *changed, operation=operation)]
         return jobs.at_risk(_planned(changes=changes)).nodes
@@ -192,7 +192,7 @@ def test_a_program_that_stays_as_it_is_costs_no_jobs() -> None:
     assert nodes("folder", operation="replace") == ["ray-worker-1"]
 
 
-def test_all_jobs_end_with_all_pods_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_jobs_end_with_all_pods_of_ray(monkeypatch):
     job = {"submission_id": "job-1", "status": "RUNNING", "metadata": {}}
     monkeypatch.setattr("infra.operate.dashboard.ask_dashboard", lambda *_: [job])
     guard = Change(operation="update", name="guard", type="kubernetes:RecreateGuard", differs={})
@@ -223,9 +223,7 @@ def test_all_jobs_end_with_all_pods_of_ray(monkeypatch: pytest.MonkeyPatch) -> N
         ("local-grafana", AssertionError("is not asked"), ""),
     ],
 )
-def test_jobs_that_a_plan_costs_are_named(
-    name: str, answer: Any, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_that_a_plan_costs_are_named(name, answer, said, monkeypatch):
     def ask(*_: Any) -> Any:
         if isinstance(answer, BaseException):
             raise answer
@@ -239,9 +237,7 @@ def test_jobs_that_a_plan_costs_are_named(
 
 
 @pytest.mark.parametrize("harm", (HARM | MARKDOWN).values(), ids=HARM | MARKDOWN)
-def test_a_page_holds_no_markdown_of_others(  # F39
-    harm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_holds_no_markdown_of_others(harm, monkeypatch):  # F39
     def made(name: str) -> tuple[str, list[str]]:
         job = {"submission_id": f"job-{name}", "status": "RUNNING", "metadata": {"run": name}}
         monkeypatch.setattr("infra.operate.dashboard.ask_dashboard", lambda *_: [job])

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pulumi
 import pytest
@@ -14,7 +13,7 @@ from node.life import ServiceError
 
 
 @pytest.fixture
-def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def choose(monkeypatch) -> Callable[..., str]:
     """Choose on a machine with or without an Engine."""
 
     def run(setting: str, path: Path, *, engine: bool) -> str:
@@ -45,15 +44,8 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     ],
 )
 def test_auto_is_chosen_once_and_what_is_set_is_taken(
-    choose: Any,
-    recorded: Any,
-    tmp_path: Path,
-    setting: str,
-    before: str,
-    engine: bool,
-    expected: str,
-    kept: bool,
-) -> None:
+    choose, recorded, tmp_path, setting, before, engine, expected, kept
+):
     path = tmp_path / "runtime"
     if before:
         path.write_text(before)
@@ -63,7 +55,7 @@ def test_auto_is_chosen_once_and_what_is_set_is_taken(
 
 
 @pytest.mark.parametrize("content", ["", "podman", "docker\nprocess"])
-def test_a_damaged_file_is_told(choose: Any, tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_is_told(choose, tmp_path, content):
     path = tmp_path / "runtime"
     path.write_text(content)
     with pytest.raises(pulumi.RunError) as raised:
@@ -71,7 +63,7 @@ def test_a_damaged_file_is_told(choose: Any, tmp_path: Path, content: str) -> No
     assert str(raised.value).startswith(f"{path} holds {content!r}, must be docker or process: ")
 
 
-def test_the_file_comes_and_goes_with_the_choice(tmp_path: Path) -> None:
+def test_the_file_comes_and_goes_with_the_choice(tmp_path):
     path = tmp_path / "stacks" / "dev"
     props = {"path": str(path), "runtime": "docker"}
     made = ChoiceProvider().create(props)
@@ -83,13 +75,13 @@ def test_the_file_comes_and_goes_with_the_choice(tmp_path: Path) -> None:
     assert ChoiceProvider().read(made.id, props).id == ""
 
 
-def test_a_home_that_cannot_be_written_is_one_message() -> None:  # F58
+def test_a_home_that_cannot_be_written_is_one_message():  # F58
     path = "/sys/.local/share/trainyard/dev.runtime"  # where root may not write either
     with pytest.raises(ServiceError, match=r"dev\.runtime \(.*\): make that folder writable, set"):
         ChoiceProvider().create({"path": path, "runtime": "docker"})
 
 
-def test_another_runtime_is_another_choice() -> None:
+def test_another_runtime_is_another_choice():
     old = {"path": "/x", "runtime": "docker"}
     assert ChoiceProvider().diff("/x", old, {**old, "runtime": "process"}).replaces == ["runtime"]
     assert not ChoiceProvider().diff("/x", old, dict(old)).changes

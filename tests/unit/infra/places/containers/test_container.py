@@ -4,7 +4,6 @@ import re
 import socket
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -33,7 +32,7 @@ OUR_LABELS = {"trainyard.stack": "dev", "trainyard.project": "lab"}
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+def engine(monkeypatch) -> FakeEngine:
     fake = FakeEngine()
     monkeypatch.setattr(docker_engine, "client", lambda *_: fake)
     monkeypatch.setattr(
@@ -77,7 +76,7 @@ def _fault(props: dict[str, Any]) -> list[str]:
     return str(raised.value).splitlines()
 
 
-def test_a_free_node_is_known_by_its_engine(engine: FakeEngine, node: dict[str, Any]) -> None:
+def test_a_free_node_is_known_by_its_engine(engine, node):
     # A name is taken only as a whole, and a network of a longer one is another.
     engine.listed = [_listed("lab-web-2", state="exited")]
     engine.nets = [{"Name": "lab-trainyard-dev-2", "Labels": {}}]
@@ -88,9 +87,7 @@ def test_a_free_node_is_known_by_its_engine(engine: FakeEngine, node: dict[str, 
 HOST = {"host": "gpu1", "port": 22, "user": "ada", "hostKey": "ssh-ed25519 AAAA"}
 
 
-def test_ports_of_another_machine_are_looked_up_there(
-    engine: FakeEngine, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ports_of_another_machine_are_looked_up_there(engine, node, monkeypatch):
     (web,), (db,) = node["ports"].values()
     lines = [f" 0: 0100007F:{web:04X} 00000000:0000 0A", f" 1: 0100007F:{db:04X} 0100007F:1 01"]
     monkeypatch.setattr(container, "run", lambda *_, **__: "\n".join(lines))
@@ -102,9 +99,7 @@ def test_ports_of_another_machine_are_looked_up_there(
     assert NodeProvider().check({}, node | {"host": HOST}).failures == []
 
 
-def test_containers_do_not_move_to_another_engine(
-    engine: FakeEngine, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_containers_do_not_move_to_another_engine(engine, node, monkeypatch):
     monkeypatch.setattr(container, "run", lambda *_, **__: "")
     moved = node | {"host": HOST | {"host": "gpu2"}}
     NodeProvider().update("engine", node | {"host": HOST}, moved)  # the same at another address
@@ -112,7 +107,7 @@ def test_containers_do_not_move_to_another_engine(
         NodeProvider().update("another", node | {"host": HOST}, moved)
 
 
-def test_all_that_is_taken_is_told_at_once(engine: FakeEngine, node: dict[str, Any]) -> None:
+def test_all_that_is_taken_is_told_at_once(engine, node):
     (web,), (db,) = node["ports"].values()
     engine.listed = [
         _listed("lab-web", state="exited"),
@@ -137,9 +132,7 @@ def test_all_that_is_taken_is_told_at_once(engine: FakeEngine, node: dict[str, A
     assert engine.pulled == []  # minutes, for a stack that cannot be
 
 
-def test_a_preview_tells_all_ports_that_are_taken(  # F17
-    engine: FakeEngine, node: dict[str, Any]
-) -> None:
+def test_a_preview_tells_all_ports_that_are_taken(engine, node):  # F17
     (web,), (db,) = node["ports"].values()
     engine.listed = [_listed("other-web", web)]
     with socket.create_server(("127.0.0.1", db)):
@@ -151,16 +144,14 @@ def test_a_preview_tells_all_ports_that_are_taken(  # F17
     assert "portOffset" in advice
 
 
-def test_a_pull_that_breaks_off_is_told(engine: FakeEngine, node: dict[str, Any]) -> None:
+def test_a_pull_that_breaks_off_is_told(engine, node):
     engine.pull_error = ReadTimeoutError(None, None, "Read timed out.")
     (line,) = _fault({**node, "images": {"images.a": "a:1"}})
     assert "cannot be pulled (the Engine broke off: " in line
 
 
 @pytest.mark.parametrize("error", ["manifest unknown", api_error("manifest unknown")])
-def test_images_that_cannot_be_had_are_told_with_their_settings(  # F31
-    engine: FakeEngine, node: dict[str, Any], error: Any
-) -> None:
+def test_images_that_cannot_be_had_are_told_with_their_settings(engine, node, error):  # F31
     engine.pull_error = error
     engine.images_here = {"here:1"}
     digest = "sha256:" + "0" * 64
@@ -177,15 +168,13 @@ def test_images_that_cannot_be_had_are_told_with_their_settings(  # F31
     assert "config set --path images.b IMAGE" in lines[0]
 
 
-def test_an_image_that_is_not_here_is_pulled(
-    engine: FakeEngine, node: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_image_that_is_not_here_is_pulled(engine, node, capsys):
     NodeProvider().create({**node, "images": {"images.web": "web:1"}})
     assert engine.pulled == ["web:1"]
     assert capsys.readouterr().err.startswith("pulling web:1\n")
 
 
-def test_a_change_is_looked_at_for_what_is_new(engine: FakeEngine, node: dict[str, Any]) -> None:
+def test_a_change_is_looked_at_for_what_is_new(engine, node):
     (web,), (db,) = node["ports"].values()
     engine.listed = [_listed("lab-web", web)]
     engine.nets = [{"Name": "lab-trainyard-dev", "Labels": OUR_LABELS}]
@@ -211,7 +200,7 @@ def test_a_change_is_looked_at_for_what_is_new(engine: FakeEngine, node: dict[st
 
 
 @pytest.mark.usefixtures("engine")
-def test_another_store_does_not_take_the_place_of_one_that_runs(node: dict[str, Any]) -> None:
+def test_another_store_does_not_take_the_place_of_one_that_runs(node):
     old, new = {**node, "store": "minio"}, {**node, "store": "versitygw"}
     with pytest.raises(ServiceError) as raised:
         NodeProvider().update("engine", old, new)
@@ -222,7 +211,7 @@ def test_another_store_does_not_take_the_place_of_one_that_runs(node: dict[str, 
     NodeProvider().update("engine", old, old)
 
 
-def test_a_preview_needs_no_engine(node: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preview_needs_no_engine(node, monkeypatch):
     def away(_: dict[str, Any]) -> NoReturn:
         raise docker_engine.EngineUnavailableError("no Docker Engine answers")
 
@@ -238,8 +227,8 @@ def test_a_preview_needs_no_engine(node: dict[str, Any], monkeypatch: pytest.Mon
     [("lab-trainyard-dev", "ada-trainyard-dev", True), ("lab-trainyard-dev", "", False)],
 )
 def test_another_owner_does_not_take_the_volumes_from_a_stack_that_is_up(  # D4
-    node: dict[str, Any], before: str, after: str, refused: bool
-) -> None:
+    node, before, after, refused
+):
     provider = NodeProvider()
     assert not provider.check({}, node).failures
     news = node | ({"identity": after} if after else {"names": ["lab-web"]})
@@ -252,9 +241,7 @@ def test_another_owner_does_not_take_the_volumes_from_a_stack_that_is_up(  # D4
         assert "Nothing was changed. Set them back; or end the stack" in failures[0].reason
 
 
-def test_an_address_of_this_machine_is_taken(
-    engine: FakeEngine, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_of_this_machine_is_taken(engine, node, monkeypatch):
     entry = SimpleNamespace(family=socket.AF_INET, address="192.0.2.7")
     monkeypatch.setattr(container.psutil, "net_if_addrs", lambda: {"eth0": [entry]})
     assert NodeProvider().create({**node, "address": "192.0.2.7"}).id == "engine"
@@ -262,9 +249,7 @@ def test_an_address_of_this_machine_is_taken(
     assert "which has 192.0.2.7: " in line
 
 
-def test_what_is_kept_is_said(
-    engine: FakeEngine, node: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_kept_is_said(engine, node, capsys):
     others = {"trainyard.project": "trainyard", "trainyard.stack": "dev-2"}
     engine.kept_volumes = {
         "lab-trainyard-dev-data": others | {"trainyard.stack": "dev"},
@@ -293,7 +278,7 @@ Ready = Callable[..., str]
 
 
 @pytest.fixture
-def refusal(engine: FakeEngine) -> Ready:
+def refusal(engine) -> Ready:
     """What is said of a container that does not come up."""
 
     def run(found: FakeContainer | Exception, **changes: Any) -> str:
@@ -305,7 +290,7 @@ def refusal(engine: FakeEngine) -> Ready:
     return run
 
 
-def test_its_processes_are_bounded_before_it_is_waited_for(engine: FakeEngine) -> None:
+def test_its_processes_are_bounded_before_it_is_waited_for(engine):
     for once in (False, True):
         engine.container = found = FakeContainer(ENDED if once else RUNNING)
         ReadyProvider().create({**PROPS, "once": once})
@@ -318,30 +303,28 @@ def test_its_processes_are_bounded_before_it_is_waited_for(engine: FakeEngine) -
     assert found.processes is None
 
 
-def test_a_bound_that_was_changed_by_hand_is_seen(engine: FakeEngine) -> None:
+def test_a_bound_that_was_changed_by_hand_is_seen(engine):
     engine.container = FakeContainer(RUNNING)
     outs = ReadyProvider().create(PROPS).outs
     engine.container.processes = -1
     assert ReadyProvider().read("web", outs).outs["ready"] is False
 
 
-def test_a_bound_that_the_engine_does_not_take_is_told(refusal: Ready, engine: FakeEngine) -> None:
+def test_a_bound_that_the_engine_does_not_take_is_told(refusal, engine):
     engine.refuses = container.BOUND_TRIES
     assert refusal(FakeContainer(RUNNING)) == "web: the Docker Engine says: no cgroup"
 
 
 def test_a_container_that_ends_while_it_is_bounded_is_bounded_once_the_engine_knows(  # F31
-    refusal: Ready, engine: FakeEngine
-) -> None:
+    refusal, engine
+):
     engine.refuses = container.BOUND_TRIES - 1
     found = FakeContainer(*[{**RESTARTING, "RestartCount": count} for count in range(9)])
     assert refusal(found).startswith("web ended 3 times (exit code 3)")
     assert found.processes == 512
 
 
-def test_a_check_that_does_not_end_is_given_up(
-    refusal: Ready, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_that_does_not_end_is_given_up(refusal, monkeypatch):
     monkeypatch.setattr(container, "CHECK_SECONDS", 0.01)
     found, ended = FakeContainer(RUNNING), threading.Event()
     monkeypatch.setattr(found, "exec_run", lambda _: ended.wait(60))
@@ -350,9 +333,7 @@ def test_a_check_that_does_not_end_is_given_up(
     assert "the check 'curl http://127.0.0.1:80/' has not ended after 0.01 s" in text
 
 
-def test_one_that_runs_once_and_says_nothing_is_given_up(
-    refusal: Ready, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_runs_once_and_says_nothing_is_given_up(refusal, monkeypatch):
     monkeypatch.setattr(container, "QUIET_SECONDS", 0.01)
     found, ended = FakeContainer(RUNNING), threading.Event()
     monkeypatch.setattr(found, "logs", lambda **_: iter(lambda: ended.wait(60), True))
@@ -361,13 +342,13 @@ def test_one_that_runs_once_and_says_nothing_is_given_up(
     assert text.startswith("web has said nothing for 0.01 s and goes on: see `docker logs lab-web`")
 
 
-def test_one_that_was_disconnected_is_connected(engine: FakeEngine) -> None:
+def test_one_that_was_disconnected_is_connected(engine):
     engine.container = FakeContainer(RUNNING, networks=("bridge",))
     ReadyProvider().create(PROPS)
     assert engine.connected == [("net", ["web"])]
 
 
-def test_how_often_it_was_started_before_does_not_count(engine: FakeEngine) -> None:  # F27
+def test_how_often_it_was_started_before_does_not_count(engine):  # F27
     engine.container = FakeContainer({**RUNNING, "RestartCount": 12})
     assert ReadyProvider().update("web", {}, PROPS).outs["ready"] is True
 
@@ -380,15 +361,11 @@ def test_how_often_it_was_started_before_does_not_count(engine: FakeEngine) -> N
         (requests.ConnectionError("reset"), "web: the Docker Engine no longer answers (reset)"),
     ],
 )
-def test_what_goes_wrong_with_the_engine_is_told(
-    refusal: Ready, error: Exception, said: str
-) -> None:
+def test_what_goes_wrong_with_the_engine_is_told(refusal, error, said):
     assert refusal(error).startswith(said)
 
 
-def test_an_engine_that_hangs_is_told_by_every_look_at_it(
-    engine: FakeEngine, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_hangs_is_told_by_every_look_at_it(engine, node, monkeypatch):
     def hang(**_: Any) -> Any:
         raise requests.ReadTimeout("Read timed out. (read timeout=60)")
 
@@ -405,9 +382,7 @@ def test_an_engine_that_hangs_is_told_by_every_look_at_it(
             look()
 
 
-def test_one_that_runs_once_shows_its_progress(
-    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_runs_once_shows_its_progress(engine, capsys):
     found = FakeContainer(RUNNING, ENDED)
     engine.container = found
     assert ReadyProvider().create({**PROPS, "once": True}).outs["ready"] is True
@@ -415,7 +390,7 @@ def test_one_that_runs_once_shows_its_progress(
     assert found.started == 0
 
 
-def test_one_that_failed_before_runs_again(refusal: Ready, engine: FakeEngine) -> None:
+def test_one_that_failed_before_runs_again(refusal, engine):
     found = FakeContainer(FAILED, ENDED)
     engine.container = found
     ReadyProvider().create({**PROPS, "once": True})
@@ -440,7 +415,7 @@ UNHEALTHY = {"Status": "unhealthy", "Log": [{"Output": "curl: (7) connection ref
         ([RUNNING, RUNNING, {**ENDED, "ExitCode": 137}], "web ended (exit code 137)"),
     ],
 )
-def test_one_that_ended_is_not_waited_for(refusal: Ready, found: Any, said: str) -> None:
+def test_one_that_ended_is_not_waited_for(refusal, found, said):
     container = FakeContainer(*found)
     container.complaints = ["connection refused"] * 1000
     assert refusal(container).startswith(said)
@@ -462,9 +437,7 @@ def test_one_that_ended_is_not_waited_for(refusal: Ready, found: Any, said: str)
         (NotFound("none"), True, "web has not ended well"),
     ],
 )
-def test_a_container_that_is_not_as_it_was_is_told(  # F63
-    engine: FakeEngine, found: FakeContainer | Exception, once: bool, said: str
-) -> None:
+def test_a_container_that_is_not_as_it_was_is_told(engine, found, once, said):  # F63
     engine.container = found
     props = {**PROPS, "once": once, "processes": 0, "ready": True}
     assert ReadyProvider().read("web", props).outs["ready"] is not bool(said)
@@ -472,15 +445,15 @@ def test_a_container_that_is_not_as_it_was_is_told(  # F63
         assert ReadyProvider().fault("web", props).startswith(said)
 
 
-def test_a_stopped_container_is_started_by_up(engine: FakeEngine) -> None:  # F63
+def test_a_stopped_container_is_started_by_up(engine):  # F63
     engine.container = found = FakeContainer(ENDED, RUNNING)
     assert ReadyProvider().update("web", {}, PROPS).outs["ready"] is True
     assert found.started == 1
 
 
 def test_a_stack_of_containers_claims_its_ports_for_as_long_as_it_is_there(  # F64
-    engine: FakeEngine, node: dict[str, Any], claimed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    engine, node, claimed, monkeypatch
+):
     monkeypatch.setattr(container, "run", lambda *_, **__: "")
     NodeProvider().create(node | {"host": HOST})
     assert not [*claimed.iterdir()]  # its ports are another machine's

@@ -5,7 +5,6 @@ The program itself has its own tests (test_ending.py).
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ import pytest
 
 from infra.places.containers import container_deadline
 from infra.places.containers.container_deadline import NEVER, DeadlineError, DeadlineProvider
+from tests import ran
 from tests.waiting import wait_for
 from trainyard.access.ssh_run import CommandError
 
@@ -44,14 +44,8 @@ class Machine:
         }
 
     def run(self, _connection: Any, command: str, *, stdin: str, seconds: float) -> str:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            input=stdin,
-            env={"PATH": self.path},
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
+        done = ran.run(
+            ["/bin/sh", "-c", command], input=stdin, env={"PATH": self.path}, timeout=seconds
         )
         if done.returncode:
             raise CommandError(done.stderr)
@@ -63,7 +57,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Any) -> Iterator[Machine]:
+def machine(tmp_path, monkeypatch, engine) -> Iterator[Machine]:
     made = Machine(tmp_path)
     monkeypatch.setattr(container_deadline, "run", made.run)
     monkeypatch.setattr(container_deadline, "SOCKET", engine.path)
@@ -76,7 +70,7 @@ def found(machine: Machine, **changes: str) -> str:
     return str(DeadlineProvider().read("", machine.props | changes).outs["at"])
 
 
-def test_it_waits_drains_stops_all_and_leaves_nothing(machine: Machine, engine: Any) -> None:  # D3
+def test_it_waits_drains_stops_all_and_leaves_nothing(machine, engine):  # D3
     engine.add("head", "exited")  # by an earlier timer
     assert DeadlineProvider().find(machine.props) is None
     made = DeadlineProvider().create(machine.props)
@@ -108,8 +102,8 @@ def test_it_waits_drains_stops_all_and_leaves_nothing(machine: Machine, engine: 
 
 
 def test_one_that_was_killed_shows_and_an_extension_replaces_one_that_waits(  # D3 F82
-    machine: Machine, engine: Any
-) -> None:
+    machine, engine
+):
     provider, later = DeadlineProvider(), machine.props | {"at": "2126-12-01T13:00:00+00:00"}
     provider.create(machine.props)
     (first,) = machine.waiting()
@@ -137,8 +131,8 @@ def test_one_that_was_killed_shows_and_an_extension_replaces_one_that_waits(  # 
 
 
 def test_what_the_machine_lacks_is_told_with_what_to_do(  # D3
-    machine: Machine, engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    machine, engine, monkeypatch, tmp_path
+):
     engine.add("head", "exited")
     engine.refuses["start"] = [500]
     with pytest.raises(CommandError, match="Docker's Engine answers 500"):

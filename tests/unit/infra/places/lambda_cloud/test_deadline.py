@@ -154,9 +154,7 @@ def test_a_refresh_finds_a_timer_as_it_was_told(calls):
         ({"apiKey": 7}, "fingerprint"),
     ],
 )
-def test_a_refresh_sees_a_timer_that_has_something_else(  # F43
-    calls, tmp_path, settings, changed
-):
+def test_a_refresh_sees_a_timer_that_has_something_else(calls, tmp_path, settings, changed):  # F43
     provider = _provider()
     outs = provider.create(PROPS).outs
     path = _settings(tmp_path)

@@ -1,7 +1,5 @@
 """Attaching a Ray that no stack started: what is refused before it is asked, and its file."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

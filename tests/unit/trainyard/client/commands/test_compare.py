@@ -1,7 +1,5 @@
 """Groups of runs side by side, from the records of the head and the store."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests import client

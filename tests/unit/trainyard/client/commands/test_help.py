@@ -1,7 +1,5 @@
 """The help shows the commands in groups, and for each examples that can be typed."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from typing import Any
@@ -30,13 +28,11 @@ def _help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
     return capsys.readouterr().out
 
 
-def test_each_command_is_in_a_group() -> None:
+def test_each_command_is_in_a_group():
     assert [name for named in GROUPS.values() for name in named] == [*COMMANDS]
 
 
-def test_the_groups_are_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_groups_are_shown(monkeypatch, capsys):
     said = _help(monkeypatch, capsys)
     places = [said.index(f"╭─ {group} ─") for group in GROUPS]
     assert places == sorted(places)
@@ -45,9 +41,7 @@ def test_the_groups_are_shown(
 
 
 @pytest.mark.parametrize("command", ["submit", "cluster-file", "reap"])
-def test_examples_come_first(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_examples_come_first(command, monkeypatch, capsys):
     lines = [line.strip() for line in _help(monkeypatch, capsys, command).splitlines()]
     lines = list(filter(None, lines))
     assert lines[0].startswith(f"Usage: train {command} ")
@@ -59,16 +53,14 @@ def test_examples_come_first(
 
 
 @pytest.mark.parametrize(("name", "given", "effect"), EXAMPLES)
-def test_an_example_can_be_typed(name: str, given: str, effect: str) -> None:
+def test_an_example_can_be_typed(name, given, effect):
     first, *words = shlex.split(given)
     assert first == name
     COMMANDS[name].make_context(name, words)  # raises where it does not know an option
 
 
 @pytest.mark.parametrize("words", [["list", "--js"], ["submit", "--nam", "x", "alexnet"]])
-def test_abbreviated_options_are_refused(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_abbreviated_options_are_refused(words, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["train", *words])
     with pytest.raises(SystemExit) as caught:
         cli.main()

@@ -1,21 +1,16 @@
 """`train new`: a job to begin with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from tests.client import Train
 from trainyard import options
 from trainyard.client import scripts
 from trainyard.client.commands import new
 from trainyard.client.errors import ClientError
 
 
-def test_a_job_is_written_and_the_next_command_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Train
-) -> None:
+def test_a_job_is_written_and_the_next_command_told(tmp_path, monkeypatch, train):
     monkeypatch.chdir(tmp_path)
     assert train("new", "my_job") == 0
     assert train.out.splitlines() == [
@@ -33,7 +28,7 @@ def test_a_job_is_written_and_the_next_command_told(
     assert options.request(scripts.config(script, ["--workers", "2"]), gpus) == gpus
 
 
-def test_in_a_checkout_it_is_a_job_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_checkout_it_is_a_job_by_name(tmp_path, monkeypatch):
     jobs = tmp_path / "training"
     jobs.mkdir()
     (tmp_path / "trainyard").mkdir()
@@ -48,7 +43,7 @@ def test_in_a_checkout_it_is_a_job_by_name(tmp_path: Path, monkeypatch: pytest.M
     assert scripts.find("other").command == ("python", "-m", "trainyard.jobs.other")
 
 
-def test_a_folder_can_be_given(tmp_path: Path) -> None:
+def test_a_folder_can_be_given(tmp_path):
     folder = tmp_path / "my jobs"
     folder.mkdir()
     path, command = new.write("my_job", folder)
@@ -56,7 +51,7 @@ def test_a_folder_can_be_given(tmp_path: Path) -> None:
     assert command == f"train submit '{path}' --name my-job-1"
 
 
-def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_what_is_there_is_not_overwritten(tmp_path):
     (tmp_path / "my_job.py").write_text("mine")
     with pytest.raises(ClientError, match=r"my_job\.py is there already and is not overwritten"):
         new.write("my_job", tmp_path)
@@ -74,12 +69,12 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
         ("fine", r"cannot write .*nowhere/fine\.py \(No such file or directory\)"),
     ],
 )
-def test_what_cannot_be_written_is_one_message(name: str, message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_one_message(name, message, tmp_path):
     with pytest.raises(ClientError, match=message):
         new.write(name, tmp_path / "nowhere")
 
 
-def test_the_template_is_no_job_itself() -> None:
+def test_the_template_is_no_job_itself():
     assert "_template" not in scripts.names()
     with pytest.raises(ClientError, match="no job is called '_template'"):
         scripts.find("_template")

@@ -1,7 +1,5 @@
 """`train restore` between folders; between S3 services test_stack.py shows it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`train ui`, from its start to Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -18,7 +16,7 @@ from trainyard.client.commands import ui as command
 from trainyard.client.errors import ClientError
 
 
-def test_a_port_that_is_taken_is_one_message() -> None:
+def test_a_port_that_is_taken_is_one_message():
     with command._listen(0) as listening:
         port = listening.getsockname()[1]
         assert listening.getsockname()[0] == "127.0.0.1"
@@ -27,9 +25,7 @@ def test_a_port_that_is_taken_is_one_message() -> None:
 
 
 @pytest.mark.parametrize("follows", [False, True])
-def test_ctrl_c_ends_it_while_a_log_is_followed(
-    tmp_path: Path, head_running: ui_stack.Head, follows: bool
-) -> None:
+def test_ctrl_c_ends_it_while_a_log_is_followed(tmp_path, head_running, follows):
     with ui_stack.serving(head_running) as address:
         file = ui_stack.write_outputs(tmp_path / "outputs.json", address, tmp_path / "store")
         words = ("ui", "--no-open", "--port", "0", "--outputs", str(file))
@@ -68,7 +64,7 @@ done.with_suffix(".new").rename(done)
 """
 
 
-def test_other_users_see_a_path_and_no_key(tmp_path: Path, head_running: ui_stack.Head) -> None:
+def test_other_users_see_a_path_and_no_key(tmp_path, head_running):
     script, seen = tmp_path / "browser.py", tmp_path / "browser.json"
     script.write_text(BROWSER)
     with ui_stack.serving(head_running) as address:

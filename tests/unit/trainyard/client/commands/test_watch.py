@@ -1,7 +1,5 @@
 """The live view, against a dashboard of loopback: once in a pipe, again and again on a terminal."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re
@@ -10,13 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from tests import ui_stack
+from tests import ran, ui_stack
 from tests.hostile import TITLE
 from trainyard.access.terminal import CONTROL, ESCAPE
 from trainyard.tracking import runs
@@ -26,7 +22,7 @@ DEADLINE_S = 60
 
 
 @pytest.fixture
-def outputs(outputs_file: Callable[..., Path], values: dict[str, Any]) -> Iterator[str]:
+def outputs(outputs_file, values) -> Iterator[str]:
     run = runs.Run(values["storageUrl"], "run-0001")
     run.start({"epochs": 3})
     run.write_metrics([{"epoch": 0, "loss": 1.25}, {"epoch": 1, "loss": 0.5}])
@@ -40,10 +36,8 @@ def _command(outputs: str) -> list[str]:
     return [sys.executable, "-m", "trainyard.client", "watch", "--outputs", outputs]
 
 
-def test_a_pipe_gets_one_look(outputs: str) -> None:
-    done = subprocess.run(
-        _command(outputs), capture_output=True, text=True, check=False, timeout=DEADLINE_S
-    )
+def test_a_pipe_gets_one_look(outputs):
+    done = ran.run(_command(outputs), timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "10.0.0.2\t88 %\t24.0/64.0 GiB\t87 %\t58.6/79.6 GiB\t30.0 GiB" in lines
@@ -57,9 +51,7 @@ def test_a_pipe_gets_one_look(outputs: str) -> None:
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_a_terminal_is_drawn_again_and_restored_at_the_end(
-    sent: signal.Signals, code: int, outputs: str
-) -> None:
+def test_a_terminal_is_drawn_again_and_restored_at_the_end(sent, code, outputs):
     leader, follower = pty.openpty()
     sized = os.environ | {"COLUMNS": "100", "LINES": "30", "TERM": "xterm-256color"}
     process = subprocess.Popen(_command(outputs), env=sized, stdout=follower, stderr=follower)

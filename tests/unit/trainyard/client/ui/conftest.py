@@ -1,7 +1,5 @@
 """The page's server on a stack in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,7 +23,7 @@ def head() -> ui_stack.Head:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path) -> Path:
     path = tmp_path / "store"
     for number in (1, 2):
         ui_stack.write_run(path, f"run-{number:04}", lr=number / 100)
@@ -33,9 +31,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def answering(
-    head: ui_stack.Head, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., Starlette]]:
+def answering(head, store, tmp_path, monkeypatch) -> Iterator[Callable[..., Starlette]]:
     """Makes the page's application; with `read_only` that of the service."""
     monkeypatch.chdir(tmp_path)
     for name in ("TRAINYARD_OUTPUTS", "TRAINYARD_STACK"):
@@ -49,18 +45,18 @@ def answering(
 
 
 @pytest.fixture
-def guard(answering: Callable[..., Starlette]) -> Guard:
+def guard(answering) -> Guard:
     return Guard(answering(), PORT)
 
 
 @pytest.fixture
-def stranger(guard: Guard) -> TestClient:
+def stranger(guard) -> TestClient:
     """A browser without the key."""
     return TestClient(guard, base_url=guard.origin)
 
 
 @pytest.fixture
-def browser(guard: Guard, stranger: TestClient) -> TestClient:
+def browser(guard, stranger) -> TestClient:
     """The browser that came with the key."""
     ui_stack.exchange_key(stranger, guard.address)
     return stranger

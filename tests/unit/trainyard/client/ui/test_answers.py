@@ -1,19 +1,15 @@
 """The page's answers, which are those of the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
 
-import pytest
 from starlette.testclient import TestClient
 
 from tests import ui_stack, waiting
 from tests.hostile import HARM
 from trainyard.client import history, store
 from trainyard.client.outputs import parse
-from trainyard.client.ui.guard import Guard
 
 
 def ask(browser: TestClient, path: str, **query: str) -> dict:
@@ -22,7 +18,7 @@ def ask(browser: TestClient, path: str, **query: str) -> dict:
     return answer.json()
 
 
-def test_a_stack_says_its_health_costs_and_end(browser: TestClient) -> None:
+def test_a_stack_says_its_health_costs_and_end(browser):
     assert ask(browser, "session")["stacks"] == ["dev"]
     row = ask(browser, "dev/row")
     facts = ("health", "hourly_cost", "active", "owner", "drift")
@@ -34,7 +30,7 @@ def test_a_stack_says_its_health_costs_and_end(browser: TestClient) -> None:
     assert drift["command"].endswith("train drift")
 
 
-def test_a_stack_that_is_down_says_what_to_do(head: ui_stack.Head, browser: TestClient) -> None:
+def test_a_stack_that_is_down_says_what_to_do(head, browser):
     del head.replies["/api/version"]
     row = ask(browser, "dev/row")
     assert row["health"] == "no answer"
@@ -46,7 +42,7 @@ def test_a_stack_that_is_down_says_what_to_do(head: ui_stack.Head, browser: Test
     assert "no stack is called 'other'" in browser.get("/api/other/runs").json()["error"]
 
 
-def test_nodes_show_their_load(browser: TestClient) -> None:
+def test_nodes_show_their_load(browser):
     head, worker = ask(browser, "dev/nodes")["rows"]
     assert (head["node"], head["cpu"], head["gpus"]) == ("head", 12.5, [])
     assert worker["disk"] == [470 * ui_stack.GIB, 500 * ui_stack.GIB]
@@ -54,7 +50,7 @@ def test_nodes_show_their_load(browser: TestClient) -> None:
     assert worker["gpus"][0]["used"] == 87
 
 
-def test_alerts_are_those_of_prometheus(head: ui_stack.Head, browser: TestClient) -> None:
+def test_alerts_are_those_of_prometheus(head, browser):
     [alert] = ask(browser, "dev/nodes")["alerts"]
     assert alert == {
         "alert": "NodeLost",
@@ -70,9 +66,7 @@ def test_alerts_are_those_of_prometheus(head: ui_stack.Head, browser: TestClient
         assert len(found["rows"]) == 2
 
 
-def test_an_odd_job_is_on_the_page_and_hides_no_other(  # F69
-    head: ui_stack.Head, browser: TestClient
-) -> None:
+def test_an_odd_job_is_on_the_page_and_hides_no_other(head, browser):  # F69
     jobs = [ui_stack.job(1), ui_stack.job(2, "LOST"), ui_stack.job(3, submission_id="-x")]
     jobs[2] |= {"status": "RUNNING", "start_time": 1, "end_time": None}
     head.put([*jobs, ui_stack.job(4, submission_id=7), ui_stack.job(5, metadata=7)])
@@ -88,7 +82,7 @@ def test_an_odd_job_is_on_the_page_and_hides_no_other(  # F69
     assert ask(browser, "dev/row")["active"] == 1
 
 
-def test_jobs_say_who_and_why_they_wait(browser: TestClient) -> None:
+def test_jobs_say_who_and_why_they_wait(browser):
     rows = ask(browser, "dev/jobs")["rows"]
     assert [row["status"] for row in rows] == ["PENDING", "RUNNING", "SUCCEEDED"]
     assert rows[0]["user"] == "ada"
@@ -101,9 +95,7 @@ def test_jobs_say_who_and_why_they_wait(browser: TestClient) -> None:
     assert "no job 'x'" in browser.get("/api/dev/jobs/x").json()["error"]
 
 
-def test_2000_jobs_and_5000_runs_come_in_pages_and_are_read_once(
-    head: ui_stack.Head, store: Path, browser: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_2000_jobs_and_5000_runs_come_in_pages_and_are_read_once(head, store, browser, monkeypatch):
     head.put([ui_stack.job(number) for number in range(2000)])
     found = ask(browser, "dev/jobs")
     assert (len(found["rows"]), found["total"]) == (100, 2000)
@@ -125,9 +117,7 @@ def test_2000_jobs_and_5000_runs_come_in_pages_and_are_read_once(
     assert len(read) == 5000
 
 
-def test_a_run_that_changes_is_read_again_and_others_are_not(
-    store: Path, browser: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_changes_is_read_again_and_others_are_not(store, browser, monkeypatch):
     ask(browser, "dev/runs")
     read = []
     real = history.tried
@@ -144,7 +134,7 @@ def test_a_run_that_changes_is_read_again_and_others_are_not(
     assert read == ["run-0002"]
 
 
-def test_runs_are_in_the_order_of_time(store: Path, browser: TestClient) -> None:  # F78
+def test_runs_are_in_the_order_of_time(store, browser):  # F78
     for name, start in (("run-0001", "06:10:00+00:00"), ("run-0002", "05:50:00-04:00")):
         starts = store / name / "starts.jsonl"
         starts.write_text(json.dumps({"time": f"2026-11-01T{start}"}) + "\n")
@@ -152,9 +142,7 @@ def test_runs_are_in_the_order_of_time(store: Path, browser: TestClient) -> None
     assert [row["run"] for row in rows] == ["run-0002", "run-0001"]
 
 
-def test_figures_are_those_of_the_command_line(
-    head: ui_stack.Head, store: Path, browser: TestClient
-) -> None:
+def test_figures_are_those_of_the_command_line(head, store, browser):
     place = store_of(store)
     rows = {row["run"]: row for row in ask(browser, "dev/runs")["rows"]}
     for record in history.list_runs(place):
@@ -166,7 +154,7 @@ def test_figures_are_those_of_the_command_line(
     assert rows["run-0001"]["cost"] == 0.42  # ten minutes of 2.50 $/h
 
 
-def test_an_accuracy_of_0_is_the_best_one(store: Path, browser: TestClient) -> None:
+def test_an_accuracy_of_0_is_the_best_one(store, browser):
     (store / "run-0001/metrics.jsonl").write_text('{"epoch": 0, "valid_acc": 0.0}\n')
     rows = {row["run"]: row["best"] for row in ask(browser, "dev/runs")["rows"]}
     assert (rows["run-0001"], rows["run-0002"] > 0) == (0.0, True)
@@ -178,7 +166,7 @@ def store_of(folder: Path):
     )
 
 
-def test_runs_are_compared_by_settings_and_epochs(browser: TestClient) -> None:
+def test_runs_are_compared_by_settings_and_epochs(browser):
     found = ask(browser, "dev/compared", runs="run-0001,run-0002,run-0001")
     assert found["differ"] == ["lr"]
     first, second = found["runs"]
@@ -194,9 +182,7 @@ def test_runs_are_compared_by_settings_and_epochs(browser: TestClient) -> None:
     assert browser.get("/api/dev/compared", params={"runs": "../x"}).status_code == 503
 
 
-def test_sweeps_of_hydra_and_tune_have_points(
-    store: Path, tmp_path: Path, browser: TestClient
-) -> None:
+def test_sweeps_of_hydra_and_tune_have_points(store, tmp_path, browser):
     ui_stack.write_sweep(tmp_path / "multirun/2026-11-20/10-00-00", points=3)
     for number in range(2):
         trial = store / f"run-0001/train_{number}"
@@ -228,7 +214,7 @@ def test_sweeps_of_hydra_and_tune_have_points(
         assert answer.status_code == 503, sweep
 
 
-def test_services_have_their_button(browser: TestClient) -> None:
+def test_services_have_their_button(browser):
     [row] = ask(browser, "dev/services")["rows"]
     assert (row["service"], row["status"], row["replicas"]) == ("first", "RUNNING", "1/1")
     [button] = row["actions"]
@@ -236,9 +222,7 @@ def test_services_have_their_button(browser: TestClient) -> None:
     assert button["question"]
 
 
-def test_a_log_is_followed_to_its_end_without_effects(
-    head: ui_stack.Head, browser: TestClient
-) -> None:
+def test_a_log_is_followed_to_its_end_without_effects(head, browser):
     head.log = "".join(f"{text}\n" for text in HARM.values()) + f"{ui_stack.SCRIPT}\n"
     head.log += "progress: epoch 1/2: batch 3 of 4, 1.0 batches/s\n"
     found = read_log(browser, "raysubmit_000001")
@@ -257,7 +241,7 @@ def read_log(browser: TestClient, job: str) -> list[list[str]]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def test_strange_records_stay_values(guard: Guard, store: Path, browser: TestClient) -> None:
+def test_strange_records_stay_values(guard, store, browser):
     folder = store / "run-0003"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({ui_stack.HOSTILE: [1], "epochs": {}}))

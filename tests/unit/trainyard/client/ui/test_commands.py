@@ -1,14 +1,10 @@
 """The page's buttons: commands that a user could type."""
 
-from __future__ import annotations
-
 import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from starlette.testclient import TestClient
 
 from tests import ui_stack, waiting
 from trainyard.access import typed
@@ -16,7 +12,6 @@ from trainyard.client import job_server
 from trainyard.client.errors import ClientError
 from trainyard.client.ui import commands
 from trainyard.client.ui.commands import Action, Commands
-from trainyard.client.ui.guard import Guard
 
 PROGRAM = typed.program("train")
 ENDED = SimpleNamespace(stdout=(), wait=lambda: 0, poll=lambda: 0)  # a process
@@ -26,7 +21,7 @@ def job(status: str = "SUCCEEDED", **changes) -> job_server.Job:
     return job_server._job(ui_stack.job(1, status, **changes))
 
 
-def test_a_button_is_the_command_that_it_shows() -> None:
+def test_a_button_is_the_command_that_it_shows():
     [stop] = commands.of_job("lab", job("RUNNING"))
     assert stop.shown == f"{PROGRAM} stop raysubmit_000001 -s lab"
     assert stop.arguments[1:] == (
@@ -37,7 +32,7 @@ def test_a_button_is_the_command_that_it_shows() -> None:
     assert commands.of_job("lab", job()) == []
 
 
-def test_a_run_is_pulled_served_and_resumed() -> None:
+def test_a_run_is_pulled_served_and_resumed():
     found = commands.of_run("lab", "run-0001", [job(), job("FAILED")], has_checkpoint=True)
     assert [each.action for each in found] == ["pull", "serve", "resume"]
     resume = found[-1]
@@ -55,7 +50,7 @@ def test_a_run_is_pulled_served_and_resumed() -> None:
     "entrypoint",
     ["python my_own.py --x 1", "python -m os", "sh -c 'x'", "'", "python -m trainyard.jobs._x"],
 )
-def test_a_cluster_chooses_no_script_of_this_machine(entrypoint: str) -> None:
+def test_a_cluster_chooses_no_script_of_this_machine(entrypoint):
     strange = job(entrypoint=entrypoint)
     resume = commands.of_run("dev", "run-0001", [strange], has_checkpoint=False)[-1]
     assert resume.arguments == ()
@@ -64,7 +59,7 @@ def test_a_cluster_chooses_no_script_of_this_machine(entrypoint: str) -> None:
         Commands(None).start("dev", resume)
 
 
-def test_names_are_neither_options_nor_a_shells_text() -> None:
+def test_names_are_neither_options_nor_a_shells_text():
     strange = "x; touch y $(z) `w`"
     [stop] = commands.of_job("dev", job("RUNNING", submission_id=strange))
     assert stop.arguments[-1] == strange
@@ -74,7 +69,7 @@ def test_names_are_neither_options_nor_a_shells_text() -> None:
     assert stop.shown == f"{PROGRAM} stop -s lab -- --stack=other"
 
 
-def test_a_command_runs_shows_its_output_and_ends_with_the_page(tmp_path: Path) -> None:
+def test_a_command_runs_shows_its_output_and_ends_with_the_page(tmp_path):
     running = Commands(tmp_path / "outputs.json")
     program = "import os; print('\\x1b[31mred\\x1b[0m\\x07', os.environ['TRAINYARD_OUTPUTS'])"
     action = Action(action="pull", shown="train pull x", arguments=(sys.executable, "-c", program))
@@ -96,7 +91,7 @@ def test_a_command_runs_shows_its_output_and_ends_with_the_page(tmp_path: Path) 
     waiting.wait_for("its end", lambda: running.all()[0]["code"] == 130, 20)
 
 
-def test_the_page_starts_only_what_it_offers(guard: Guard, browser: TestClient, tmp_path) -> None:
+def test_the_page_starts_only_what_it_offers(guard, browser, tmp_path):
     headers = {"Origin": guard.origin}
 
     def post(**content: object):
@@ -129,9 +124,7 @@ def test_the_page_starts_only_what_it_offers(guard: Guard, browser: TestClient, 
     assert (tmp_path / "results/run-0001/metrics.jsonl").exists()
 
 
-def test_stop_is_of_the_job_that_is_named(  # F79
-    guard: Guard, head: ui_stack.Head, browser: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_is_of_the_job_that_is_named(guard, head, browser, monkeypatch):  # F79
     twins = [ui_stack.job(number, "RUNNING", metadata={"run": "run-0001"}) for number in (7, 8)]
     head.put(twins)
     [run] = browser.get("/api/dev/compared", params={"runs": "run-0001"}).json()["runs"]
@@ -146,7 +139,7 @@ def test_stop_is_of_the_job_that_is_named(  # F79
     assert started == [stop.split()[-1] for stop in stops]
 
 
-def test_a_request_that_was_given_up_ends_without_a_traceback(capfd) -> None:
+def test_a_request_that_was_given_up_ends_without_a_traceback(capfd):
     from trainyard.access import parallel
 
     go = threading.Event()

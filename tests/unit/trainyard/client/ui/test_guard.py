@@ -1,7 +1,5 @@
 """Who may ask the page's server, and what its answers let a browser do."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path
@@ -12,7 +10,7 @@ from starlette.testclient import TestClient
 from tests import ui_stack
 from trainyard.access import typed
 from trainyard.client.ui import server
-from trainyard.client.ui.guard import MOST_BYTES, Guard
+from trainyard.client.ui.guard import MOST_BYTES
 
 TOKEN = ui_stack.GUARD_TOKEN
 PULL = {"stack": "dev", "command": f"{typed.program('train')} pull run-0001", "run": "run-0001"}
@@ -20,7 +18,7 @@ PULL = {"stack": "dev", "command": f"{typed.program('train')} pull run-0001", "r
 CHART = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"
 
 
-def test_the_key_opens_the_page_in_one_browser(guard: Guard, stranger: TestClient) -> None:
+def test_the_key_opens_the_page_in_one_browser(guard, stranger):
     address = guard.address
     for method in ("HEAD", "GET", "GET"):  # F66: curl, a prefetch, the browser
         answer = stranger.request(method, address)
@@ -35,14 +33,14 @@ def test_the_key_opens_the_page_in_one_browser(guard: Guard, stranger: TestClien
 
 
 @pytest.mark.parametrize("path", ["/api/session", "/api/dev/runs", "/api/commands", "/x"])
-def test_a_browser_without_the_token_gets_nothing(stranger: TestClient, path: str) -> None:
+def test_a_browser_without_the_token_gets_nothing(stranger, path):
     for token in ("", "wrong", "\xff"):
         answer = stranger.get(path, headers={TOKEN: token.encode("latin1")})
         assert answer.status_code == 403
         assert "train ui" in answer.text
 
 
-def test_another_host_gets_the_right_address(guard: Guard, browser: TestClient) -> None:  # F66
+def test_another_host_gets_the_right_address(guard, browser):  # F66
     # A name of a site that now leads to 127.0.0.1, and a port that is forwarded to this one.
     for host in ("evil.example:8268", "127.0.0.1:8000", "127.0.0.1", "localhost:8268"):
         for path in ("/", "/api/session"):
@@ -64,9 +62,7 @@ def test_another_host_gets_the_right_address(guard: Guard, browser: TestClient) 
         ({"Content-Length": str(MOST_BYTES + 1)}, 413),
     ],
 )
-def test_a_command_needs_origin_and_token(
-    guard: Guard, browser: TestClient, changed: dict[str, str | None], status: int
-) -> None:
+def test_a_command_needs_origin_and_token(guard, browser, changed, status):
     token = browser.headers.pop(TOKEN)
     headers = {"Origin": guard.origin, TOKEN: token} | changed
     given = {name: value for name, value in headers.items() if value is not None}
@@ -74,9 +70,7 @@ def test_a_command_needs_origin_and_token(
     assert browser.get("/api/commands", headers={TOKEN: token}).json() == {"rows": []}
 
 
-def test_every_answer_forbids_scripts_of_others_and_frames(
-    guard: Guard, browser: TestClient
-) -> None:
+def test_every_answer_forbids_scripts_of_others_and_frames(guard, browser):
     refused = TestClient(guard, base_url=guard.origin)
     answers = [browser.get(path) for path in ("/", "/static/ui.css", "/api/dev/runs", "/none")]
     for answer in (*answers, refused.get("/api/session")):
@@ -98,12 +92,12 @@ def server_policy(headers) -> list[str]:
     return headers["content-security-policy"].split("; ")
 
 
-def test_files_outside_the_page_are_not_served(browser: TestClient) -> None:
+def test_files_outside_the_page_are_not_served(browser):
     for path in ("../server.py", "%2e%2e/server.py", "..%2fserver.py", "/etc/passwd"):
         assert browser.get(f"/static/{path}").status_code == 404
 
 
-def test_the_page_has_no_inline_script_and_writes_no_html() -> None:
+def test_the_page_has_no_inline_script_and_writes_no_html():
     page = (server.STATIC / "index.html").read_text()
     assert re.findall(r"<script(?! src=\"/static/)", page) == []
     assert re.findall(r"<style|\son\w+=|style=|https?://", page) == []
@@ -118,7 +112,7 @@ def own_scripts() -> list[Path]:
     return found
 
 
-def test_the_library_for_charts_is_as_its_makers_released_it() -> None:
+def test_the_library_for_charts_is_as_its_makers_released_it():
     content = (server.STATIC / "chart.umd.min.js").read_bytes()
     assert hashlib.sha256(content).hexdigest() == CHART
     assert "MIT" in (server.STATIC / "chart.LICENSE.md").read_text()

@@ -1,7 +1,5 @@
 """Readers that do not read, and many questions at once: bounded memory, and others are served."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
@@ -22,7 +20,6 @@ from trainyard.client import jobs
 from trainyard.client.job_server import Job, Status
 from trainyard.client.ui import log, server
 from trainyard.client.ui.answers import Answers
-from trainyard.client.ui.guard import Guard
 
 PIECE = (b"x" * 99 + b"\n") * 640  # 64 kB
 LONG = 512  # pieces
@@ -61,7 +58,7 @@ class LongLog(ui_stack.Head):
 
 
 @pytest.mark.parametrize("running", [page_running, service_running])
-def test_readers_that_do_not_read_take_no_memory(tmp_path: Path, running) -> None:  # F68
+def test_readers_that_do_not_read_take_no_memory(tmp_path, running):  # F68
     head = LongLog([ui_stack.job(1)])
     with ExitStack() as stack:
         address = stack.enter_context(ui_stack.serving(head))
@@ -105,7 +102,7 @@ def closed_reader(url: str, headers) -> socket.socket:
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def written(monkeypatch) -> list[str]:
     """What a job writes to its log."""
     pieces: list[str] = []
 
@@ -129,7 +126,7 @@ def logs() -> log.Logs:
     return log.Logs(SimpleNamespace(get=lambda _: stack))
 
 
-def test_a_slow_reader_misses_a_part_and_is_told(written: list[str]) -> None:  # F68
+def test_a_slow_reader_misses_a_part_and_is_told(written):  # F68
     written += [f"{number:07}\n" * 2**12 for number in range(100)]
 
     async def read() -> list[list[str]]:
@@ -150,7 +147,7 @@ def test_a_slow_reader_misses_a_part_and_is_told(written: list[str]) -> None:  #
     assert log.MOST_CHARACTERS - log.PIECE <= len(rest) <= log.MOST_CHARACTERS
 
 
-def test_a_line_without_an_end_is_broken(written: list[str]) -> None:  # F68
+def test_a_line_without_an_end_is_broken(written):  # F68
     written += ["x" * 2**15] * 64
 
     async def longest() -> int:
@@ -160,9 +157,7 @@ def test_a_line_without_an_end_is_broken(written: list[str]) -> None:  # F68
     assert asyncio.run(longest()) <= log.LONGEST_LINE + 2**15
 
 
-def test_logs_and_readers_are_counted(
-    written: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # F68
+def test_logs_and_readers_are_counted(written, monkeypatch):  # F68
     monkeypatch.setattr(log, "MOST_READERS", 2)
     monkeypatch.setattr(log, "MOST_LOGS", 1)
     written += ["first\n", "second\n"]
@@ -181,16 +176,14 @@ def test_logs_and_readers_are_counted(
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def asked(monkeypatch) -> list[int]:
     """Counts the questions for a stack's row."""
     found: list[int] = []
     monkeypatch.setattr(Answers, "row", lambda *_: found.append(1) or {})
     return found
 
 
-def test_1000_questions_are_asked_in_turns_each_until_its_answer_is_read(  # F68
-    asked: list[int], guard: Guard
-) -> None:
+def test_1000_questions_are_asked_in_turns_each_until_its_answer_is_read(asked, guard):  # F68
     async def ask(path: str, read: asyncio.Event) -> None:
         async def send(message) -> None:
             if message["type"] == "http.response.body":
@@ -241,7 +234,7 @@ class Clock:
         self.aborted = True
 
 
-def test_only_a_reader_that_reads_nothing_is_cut_off() -> None:  # F68
+def test_only_a_reader_that_reads_nothing_is_cut_off():  # F68
     clock = Clock()
     config = uvicorn.Config(lambda: None, ws="none", lifespan="off")
     connection = server.Connection(config, ServerState(), {}, clock)
@@ -260,9 +253,7 @@ def test_only_a_reader_that_reads_nothing_is_cut_off() -> None:  # F68
     assert clock.aborted
 
 
-def test_the_server_cuts_readers_off_and_counts_connections(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # F68
+def test_the_server_cuts_readers_off_and_counts_connections(monkeypatch):  # F68
     monkeypatch.setattr(server, "UNREAD_S", 0.1)
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
     servers: list[uvicorn.Server] = []

@@ -1,16 +1,11 @@
 """The page as a service: who may look, and that it starts nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import requests
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from tests import ui_stack, waiting
@@ -22,20 +17,20 @@ PATHS = ["/", "/static/main.js", "/api/session", "/api/dev/jobs", "/api/commands
 
 
 @pytest.fixture
-def stranger(answering: Callable[..., Starlette]) -> TestClient:
+def stranger(answering) -> TestClient:
     """A browser without the password."""
     return TestClient(Password(answering(read_only=True), *VIEWER))
 
 
 @pytest.fixture
-def viewer(stranger: TestClient) -> TestClient:
+def viewer(stranger) -> TestClient:
     """A browser with the password."""
     stranger.auth = VIEWER
     return stranger
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_without_the_password_nobody_sees_anything(stranger: TestClient, path: str) -> None:  # F37
+def test_without_the_password_nobody_sees_anything(stranger, path):  # F37
     wrong = [("viewer", "wrong"), ("admin", VIEWER[1]), ("", ""), ("viewer", "\xff")]
     for auth in (None, *wrong):
         answer = stranger.get(path, auth=auth)
@@ -48,7 +43,7 @@ def test_without_the_password_nobody_sees_anything(stranger: TestClient, path: s
     assert stranger.get("/health").text == "up\n"
 
 
-def test_a_viewer_sees_what_runs(viewer: TestClient) -> None:
+def test_a_viewer_sees_what_runs(viewer):
     assert viewer.get("/api/session").json() == {"stacks": ["dev"], "read_only": True}
     jobs = viewer.get("/api/dev/jobs").json()["rows"]
     assert [row["status"] for row in jobs] == ["PENDING", "RUNNING", "SUCCEEDED"]
@@ -57,7 +52,7 @@ def test_a_viewer_sees_what_runs(viewer: TestClient) -> None:
     assert viewer.head("/").status_code == 200
 
 
-def test_commands_are_shown_and_nothing_starts_them(viewer: TestClient) -> None:
+def test_commands_are_shown_and_nothing_starts_them(viewer):
     job = viewer.get("/api/dev/jobs/raysubmit_000002").json()
     (stop,) = job["actions"]
     assert (stop["action"], stop["runs"]) == ("stop", False)
@@ -73,7 +68,7 @@ def test_commands_are_shown_and_nothing_starts_them(viewer: TestClient) -> None:
     assert viewer.get("/api/commands").status_code == 404
 
 
-def test_no_answer_has_a_secret(viewer: TestClient, tmp_path: Path) -> None:  # F35
+def test_no_answer_has_a_secret(viewer, tmp_path):  # F35
     outputs = json.loads((tmp_path / "outputs.json").read_text())
     secrets = {outputs["rayToken"], outputs["serveToken"], VIEWER[1]}
     paths = ["session", "dev/row", "dev/stack", "dev/nodes", "dev/jobs", "dev/runs", "dev/services"]
@@ -83,14 +78,14 @@ def test_no_answer_has_a_secret(viewer: TestClient, tmp_path: Path) -> None:  # 
         assert [each for each in secrets if each in text] == [], path
 
 
-def test_every_answer_has_the_headers_of_the_page(viewer: TestClient) -> None:
+def test_every_answer_has_the_headers_of_the_page(viewer):
     answers = [viewer.get(path) for path in (*PATHS, "/health")]
     for answer in (*answers, viewer.get("/", auth=("viewer", "wrong"))):
         assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_it_serves_until_sigterm(head: ui_stack.Head, store: Path, tmp_path: Path) -> None:
+def test_it_serves_until_sigterm(head, store, tmp_path):
     with ui_stack.serving(head) as address:
         file = ui_stack.write_outputs(tmp_path / "outputs.json", address, store)
         with ui_stack.service_running(file) as (url, served):
@@ -103,7 +98,7 @@ def test_it_serves_until_sigterm(head: ui_stack.Head, store: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("password", [None, " \n"])
-def test_it_does_not_start_without_a_password(tmp_path: Path, password: str | None) -> None:
+def test_it_does_not_start_without_a_password(tmp_path, password):
     file = ui_stack.write_outputs(tmp_path / "outputs.json", "http://127.0.0.1:1", tmp_path)
     served = ui_stack.start_service(file, 0, password)
     _, err = served.communicate(timeout=waiting.DEADLINE_S)

@@ -1,7 +1,5 @@
 """Tables that are filtered, sorted and cut into pages."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -37,11 +35,11 @@ def names(**query: str) -> str:
         ("<img", ""),
     ],
 )
-def test_a_filter_has_words_and_conditions(words: str, left: str) -> None:
+def test_a_filter_has_words_and_conditions(words, left):
     assert names(filter=words) == left
 
 
-def test_rows_without_a_value_are_last_in_each_order() -> None:
+def test_rows_without_a_value_are_last_in_each_order():
     assert names(sort="acc", order="ascending") == "acb"
     assert names(sort="acc", order="descending") == "cab"
     assert names(sort="user", order="descending") == "bac"
@@ -49,7 +47,7 @@ def test_rows_without_a_value_are_last_in_each_order() -> None:
     assert names(sort="none") == "abc"
 
 
-def test_a_page_of_5000_rows_is_as_long_as_one_of_200() -> None:
+def test_a_page_of_5000_rows_is_as_long_as_one_of_200():
     rows = [{"run": f"run-{i:04}", "acc": i % 97, HIDDEN: {"lr": i}} for i in range(5000)]
     found = page(rows, View.of({"sort": "acc", "order": "descending", "filter": "lr>=1000"}))
     assert len(found.pop("rows")) == PAGE_ROWS
@@ -59,11 +57,11 @@ def test_a_page_of_5000_rows_is_as_long_as_one_of_200() -> None:
     assert HIDDEN not in last["rows"][0]
 
 
-def test_a_strange_query_is_the_first_page() -> None:
+def test_a_strange_query_is_the_first_page():
     for given in ("-1", "x", "9" * 50, ""):
         assert View.of({"page": given}).page == 0
 
 
-def test_only_finite_numbers_are_numbers() -> None:
+def test_only_finite_numbers_are_numbers():
     assert [number(value) for value in (1, "2.5", True, None, [], "x")] == [1, 2.5, *[None] * 4]
     assert [number(value) for value in (math.nan, math.inf, 10**400, {})] == [None] * 4
