@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from bench import measure
 from bench.form import Form
@@ -20,7 +21,7 @@ from bench.scratch import ScratchStack
 from trainyard.client import outputs
 from trainyard.client.store import open_store
 from trainyard.store.objects import Store
-from trainyard.tracking import run_folder
+from trainyard.tracking import run_folder, run_summary
 
 ROUNDS = 5
 RUNS = 5000
@@ -85,10 +86,13 @@ def store_runs(store: Store, count: int) -> list[str]:
         run_folder.METRICS: "".join(json.dumps(epoch) + "\n" for epoch in history),
     }
     names = [f"many-{index:05d}" for index in range(count)]
+    config: dict[str, Any] = json.loads(files[run_folder.CONFIG])
 
     def put(name: str) -> None:
         for file, content in files.items():
             store.write(f"{name}/{file}", content.encode())
+        summary = run_summary.of(name, config, [START], history, [])
+        store.write(f"{run_summary.FOLDER}/{name}", json.dumps(summary).encode())
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(put, names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import PurePath
 from typing import Any
@@ -74,6 +74,22 @@ def is_shallow(found: Any, levels: int = MOST_LEVELS) -> bool:
     """Return whether a value can be printed: others may store one of a thousand levels."""
     inner = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
     return levels > 0 and all(is_shallow(each, levels - 1) for each in inner)
+
+
+def number(value: Any) -> float | None:
+    """Return a value as a finite number; None for everything else."""
+    if isinstance(value, bool):
+        return None
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def best(values: Iterable[Any]) -> float | None:
+    """Return the largest number of some values; None without one."""
+    return max((each for each in map(number, values) if each is not None), default=None)
 
 
 def _finite(found: Any) -> Any:

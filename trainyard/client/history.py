@@ -1,9 +1,8 @@
-"""The records of runs in the store, for `train runs` and `train show`."""
+"""The records of a run in the store, for `train show`; trainyard/client/run_list.py lists runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,25 +40,6 @@ class RunRecord:
     started: int = 0
 
 
-def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunRecord]:
-    """Return all runs of a store, or those with names that it has, by name.
-
-    A damaged one says so and does not affect the others.
-
-    Raises:
-        ClientError: the store cannot be read.
-    """
-    with ThreadPoolExecutor(READERS) as pool:
-        # Names of jobs come from anyone who submits one.
-        known = run_folder.NAME_PATTERN.fullmatch
-        wanted = store.folders() if names is None else filter(known, names)
-        found = list(pool.map(lambda name: tried(store, name), wanted))
-    errors = [error for _, error in found if error is not None]
-    if errors and len(errors) == len(found):
-        raise errors[0]
-    return [run for run, _ in found if run is not None]
-
-
 def read_run(store: Store, name: str) -> RunRecord:
     """Return one run; ClientError if no run has that name."""
     run = find_run(store, name)
@@ -83,9 +63,9 @@ def find_run(store: Store, name: str) -> RunRecord | None:
     return _read(store, valid_name(name))
 
 
-def epochs(run: RunRecord, done: int) -> str:
+def epochs(config: Mapping[str, Any], done: int) -> str:
     """Return a number of epochs of all that a run is to have: `3/10`."""
-    return f"{done}/{str(run.config.get('epochs', '?'))[:LONGEST_CELL]}"
+    return f"{done}/{str(config.get('epochs', '?'))[:LONGEST_CELL]}"
 
 
 def rounded(value: Any) -> Any:

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 from trainyard.access import parallel
 from trainyard.access.terminal import agree
-from trainyard.client import connection, history
+from trainyard.client import connection, run_list
 from trainyard.client import outputs as contract
 from trainyard.client.console import warn
 from trainyard.client.errors import DownError
 from trainyard.client.job_server import JobServer
 from trainyard.client.pull import marks
+from trainyard.client.run_list import RunSummary
 from trainyard.client.store import open_store
 from trainyard.resume import checkpoint_files
 from trainyard.resume.checkpoint_files import MANIFEST
@@ -96,7 +97,7 @@ def _look(stack: str, losses: Losses, runs: bool) -> None:
         away = outputs.reserved_from is None or outputs.ssh is not None
         rented = outputs.ssh is not None and outputs.ssh.rented
         ends = rented or (outputs.expires_at is not None and away)
-        losses.runs = unpulled(open_store(reached.outputs)) if runs and ends else []
+        losses.runs = unpulled(open_store(reached.outputs), stack) if runs and ends else []
 
 
 def _bills(outputs: contract.StackOutputs) -> str:
@@ -173,16 +174,16 @@ def _ask(question: str) -> None:
         sys.exit("nothing was changed")
 
 
-def unpulled(store: Store) -> list[str]:
+def unpulled(store: Store, stack: str) -> list[str]:
     """Return the names of the runs that were not completely pulled or replicated.
 
     Raises:
         ClientError: the store cannot be read.
     """
-    return [run.name for run in history.list_runs(store) if not _is_home(store, run)]
+    return [run.name for run in run_list.list_runs(store, stack) if not _is_home(store, run)]
 
 
-def _is_home(store: Store, run: history.RunRecord) -> bool:
+def _is_home(store: Store, run: RunSummary) -> bool:
     """Whether a mark names the newest checkpoint that was stored whole, all epochs and trials."""
     names = store.listed(run.name)
     folders = {name.partition("/")[0] for name in names}
@@ -192,7 +193,7 @@ def _is_home(store: Store, run: history.RunRecord) -> bool:
         for name in sorted(stored, key=checkpoint_files.order, reverse=True)
         if checkpoint_files.is_manifest(store.get(f"{run.name}/{name}/{MANIFEST}"))
     )
-    mark = marks.PullMark(next(whole, ""), len(run.metrics), marks.inner(names))
+    mark = marks.PullMark(next(whole, ""), run.epochs, marks.inner(names))
     return any(marks.read(store, run.name, name) == mark for name in marks.ALL)
 
 

@@ -15,8 +15,8 @@ from trainyard import json_values
 from trainyard.housekeeping import housekeeping
 from trainyard.report import curves
 from trainyard.resume.controller_files import ControllerFiles
-from trainyard.store.objects import open_folder
-from trainyard.tracking import tracking
+from trainyard.store.objects import Store, open_folder
+from trainyard.tracking import run_summary, tracking
 from trainyard.tracking.run_folder import (
     COMMIT_VARIABLE,
     CONFIG,
@@ -24,6 +24,7 @@ from trainyard.tracking.run_folder import (
     METRICS,
     STARTS,
     RunFolder,
+    whole_records,
 )
 
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "scikit-learn", "pyarrow")
@@ -41,6 +42,10 @@ class Run(RunFolder):
         """The store for Ray Train, which goes on without it for a while."""
         return ControllerFiles(self.place[0])
 
+    @cached_property
+    def _summaries(self) -> Store:
+        return open_folder(self.place[0], f"{self.storage_path}/{run_summary.FOLDER}")
+
     @property
     def storage_path(self) -> str:
         """The folder in `files` that has the run's folder."""
@@ -48,6 +53,7 @@ class Run(RunFolder):
 
     def start(self, config: dict[str, Any]) -> None:
         """Records a start and its configuration."""
+        self._summaries.delete(self.name)  # before anything that it says changes
         self.write(CONFIG, json_values.text(config, indent=2).encode())
         record = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -68,11 +74,22 @@ class Run(RunFolder):
             self._tracking.log(history)
 
     def end(self) -> None:
-        """Draws the curves and tells MLflow that the run is done; for its driver."""
+        """Draws the curves, tells MLflow that the run is done, sums it up; for its driver."""
         with housekeeping(f"{CURVES} is missing"):
             self.draw_curves()
         if self._tracking is not None:
             self._tracking.end()
+        with housekeeping("`train runs` reads all of this run's files"):
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Stores the run's summary; not of damaged records, which a list tells of."""
+        contents = [self.read(name) or b"" for name in (STARTS, METRICS)]
+        starts, epochs = map(whole_records, contents)
+        if len(starts) + len(epochs) == sum(len(each.splitlines()) for each in contents):
+            folders = self.store.folders()
+            found = run_summary.of(self.name, self.config() or {}, starts, epochs, folders)
+            self._summaries.write(self.name, json_values.text(found).encode())
 
     def draw_curves(self) -> None:
         """Draws the figures of the recorded epochs."""

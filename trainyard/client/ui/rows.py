@@ -11,8 +11,10 @@ from trainyard.client import failure, waiting
 from trainyard.client.history import RunRecord
 from trainyard.client.job_server import ACTIVE, Job
 from trainyard.client.outputs import StackOutputs
+from trainyard.client.run_list import RunSummary
 from trainyard.client.state import ClusterState
-from trainyard.client.ui.table import HIDDEN, number
+from trainyard.client.ui.table import HIDDEN
+from trainyard.json_values import number
 
 MOST_COMPARED = 12  # runs whose curves are drawn at once
 MOST_EPOCHS = 2000  # of a run, evenly chosen
@@ -59,7 +61,7 @@ def hourly_cost(outputs: StackOutputs) -> float:
 
 
 def of_runs(
-    records: Iterable[RunRecord], jobs: Iterable[Job], outputs: StackOutputs
+    runs: Iterable[RunSummary], jobs: Iterable[Job], outputs: StackOutputs
 ) -> list[dict[str, Any]]:
     """Return the rows of runs, the newest first, as the jobs are."""
     of_run: dict[str, list[Job]] = defaultdict(list)
@@ -67,30 +69,28 @@ def of_runs(
         if job.submitted:
             of_run[job.run].append(job)
     dollars = hourly_cost(outputs)
-    rows = [_of_run(record, of_run[record.name], dollars) for record in records]
+    rows = [_of_run(run, of_run[run.name], dollars) for run in runs]
     return sorted(rows, key=lambda row: -row["started"])
 
 
-def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str, Any]:
-    last = record.metrics[-1] if record.metrics else {}
+def _of_run(run: RunSummary, jobs: Sequence[Job], dollars: float) -> dict[str, Any]:
     ran = [job.seconds for job in jobs if job.status != "PENDING"]
-    valid = [number(epoch.get("valid_acc")) for epoch in record.metrics]
     return {
-        "run": record.name,
+        "run": run.name,
         "job": str(jobs[0].status) if jobs else "",
         "user": jobs[0].user if jobs else "",
-        "epochs": len(record.metrics),
-        "of": number(record.config.get("epochs")),
-        "loss": number(last.get("loss")),
-        "valid_acc": number(last.get("valid_acc")),
-        "test_acc": number(last.get("test_acc")),
-        "best": max((each for each in valid if each is not None), default=None),
-        "started": record.started,
-        "checkpoint": (record.checkpoint or "").rpartition("/")[2],
+        "epochs": run.epochs,
+        "of": number(run.config.get("epochs")),
+        "loss": number(run.last.get("loss")),
+        "valid_acc": number(run.last.get("valid_acc")),
+        "test_acc": number(run.last.get("test_acc")),
+        "best": run.best,
+        "started": run.started,
+        "checkpoint": run.checkpoint,
         # The whole stack was there for the run: the most that it can have cost.
         "cost": round(sum(ran) / 3600 * dollars, 2) if dollars and ran else None,
-        "fault": record.fault,
-        HIDDEN: {**record.config, **last},
+        "fault": run.fault,
+        HIDDEN: {**run.config, **run.last},
     }
 
 
