@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from bench import measure
 from bench.form import Form
@@ -29,6 +28,7 @@ EPOCHS = 10  # of each
 AT_ONCE = 8
 RUN = "hello"
 START = {"time": "2026-01-01T00:00:00+00:00", "commit": "", "python": "", "packages": {}}
+STARTED_MS = 1767225600000
 HTTP, S3 = "urllib3", "botocore.auth"
 
 
@@ -86,13 +86,14 @@ def store_runs(store: Store, count: int) -> list[str]:
         run_folder.METRICS: "".join(json.dumps(epoch) + "\n" for epoch in history),
     }
     names = [f"many-{index:05d}" for index in range(count)]
-    config: dict[str, Any] = json.loads(files[run_folder.CONFIG])
 
     def put(name: str) -> None:
         for file, content in files.items():
             store.write(f"{name}/{file}", content.encode())
-        summary = run_summary.of(name, config, [START], history, [])
-        store.write(f"{run_summary.FOLDER}/{name}", json.dumps(summary).encode())
+        summary = run_summary.of(
+            history, name=name, config={"epochs": EPOCHS}, started=STARTED_MS, checkpoint=""
+        )
+        store.write(f"{run_summary.FOLDER}/{name}", json.dumps(vars(summary)).encode())
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(put, names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import date
 from pathlib import PurePath
 from typing import Any
@@ -85,11 +85,6 @@ def number(value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None
-
-
-def best(values: Iterable[Any]) -> float | None:
-    """Return the largest number of some values; None without one."""
-    return max((each for each in map(number, values) if each is not None), default=None)
 
 
 def _finite(found: Any) -> Any:

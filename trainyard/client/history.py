@@ -108,13 +108,13 @@ def _read(store: Store, name: str) -> RunRecord | None:
         started = fields.milliseconds(starts[-1]["time"]) if starts else 0
     except fields.FAULTS as error:
         faults.append(f"the time in {run_folder.STARTS} cannot be read: {fields.reason(error)}")
-    checkpoints = [each for each in store.folders(name) if each.startswith("checkpoint_")]
+    checkpoint = run_folder.newest_checkpoint(store.folders(name))
     return RunRecord(
         name=name,
         config=config or {},
         starts=starts,
         metrics=lines[run_folder.METRICS],
-        checkpoint=f"{store.where}/{name}/{checkpoints[-1]}" if checkpoints else None,
+        checkpoint=f"{store.where}/{name}/{checkpoint}" if checkpoint else None,
         fault="; ".join(faults),
         started=started,
     )

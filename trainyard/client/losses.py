@@ -22,11 +22,11 @@ from trainyard.client.console import warn
 from trainyard.client.errors import DownError
 from trainyard.client.job_server import JobServer
 from trainyard.client.pull import marks
-from trainyard.client.run_list import RunSummary
 from trainyard.client.store import open_store
 from trainyard.resume import checkpoint_files
 from trainyard.resume.checkpoint_files import MANIFEST
 from trainyard.store.objects import Store
+from trainyard.tracking.run_summary import RunSummary
 
 DEADLINE_S = 15.0
 
@@ -97,7 +97,7 @@ def _look(stack: str, losses: Losses, runs: bool) -> None:
         away = outputs.reserved_from is None or outputs.ssh is not None
         rented = outputs.ssh is not None and outputs.ssh.rented
         ends = rented or (outputs.expires_at is not None and away)
-        losses.runs = unpulled(open_store(reached.outputs), stack) if runs and ends else []
+        losses.runs = unpulled(open_store(reached.outputs)) if runs and ends else []
 
 
 def _bills(outputs: contract.StackOutputs) -> str:
@@ -174,13 +174,13 @@ def _ask(question: str) -> None:
         sys.exit("nothing was changed")
 
 
-def unpulled(store: Store, stack: str) -> list[str]:
+def unpulled(store: Store) -> list[str]:
     """Return the names of the runs that were not completely pulled or replicated.
 
     Raises:
         ClientError: the store cannot be read.
     """
-    return [run.name for run in run_list.list_runs(store, stack) if not _is_home(store, run)]
+    return [run.name for run in run_list.list_runs(store) if not _is_home(store, run)]
 
 
 def _is_home(store: Store, run: RunSummary) -> bool:

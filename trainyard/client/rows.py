@@ -12,8 +12,8 @@ from trainyard.client.disks import GIB
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer, Status
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.run_list import RunSummary
 from trainyard.client.state import OneLook
+from trainyard.tracking.run_summary import RunSummary
 
 NODES = ("node", "cpu", "memory", "gpu", "gpu memory", "free disk")
 JOBS = ("job", "status", "run", "user", "started", "seconds", "waits")
@@ -66,7 +66,7 @@ def of_runs(outputs: StackOutputs, names: Sequence[str] | None = None) -> list[d
         ClientError: the store cannot be read.
     """
     states = _states(outputs)
-    found = run_list.list_runs(store.open_store(outputs), outputs.stack, names)
+    found = run_list.list_runs(store.open_store(outputs), names)
     newest_first = sorted(found, key=lambda run: -run.started)
     return [of_run(run, states.get(run.name, "")) for run in newest_first]
 

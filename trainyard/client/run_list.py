@@ -1,81 +1,30 @@
 """The runs of a store in short, for lists of thousands of runs.
 
-A list of the summaries of runs that have ended (trainyard/tracking/run_summary.py) says by their
-tags which ones are new. Of other runs the files are read. A tag in a bucket is the MD5 of the
-content: so summaries are kept in the user's cache, and in the store for users who have none yet,
-and one that is not what the list says is not used, whoever wrote it. Files of a folder are read:
-that takes no longer.
+A run that has ended has a summary (trainyard/tracking/run_summary.py), of others the files are read.
+In a bucket a request for each summary takes long. So the store keeps a copy of many in one object,
+which a client writes that had to read them. The list of the summaries has a tag of each, the MD5 of
+its content: what has no such tag is not used, whoever wrote the copy, and however old it is.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
 from trainyard import json_values
-from trainyard.access import user
 from trainyard.client import fields, history
 from trainyard.client.errors import ClientError
 from trainyard.client.history import READERS, RunRecord
-from trainyard.client.store import StackFolder
 from trainyard.store.objects import MOST_BYTES, Listed, Store
 from trainyard.tracking import run_folder, run_summary
+from trainyard.tracking.run_summary import RunSummary
 
-KEPT = ".trainyard/runs.jsonl"  # in the store: summaries of many runs, a line each
-FEW = 100  # summaries that are read one by one before those of the store are asked for
-MD5_DIGITS = 32
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSummary:
-    """A run in short: see RunRecord, and trainyard/tracking/run_summary.py."""
-
-    name: str
-    config: dict[str, Any]
-    epochs: int
-    last: dict[str, Any]
-    best: float | None
-    checkpoint: str
-    started: int
-    fault: str = ""
-
-    @classmethod
-    def of(cls, run: RunRecord) -> RunSummary:
-        """Return the summary of a run whose files were read."""
-        return cls(
-            name=run.name,
-            config=run.config,
-            epochs=len(run.metrics),
-            last=run.metrics[-1] if run.metrics else {},
-            best=json_values.best(epoch.get("valid_acc") for epoch in run.metrics),
-            checkpoint=(run.checkpoint or "").rpartition("/")[2],
-            started=run.started,
-            fault=run.fault,
-        )
-
-    @classmethod
-    def parsed(cls, name: str, content: bytes) -> RunSummary | None:
-        """Return the summary that the store has of a run; None if it is not one of this run."""
-        found = json_values.parse_object(content)
-        try:
-            if fields.typed(found, "run", str) != name:
-                return None
-            return cls(
-                name=name,
-                config=fields.typed(found, "config", dict),
-                epochs=int(fields.amount(found, "epochs")),
-                last=fields.typed(found, "last", dict),
-                best=json_values.number(found["best"]),
-                checkpoint=fields.identifier(found, "checkpoint"),
-                started=fields.milliseconds(fields.typed(found, "time", str)),
-            )
-        except fields.FAULTS:
-            return None
-
+KEPT = ".trainyard/runs.jsonl"  # in the store: the copy, a line for each run
+LONGEST = 2**16  # bytes of a summary; a run with a longer one has its files read
+FEW = 50  # summaries that are read one by one, without the copy
+UNLISTED = Listed(0, "")  # of a run whose summary is asked for by name
 
 Found = tuple[RunSummary | None, ClientError | None]
 
@@ -83,91 +32,69 @@ Found = tuple[RunSummary | None, ClientError | None]
 class RunList:
     """Reads the runs of a store, again and again if asked to."""
 
-    def __init__(self, store: Store, stack: str) -> None:
-        """Asks nothing yet; `stack` is the name of the store's stack."""
+    def __init__(self, store: Store) -> None:
+        """Asks nothing yet."""
         self._store = store
-        self._cache = StackFolder(user.folder("XDG_CACHE_HOME", ".cache") / "trainyard" / "runs")
-        self._file = hashlib.sha256(f"{stack} {store.where}".encode()).hexdigest()[:MD5_DIGITS]
-        self._kept: dict[str, bytes] = {}  # summaries, by their tags
-        self._seen: dict[str, tuple[Listed, RunSummary]] = {}
+        self._seen: dict[str, tuple[Listed, bytes, RunSummary]] = {}
 
-    def look(self) -> tuple[int, Iterator[Found]]:
-        """Return how many runs there may be, and each one as it is read, as `history.tried` does.
+    def look(self, names: Sequence[str] | None = None) -> tuple[int, Iterator[Found]]:
+        """Return the number of folders, and each run as it is read, as `history.tried` does.
+
+        With names only these are looked for, without a list of all.
 
         Raises:
             ClientError: the store cannot be listed.
         """
-        with ThreadPoolExecutor(1) as pool:
-            summaries = pool.submit(self._store.listed, run_summary.FOLDER)
-            names = [name for name in self._store.folders() if not name.startswith(".")]
-        return len(names), self._all(names, summaries.result())
+        if names is not None:
+            return len(names), self._all(names, dict.fromkeys(names, UNLISTED))
+        listed = self._store.listed(run_summary.FOLDER)
+        names = [name for name in self._store.folders() if not name.startswith(".")]
+        return len(names), self._all(names, {n: listed[n] for n in names if n in listed})
 
-    def some(self, names: Iterable[str]) -> list[Found]:
-        """Return the runs with names that the store has, without a list of all."""
-        with ThreadPoolExecutor(READERS) as pool:
-            return list(pool.map(lambda name: self._read(name, Listed(0, "")), names))
-
-    def _all(self, names: list[str], listed: dict[str, Listed]) -> Iterator[Found]:
-        tags = {each.tag for each in listed.values() if len(each.tag) == MD5_DIGITS}
-        here = self._load(self._cache, self._file, tags)
-        there = self._load(self._store, KEPT, tags) if len(tags) > here + FEW else here
-        others = []
-        for name in names:
-            if name in listed and (found := self._known(name, listed[name])):
-                yield found, None
-            else:
-                others.append(name)
+    def _all(self, names: Sequence[str], listed: Mapping[str, Listed]) -> Iterator[Found]:
+        self._seen = {n: seen for n, seen in self._seen.items() if seen[0] == listed.get(n)}
+        if len(listed) > len(self._seen) + FEW:
+            self._load(listed)
+        known = list(self._seen.values())
+        yield from ((summary, None) for _, _, summary in known)
+        others = [name for name in names if name not in self._seen]
         with ThreadPoolExecutor(READERS) as pool:
             yield from pool.map(lambda name: self._read(name, listed.get(name)), others)
-        self._kept = {tag: self._kept[tag] for tag in tags & self._kept.keys()}
-        if len(self._kept) > here:
-            self._save(self._cache, self._file)
-        if len(self._kept) > there + FEW:
-            self._save(self._store, KEPT)
-
-    def _known(self, name: str, listed: Listed) -> RunSummary | None:
-        """Return a summary that need not be asked for."""
-        seen = self._seen.get(name)
-        if seen is not None and seen[0] == listed:
-            return seen[1]
-        content = self._kept.get(listed.tag)
-        return None if content is None else self._parsed(name, listed, content)
+        if len(self._seen) > len(known) + FEW:
+            self._save()
 
     def _read(self, name: str, listed: Listed | None) -> Found:
-        """Read a run that has a summary, or one with None that has not."""
-        if listed is not None and listed.size <= run_summary.MOST_BYTES:
-            content = b""
-            with suppress(ClientError):  # its files say why
-                place = f"{run_summary.FOLDER}/{name}"
-                content = self._store.get(place, run_summary.MOST_BYTES) or b""
-            if found := self._parsed(name, listed, content):
-                if _md5(content) == listed.tag:
-                    self._kept[listed.tag] = content
-                return found, None
+        if listed is not None and listed.size <= LONGEST:
+            with suppress(ClientError):  # then its files say why
+                content = self._store.get(f"{run_summary.FOLDER}/{name}", LONGEST)
+                if content and (found := self._taken(name, listed, content)):
+                    return found, None
         run, error = history.tried(self._store, name)
-        return RunSummary.of(run) if run else None, error
+        return in_short(run) if run else None, error
 
-    def _parsed(self, name: str, listed: Listed, content: bytes) -> RunSummary | None:
-        if found := RunSummary.parsed(name, content):
-            self._seen[name] = listed, found
+    def _taken(self, name: str, listed: Listed, content: bytes) -> RunSummary | None:
+        if found := _parsed(name, content):
+            self._seen[name] = listed, content, found
         return found
 
-    def _load(self, place: Store, file: str, tags: set[str]) -> int:
-        """Take up kept summaries; return how many of all are known now."""
-        if tags - self._kept.keys():
-            with suppress(ClientError):
-                lines = {_md5(line): line for line in (place.get(file) or b"").split(b"\n")}
-                self._kept |= {tag: lines[tag] for tag in tags & lines.keys()}
-        return len(tags & self._kept.keys())
+    def _load(self, listed: Mapping[str, Listed]) -> None:
+        with suppress(ClientError):  # then each is read
+            kept = {_md5(line): line for line in (self._store.get(KEPT) or b"").split(b"\n")}
+            for name in listed.keys() - self._seen.keys():
+                if content := kept.get(listed[name].tag):
+                    self._taken(name, listed[name], content)
 
-    def _save(self, place: Store, file: str) -> None:
-        content = b"\n".join(self._kept.values())
-        if len(content) <= MOST_BYTES:
-            with suppress(ClientError):  # the next one reads them again
-                place.write(file, content)
+    def _save(self) -> None:
+        kept = [
+            content for listed, content, _ in self._seen.values() if _md5(content) == listed.tag
+        ]
+        content = b"\n".join(kept)
+        if 0 < len(content) <= MOST_BYTES:
+            with suppress(ClientError):  # the next look reads them again
+                self._store.write(KEPT, content)
 
 
-def list_runs(store: Store, stack: str, names: Iterable[str] | None = None) -> list[RunSummary]:
+def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunSummary]:
     """Return all runs of a store, or those with names that it has, in short.
 
     A damaged one says so and does not affect the others.
@@ -175,14 +102,44 @@ def list_runs(store: Store, stack: str, names: Iterable[str] | None = None) -> l
     Raises:
         ClientError: the store cannot be read.
     """
-    runs = RunList(store, stack)
     # Names of jobs come from anyone who submits one.
     known = run_folder.NAME_PATTERN.fullmatch
-    found = list(runs.look()[1]) if names is None else runs.some(filter(known, names))
+    found = list(RunList(store).look(None if names is None else list(filter(known, names)))[1])
     errors = [error for _, error in found if error is not None]
     if errors and len(errors) == len(found):
         raise errors[0]
     return [run for run, _ in found if run is not None]
+
+
+def in_short(run: RunRecord) -> RunSummary:
+    """Return the summary of a run whose files were read."""
+    return run_summary.of(
+        run.metrics,
+        name=run.name,
+        config=run.config,
+        started=run.started,
+        checkpoint=(run.checkpoint or "").rpartition("/")[2],
+        fault=run.fault,
+    )
+
+
+def _parsed(name: str, content: bytes) -> RunSummary | None:
+    """Return the summary that the store has of a run; None if it is not one of this run."""
+    found = json_values.parse_object(content)
+    if found is None or found.get("name") != name:
+        return None
+    try:
+        return RunSummary(
+            name=name,
+            config=fields.typed(found, "config", dict),
+            started=int(fields.amount(found, "started", fields.LATEST_MS)),
+            epochs=int(fields.amount(found, "epochs")),
+            last=fields.typed(found, "last", dict),
+            best=json_values.number(found.get("best")),
+            checkpoint=fields.identifier(found, "checkpoint"),
+        )
+    except fields.FAULTS:
+        return None
 
 
 def _md5(content: bytes) -> str:

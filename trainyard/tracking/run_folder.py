@@ -13,6 +13,7 @@ Jobs reach the store through trainyard/store/objects.py, which waits for an unav
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainyard import json_values
@@ -59,6 +60,11 @@ def whole_records(content: bytes | None) -> list[dict[str, Any]]:
             break
         records.append(record)
     return records
+
+
+def newest_checkpoint(folders: Iterable[str]) -> str:
+    """Return the last of a run's folders that is a checkpoint's; "" without one."""
+    return max((name for name in folders if name.startswith("checkpoint_")), default="")
 
 
 class RunFolder:

@@ -1,9 +1,5 @@
-"""A run in short, for lists of thousands: `<storage>/.trainyard/runs/<run>`, one line of JSON.
+"""A run in short, for lists of thousands: `<storage>/.trainyard/runs/<run>`, a RunSummary as JSON.
 
-    {"run": "first", "config": {...}, "time": "2026-01-31T18:00:00+00:00", "epochs": 10,
-     "last": {...}, "best": 0.9, "checkpoint": "checkpoint_000010-5d1c"}
-
-`time` is that of the newest start, `last` the newest epoch's record, `best` the best `valid_acc`.
 The driver stores it when the run has ended, and removes it before the run changes again: while it
 is there, it says what the run's own files say. A run that trains, failed or was killed has none.
 """
@@ -11,28 +7,45 @@ is there, it says what the run's own files say. A run that trains, failed or was
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from trainyard import json_values
+from trainyard.json_values import number
 
 FOLDER = ".trainyard/runs"  # in the store; no run's name begins with a dot
-MOST_BYTES = 2**16  # of one; a run with longer records has none
-CHECKPOINT = "checkpoint_"  # how the name of a checkpoint's folder begins
-
-Records = Sequence[dict[str, Any]]
 
 
-def of(
-    run: str, config: dict[str, Any], starts: Records, epochs: Records, folders: Sequence[str]
-) -> dict[str, Any]:
-    """Return the summary of a run: its name, its files, and the names of its folders in order."""
-    checkpoints = [name for name in folders if name.startswith(CHECKPOINT)]
-    return {
-        "run": run,
-        "config": config,
-        "time": starts[-1].get("time", "") if starts else "",
-        "epochs": len(epochs),
-        "last": epochs[-1] if epochs else {},
-        "best": json_values.best(epoch.get("valid_acc") for epoch in epochs),
-        "checkpoint": checkpoints[-1] if checkpoints else "",
-    }
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """A run in short.
+
+    Attributes:
+        name: of the run.
+        config: of its last start.
+        started: when its newest start began, in milliseconds since 1970; 0 if that is not known.
+        epochs: number of their records.
+        last: the newest one.
+        best: the best `valid_acc`.
+        checkpoint: the newest one's name; "" without one.
+        fault: the parts that cannot be read; "" for a whole run.
+    """
+
+    name: str
+    config: dict[str, Any]
+    started: int
+    epochs: int
+    last: dict[str, Any]
+    best: float | None
+    checkpoint: str
+    fault: str = ""
+
+
+def of(records: Sequence[dict[str, Any]], **others: Any) -> RunSummary:
+    """Return the summary of a run with these records of epochs; `others` are its other parts."""
+    valid = [number(record.get("valid_acc")) for record in records]
+    return RunSummary(
+        epochs=len(records),
+        last=records[-1] if records else {},
+        best=max((each for each in valid if each is not None), default=None),
+        **others,
+    )

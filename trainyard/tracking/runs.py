@@ -24,6 +24,7 @@ from trainyard.tracking.run_folder import (
     METRICS,
     STARTS,
     RunFolder,
+    newest_checkpoint,
     whole_records,
 )
 
@@ -86,10 +87,16 @@ class Run(RunFolder):
         """Stores the run's summary; not of damaged records, which a list tells of."""
         contents = [self.read(name) or b"" for name in (STARTS, METRICS)]
         starts, epochs = map(whole_records, contents)
-        if len(starts) + len(epochs) == sum(len(each.splitlines()) for each in contents):
-            folders = self.store.folders()
-            found = run_summary.of(self.name, self.config() or {}, starts, epochs, folders)
-            self._summaries.write(self.name, json_values.text(found).encode())
+        if len(starts) + len(epochs) < sum(len(each.splitlines()) for each in contents):
+            return
+        found = run_summary.of(
+            epochs,
+            name=self.name,
+            config=self.config() or {},
+            started=int(datetime.fromisoformat(starts[-1]["time"]).timestamp() * 1000),
+            checkpoint=newest_checkpoint(self.store.folders()),
+        )
+        self._summaries.write(self.name, json_values.text(vars(found)).encode())
 
     def draw_curves(self) -> None:
         """Draws the figures of the recorded epochs."""

@@ -11,10 +11,10 @@ from trainyard.client import failure, waiting
 from trainyard.client.history import RunRecord
 from trainyard.client.job_server import ACTIVE, Job
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.run_list import RunSummary
 from trainyard.client.state import ClusterState
 from trainyard.client.ui.table import HIDDEN
 from trainyard.json_values import number
+from trainyard.tracking.run_summary import RunSummary
 
 MOST_COMPARED = 12  # runs whose curves are drawn at once
 MOST_EPOCHS = 2000  # of a run, evenly chosen

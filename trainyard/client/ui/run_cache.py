@@ -11,8 +11,9 @@ from trainyard.client import history
 from trainyard.client.errors import ClientError
 from trainyard.client.history import RunRecord
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.run_list import RunList, RunSummary
+from trainyard.client.run_list import RunList
 from trainyard.store.objects import Store
+from trainyard.tracking.run_summary import RunSummary
 
 LOOK_S = 3.0  # between the end of a look and the next one, at least
 SHARE = 4  # and this many times as long as the look took, so that a large store is not always read
@@ -33,7 +34,7 @@ class RunCache:
         self.store = store
         self.outputs = outputs
         self._lock = threading.Lock()
-        self._list = RunList(store, outputs.stack)
+        self._list = RunList(store)
         self._runs: dict[str, RunSummary] = {}
         self._looking = False
         self._next = 0.0
