@@ -20,7 +20,7 @@ from bench.scratch import ScratchStack
 from trainyard.client import outputs
 from trainyard.client.store import open_store
 from trainyard.store.objects import Store
-from trainyard.tracking import run_folder, run_summary
+from trainyard.tracking import run_folder
 
 ROUNDS = 5
 RUNS = 5000
@@ -90,10 +90,8 @@ def store_runs(store: Store, count: int) -> list[str]:
     def put(name: str) -> None:
         for file, content in files.items():
             store.write(f"{name}/{file}", content.encode())
-        summary = run_summary.of(
-            history, name=name, config={"epochs": EPOCHS}, started=STARTED_MS, checkpoint=""
-        )
-        store.write(f"{run_summary.FOLDER}/{name}", json.dumps(vars(summary)).encode())
+        summary = run_folder.summary(name, {"epochs": EPOCHS}, STARTED_MS, history, "")
+        store.write(f"{run_folder.SUMMARIES}/{name}", summary)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(put, names))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +24,10 @@ class RunRecord:
         name: of the run.
         config: of its last start.
         starts: one record a start: texts `time`, `commit` and `python`; `packages` by name.
-        metrics: one record an epoch.
+        metrics: one record an epoch; in a list of runs perhaps only the newest.
         checkpoint: the newest one's address.
+        epochs: number of these records.
+        best: the best `valid_acc`; None without one.
         started: when its newest start began, in milliseconds since 1970; 0 if that is not known.
         fault: the parts that cannot be read; "" for a whole run.
     """
@@ -38,6 +39,8 @@ class RunRecord:
     checkpoint: str | None
     fault: str = ""
     started: int = 0
+    epochs: int = 0
+    best: float | None = None
 
 
 def read_run(store: Store, name: str) -> RunRecord:
@@ -63,9 +66,9 @@ def find_run(store: Store, name: str) -> RunRecord | None:
     return _read(store, valid_name(name))
 
 
-def epochs(config: Mapping[str, Any], done: int) -> str:
+def epochs(run: RunRecord, done: int) -> str:
     """Return a number of epochs of all that a run is to have: `3/10`."""
-    return f"{done}/{str(config.get('epochs', '?'))[:LONGEST_CELL]}"
+    return f"{done}/{str(run.config.get('epochs', '?'))[:LONGEST_CELL]}"
 
 
 def rounded(value: Any) -> Any:
@@ -113,10 +116,12 @@ def _read(store: Store, name: str) -> RunRecord | None:
         name=name,
         config=config or {},
         starts=starts,
-        metrics=lines[run_folder.METRICS],
+        metrics=(metrics := lines[run_folder.METRICS]),
         checkpoint=f"{store.where}/{name}/{checkpoint}" if checkpoint else None,
         fault="; ".join(faults),
         started=started,
+        epochs=len(metrics),
+        best=run_folder.best(metrics),
     )
 
 

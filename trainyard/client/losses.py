@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from trainyard.access import parallel
 from trainyard.access.terminal import agree
-from trainyard.client import connection, run_list
+from trainyard.client import connection, history, run_list
 from trainyard.client import outputs as contract
 from trainyard.client.console import warn
 from trainyard.client.errors import DownError
@@ -26,7 +26,6 @@ from trainyard.client.store import open_store
 from trainyard.resume import checkpoint_files
 from trainyard.resume.checkpoint_files import MANIFEST
 from trainyard.store.objects import Store
-from trainyard.tracking.run_summary import RunSummary
 
 DEADLINE_S = 15.0
 
@@ -183,7 +182,7 @@ def unpulled(store: Store) -> list[str]:
     return [run.name for run in run_list.list_runs(store) if not _is_home(store, run)]
 
 
-def _is_home(store: Store, run: RunSummary) -> bool:
+def _is_home(store: Store, run: history.RunRecord) -> bool:
     """Whether a mark names the newest checkpoint that was stored whole, all epochs and trials."""
     names = store.listed(run.name)
     folders = {name.partition("/")[0] for name in names}

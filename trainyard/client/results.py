@@ -34,7 +34,7 @@ def tell(outputs: StackOutputs, name: str) -> None:
         if run is None or not run.metrics:
             return
         rows = [
-            {"epoch": history.epochs(run.config, number)}
+            {"epoch": history.epochs(run, number)}
             | {
                 title: f"{epoch[key]:.1%}"
                 for key, title in ACCURACIES.items()

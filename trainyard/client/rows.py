@@ -10,10 +10,10 @@ from trainyard.client import history, jobs, run_list, store, waiting
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.disks import GIB
 from trainyard.client.errors import ClientError
+from trainyard.client.history import RunRecord
 from trainyard.client.job_server import Job, JobServer, Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import OneLook
-from trainyard.tracking.run_summary import RunSummary
 
 NODES = ("node", "cpu", "memory", "gpu", "gpu memory", "free disk")
 JOBS = ("job", "status", "run", "user", "started", "seconds", "waits")
@@ -71,13 +71,14 @@ def of_runs(outputs: StackOutputs, names: Sequence[str] | None = None) -> list[d
     return [of_run(run, states.get(run.name, "")) for run in newest_first]
 
 
-def of_run(run: RunSummary, job: str) -> dict[str, Any]:
+def of_run(run: RunRecord, job: str) -> dict[str, Any]:
     """Return the row of a run; `job` is the status of its newest job, "" if it is not known."""
+    last = run.metrics[-1] if run.metrics else {}
     return {
         "run": run.name,
-        "epochs": history.epochs(run.config, run.epochs),
+        "epochs": history.epochs(run, run.epochs),
         "job": job,
-        **{name: _figure(run.last.get(name)) for name in ("loss", "valid_acc", "test_acc")},
+        **{name: _figure(last.get(name)) for name in ("loss", "valid_acc", "test_acc")},
         "started": _local(run.started),
         "fault": run.fault,
     }

@@ -1,9 +1,9 @@
-"""The runs of a store in short, for lists of thousands of runs.
+"""The runs of a store, for lists of thousands of them.
 
-A run that has ended has a summary (trainyard/tracking/run_summary.py), of others the files are read.
-In a bucket a request for each summary takes long. So the store keeps a copy of many in one object,
-which a client writes that had to read them. The list of the summaries has a tag of each, the MD5 of
-its content: what has no such tag is not used, whoever wrote the copy, and however old it is.
+A run that has ended has a summary (trainyard/tracking/run_folder.py); of others the files are read.
+In a bucket thousands of summaries take long to read, too. So the store has a copy of many in one
+object, which a client writes that had to read them. The list of the summaries gives a tag of each,
+the MD5 of its content: what has none of these tags is not used, whoever wrote the copy and when.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from trainyard.client import fields, history
 from trainyard.client.errors import ClientError
 from trainyard.client.history import READERS, RunRecord
 from trainyard.store.objects import MOST_BYTES, Listed, Store
-from trainyard.tracking import run_folder, run_summary
-from trainyard.tracking.run_summary import RunSummary
+from trainyard.tracking import run_folder
+from trainyard.tracking.run_folder import SUMMARIES
 
 KEPT = ".trainyard/runs.jsonl"  # in the store: the copy, a line for each run
 LONGEST = 2**16  # bytes of a summary; a run with a longer one has its files read
 FEW = 50  # summaries that are read one by one, without the copy
 UNLISTED = Listed(0, "")  # of a run whose summary is asked for by name
 
-Found = tuple[RunSummary | None, ClientError | None]
+Found = tuple[RunRecord | None, ClientError | None]
 
 
 class RunList:
@@ -35,7 +35,7 @@ class RunList:
     def __init__(self, store: Store) -> None:
         """Asks nothing yet."""
         self._store = store
-        self._seen: dict[str, tuple[Listed, bytes, RunSummary]] = {}
+        self._seen: dict[str, tuple[Listed, bytes, RunRecord]] = {}
 
     def look(self, names: Sequence[str] | None = None) -> tuple[int, Iterator[Found]]:
         """Return the number of folders, and each run as it is read, as `history.tried` does.
@@ -47,7 +47,7 @@ class RunList:
         """
         if names is not None:
             return len(names), self._all(names, dict.fromkeys(names, UNLISTED))
-        listed = self._store.listed(run_summary.FOLDER)
+        listed = self._store.listed(SUMMARIES)
         names = [name for name in self._store.folders() if not name.startswith(".")]
         return len(names), self._all(names, {n: listed[n] for n in names if n in listed})
 
@@ -66,16 +66,35 @@ class RunList:
     def _read(self, name: str, listed: Listed | None) -> Found:
         if listed is not None and listed.size <= LONGEST:
             with suppress(ClientError):  # then its files say why
-                content = self._store.get(f"{run_summary.FOLDER}/{name}", LONGEST)
+                content = self._store.get(f"{SUMMARIES}/{name}", LONGEST)
                 if content and (found := self._taken(name, listed, content)):
                     return found, None
-        run, error = history.tried(self._store, name)
-        return in_short(run) if run else None, error
+        return history.tried(self._store, name)
 
-    def _taken(self, name: str, listed: Listed, content: bytes) -> RunSummary | None:
-        if found := _parsed(name, content):
+    def _taken(self, name: str, listed: Listed, content: bytes) -> RunRecord | None:
+        if found := self._parsed(name, content):
             self._seen[name] = listed, content, found
         return found
+
+    def _parsed(self, name: str, content: bytes) -> RunRecord | None:
+        """Return what a summary says; None if it is not one of this run."""
+        found = json_values.parse_object(content)
+        if found is None or found.get("name") != name:
+            return None
+        try:
+            checkpoint = fields.identifier(found, "checkpoint")
+            return RunRecord(
+                name=name,
+                config=fields.typed(found, "config", dict),
+                starts=[],
+                metrics=[last] if (last := fields.typed(found, "last", dict)) else [],
+                checkpoint=f"{self._store.where}/{name}/{checkpoint}" if checkpoint else None,
+                started=int(fields.amount(found, "started", fields.LATEST_MS)),
+                epochs=int(fields.amount(found, "epochs")),
+                best=json_values.number(found.get("best")),
+            )
+        except fields.FAULTS:
+            return None
 
     def _load(self, listed: Mapping[str, Listed]) -> None:
         with suppress(ClientError):  # then each is read
@@ -94,7 +113,7 @@ class RunList:
                 self._store.write(KEPT, content)
 
 
-def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunSummary]:
+def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunRecord]:
     """Return all runs of a store, or those with names that it has, in short.
 
     A damaged one says so and does not affect the others.
@@ -109,37 +128,6 @@ def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunSumma
     if errors and len(errors) == len(found):
         raise errors[0]
     return [run for run, _ in found if run is not None]
-
-
-def in_short(run: RunRecord) -> RunSummary:
-    """Return the summary of a run whose files were read."""
-    return run_summary.of(
-        run.metrics,
-        name=run.name,
-        config=run.config,
-        started=run.started,
-        checkpoint=(run.checkpoint or "").rpartition("/")[2],
-        fault=run.fault,
-    )
-
-
-def _parsed(name: str, content: bytes) -> RunSummary | None:
-    """Return the summary that the store has of a run; None if it is not one of this run."""
-    found = json_values.parse_object(content)
-    if found is None or found.get("name") != name:
-        return None
-    try:
-        return RunSummary(
-            name=name,
-            config=fields.typed(found, "config", dict),
-            started=int(fields.amount(found, "started", fields.LATEST_MS)),
-            epochs=int(fields.amount(found, "epochs")),
-            last=fields.typed(found, "last", dict),
-            best=json_values.number(found.get("best")),
-            checkpoint=fields.identifier(found, "checkpoint"),
-        )
-    except fields.FAULTS:
-        return None
 
 
 def _md5(content: bytes) -> str:

@@ -16,15 +16,17 @@ from trainyard.housekeeping import housekeeping
 from trainyard.report import curves
 from trainyard.resume.controller_files import ControllerFiles
 from trainyard.store.objects import Store, open_folder
-from trainyard.tracking import run_summary, tracking
+from trainyard.tracking import tracking
 from trainyard.tracking.run_folder import (
     COMMIT_VARIABLE,
     CONFIG,
     CURVES,
     METRICS,
     STARTS,
+    SUMMARIES,
     RunFolder,
     newest_checkpoint,
+    summary,
     whole_records,
 )
 
@@ -45,7 +47,7 @@ class Run(RunFolder):
 
     @cached_property
     def _summaries(self) -> Store:
-        return open_folder(self.place[0], f"{self.storage_path}/{run_summary.FOLDER}")
+        return open_folder(self.place[0], f"{self.storage_path}/{SUMMARIES}")
 
     @property
     def storage_path(self) -> str:
@@ -89,14 +91,10 @@ class Run(RunFolder):
         starts, epochs = map(whole_records, contents)
         if len(starts) + len(epochs) < sum(len(each.splitlines()) for each in contents):
             return
-        found = run_summary.of(
-            epochs,
-            name=self.name,
-            config=self.config() or {},
-            started=int(datetime.fromisoformat(starts[-1]["time"]).timestamp() * 1000),
-            checkpoint=newest_checkpoint(self.store.folders()),
-        )
-        self._summaries.write(self.name, json_values.text(vars(found)).encode())
+        started = int(datetime.fromisoformat(starts[-1]["time"]).timestamp() * 1000)
+        checkpoint = newest_checkpoint(self.store.folders())
+        content = summary(self.name, self.config() or {}, started, epochs, checkpoint)
+        self._summaries.write(self.name, content)
 
     def draw_curves(self) -> None:
         """Draws the figures of the recorded epochs."""

@@ -47,7 +47,7 @@ def show(
         if page := results.tracked_at(stack_outputs, place, record.name):
             say(f"mlflow      {page}")
         epochs = [
-            {"epoch": history.epochs(record.config, done)}
+            {"epoch": history.epochs(record, done)}
             | {k: history.rounded(v) for k, v in epoch.items() if k != "epoch"}
             for done, epoch in enumerate(record.metrics, start=1)
         ]

@@ -21,7 +21,7 @@ from trainyard.client.state import ClusterState
 from trainyard.client.store import open_store
 from trainyard.json_values import number
 from trainyard.store.objects import Store
-from trainyard.tracking import run_folder, run_summary
+from trainyard.tracking import run_folder
 
 RECOVERY_S = 600  # for a head and its nodes to be back
 UNDISTURBED = "-undisturbed"
@@ -273,7 +273,7 @@ def _twin(mine: RunRecord, store: Store) -> RunRecord:
             return run
     base = mine.name[: NAME_LENGTH - len(UNDISTURBED) - 3] + UNDISTURBED
     name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, 99))) if n not in names)
-    store.delete(f"{run_summary.FOLDER}/{name}")  # of a run that is gone
+    store.delete(f"{run_folder.SUMMARIES}/{name}")  # of a run that is gone
     store.write(f"{name}/{run_folder.CONFIG}", json_values.text(mine.config, indent=2).encode())
     return RunRecord(name, mine.config, [], [], None)
 

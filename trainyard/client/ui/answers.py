@@ -13,7 +13,6 @@ from trainyard.client import serve as serving
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError, DownError
 from trainyard.client.job_server import ACTIVE, Job
-from trainyard.client.run_list import in_short
 from trainyard.client.state import OneLook
 from trainyard.client.ui import commands, live, rows, sweeps, table
 from trainyard.client.ui.commands import Action, Commands
@@ -125,7 +124,7 @@ class Answers:
         jobs = self._known_jobs(stack)
         found = []
         for record in map(cache.get, names):
-            [row] = rows.of_runs([in_short(record)], jobs, cache.outputs)
+            [row] = rows.of_runs([record], jobs, cache.outputs)
             own = [job for job in jobs if job.submitted and job.run == record.name]
             actions = commands.of_run(
                 stack.name, record.name, own, has_checkpoint=bool(record.checkpoint)

@@ -14,7 +14,6 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import ClusterState
 from trainyard.client.ui.table import HIDDEN
 from trainyard.json_values import number
-from trainyard.tracking.run_summary import RunSummary
 
 MOST_COMPARED = 12  # runs whose curves are drawn at once
 MOST_EPOCHS = 2000  # of a run, evenly chosen
@@ -61,7 +60,7 @@ def hourly_cost(outputs: StackOutputs) -> float:
 
 
 def of_runs(
-    runs: Iterable[RunSummary], jobs: Iterable[Job], outputs: StackOutputs
+    records: Iterable[RunRecord], jobs: Iterable[Job], outputs: StackOutputs
 ) -> list[dict[str, Any]]:
     """Return the rows of runs, the newest first, as the jobs are."""
     of_run: dict[str, list[Job]] = defaultdict(list)
@@ -69,28 +68,29 @@ def of_runs(
         if job.submitted:
             of_run[job.run].append(job)
     dollars = hourly_cost(outputs)
-    rows = [_of_run(run, of_run[run.name], dollars) for run in runs]
+    rows = [_of_run(record, of_run[record.name], dollars) for record in records]
     return sorted(rows, key=lambda row: -row["started"])
 
 
-def _of_run(run: RunSummary, jobs: Sequence[Job], dollars: float) -> dict[str, Any]:
+def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str, Any]:
+    last = record.metrics[-1] if record.metrics else {}
     ran = [job.seconds for job in jobs if job.status != "PENDING"]
     return {
-        "run": run.name,
+        "run": record.name,
         "job": str(jobs[0].status) if jobs else "",
         "user": jobs[0].user if jobs else "",
-        "epochs": run.epochs,
-        "of": number(run.config.get("epochs")),
-        "loss": number(run.last.get("loss")),
-        "valid_acc": number(run.last.get("valid_acc")),
-        "test_acc": number(run.last.get("test_acc")),
-        "best": run.best,
-        "started": run.started,
-        "checkpoint": run.checkpoint,
+        "epochs": record.epochs,
+        "of": number(record.config.get("epochs")),
+        "loss": number(last.get("loss")),
+        "valid_acc": number(last.get("valid_acc")),
+        "test_acc": number(last.get("test_acc")),
+        "best": record.best,
+        "started": record.started,
+        "checkpoint": (record.checkpoint or "").rpartition("/")[2],
         # The whole stack was there for the run: the most that it can have cost.
         "cost": round(sum(ran) / 3600 * dollars, 2) if dollars and ran else None,
-        "fault": run.fault,
-        HIDDEN: {**run.config, **run.last},
+        "fault": record.fault,
+        HIDDEN: {**record.config, **last},
     }
 
 

@@ -13,7 +13,6 @@ from trainyard.client.history import RunRecord
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.run_list import RunList
 from trainyard.store.objects import Store
-from trainyard.tracking.run_summary import RunSummary
 
 LOOK_S = 3.0  # between the end of a look and the next one, at least
 SHARE = 4  # and this many times as long as the look took, so that a large store is not always read
@@ -35,14 +34,14 @@ class RunCache:
         self.outputs = outputs
         self._lock = threading.Lock()
         self._list = RunList(store)
-        self._runs: dict[str, RunSummary] = {}
+        self._runs: dict[str, RunRecord] = {}
         self._looking = False
         self._next = 0.0
         self._error: ClientError | None = None
         self._first_look = threading.Event()
         self._expected = 0
 
-    def all(self) -> tuple[list[RunSummary], str]:
+    def all(self) -> tuple[list[RunRecord], str]:
         """Return the runs as of the last look, by name; begins another look when it is time.
 
         Returns:
@@ -104,7 +103,7 @@ class RunCache:
 
     def _read(self) -> None:
         self._expected, found = self._list.look()
-        seen: dict[str, RunSummary] = {}
+        seen: dict[str, RunRecord] = {}
         for run, _ in found:
             if run is not None:
                 seen[run.name] = run
