@@ -28,6 +28,7 @@ EPOCHS = 10  # of each
 AT_ONCE = 8
 RUN = "hello"
 START = {"time": "2026-01-01T00:00:00+00:00", "commit": "", "python": "", "packages": {}}
+STARTED_MS = 1767225600000
 HTTP, S3 = "urllib3", "botocore.auth"
 
 
@@ -89,6 +90,8 @@ def store_runs(store: Store, count: int) -> list[str]:
     def put(name: str) -> None:
         for file, content in files.items():
             store.write(f"{name}/{file}", content.encode())
+        summary = run_folder.summary(name, {"epochs": EPOCHS}, STARTED_MS, history, "")
+        store.write(f"{run_folder.SUMMARIES}/{name}", summary)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(put, names))

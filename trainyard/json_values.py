@@ -76,6 +76,17 @@ def is_shallow(found: Any, levels: int = MOST_LEVELS) -> bool:
     return levels > 0 and all(is_shallow(each, levels - 1) for each in inner)
 
 
+def number(value: Any) -> float | None:
+    """Return a value as a finite number; None for everything else."""
+    if isinstance(value, bool):
+        return None
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
 def _finite(found: Any) -> Any:
     if isinstance(found, dict):
         return {key: _finite(each) for key, each in found.items()}

@@ -1,9 +1,7 @@
-"""The records of runs in the store, for `train runs` and `train show`."""
+"""The records of a run in the store, for `train show`; trainyard/client/run_list.py lists runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +24,10 @@ class RunRecord:
         name: of the run.
         config: of its last start.
         starts: one record a start: texts `time`, `commit` and `python`; `packages` by name.
-        metrics: one record an epoch.
+        metrics: one record an epoch; in a list of runs perhaps only the newest.
         checkpoint: the newest one's address.
+        epochs: number of these records.
+        best: the best `valid_acc`; None without one.
         started: when its newest start began, in milliseconds since 1970; 0 if that is not known.
         fault: the parts that cannot be read; "" for a whole run.
     """
@@ -39,25 +39,8 @@ class RunRecord:
     checkpoint: str | None
     fault: str = ""
     started: int = 0
-
-
-def list_runs(store: Store, names: Iterable[str] | None = None) -> list[RunRecord]:
-    """Return all runs of a store, or those with names that it has, by name.
-
-    A damaged one says so and does not affect the others.
-
-    Raises:
-        ClientError: the store cannot be read.
-    """
-    with ThreadPoolExecutor(READERS) as pool:
-        # Names of jobs come from anyone who submits one.
-        known = run_folder.NAME_PATTERN.fullmatch
-        wanted = store.folders() if names is None else filter(known, names)
-        found = list(pool.map(lambda name: tried(store, name), wanted))
-    errors = [error for _, error in found if error is not None]
-    if errors and len(errors) == len(found):
-        raise errors[0]
-    return [run for run, _ in found if run is not None]
+    epochs: int = 0
+    best: float | None = None
 
 
 def read_run(store: Store, name: str) -> RunRecord:
@@ -128,15 +111,17 @@ def _read(store: Store, name: str) -> RunRecord | None:
         started = fields.milliseconds(starts[-1]["time"]) if starts else 0
     except fields.FAULTS as error:
         faults.append(f"the time in {run_folder.STARTS} cannot be read: {fields.reason(error)}")
-    checkpoints = [each for each in store.folders(name) if each.startswith("checkpoint_")]
+    checkpoint = run_folder.newest_checkpoint(store.folders(name))
     return RunRecord(
         name=name,
         config=config or {},
         starts=starts,
-        metrics=lines[run_folder.METRICS],
-        checkpoint=f"{store.where}/{name}/{checkpoints[-1]}" if checkpoints else None,
+        metrics=(metrics := lines[run_folder.METRICS]),
+        checkpoint=f"{store.where}/{name}/{checkpoint}" if checkpoint else None,
         fault="; ".join(faults),
         started=started,
+        epochs=len(metrics),
+        best=run_folder.best(metrics),
     )
 
 

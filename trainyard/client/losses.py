@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from trainyard.access import parallel
 from trainyard.access.terminal import agree
-from trainyard.client import connection, history
+from trainyard.client import connection, history, run_list
 from trainyard.client import outputs as contract
 from trainyard.client.console import warn
 from trainyard.client.errors import DownError
@@ -179,7 +179,7 @@ def unpulled(store: Store) -> list[str]:
     Raises:
         ClientError: the store cannot be read.
     """
-    return [run.name for run in history.list_runs(store) if not _is_home(store, run)]
+    return [run.name for run in run_list.list_runs(store) if not _is_home(store, run)]
 
 
 def _is_home(store: Store, run: history.RunRecord) -> bool:
@@ -192,7 +192,7 @@ def _is_home(store: Store, run: history.RunRecord) -> bool:
         for name in sorted(stored, key=checkpoint_files.order, reverse=True)
         if checkpoint_files.is_manifest(store.get(f"{run.name}/{name}/{MANIFEST}"))
     )
-    mark = marks.PullMark(next(whole, ""), len(run.metrics), marks.inner(names))
+    mark = marks.PullMark(next(whole, ""), run.epochs, marks.inner(names))
     return any(marks.read(store, run.name, name) == mark for name in marks.ALL)
 
 

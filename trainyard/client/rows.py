@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trainyard.client import history, jobs, store, waiting
+from trainyard.client import history, jobs, run_list, store, waiting
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.disks import GIB
 from trainyard.client.errors import ClientError
@@ -66,7 +66,7 @@ def of_runs(outputs: StackOutputs, names: Sequence[str] | None = None) -> list[d
         ClientError: the store cannot be read.
     """
     states = _states(outputs)
-    found = history.list_runs(store.open_store(outputs), names)
+    found = run_list.list_runs(store.open_store(outputs), names)
     newest_first = sorted(found, key=lambda run: -run.started)
     return [of_run(run, states.get(run.name, "")) for run in newest_first]
 
@@ -76,7 +76,7 @@ def of_run(run: RunRecord, job: str) -> dict[str, Any]:
     last = run.metrics[-1] if run.metrics else {}
     return {
         "run": run.name,
-        "epochs": history.epochs(run, len(run.metrics)),
+        "epochs": history.epochs(run, run.epochs),
         "job": job,
         **{name: _figure(last.get(name)) for name in ("loss", "valid_acc", "test_acc")},
         "started": _local(run.started),

@@ -7,12 +7,17 @@ curves.png          figures over the epochs (trainyard/report/curves.py), once t
 checkpoint_*/       the newest few (trainyard/resume/checkpoints.py)
 tracking.json       the run of MLflow, if the stack has it (trainyard/tracking/tracking.py)
 
+`<storage>/.trainyard/runs/<run>` is the run in short, for lists of thousands. The driver stores it
+when the run has ended, and removes it before the run changes again: while it is there, it says what
+the run's own files say. A run that trains, has failed or was killed has none.
+
 Jobs reach the store through trainyard/store/objects.py, which waits for an unavailable store.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainyard import json_values
@@ -27,6 +32,7 @@ METRICS = "metrics.jsonl"
 CURVES = "curves.png"
 TRACKED = "tracking.json"
 CHECKPOINT_FILE = "checkpoint.pt"
+SUMMARIES = ".trainyard/runs"  # in the store; no run's name begins with a dot
 
 RUN_VARIABLE = "TRAINYARD_RUN"
 COMMIT_VARIABLE = "TRAINYARD_GIT_COMMIT"
@@ -59,6 +65,26 @@ def whole_records(content: bytes | None) -> list[dict[str, Any]]:
             break
         records.append(record)
     return records
+
+
+def newest_checkpoint(folders: Iterable[str]) -> str:
+    """Return the last of a run's folders that is a checkpoint's; "" without one."""
+    return max((name for name in folders if name.startswith("checkpoint_")), default="")
+
+
+def best(metrics: Iterable[dict[str, Any]]) -> float | None:
+    """Return the best `valid_acc` of a run's epochs; None without one."""
+    found = (json_values.number(epoch.get("valid_acc")) for epoch in metrics)
+    return max((each for each in found if each is not None), default=None)
+
+
+def summary(
+    name: str, config: dict[str, Any], started: int, metrics: list[dict[str, Any]], checkpoint: str
+) -> bytes:
+    """Return a run in short: see RunRecord (trainyard/client/history.py)."""
+    found = {"name": name, "config": config, "started": started, "checkpoint": checkpoint}
+    found |= {"epochs": len(metrics), "last": metrics[-1] if metrics else {}, "best": best(metrics)}
+    return json_values.text(found).encode()
 
 
 class RunFolder:

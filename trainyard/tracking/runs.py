@@ -15,7 +15,7 @@ from trainyard import json_values
 from trainyard.housekeeping import housekeeping
 from trainyard.report import curves
 from trainyard.resume.controller_files import ControllerFiles
-from trainyard.store.objects import open_folder
+from trainyard.store.objects import Store, open_folder
 from trainyard.tracking import tracking
 from trainyard.tracking.run_folder import (
     COMMIT_VARIABLE,
@@ -23,7 +23,11 @@ from trainyard.tracking.run_folder import (
     CURVES,
     METRICS,
     STARTS,
+    SUMMARIES,
     RunFolder,
+    newest_checkpoint,
+    summary,
+    whole_records,
 )
 
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "scikit-learn", "pyarrow")
@@ -41,6 +45,10 @@ class Run(RunFolder):
         """The store for Ray Train, which survives an outage of some minutes."""
         return ControllerFiles(self.place[0])
 
+    @cached_property
+    def _summaries(self) -> Store:
+        return open_folder(self.place[0], f"{self.storage_path}/{SUMMARIES}")
+
     @property
     def storage_path(self) -> str:
         """The folder in `files` that has the run's folder."""
@@ -48,6 +56,7 @@ class Run(RunFolder):
 
     def start(self, config: dict[str, Any]) -> None:
         """Records a start and its configuration."""
+        self._summaries.delete(self.name)  # before anything that it says changes
         self.write(CONFIG, json_values.text(config, indent=2).encode())
         record = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -68,11 +77,24 @@ class Run(RunFolder):
             self._tracking.log(history)
 
     def end(self) -> None:
-        """Draws the curves and tells MLflow that the run is done; for its driver."""
+        """Draws the curves, tells MLflow that the run is done, sums it up; for its driver."""
         with housekeeping(f"{CURVES} is missing"):
             self.draw_curves()
         if self._tracking is not None:
             self._tracking.end()
+        with housekeeping("`train runs` reads all of this run's files"):
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Stores the run's summary; not of damaged records, which a list tells of."""
+        contents = [self.read(name) or b"" for name in (STARTS, METRICS)]
+        starts, epochs = map(whole_records, contents)
+        if len(starts) + len(epochs) < sum(len(each.splitlines()) for each in contents):
+            return
+        started = int(datetime.fromisoformat(starts[-1]["time"]).timestamp() * 1000)
+        checkpoint = newest_checkpoint(self.store.folders())
+        content = summary(self.name, self.config() or {}, started, epochs, checkpoint)
+        self._summaries.write(self.name, content)
 
     def draw_curves(self) -> None:
         """Draws the figures of the recorded epochs."""

@@ -56,7 +56,7 @@ def copy(run: str, source: Store, target: Store) -> int:
     from trainyard.client.pull.meter import Meter
     from trainyard.resume.checkpoint_files import MANIFEST
     from trainyard.store import archive
-    from trainyard.tracking.run_folder import STARTS
+    from trainyard.tracking.run_folder import STARTS, SUMMARIES
 
     found, there = (_sizes(store, run) for store in (source, target))
     wanted = {}
@@ -76,6 +76,7 @@ def copy(run: str, source: Store, target: Store) -> int:
     def order(name: str) -> tuple[bool, bool, str]:
         return name == STARTS, name.rpartition("/")[2] == MANIFEST, name
 
+    target.delete(f"{SUMMARIES}/{run}")  # of a run that is gone
     meter = Meter(f"restore {run}", sum(wanted.values()))
     try:
         for name in sorted(wanted, key=order):

@@ -19,7 +19,7 @@ from trainyard.client.job_server import Job, JobServer, Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import ClusterState
 from trainyard.client.store import open_store
-from trainyard.client.ui.table import number
+from trainyard.json_values import number
 from trainyard.store.objects import Store
 from trainyard.tracking import run_folder
 
@@ -265,14 +265,15 @@ def _twin(mine: RunRecord, store: Store) -> RunRecord:
     A new one has only the configuration: omitted arguments of a job are those of its run's last
     start.
     """
-    names = set()
-    for run in history.list_runs(store):
-        names.add(run.name)
-        same = run.config == mine.config and _commit(run) in ("", _commit(mine))
-        if UNDISTURBED in run.name and run.name != mine.name and same:
+    names = store.folders()
+    for name in names:
+        skip = UNDISTURBED not in name or name == mine.name
+        run = None if skip else history.tried(store, name)[0]
+        if run and run.config == mine.config and _commit(run) in ("", _commit(mine)):
             return run
     base = mine.name[: NAME_LENGTH - len(UNDISTURBED) - 3] + UNDISTURBED
     name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, 99))) if n not in names)
+    store.delete(f"{run_folder.SUMMARIES}/{name}")  # of a run that is gone
     store.write(f"{name}/{run_folder.CONFIG}", json_values.text(mine.config, indent=2).encode())
     return RunRecord(name, mine.config, [], [], None)
 

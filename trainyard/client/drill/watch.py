@@ -13,7 +13,7 @@ from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer
 from trainyard.client.state import TRAIN_WORKER, Actor, ClusterState
-from trainyard.client.ui.table import number
+from trainyard.json_values import number
 from trainyard.report import progress
 from trainyard.store.objects import Store
 from trainyard.tracking import run_folder

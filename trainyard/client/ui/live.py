@@ -11,7 +11,7 @@ from trainyard.client.dashboard import DashboardError, JsonServer
 from trainyard.client.errors import ClientError
 from trainyard.client.info import MONITORING
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.ui.table import number
+from trainyard.json_values import number
 
 TIMEOUT_S = 5
 MIB = 2**20

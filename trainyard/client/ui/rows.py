@@ -12,7 +12,8 @@ from trainyard.client.history import RunRecord
 from trainyard.client.job_server import ACTIVE, Job
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import ClusterState
-from trainyard.client.ui.table import HIDDEN, number
+from trainyard.client.ui.table import HIDDEN
+from trainyard.json_values import number
 
 MOST_COMPARED = 12  # runs whose curves are drawn at once
 MOST_EPOCHS = 2000  # of a run, evenly chosen
@@ -74,17 +75,16 @@ def of_runs(
 def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str, Any]:
     last = record.metrics[-1] if record.metrics else {}
     ran = [job.seconds for job in jobs if job.status != "PENDING"]
-    valid = [number(epoch.get("valid_acc")) for epoch in record.metrics]
     return {
         "run": record.name,
         "job": str(jobs[0].status) if jobs else "",
         "user": jobs[0].user if jobs else "",
-        "epochs": len(record.metrics),
+        "epochs": record.epochs,
         "of": number(record.config.get("epochs")),
         "loss": number(last.get("loss")),
         "valid_acc": number(last.get("valid_acc")),
         "test_acc": number(last.get("test_acc")),
-        "best": max((each for each in valid if each is not None), default=None),
+        "best": record.best,
         "started": record.started,
         "checkpoint": (record.checkpoint or "").rpartition("/")[2],
         # The whole stack was there for the run: the most that it can have cost.

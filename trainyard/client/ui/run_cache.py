@@ -1,32 +1,23 @@
-"""The runs of a store, of which only those that changed are read again.
-
-`train runs` asks four times for each run; with thousands of them that takes a while. One list of
-the store says which files changed. The first reading shows what it has so far.
-"""
+"""The runs of a store, looked at again and again; the first look shows what it has so far."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 
 from trainyard.access import parallel
 from trainyard.client import history
 from trainyard.client.errors import ClientError
-from trainyard.client.history import READERS, RunRecord
+from trainyard.client.history import RunRecord
 from trainyard.client.outputs import StackOutputs
+from trainyard.client.run_list import RunList
 from trainyard.store.objects import Store
-from trainyard.tracking import run_folder
 
 LOOK_S = 3.0  # between the end of a look and the next one, at least
 SHARE = 4  # and this many times as long as the look took, so that a large store is not always read
 WAIT_S = 0.5  # for the first answer, which most stores give within it
-RECORDS = (run_folder.CONFIG, run_folder.STARTS, run_folder.METRICS)
 TRIAL_RESULTS = "result.json"  # of Tune, in the folder of each trial
-CHECKPOINT = "checkpoint_"
-
-Seen = dict[str, object]
 
 
 class RunCache:
@@ -42,9 +33,8 @@ class RunCache:
         self.store = store
         self.outputs = outputs
         self._lock = threading.Lock()
+        self._list = RunList(store)
         self._runs: dict[str, RunRecord] = {}
-        self._seen: dict[str, Seen] = {}
-        self._trials: dict[str, list[str]] = {}
         self._looking = False
         self._next = 0.0
         self._error: ClientError | None = None
@@ -83,15 +73,24 @@ class RunCache:
         return history.read_run(self.store, name)
 
     def trials(self) -> dict[str, list[str]]:
-        """Return the folders of the trials of each search with Tune, as of the last look."""
-        with self._lock:
-            return dict(self._trials)
+        """Return the folders of the trials of each search with Tune, as the store has them now.
+
+        Raises:
+            ClientError: the store cannot be read.
+        """
+        found: dict[str, list[str]] = defaultdict(list)
+        for name in self.store.listed():
+            run, _, file = name.partition("/")
+            folder, _, rest = file.partition("/")
+            if rest == TRIAL_RESULTS:
+                found[run].append(folder)
+        return found
 
     def _look(self) -> None:
         begun = time.monotonic()
         error = None
         try:
-            self._read_changed()
+            self._read()
         except ClientError as found:
             error = found
         finally:
@@ -102,33 +101,13 @@ class RunCache:
                 self._next = time.monotonic() + max(LOOK_S, SHARE * took)
             self._first_look.set()
 
-    def _read_changed(self) -> None:
-        seen: dict[str, Seen] = defaultdict(dict)
-        trials: dict[str, list[str]] = defaultdict(list)
-        for name, listed in self.store.listed().items():
-            run, _, file = name.partition("/")
-            folder, _, rest = file.partition("/")
-            if file in RECORDS:
-                seen[run][file] = listed
-            elif rest and folder.startswith(CHECKPOINT):
-                seen[run][folder] = True
-            elif rest == TRIAL_RESULTS:
-                trials[run].append(folder)
-        found = {run: files for run, files in seen.items() if run_folder.CONFIG in files}
-        changed = [run for run, files in found.items() if self._seen.get(run) != files]
-        with self._lock:
-            self._expected = len(found)
-            self._trials = trials
-            for run in self._runs.keys() - found.keys():
-                del self._runs[run]
-        with ThreadPoolExecutor(READERS) as pool:
-            for name, record in zip(changed, pool.map(self._read, changed), strict=True):
+    def _read(self) -> None:
+        self._expected, found = self._list.look()
+        seen: dict[str, RunRecord] = {}
+        for run, _ in found:
+            if run is not None:
+                seen[run.name] = run
                 with self._lock:
-                    if record is None:  # removed meanwhile
-                        self._runs.pop(name, None)
-                    else:
-                        self._runs[name] = record
-        self._seen = found
-
-    def _read(self, name: str) -> RunRecord | None:
-        return history.tried(self.store, name)[0]
+                    self._runs[run.name] = run
+        with self._lock:
+            self._runs = seen

@@ -14,7 +14,7 @@ from trainyard.client.history import READERS
 from trainyard.client.sweep import records
 from trainyard.client.sweep.point import settings, values
 from trainyard.client.ui.run_cache import TRIAL_RESULTS, RunCache
-from trainyard.client.ui.table import number
+from trainyard.json_values import number
 from trainyard.tracking import run_folder
 
 DEPTH = 4  # folders below this one: Hydra's default is multirun/DATE/TIME

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from trainyard.json_values import number
 
 PAGE_ROWS = 100
 CONDITION = re.compile(r"([^<>=!]+)(<=|>=|!=|=|<|>)(.*)")
@@ -74,17 +75,6 @@ def page(rows: Sequence[Row], view: View) -> dict[str, Any]:
         "page": number,
         "pages": pages,
     }
-
-
-def number(value: Any) -> float | None:
-    """Return a value as a finite number; None for everything else."""
-    if isinstance(value, bool):
-        return None
-    try:
-        found = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return found if math.isfinite(found) else None
 
 
 def _test(word: str) -> Callable[[Row], bool]:

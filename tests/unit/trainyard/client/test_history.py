@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.client import history, store
+from trainyard.client import history, run_list, store
 from trainyard.client.errors import ClientError
 from trainyard.tracking.run_folder import COMMIT_VARIABLE
 from trainyard.tracking.runs import Run
@@ -24,7 +24,7 @@ def run(stack, monkeypatch):
 
 def test_a_run_is_read_back_as_it_was_written(run, stack):
     place = store.open_store(stack)
-    assert (run.config(), run.metrics(), history.list_runs(place)) == (None, [], [])
+    assert (run.config(), run.metrics(), run_list.list_runs(place)) == (None, [], [])
     run.start({"epochs": 1})
     run.start({"epochs": 2})
     run.write_metrics(EPOCHS)
@@ -32,7 +32,7 @@ def test_a_run_is_read_back_as_it_was_written(run, stack):
     (Path(stack.storage_url.removeprefix("file://")) / "first" / "checkpoint_2").mkdir()
     assert run.config() == {"epochs": 2}
     assert run.metrics() == EPOCHS
-    [record] = history.list_runs(place)
+    [record] = run_list.list_runs(place)
     assert record == history.read_run(place, "first")
     assert record.metrics == EPOCHS
     assert [start["config"]["epochs"] for start in record.starts] == [1, 2]

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from trainyard.client.ui.table import HIDDEN, PAGE_ROWS, View, number, page
+from trainyard.client.ui.table import HIDDEN, PAGE_ROWS, View, page
+from trainyard.json_values import number
 
 ROWS = [
     {"run": "a", "acc": 0.5, "user": "ada", HIDDEN: {"lr": 0.1, "model": "AlexNet"}},
