@@ -19,7 +19,7 @@ from trainyard.client.errors import ClientError, guess
 from trainyard.client.job_server import Job, JobServer
 from trainyard.client.outputs import StackOutputs
 
-SERVER_TIMEOUT_S = 3
+SERVER_TIMEOUT_S = 60  # forty commands at once keep a head of two cores busy for that long
 POLL_S = 0.2
 LOST_AFTER_S = 30
 LOST_THROUGH_SSH_S = 300  # a laptop changes its network, a host restarts its sshd
