@@ -48,21 +48,22 @@ def run(form: Form) -> list[Ratio]:
         runs = store_runs(open_store(outputs.read(None, stack.outputs_file(Path(name)))), count)
         if len(json.loads(_train(stack, "runs", "--json"))) < count:
             raise FailedError(f"`train runs` did not list all of {count} runs")
-        # The words of each, what it needs, and how long it may take.
-        commands: dict[str, tuple[Sequence[str], str, float | None]] = {
-            "train list": (("list",), HTTP, COMMAND_S),
-            "train status": (("status", job), HTTP, COMMAND_S),
-            "train logs": (("logs", job), HTTP, COMMAND_S),
-            "train info": (("info",), HTTP, COMMAND_S),
-            "train show": (("show", runs[0]), S3, COMMAND_S),
-            "train --help": (("list", "--help"), HELP, HELP_S),
-            "completion": ((), HELP, HELP_S),
-            f"train runs, {count:,} runs": (("runs",), S3, None),
+        listed = stack.train("list")
+        # The command line of each, what it needs, and how long it may take.
+        commands: dict[str, tuple[Sequence[str | Path], str, float | None]] = {
+            "train list": (listed, HTTP, COMMAND_S),
+            "train status": (stack.train("status", job), HTTP, COMMAND_S),
+            "train logs": (stack.train("logs", job), HTTP, COMMAND_S),
+            "train info": (stack.train("info"), HTTP, COMMAND_S),
+            "train show": (stack.train("show", runs[0]), S3, COMMAND_S),
+            "train --help": ([listed[0], "--help"], HELP, HELP_S),
+            "completion": ([listed[0]], HELP, HELP_S),
+            f"train runs, {count:,} runs": (stack.train("runs"), S3, None),
         }
         return [
             ratio
-            for label, (words, needed, bound) in commands.items()
-            for ratio in _ratios(form, stack, f"P18 {label}", words, needed, bound)
+            for label, (command, needed, bound) in commands.items()
+            for ratio in _ratios(form, stack, f"P18 {label}", command, needed, bound)
         ]
 
 
@@ -70,13 +71,12 @@ def _ratios(
     form: Form,
     stack: ScratchStack,
     name: str,
-    words: Sequence[str],
+    command: Sequence[str | Path],
     needed: str,
     bound: float | None,
 ) -> list[Ratio]:
-    """Return the time beside a Python's, and, if it is bound, beside that; no words: completion."""
-    command = stack.train(*words) if words else stack.train("list")[:1]
-    variables = stack.environment | ({} if words else COMPLETION)
+    """Return the time beside a Python's, and beside its bound; without words it completes some."""
+    variables = stack.environment | (COMPLETION if len(command) == 1 else {})
     ours, plain = in_turn(
         form.rounds(ROUNDS),
         lambda: measure.run(command, env=variables, cwd=stack.project).seconds,
