@@ -38,6 +38,7 @@ MODULES = (
     "p21_sweep",
     "p22_many_resources",
     "p23_ui",
+    "p29_forty",
 )
 
 

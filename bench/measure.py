@@ -107,11 +107,13 @@ class Done:
     Attributes:
         stdout: its output.
         seconds: from its start to its end.
+        processor: seconds of processors, with those of its own children.
         peak_mb: its largest resident set, in MB (10^6 bytes).
     """
 
     stdout: str
     seconds: float
+    processor: float
     peak_mb: float
 
 
@@ -156,7 +158,9 @@ def run(command: Sequence[str | Path], **options: Any) -> Done:
     if process.returncode != 0:
         late = f" after {TIMEOUT_SECONDS:.0f} s" if took >= TIMEOUT_SECONDS else ""
         raise failed(command, f"ended with {process.returncode}{late}", *said)
-    return Done(stdout=said[0], seconds=took, peak_mb=usage.ru_maxrss * 1024 / 1e6)
+    spent = usage.ru_utime + usage.ru_stime
+    memory = usage.ru_maxrss * 1024 / 1e6
+    return Done(stdout=said[0], seconds=took, processor=spent, peak_mb=memory)
 
 
 def failed(command: Sequence[str | Path], what: str, *said: str) -> FailedError:

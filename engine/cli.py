@@ -15,14 +15,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from engine import config, history, rotate, users
+from engine import config, history, outputs, rotate, users
 from engine.crypto import Crypter
 from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
 from engine.passphrase import is_set, make, passphrase, read_file
-from engine.project import Project, StackSettings, check_stack_name, read_settings
-from engine.state import Backend, salt_of, stack_outputs
-from engine.values import is_secret, mask, reveal
+from engine.project import Project, StackSettings, read_settings
+from engine.state import Backend, salt_of
 from trainyard.access import terminal, users_file
 from trainyard.access.state_bucket import BucketError
 
@@ -158,7 +157,7 @@ def _operate(options: argparse.Namespace) -> int:
     settings_file = project.root / f"Pulumi.{stack}.yaml"
     makes = options.name in ("up", "preview") and settings_file.exists()
     if not makes and not backend.exists(project.name, stack):
-        raise _unknown_stack(project, stack, backend)
+        raise outputs.unknown_stack(project, stack, backend)
     if options.name == "destroy":
         users.refuse_used(backend, project.name, stack)
     is_preview = options.name == "preview"
@@ -177,31 +176,21 @@ def _operate(options: argparse.Namespace) -> int:
 
 def _output(options: argparse.Namespace) -> int:
     project, stack, backend = _place(options)
-    outputs = _stack_outputs(project, stack, backend, secrets=options.show_secrets)
+    found = outputs.read(project, stack, backend, secrets=options.show_secrets)
     if options.property is not None:
-        if options.property not in outputs:
-            known = ", ".join(sorted(outputs)) or "none"
+        if options.property not in found:
+            known = ", ".join(sorted(found)) or "none"
             raise EngineError(f"stack {stack} has no output {options.property!r}; it has: {known}")
-        value = outputs[options.property]
+        value = found[options.property]
         is_text = isinstance(value, str) and not options.json
         terminal.print_value(value if is_text else terminal.as_json(value, indent=2))
     elif options.json:
-        terminal.print_json(outputs, indent=2)
+        terminal.print_json(found, indent=2)
     else:
-        for key, value in sorted(outputs.items()):
+        for key, value in sorted(found.items()):
             shown = value if isinstance(value, str) else terminal.as_json(value)
             terminal.print_value(f"{key:24} {shown}")
     return 0
-
-
-def _stack_outputs(project: Project, stack: str, backend: Backend, *, secrets: bool) -> Any:
-    """Outputs of the stack; the passphrase is only needed for secrets."""
-    outputs = stack_outputs(_raw_state(project, stack, backend).get("resources") or [])
-    if not secrets:
-        return mask(outputs)
-    if any(is_secret(value) or isinstance(value, (dict, list)) for value in outputs.values()):
-        outputs = stack_outputs(backend.load(project.name, stack, passphrase()).resources)
-    return reveal(outputs)
 
 
 def _cancel(options: argparse.Namespace) -> int:
@@ -237,7 +226,7 @@ def _stack(options: argparse.Namespace) -> int:
 
 
 def _require_empty(project: Project, stack: str, backend: Backend) -> None:
-    if resources := _raw_state(project, stack, backend).get("resources"):
+    if resources := outputs.raw_state(project, stack, backend).get("resources"):
         raise EngineError(f"stack {stack} still has {len(resources)} resources; run destroy first")
 
 
@@ -297,7 +286,7 @@ def _read_all(
 def _settings_place(options: argparse.Namespace) -> tuple[Project, str, Backend]:
     project, stack, backend = _place(options)
     if not (project.root / f"Pulumi.{stack}.yaml").is_file():
-        _raw_state(project, stack, backend)  # a stack without settings of its own
+        outputs.raw_state(project, stack, backend)  # a stack without settings of its own
     return project, stack, backend
 
 
@@ -309,7 +298,7 @@ def _state_salt(project: Project, stack: str, backend: Backend) -> str:
 
 def _secrets(options: argparse.Namespace) -> int:
     project, stack, backend = _place(options)
-    _raw_state(project, stack, backend)
+    outputs.raw_state(project, stack, backend)
     old = passphrase()
     file = options.new_passphrase_file
     done = rotate.rotate(project, stack, backend, old, read_file(file) if file else old)
@@ -324,23 +313,7 @@ def _secrets(options: argparse.Namespace) -> int:
 
 
 def _place(options: argparse.Namespace) -> tuple[Project, str, Backend]:
-    project = Project.find(options.cwd.resolve())
-    stack = check_stack_name(options.stack)
-    return project, stack, Backend.of(project)
-
-
-def _raw_state(project: Project, stack: str, backend: Backend) -> dict[str, Any]:
-    if not backend.exists(project.name, stack):
-        raise _unknown_stack(project, stack, backend)
-    return backend.read_raw(project.name, stack)
-
-
-def _unknown_stack(project: Project, stack: str, backend: Backend) -> EngineError:
-    known = ", ".join(backend.stacks(project.name)) or "none"
-    return EngineError(
-        f"no stack named {stack!r} in {backend.url} (there: {known}); to make it, write "
-        f"Pulumi.{stack}.yaml and run `python -m engine up -s {stack}`"
-    )
+    return outputs.place(options.cwd, options.stack)
 
 
 def _require_somebody() -> None:

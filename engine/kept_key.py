@@ -3,7 +3,9 @@
 Each key is in a file of its own, encrypted under the passphrase by scrypt. Its parameters cost a
 guess on a graphics card about as much as Pulumi's 1,000,000 rounds of PBKDF2, and this processor a
 fraction. So a reader of the file learns no more than from the salt in the state, and nobody can
-forge one. A file that cannot be opened or decrypted is ignored.
+forge one. A passphrase that `make up` drew has as many random bits as the key. Nobody guesses it,
+whatever a guess costs, so scrypt's costs are the least there. A file that cannot be opened or
+decrypted is ignored.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from engine import files
+from engine.passphrase import is_drawn
 
 COST, BLOCK = 2**14, 8  # 16 MiB
+NO_COST = 2  # the least that scrypt has
 SALT_BYTES, NONCE_BYTES, KEY_BYTES = 16, 12, 32
 FILE_BYTES = SALT_BYTES + NONCE_BYTES + KEY_BYTES + 16  # AES-GCM's tag comes last
 
@@ -52,5 +56,6 @@ def _file(salt: bytes) -> Path:
 
 
 def _cipher(passphrase: str, salt: bytes) -> AESGCM:
-    derived = Scrypt(salt=salt, length=KEY_BYTES, n=COST, r=BLOCK, p=1)
+    cost = NO_COST if is_drawn(passphrase) else COST
+    derived = Scrypt(salt=salt, length=KEY_BYTES, n=cost, r=BLOCK, p=1)
     return AESGCM(derived.derive(passphrase.encode()))

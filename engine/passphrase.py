@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from pathlib import Path
@@ -14,6 +15,8 @@ from trainyard.access import terminal, users_file
 PHRASE = "PULUMI_CONFIG_PASSPHRASE"
 FILE = "PULUMI_CONFIG_PASSPHRASE_FILE"
 RANDOM_BYTES = 32
+# What `make` writes: base64 of so many bytes. Few people type as many different characters.
+DRAWN, LEAST_DIFFERENT = re.compile(r"[\w-]{42}[AEIMQUYcgkosw048]", re.ASCII), 20
 LIMIT = 65536  # bytes, at most, of a passphrase
 OTHERS = 0o077
 ROOT = 0
@@ -40,6 +43,11 @@ def source() -> str:
 def is_set() -> bool:
     """Whether Pulumi's variables name a passphrase."""
     return PHRASE in os.environ or bool(os.environ.get(FILE))
+
+
+def is_drawn(phrase: str) -> bool:
+    """Whether a passphrase has the form of one that `make` drew at random."""
+    return DRAWN.fullmatch(phrase) is not None and len({*phrase}) >= LEAST_DIFFERENT
 
 
 def default_file() -> Path:

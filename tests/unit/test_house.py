@@ -36,8 +36,13 @@ FORBIDDEN = {
 }
 # The only parts of the library that these four use.
 ACCESS = {"trainyard.access", "trainyard.failpoints"}
-# Not part of the program: like the engine, they look at states, plans and real resources.
-ASK_THE_ENGINE = [ROOT / "infra/operate/drift/look.py", ROOT / "infra/operate/review/planned.py"]
+# Not part of the program: like the engine, they look at states, plans and real resources. The
+# client, in a checkout, reads a state in its own process.
+ASK_THE_ENGINE = [
+    ROOT / "infra/operate/drift/look.py",
+    ROOT / "infra/operate/review/planned.py",
+    ROOT / "trainyard/client/outputs.py",
+]
 # Names of Go's modules have a host's form: golang.org/x/sys.
 PACKAGE_INDEXES = re.compile(
     r"(pypi|pythonhosted|npmjs|golang(?!\.org/x/)|crates|maven|debian)[\w.-]*\.(org|io|com|net)"

@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from trainyard.access import repository
 from trainyard.client import commands, extras
@@ -25,34 +27,79 @@ class _Commands(Mapping[str, Any]):
     """The commands in the order of GROUPS; a command is made when it is first asked for."""
 
     def __init__(self) -> None:
-        self._places = {
-            name: (group, examples)
-            for group, named in commands.GROUPS.items()
-            for name, examples in named.items()
+        self._examples = {
+            name: examples for named in commands.GROUPS.values() for name, examples in named.items()
         }
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            self._made[name] = _made(name, *self._places[name])
+            self._made[name] = _made(name, self._examples[name])
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._examples)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._examples)
 
 
-class _Train(TyperGroup):
+class _Coercion:
+    """Gives a parameter's values their type. Typer's own imports pydantic, even for None."""
+
+    def __init__(self, param: Any, typers: Callable[[], Any]) -> None:
+        self._is_text = param.type_descriptor.annotation is str
+        self._typers = typers
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return a value as the command takes it; typer's error if it is not one."""
+        if (self._is_text and isinstance(value, str)) or (value is None and param.nargs == 1):
+            return () if value is None and param.multiple else value
+        return self._typers().coerce(value, param=param, ctx=ctx)
+
+
+class _Quick:
+    """A command or group whose parameters have that coercion."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return typer's parameters."""
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for param in found:
+            if "get_runtime_param" not in vars(param):
+                param.get_runtime_param = partial(_Coercion, param, param.get_runtime_param)
+        return found
+
+
+class _Command(_Quick, TyperCommand):
+    """One command."""
+
+
+class _Train(_Quick, TyperGroup):
     """The group of all commands."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands: Any = _Commands()
 
+    def format_commands(self, _context: Any, formatter: Any) -> None:
+        """Write the first sentence of each command by its group; none of them is made for it."""
+        width = max(map(len, self.commands))
+        for group, named in commands.GROUPS.items():
+            with formatter.section(group):
+                texts = {name: _module(name)[1].__doc__ or "" for name in named}
+                formatter.write_dl(
+                    [(f"{name:<{width}}", _first(text)) for name, text in texts.items()]
+                )
 
-app = typer.Typer(cls=_Train, help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+
+# Without rich: its import takes as long as the help of all commands.
+app = typer.Typer(
+    cls=_Train,
+    help=__doc__,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 
 
 def main() -> None:
@@ -87,21 +134,31 @@ def _told(error: Exception) -> ClientError | None:
     return unreachable.explained(error)
 
 
-def _made(name: str, group: str, examples: commands.Examples) -> Any:
-    """Import the module of a command, and make it: its help begins with the examples."""
+def _module(name: str) -> tuple[ModuleType, Any]:
+    """Import the module of a command; return it, and the command's function."""
     own = name.replace("-", "_")
     module = import_module(f"{commands.__name__}.{commands.MODULES.get(name, own)}")
-    one = typer.Typer(add_completion=False)
+    return module, getattr(module, own)
+
+
+def _first(text: str) -> str:
+    """Return the first paragraph of a docstring, which PYTHONOPTIMIZE=2 leaves out."""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def _made(name: str, examples: commands.Examples) -> Any:
+    """Make a command: its help begins with the examples."""
+    module, function = _module(name)
+    one = typer.Typer(add_completion=False, rich_markup_mode=None)
     settings = getattr(module, "SETTINGS", None)
-    one.command(name, context_settings=settings)(getattr(module, own))
+    one.command(name, cls=_Command, context_settings=settings)(function)
     made: Any = typer.main.get_command(one)
-    made.rich_help_panel = group
-    text = made.help or ""  # PYTHONOPTIMIZE=2 leaves out docstrings
-    made.short_help, _, _ = text.partition("\n\n")
+    text = made.help or ""
+    made.short_help = _first(text)
     width = max(len(given) for given, _ in examples)
     lines = (f"train {given:<{width}}   {effect}" for given, effect in examples)
-    # A paragraph that keeps its lines, as its first character says.
-    made.help = "\b" + "\n".join(lines) + f"\n\n{text}"
+    # A paragraph that keeps its lines, as the first of them says.
+    made.help = "\b\n" + "\n".join(lines) + f"\n\n{text}"
     return made
 
 

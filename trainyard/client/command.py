@@ -92,7 +92,7 @@ def warn_of_end(outputs: contract.StackOutputs) -> None:
 
 def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -> None:
     """Writes a job's log until its end; a job that fails, or Ctrl-C, ends the command too."""
-    from trainyard.client import failure, jobs
+    from trainyard.client import failure, job_log, jobs
     from trainyard.client.log_writer import LogWriter
 
     def notice(job: Job) -> None:
@@ -111,7 +111,7 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
 
     writer = LogWriter()
     try:
-        job = jobs.follow(server, job_id, write, notice, jobs.patience(outputs))
+        job = job_log.follow(server, job_id, write, notice, jobs.patience(outputs))
     except KeyboardInterrupt:
         writer.close()
         say(f"\ndetached; job {job_id} keeps running")

@@ -6,14 +6,17 @@ import io
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from trainyard.access.bounded import MIB
 from trainyard.client import fields
 from trainyard.client.console import say
 from trainyard.client.dashboard import Dashboard, DashboardError, UnreadableError
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.package import MIB, Packed
+
+if TYPE_CHECKING:
+    from trainyard.client.package import Packed
 
 T = TypeVar("T")
 

@@ -1,19 +1,16 @@
-"""Jobs of a cluster: reach the job server, find a job, follow its log."""
+"""Jobs of a cluster: reach the job server, find a job, read its log."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
-from trainyard.access import parallel, typed
+from trainyard.access import typed
 from trainyard.client import health
 from trainyard.client.dashboard import (
-    DashboardError,
     RefusedError,
     UnreachableError,
     UnreadableError,
@@ -22,14 +19,11 @@ from trainyard.client.errors import ClientError, guess
 from trainyard.client.job_server import Job, JobServer
 from trainyard.client.outputs import StackOutputs
 
-SERVER_TIMEOUT_S = 3
-FIRST_LINE_POLL_S = 0.2
-POLL_S = 0.25
-RECONNECT_S = 1
+SERVER_TIMEOUT_S = 60  # forty commands at once keep a head of two cores busy for that long
+POLL_S = 0.2
 LOST_AFTER_S = 30
 LOST_THROUGH_SSH_S = 300  # a laptop changes its network, a host restarts its sshd
 STOP_DEADLINE_S = 60
-WAITING_NOTICE_S = 5
 
 VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
 FIRST_WITH_TOKENS = (2, 54)  # of Ray; an older one ignores RAY_AUTH_MODE=token
@@ -145,34 +139,6 @@ def read_log(server: JobServer, job_id: str) -> str:
         ) from None
 
 
-def follow(
-    server: JobServer,
-    job_id: str,
-    write: Callable[[str], None],
-    notice: Callable[[Job], None] = lambda _: None,
-    lost_after_s: float = LOST_AFTER_S,
-) -> Job:
-    """Writes a job's log as it grows, each character once, until the job has ended.
-
-    Ray's own stream looks once a second, and again before its end; so the first line and the
-    rest after the job's end are asked for directly.
-
-    Args:
-        server: that has the job.
-        job_id: submission id.
-        write: takes the next piece of the log.
-        notice: called once when the job still waits after some seconds.
-        lost_after_s: how long the server may be out of reach.
-
-    Returns:
-        The job in its final state.
-
-    Raises:
-        ClientError: the server did not answer for so long; the job goes on.
-    """
-    return asyncio.run(following(server, job_id, write, notice, lost_after_s))
-
-
 def wait_for_end(
     server: JobServer, job_id: str, within_s: float = STOP_DEADLINE_S, told: str = "to stop"
 ) -> Job:
@@ -187,90 +153,8 @@ def wait_for_end(
             job = server.job(job_id)
             if job.status.ended:
                 return job
-        time.sleep(FIRST_LINE_POLL_S)
+        time.sleep(POLL_S)
     raise ClientError(
         f"job {job_id} was told {told} and has not ended within {within_s:g} s: "
         f"look at it with `train status {typed.argument(job_id)}`"
     )
-
-
-class _Log:
-    """Takes the same text from several readers and passes each character on once."""
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self.length = 0
-
-    def feed(self, offset: int, text: str) -> int:
-        """Takes a piece that begins at an offset; returns the offset after it."""
-        end = offset + len(text)
-        if end > self.length:
-            self._write(text[self.length - offset :])
-            self.length = end
-        return end
-
-
-def _whole_log(server: JobServer, job_id: str) -> Iterator[str]:
-    yield server.log(job_id)
-
-
-async def following(
-    server: JobServer,
-    job_id: str,
-    write: Callable[[str], None],
-    notice: Callable[[Job], None] = lambda _: None,
-    lost_after_s: float = LOST_AFTER_S,
-    read: Callable[[JobServer, str], Iterator[str]] = _whole_log,
-) -> Job:
-    """Do what `follow` does, in a loop that has other work too; `read` returns the log so far."""
-    log = _Log(write)
-    tail = asyncio.create_task(_tail(server, job_id, log))
-    started = answered = time.monotonic()
-    noticed = False
-    try:
-        while True:
-            try:
-                job: Job = await _aside(server.job, job_id)
-                ended = job.status.ended
-                if ended or not log.length:
-                    with suppress(RefusedError):  # its node is gone; its result is known anyway
-                        pieces, offset = read(server, job_id), 0
-                        while (piece := await _aside(next, pieces, None)) is not None:
-                            offset = log.feed(offset, piece)
-                answered = time.monotonic()
-                if ended:
-                    return job
-            except (DashboardError, TimeoutError) as error:
-                if time.monotonic() - answered > lost_after_s:
-                    raise ClientError(
-                        f"lost the job server for {lost_after_s:g} s "
-                        f"({str(error) or 'no answer'}); the job goes on "
-                        f"as long as its cluster: `train logs -f {typed.argument(job_id)}`"
-                    ) from None
-            else:
-                if not noticed and not log.length and answered - started > WAITING_NOTICE_S:
-                    noticed = True
-                    notice(job)
-            await asyncio.sleep(POLL_S if log.length else FIRST_LINE_POLL_S)
-    finally:
-        tail.cancel()
-
-
-async def _aside(request: Callable[..., Any], *arguments: object) -> Any:
-    # Not the loop's executor: it would wait for a request that hangs when the user detaches.
-    work = asyncio.wrap_future(parallel.start(request, *arguments))
-    return await asyncio.wait_for(work, LOST_AFTER_S)
-
-
-async def _tail(server: JobServer, job_id: str, log: _Log) -> None:
-    raw = False
-    while True:
-        offset = 0
-        try:
-            job = await _aside(server.job, job_id) if raw else None
-            async for text in server.raw_tail(job) if job else server.tail(job_id):
-                offset = log.feed(offset, text)
-        except (DashboardError, OSError, TimeoutError):
-            pass  # cut: the stream begins again, and the log knows what it has passed on
-        raw = not raw  # one ends at bytes that are not UTF-8, the other serves few
-        await asyncio.sleep(RECONNECT_S)

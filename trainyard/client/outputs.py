@@ -1,8 +1,8 @@
 """The contract: the outputs of a stack, and where the client reads them.
 
-In this order: a file (`--outputs`, or TRAINYARD_OUTPUTS), the file of an attached cluster,
-`python -m engine output`, and `pulumi stack output` where only the CLI can read the state. Knows
-nothing else of the stack.
+In this order: a file (`--outputs`, or TRAINYARD_OUTPUTS), the file of an attached cluster, the
+stack's state, and `pulumi stack output` where only the CLI can read that. Knows nothing else of the
+stack.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from trainyard import json_values
 from trainyard.access import outputs as names
 from trainyard.access import repository, typed, user, users_file
 from trainyard.access.kubectl import Cluster
@@ -35,7 +36,7 @@ STACK_VARIABLE = "TRAINYARD_STACK"
 NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)  # as for the file of a stack's settings
 MOST_BYTES = 16 * 2**20  # of a file with outputs
 UNKNOWN_MIB = 2.0**20  # for a node whose memory is not known: more than it has
-READ_TIMEOUT_S = 120  # some seconds of work, which 40 commands at once share
+READ_TIMEOUT_S = 120  # for pulumi: some seconds of work, which 40 commands at once share
 NO_STACK = "no stack named"  # the engine's message about a stack without a state
 WRONG_KEY = "incorrect passphrase"  # in the engine's message, and in the CLI's
 
@@ -469,47 +470,73 @@ def read_private(path: Path, what: str, advice: str) -> str:
 
 
 def _ask_engines(stack: str) -> str:
-    folder = checkout()
-    arguments = ["output", "--json", "--show-secrets", "-s", stack]
+    folder, reasons = checkout(), []
     # Both read the same state if it is a file, and the engine answers sooner. The engine is this
     # checkout's: the folder may be anybody's, and its code must not run to read a state.
-    commands = []
     if repository.is_checkout():
-        commands.append([sys.executable, "-m", "engine", "-C", str(folder), *arguments])
+        try:
+            return json_values.text(_of_engine(folder, stack))
+        except ClientError as error:
+            reasons.append(f"engine: {error}")
     if shutil.which("pulumi"):
-        commands.append(["pulumi", "-C", str(folder), "stack", *arguments, "--non-interactive"])
-    if not commands:
+        reason, text = _of_cli(folder, stack)
+        if not reason:
+            return text
+        reasons.append(f"pulumi: {reason}")
+    if not reasons:
         raise ClientError(
             f"cannot read the outputs of stack {stack!r}: this client was installed without a "
             "checkout, and pulumi is not on PATH; write them in the checkout, and name the file "
             f"by --outputs: {_how(stack)}"
         )
-    reasons = []
-    for command in commands:
-        try:
-            result = run_in_checkout(command, READ_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            raise ClientError(
-                f"cannot read the outputs of stack {stack!r}: waited {READ_TIMEOUT_S} s for the "
-                "engine's answer. The machine is busy, or does not reach the stack's state: run "
-                "the command again once other commands have ended"
-            ) from None
-        if result.returncode == 0:
-            return result.stdout
-        said = [line for line in result.stderr.strip().splitlines() if line.strip()]
-        program = "pulumi" if command[0] == "pulumi" else "engine"
-        reasons.append(f"{program}: {said[-1].strip() if said else 'no reason given'}")
     if NO_STACK in reasons[0]:
-        found = reasons[0].removeprefix("engine: error: ").partition(";")[0]
+        found = reasons[0].removeprefix("engine: ").partition(";")[0]
         raise DownError(f"stack {stack!r} is down, or never was up ({found}): run `make up`")
     if WRONG_KEY in reasons[0]:
-        found = reasons[0].rpartition("error: ")[2]
+        found = reasons[0].partition(": ")[2].removeprefix("error: ")
         raise ClientError(f"cannot read the secrets of stack {stack!r}: {found}")
     raise ClientError(
         f"cannot read the outputs of stack {stack!r} ({'; '.join(reasons)}); "
         f"if it does not exist yet, run `make up STACK={stack}`; "
         "`python -m engine stack ls` lists the stacks"
     )
+
+
+def _of_engine(folder: Path, stack: str) -> dict[str, Any]:
+    """The outputs that the state of a stack has, read in this process: a second one takes longer.
+
+    Raises:
+        ClientError: saying why they cannot be read, as the engine does.
+    """
+    if sys.path[0] != (root := str(repository.ROOT)):
+        sys.path.insert(0, root)  # of `python -m`, the working folder is first
+    from engine import outputs as recorded  # noqa: PLC0415 - an installed client lacks it
+    from engine.errors import EngineError  # noqa: PLC0415
+    from trainyard.access.state_bucket import BucketError  # noqa: PLC0415 - slow
+
+    try:
+        found: dict[str, Any] = recorded.read(*recorded.place(folder, stack), secrets=True)
+    except EngineError as error:
+        raise ClientError(str(error)) from None
+    except BucketError as error:
+        raise ClientError(f"{error.filename}: {error.strerror}") from None
+    return found
+
+
+def _of_cli(folder: Path, stack: str) -> tuple[str, str]:
+    """Why the pulumi CLI does not print a stack's outputs, "" if it does, and what it prints."""
+    command = ["pulumi", "-C", str(folder), "stack", "output", "--json", "--show-secrets"]
+    try:
+        result = run_in_checkout([*command, "-s", stack, "--non-interactive"], READ_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise ClientError(
+            f"cannot read the outputs of stack {stack!r}: waited {READ_TIMEOUT_S} s for the "
+            "answer of pulumi. The machine is busy, or does not reach the stack's state: run "
+            "the command again once other commands have ended"
+        ) from None
+    said = [line for line in result.stderr.strip().splitlines() if line.strip()]
+    reason = said[-1].strip() if said else "no reason given"
+    return (reason, "") if result.returncode else ("", result.stdout)
 
 
 def run_in_checkout(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:

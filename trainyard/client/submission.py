@@ -242,10 +242,10 @@ def check_conda(server: JobServer, outputs: StackOutputs) -> None:
         ClientError: saying what to install.
     """
     say("the runtime environment needs conda: asking the head for it, which takes some seconds")
-    from trainyard.client import jobs  # noqa: PLC0415 - slow
+    from trainyard.client import job_log  # noqa: PLC0415 - slow
 
     job_id = send(outputs, entrypoint=CONDA_PROBE, metadata={"job": "conda"})
-    if jobs.follow(server, job_id, lambda _: None).status is not Status.SUCCEEDED:
+    if job_log.follow(server, job_id, lambda _: None).status is not Status.SUCCEEDED:
         raise ClientError(
             f"the head of stack {outputs.stack!r} has no conda, which the runtime environment "
             "asks for: install Miniforge on every node, with conda on the PATH of Ray or its "
@@ -379,7 +379,7 @@ def prepare() -> Future[None]:
     def load() -> None:
         with suppress(ModuleNotFoundError):  # a client without Ray
             from ray import runtime_env  # noqa: F401, PLC0415 - slow
-        from trainyard.client import jobs  # noqa: F401, PLC0415 - slow
+        from trainyard.client import job_log  # noqa: F401, PLC0415 - slow
         from trainyard.store import s3_requests  # noqa: F401, PLC0415 - slow
 
     return parallel.start(load)

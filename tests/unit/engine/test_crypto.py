@@ -9,6 +9,7 @@ import pytest
 from engine import crypto, kept_key
 from engine.crypto import Crypter
 from engine.errors import EngineError
+from engine.passphrase import make, read
 
 SALT = "v1:3/77fFO6W/8=:v1:grbGViW6bVIMqDp+:Z7Fen2VyWAIOtqQiUiyadzlD/l938w=="
 
@@ -168,3 +169,25 @@ def test_a_guess_costs_a_reader_of_the_file_about_as_much_as_one_of_the_state(mo
     """As many as 2**14 blocks of 8: hashcat counts as many guesses a second as for the rounds."""
     monkeypatch.undo()
     assert (kept_key.COST, kept_key.BLOCK, crypto.ROUNDS) == (2**14, 8, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "cost"),
+    [
+        ("", 2),  # as many bits as the key: a guess may cost nothing
+        ("y", 2**14),
+        ("correct horse battery staple correct horse", 2**14),
+        ("a" * 42 + "A", 2**14),
+        ("0123456789-0123456789-0123456789-0123456780", 2**14),
+    ],
+    ids=["drawn", "short", "a sentence", "one letter", "figures"],
+)
+def test_only_a_passphrase_that_was_drawn_is_free_to_guess(  # P18
+    phrase, cost, monkeypatch, tmp_path
+):
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    scrypt = Mock(wraps=kept_key.Scrypt)
+    monkeypatch.setattr(kept_key, "Scrypt", scrypt)
+    kept_key._cipher(phrase or read(make()), bytes(kept_key.SALT_BYTES))
+    assert scrypt.call_args.kwargs["n"] == cost

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from trainyard.access import parallel
 from trainyard.access.terminal import clean
-from trainyard.client import feasibility, jobs, preflight, store, submission
+from trainyard.client import feasibility, job_log, jobs, preflight, store, submission
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, JobServer
@@ -192,7 +192,7 @@ class Sweep:
 
     def _log(self, server: JobServer, job_id: str, writer: LogWriter) -> Job:
         try:
-            return jobs.follow(
+            return job_log.follow(
                 server, job_id, writer.write, lost_after_s=jobs.patience(self.outputs)
             )
         finally:

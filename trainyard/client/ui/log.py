@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 
 from trainyard.access import parallel
 from trainyard.access.terminal import COLOUR
-from trainyard.client import jobs
+from trainyard.client import job_log
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer
@@ -110,7 +110,7 @@ class _Log:
 
     async def _follow(self, stacks: Stacks, stack: str, job_id: str) -> Job:
         server = await asyncio.wrap_future(parallel.start(_server_of, stacks, stack, job_id))
-        job = await jobs.following(server, job_id, self._write, read=JobServer.log_pieces)
+        job = await job_log.following(server, job_id, self._write, read=JobServer.log_pieces)
         self._writer.close()
         self._keep()
         return job

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from tests.client import job
-from trainyard.client import jobs
+from trainyard.client import job_log, jobs
 from trainyard.client.dashboard import RefusedError, UnreachableError
 from trainyard.client.errors import ClientError
 
@@ -97,18 +97,18 @@ def test_the_log_of_an_ended_job_is_written_once():
     server = Server(["SUCCEEDED"], [])
     server.written = LOG
     written = []
-    assert jobs.follow(server, "a", written.append).status == "SUCCEEDED"
+    assert job_log.follow(server, "a", written.append).status == "SUCCEEDED"
     assert "".join(written) == LOG
 
 
 def test_a_stream_that_is_cut_loses_and_repeats_nothing(monkeypatch):
-    monkeypatch.setattr(jobs, "POLL_S", 0)  # F28
-    monkeypatch.setattr(jobs, "RECONNECT_S", 0)
+    monkeypatch.setattr(job_log, "POLL_S", 0)  # F28
+    monkeypatch.setattr(job_log, "RECONNECT_S", 0)
     cut = UnreachableError("WSServerHandshakeError")
     pieces = ["first\nsec", cut, "ond\n", OSError("reset"), "third\n"]
     server = Server(["RUNNING"] * 200 + ["FAILED"], pieces)
     written = []
-    assert jobs.follow(server, "a", written.append).status == "FAILED"
+    assert job_log.follow(server, "a", written.append).status == "FAILED"
     assert "".join(written) == LOG
 
 
@@ -121,7 +121,7 @@ def test_a_server_that_is_gone_is_one_message():  # F28
     server.job = refuse
     said = r"lost the job server .*\(ReadTimeoutError\).*goes on.*train logs -f a"
     with pytest.raises(ClientError, match=said):
-        jobs.follow(server, "a", print, lost_after_s=0)
+        job_log.follow(server, "a", print, lost_after_s=0)
 
 
 def test_a_log_that_is_gone_with_its_node():
@@ -131,7 +131,7 @@ def test_a_log_that_is_gone_with_its_node():
         raise RefusedError(500, "Traceback\n  x\nClientConnectorError: no route\n")
 
     server.log = refuse
-    assert jobs.follow(server, "a", print).status == "FAILED"
+    assert job_log.follow(server, "a", print).status == "FAILED"
     said = r"\(status 500: ClientConnectorError: no route\): .* the node that .*train status a"
     with pytest.raises(ClientError, match=said):
         jobs.read_log(server, "a")
@@ -139,8 +139,8 @@ def test_a_log_that_is_gone_with_its_node():
 
 def test_the_follower_lives_on_where_rays_stream_ends(monkeypatch):  # F56
     """As at a byte that is not UTF-8: the stream of text ends there each time."""
-    monkeypatch.setattr(jobs, "POLL_S", 0)
-    monkeypatch.setattr(jobs, "RECONNECT_S", 0)
+    monkeypatch.setattr(job_log, "POLL_S", 0)
+    monkeypatch.setattr(job_log, "RECONNECT_S", 0)
     shown = threading.Event()
 
     class Undecodable(Server):
@@ -165,16 +165,16 @@ def test_the_follower_lives_on_where_rays_stream_ends(monkeypatch):  # F56
             server.written = "first\nsec\ufffdnd\nthird\n"
             shown.set()
 
-    assert jobs.follow(server, "a", write).status == "FAILED"
+    assert job_log.follow(server, "a", write).status == "FAILED"
     assert "".join(written) == "first\nsec\ufffdnd\nthird\n"
 
 
 def test_a_job_that_waits_is_noticed_once(monkeypatch):
-    monkeypatch.setattr(jobs, "WAITING_NOTICE_S", -1)
-    monkeypatch.setattr(jobs, "FIRST_LINE_POLL_S", 0)
+    monkeypatch.setattr(job_log, "WAITING_NOTICE_S", -1)
+    monkeypatch.setattr(job_log, "FIRST_LINE_POLL_S", 0)
     server = Server(["PENDING", "PENDING", "PENDING", "STOPPED"], [])
     seen = []
-    assert jobs.follow(server, "a", print, seen.append).status == "STOPPED"
+    assert job_log.follow(server, "a", print, seen.append).status == "STOPPED"
     assert [job.status for job in seen] == ["PENDING"]
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests import ran as ran_by
 from trainyard.access import outputs as names
 from trainyard.access import repository
 from trainyard.client import outputs
@@ -133,16 +135,8 @@ def test_a_wrong_output_is_named_without_secrets(wrong, said, values):
 
 
 @pytest.fixture
-def program(tmp_path, monkeypatch):
-    """A project whose engine knows the stack `engine-only`, with a pulumi that knows `cli`."""
-    engine = f"""#!/bin/sh
-[ "$1 $2 $3 $4" = "-m engine -C {tmp_path}" ] || exit 9
-[ "$5 $6 $7 $8" = "output --json --show-secrets -s" ] || exit 9
-shift 8
-if [ "$1" = engine-only ]; then cat {tmp_path}/engine.json; exit; fi
-echo "error: no stack named '$1' found" >&2
-exit 1
-"""
+def program(tmp_path, values, monkeypatch):
+    """A project whose state has the stack `engine-only`, with a pulumi that knows `cli`."""
     cli = f"""#!/bin/sh
 [ "$1 $2" = "-C {tmp_path}" ] || exit 9
 shift 2
@@ -151,12 +145,18 @@ if [ "$6" = cli ]; then cat {tmp_path}/cli.json; exit; fi
 echo "error: no stack named '$6' found" >&2
 exit 255
 """
-    (tmp_path / "Pulumi.yaml").write_text("name: trainyard\n")
+    (tmp_path / "Pulumi.yaml").write_text("name: trainyard\nruntime: python\n")
     (tmp_path / "bin").mkdir()
-    for name, text in (("python", engine), ("pulumi", cli)):
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(tmp_path / "bin" / "python"))
+    (tmp_path / "bin" / "pulumi").write_text(cli)
+    (tmp_path / "bin" / "pulumi").chmod(0o755)
+    own = {"type": "pulumi:pulumi:Stack", "outputs": values | {"stack": "engine-only"}}
+    own["urn"] = "urn:pulumi:engine-only::trainyard::pulumi:pulumi:Stack::trainyard-engine-only"
+    state = tmp_path / ".pulumi/stacks/trainyard/engine-only.json"
+    state.parent.mkdir(parents=True)
+    checkpoint = {"stack": "organization/trainyard/engine-only", "latest": {"resources": [own]}}
+    state.write_text(json.dumps({"version": 3, "checkpoint": checkpoint}))
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "x")
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
     return tmp_path
@@ -169,9 +169,9 @@ def test_asks_the_cli_where_it_knows_the_stack(program, values, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["bin", "nothing"])
-def test_asks_the_engine_otherwise(path, program, values, monkeypatch):
+def test_reads_a_state_in_this_process(path, program, monkeypatch):  # P18
     monkeypatch.setenv("PATH", f"{program / path}:/usr/bin:/bin")
-    (program / "engine.json").write_text(json.dumps(values | {"stack": "engine-only"}))
+    monkeypatch.setattr(outputs.subprocess, "run", Mock(side_effect=AssertionError))
     assert outputs.read("engine-only").stack == "engine-only"
 
 
@@ -183,9 +183,9 @@ def test_a_stack_that_neither_knows_is_one_message(program, monkeypatch):
     assert re.fullmatch(message, str(caught.value))
 
 
-@pytest.mark.usefixtures("program")
-def test_a_busy_machine_is_told_and_no_up_is_advised(monkeypatch):  # F81
-    late = Mock(side_effect=subprocess.TimeoutExpired("engine", 120))
+def test_a_busy_machine_is_told_and_no_up_is_advised(program, monkeypatch):  # F81
+    monkeypatch.setenv("PATH", f"{program / 'bin'}:/usr/bin:/bin")
+    late = Mock(side_effect=subprocess.TimeoutExpired("pulumi", 120))
     monkeypatch.setattr(outputs.subprocess, "run", late)
     with pytest.raises(ClientError, match=r"waited 120 s .* The machine is busy, .* run the") as no:
         outputs.read("lab")
@@ -239,6 +239,14 @@ def test_nothing_of_a_foreign_folder_is_run(path, tmp_path, monkeypatch):
         monkeypatch.delenv("PYTHONPATH", raising=False)
     else:
         monkeypatch.setenv("PYTHONPATH", path)
-    with pytest.raises(ClientError, match="no stack named 'dev' in"):  # the engine's own words
-        outputs.read("dev")
+    engine = [sys.executable, "-m", "engine", "-C", str(folder), "output"]
+    done = outputs.run_in_checkout(engine, 60)
+    assert "no stack named 'dev' in" in done.stderr
+    # In the client's own process, whose path has a folder with an engine of its own.
+    monkeypatch.setenv("PYTHONPATH", str(folder / "lib"))
+    (folder / "lib").mkdir()
+    (folder / "engine").rename(folder / "lib" / "engine")
+    code = "from trainyard.client import outputs; outputs.read('dev')"
+    told = ran_by.run([sys.executable, "-P", "-c", code], cwd=folder)
+    assert "stack 'dev' is down, or never was up" in told.stderr
     assert list(ran.iterdir()) == []

@@ -311,7 +311,7 @@ def test_a_head_without_conda_is_told_what_to_install(  # B25
     asked = []
     monkeypatch.setattr(preflight, "run", lambda *_: (None, package.packages({})))
     monkeypatch.setattr(
-        "trainyard.client.jobs.follow",
+        "trainyard.client.job_log.follow",
         lambda *_: asked.append(head.sent["entrypoint"]) or Job(status=status),
     )
     if needed:

@@ -10,7 +10,7 @@ import pytest
 from engine.providers import DynamicProvider
 from infra.machines import probe
 from infra.operate.drift import __main__ as drift
-from infra.operate.drift import expected, look, machines
+from infra.operate.drift import expected, look, machines, ray_nodes
 from infra.operate.drift.findings import LAYERS, RAY, SERVICES, DriftReport, Finding
 from tests.outputs import names_of_outputs
 from tests.unit.engine.conftest import stack  # noqa: F401 - a fixture: a stack of files
@@ -160,7 +160,7 @@ def test_a_silent_dashboard_is_a_failure_only_where_nothing_else_explains_it(
     def silent(*_: Any) -> list[Finding]:
         raise drift.AskError("no answer")
 
-    monkeypatch.setattr(drift.ray_nodes, "differing", silent)
+    monkeypatch.setattr(ray_nodes, "differing", silent)
     known = dict.fromkeys(names_of_outputs(), "")
     whole = drift.examine(tmp_path, "dev", looked(outputs=known))
     assert (whole.code, whole.failures) == (1, ["no answer"])
