@@ -27,7 +27,8 @@ def _tracked() -> NodeAddition:
 
 
 def _environment(runtime: Any, storage: Storage = STORE, *additions: NodeAddition) -> Any:
-    return ray_node.environment("ray-head", runtime, PORTS, storage, additions)
+    processes = ray_node.JobProcesses()
+    return ray_node.environment("ray-head", runtime, PORTS, storage, additions, processes)
 
 
 def test_flags_say_what_the_node_offers(runtime: Any) -> None:
