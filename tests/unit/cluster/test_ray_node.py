@@ -54,10 +54,6 @@ def test_jobs_have_the_niceness_of_all_else_and_rays_jemalloc(runtime: Any) -> N
     assert found["RAY_worker_niceness"] == "0"
     assert found["RAY_LD_PRELOAD_ON_WORKERS"] == "1"
     assert "dirty_decay_ms:10000" in found["MALLOC_CONF"]
-    asked = ray_node.JobProcesses(niceness=15, allocator="system")
-    found = ray_node.environment("ray-head", runtime, PORTS, STORE, (), asked)
-    assert found["RAY_worker_niceness"] == "15"
-    assert not {"RAY_LD_PRELOAD_ON_WORKERS", "MALLOC_CONF"} & set(found)
 
 
 @pytest.mark.parametrize(("prefix", "given"), [("10.0.0.", ["10.0.0.3"]), ("", [])])
