@@ -24,6 +24,7 @@ def fit(worker: Callable[[], Any], *, workers: int = 1, max_failures: int = 0) -
         max_failures: how often Ray starts them again.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # or Ray reports to its makers
+    os.environ["RAY_TRAIN_ENABLE_PRINT_PATCH"] = "0"  # or each line comes twice
     ray.init("local")
     with tempfile.TemporaryDirectory() as folder:
         TorchTrainer(
