@@ -20,7 +20,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 IMAGES = 768  # of an epoch
 # Of a loss, which is about 2.5. Two processes add up the terms of a batch in another order than one
 # does. In single precision, whose rounding error is 6e-8, three steps make 2e-6 of it, so a bound
-# that passes tells little. In double precision (1e-16) the same makes about 4e-15; a wrong average
+# that passes tells little. In double precision (1e-16) they make about 4e-16; a wrong average
 # or a wrong share of a batch makes 1e-3 or more.
 TOLERANCE = 1e-12
 
