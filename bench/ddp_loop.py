@@ -1,13 +1,15 @@
 """The loop that P7 times: ResNet-18 on random images of 64 pixels, two threads in all.
 
 In one process with both threads, in two with one each under torchrun, or in two workers of Ray
-Train. Prints images per second of each epoch, and the first steps' losses, as JSON. Run as a
-file: it imports nothing of bench.
+Train: as a job of a stack, or with Ray alone (bench/ray_alone.py). Prints images per second of each
+epoch, and the losses of some steps in double precision, as JSON. As a job it imports nothing of
+bench.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import time
@@ -19,7 +21,7 @@ THREADS = 2  # of all processes together
 BATCH_SIZE = 64  # of all processes together
 SIDE = 64  # pixels
 EPOCHS = 4
-STEPS = 3  # whose losses are compared: rounding errors grow tenfold with each
+STEPS = 3  # whose losses are compared
 
 
 def measure(image_count: int, prepare_model: Callable[[Any], Any] = lambda model: model) -> None:
@@ -40,20 +42,29 @@ def measure(image_count: int, prepare_model: Callable[[Any], Any] = lambda model
     # Norms of one image each: with norms of a batch, half a batch would train differently.
     network = resnet18(num_classes=10, norm_layer=partial(nn.GroupNorm, 32))
     images, labels = torch.rand(image_count, 3, SIDE, SIDE), torch.randint(10, (image_count,))
-    model = prepare_model(network)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
 
-    def step(first: int) -> torch.Tensor:
-        share = slice(first + rank, first + BATCH_SIZE, world)
-        loss = nn.functional.cross_entropy(model(images[share]), labels[share])
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    def training(network: nn.Module, images: torch.Tensor) -> Callable[[int], torch.Tensor]:
+        """Return a function that makes the step of a batch, and returns its loss."""
+        model = prepare_model(network)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
 
-    losses = torch.stack([step(index * BATCH_SIZE) for index in range(STEPS)])
+        def step(first: int) -> torch.Tensor:
+            share = slice(first + rank, first + BATCH_SIZE, world)
+            loss = nn.functional.cross_entropy(model(images[share]), labels[share])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+    exact = training(copy.deepcopy(network).double(), images.double())
+    losses = torch.stack([exact(index * BATCH_SIZE) for index in range(STEPS)])
     if world > 1:
         distributed.all_reduce(losses)
+    del exact
+    step = training(network, images)
+    step(0)
     figures = []
     for _ in range(EPOCHS):
         begun = time.perf_counter()
@@ -65,17 +76,22 @@ def measure(image_count: int, prepare_model: Callable[[Any], Any] = lambda model
         print(json.dumps({"figures": figures, "losses": losses.tolist()}), flush=True)
 
 
-def under_ray_train(images: int) -> None:
+def under_ray_train(images: int, *, alone: bool) -> None:
     """Measure in two workers of Ray Train."""
     from ray import train
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer, prepare_model
 
-    from trainyard import ray_train
-
     def worker() -> None:
         measure(images, prepare_model)
         train.report({})
+
+    if alone:
+        from bench import ray_alone
+
+        ray_alone.fit(worker, workers=THREADS)
+        return
+    from trainyard import ray_train
 
     ray_train.connect()
     TorchTrainer(
@@ -98,11 +114,11 @@ def under_torchrun(images: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--ray", choices=("job", "alone"))
     parser.add_argument("--images", type=int, required=True)
     args = parser.parse_args()
     if args.ray:
-        under_ray_train(args.images)
+        under_ray_train(args.images, alone=args.ray == "alone")
     elif "TORCHELASTIC_RUN_ID" in os.environ:
         under_torchrun(args.images)
     else:

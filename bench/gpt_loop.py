@@ -1,7 +1,8 @@
 """The plain loop to which P20 compares the job chargpt: the same model, text, seed and steps.
 
-Prints tokens per second and the losses of each epoch as JSON. Run as a file: it imports nothing of
-bench, and only these parts of the job: text, model, optimizer, learning rate and seeds.
+Prints tokens per second and the losses of each epoch as JSON. It runs in a plain process, or with
+Ray alone (bench/ray_alone.py), and imports only these parts of the job: text, model, optimizer,
+learning rate and seeds.
 """
 
 from __future__ import annotations
@@ -76,4 +77,11 @@ if __name__ == "__main__":
     parser.add_argument("--text", default="python")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--steps-per-epoch", type=int, default=250)
-    print(json.dumps(train(**vars(parser.parse_args()))))
+    parser.add_argument("--ray-alone", action="store_true")
+    args = vars(parser.parse_args())
+    if args.pop("ray_alone"):
+        from bench import ray_alone
+
+        ray_alone.fit(lambda: print(json.dumps(train(**args)), flush=True))
+    else:
+        print(json.dumps(train(**args)))

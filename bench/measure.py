@@ -42,6 +42,7 @@ class Ratio:
         ours: figures of ours, in `unit`.
         plain: figures of the plain way, in the same run.
         unit: unit of the figures.
+        alone: figures of Ray Train without a line of ours, in the same run; () where there is none.
         goal: bound of the ratio of the medians; None where it is only reported.
         at_most: True when smaller is better, False when the goal is a lower bound.
         note: a hint for the reader.
@@ -50,6 +51,7 @@ class Ratio:
     name: str
     ours: list[float]
     plain: list[float]
+    alone: Sequence[float] = ()
     unit: str
     goal: float | None
     at_most: bool = True

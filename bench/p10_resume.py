@@ -1,8 +1,9 @@
 """P10: from the SIGKILL of a training worker to its successor's first step.
 
 Compared with a process that imports torch, downloads the same checkpoint and makes one step, which
-is the least possible. The second figure is the same job with Ray Train's own settings. A run that
-loses more than one interval of checkpoints ends the benchmark.
+is the least possible; beside it Ray Train alone, with checkpoints in a folder. The second figure is
+the same job with Ray Train's own poll. A run that loses more than one interval of checkpoints ends
+the benchmark.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench import measure
 from bench.form import Form
@@ -42,31 +45,36 @@ def run(form: Form) -> list[Ratio]:
         count = itertools.count(1)
 
         def resume(*options: str) -> float:
-            return _resume(stack, script, f"p10-{next(count)}", *options)
+            command = stack.train("submit", script, "--name", f"p10-{next(count)}", *options)
+            return _resume(command, env=stack.environment, cwd=stack.project)
 
-        ways = [resume, lambda: _limit(_url(stack), folder)]
+        def alone() -> float:
+            known = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+            return _resume([sys.executable, LOOP, "--ray-alone"], env=known, cwd=folder)
+
+        ways = [resume, lambda: _limit(_url(stack), folder), alone]
         ways += form.pick([lambda: resume("--runtime-env", str(plain))], [])
-        ours, limit, *default = in_turn(form.rounds(ROUNDS), *ways)
+        ours, limit, rays, *default = in_turn(form.rounds(ROUNDS), *ways)
     least = statistics.median(limit)
-    kinds = [("P10 resume", ours, float(SETTINGS[POLL_VARIABLE]))]
-    kinds += [("P10 resume, Ray's own poll", figures, RAY_POLL_S) for figures in default]
+    kinds = [("P10 resume", ours, rays, float(SETTINGS[POLL_VARIABLE]))]
+    kinds += [("P10 resume, Ray's own poll", figures, [], RAY_POLL_S) for figures in default]
     return [
         Ratio(
             name=name,
             ours=figures,
             plain=limit,
+            alone=beside,
             unit="s",
             goal=round(1.5 + wait / least, 2),
             note=f"goal: 1.5 times the limit and a poll of {wait:g} s",
         )
-        for name, figures, wait in kinds
+        for name, figures, beside, wait in kinds
     ]
 
 
-def _resume(stack: ScratchStack, script: Path, name: str, *options: str) -> float:
+def _resume(command: Sequence[str | Path], **options: Any) -> float:
     """Return the seconds from the kill to the first step of the next worker."""
-    command = stack.train("submit", script, "--name", name, *options)
-    said = measure.run(command, env=stack.environment, cwd=stack.project).stdout
+    said = measure.run(command, **options).stdout
     # Under Ray the line begins with the name of the worker.
     found = [json.loads(line) for line in re.findall(r'\{"event": .*\}', said)]
     if [each["event"] for each in found] != ["killed", "resumed"]:

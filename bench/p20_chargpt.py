@@ -1,7 +1,7 @@
 """P20: tokens per second of the job chargpt with one worker, next to the plain loop.
 
-Both train nanoGPT's small size on the same text, in one thread, and must have the same losses. The
-first epoch is not counted.
+And next to that loop with Ray Train alone. All train nanoGPT's small size on the same text, in one
+thread, and must have the same losses. The first epoch is not counted.
 """
 
 from __future__ import annotations
@@ -44,18 +44,20 @@ def run(form: Form) -> list[Ratio]:
             found = re.findall(r"([\d,]+) tokens/s", said)
             return statistics.median(float(each.replace(",", "")) for each in found[1:])
 
-        def plain() -> float:
-            record = python(LOOP, *settings, **data)
+        def plain(*more: str) -> float:
+            record = python(LOOP, *settings, *more, **data)
             losses.append(record["losses"] + record["valid_losses"])
             return float(statistics.median(record["figures"][1:]))
 
-        mine, theirs = in_turn(form.rounds(ROUNDS), ours, plain)
+        rounds = form.rounds(ROUNDS)
+        mine, theirs, alone = in_turn(rounds, ours, plain, lambda: plain("--ray-alone"))
     check_same(losses, TOLERANCE)
     return [
         Ratio(
             name="P20 chargpt",
             ours=mine,
             plain=theirs,
+            alone=alone,
             unit="tokens/s",
             goal=0.97,
             at_most=False,

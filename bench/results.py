@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import table
+from bench import chart, table
 from bench.measure import ROOT, FailedError, Ratio, Result, Skipped, Usage
 
 FOLDER = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
+CHART = "benchmarks.svg"  # beside the page
 BEGIN = "<!-- results: python -m bench --write -->"
 END = "<!-- end of results -->"
 CHANGED = "-changed"  # after the commit, for figures of a tree with uncommitted changes
@@ -87,7 +88,7 @@ def newest(modules: Iterable[str], folder: Path = FOLDER) -> list[Record]:
 
 
 def write(records: Sequence[Record], page: Path = PAGE) -> None:
-    """Put the figures into the page, in place of its old ones."""
+    """Put the figures into the page and its chart, in place of its old ones."""
     text = page.read_text()
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -102,8 +103,10 @@ def write(records: Sequence[Record], page: Path = PAGE) -> None:
         for record in records
         for result in record.results
     ]
-    lines = [BEGIN, *(f"- {line}" for line in machines), "", *table.markdown(measured), END]
-    page.write_text(before + "\n".join(lines) + after)
+    picture = f"![Each ratio as a bar, with its goal as a line]({CHART})"
+    head = [BEGIN, *(f"- {line}" for line in machines), "", picture, ""]
+    page.write_text(before + "\n".join([*head, *table.markdown(measured), END]) + after)
+    page.with_name(CHART).write_text(chart.svg(sorted_by_kind(records)[0]))
 
 
 def sorted_by_kind(

@@ -14,10 +14,10 @@ COLUMNS = 80
 
 
 def of_ratios(ratios: Sequence[Ratio]) -> Table:
-    """Return a table of the medians of both ways, their ratio and the verdict."""
+    """Return a table of the medians of all ways, their ratio and the verdict."""
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, width=COLUMNS)
     table.add_column("")
-    for heading in ("ours", "plain"):
+    for heading in ("ours", "plain", "Ray"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for heading in ("ratio", "goal"):
@@ -28,6 +28,7 @@ def of_ratios(ratios: Sequence[Ratio]) -> Table:
             ratio.name,
             number(statistics.median(ratio.ours)),
             number(statistics.median(ratio.plain)),
+            _alone(ratio),
             ratio.unit,
             f"{ratio.value:.3f}",
             goal(ratio),
@@ -51,8 +52,8 @@ def markdown(measured: Sequence[tuple[str, Result]]) -> list[str]:
         measured: when and at which commit, and the result.
     """
     lines = [
-        "| figure | ours: median (range) of n | plain | ratio | goal | | measured |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| figure | ours: median (range) of n | plain | Ray alone | ratio | goal | | measured |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     notes, usages, skipped = [], [], []
     for when, result in measured:
@@ -81,8 +82,12 @@ def _row(ratio: Ratio, when: str) -> str:
         low, high = number(min(ratio.ours)), number(max(ratio.ours))
         ours += f" ({low} to {high}) of {len(ratio.ours)}"
     plain = f"{number(statistics.median(ratio.plain))} {ratio.unit}"
-    cells = (ratio.name, ours, plain, f"{ratio.value:.3f}", goal(ratio), ratio.verdict, when)
-    return f"| {' | '.join(cells)} |"
+    found = (f"{ratio.value:.3f}", goal(ratio), ratio.verdict, when)
+    return f"| {' | '.join((ratio.name, ours, plain, _alone(ratio), *found))} |"
+
+
+def _alone(ratio: Ratio) -> str:
+    return number(statistics.median(ratio.alone)) if ratio.alone else ""
 
 
 def number(figure: float) -> str:

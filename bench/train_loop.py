@@ -1,6 +1,7 @@
 """The loop that P6 times: AlexNet on digits, one thread, in a plain process or under Ray Train.
 
-Prints images per second of each epoch as JSON. Run as a file: it imports nothing of bench.
+Under Ray Train it is a job of a stack, or runs with Ray alone (bench/ray_alone.py).
+Prints images per second of each epoch as JSON. As a job it imports nothing of bench.
 """
 
 from __future__ import annotations
@@ -58,17 +59,22 @@ def throughput(
     return figures
 
 
-def under_ray_train(images: int) -> None:
+def under_ray_train(images: int, *, alone: bool) -> None:
     """Measure in a worker of Ray Train, which prepares the model and the loader."""
     from ray import train
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer, prepare_data_loader, prepare_model
 
-    from trainyard import ray_train
-
     def worker() -> None:
         show(throughput(images, prepare_model, prepare_data_loader))
         train.report({})
+
+    if alone:
+        from bench import ray_alone
+
+        ray_alone.fit(worker)
+        return
+    from trainyard import ray_train
 
     ray_train.connect()
     TorchTrainer(
@@ -86,10 +92,10 @@ def show(figures: list[float]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--ray", choices=("job", "alone"))
     parser.add_argument("--images", type=int, required=True)
     args = parser.parse_args()
     if args.ray:
-        under_ray_train(args.images)
+        under_ray_train(args.images, alone=args.ray == "alone")
     else:
         show(throughput(args.images))

@@ -23,6 +23,8 @@ from cluster.ray_node import (
     HEAD,
     JOB_START,
     JOB_START_SECONDS,
+    PROCESSES,
+    JobProcesses,
     NodeAddition,
     NodeResources,
     worker_name,
@@ -178,7 +180,7 @@ def _node(
         program="ray",
         arguments=ray_node.common_flags(name, index, runtime, resources, ports),
         environment={
-            **ray_node.environment(name, runtime, ports, stack.storage, stack.on_workers),
+            **node_environment(name, stack),
             **ray_start.environment(runtime.file(name, ray_start.FILE)),
         },
         files={ray_start.FILE: ray_start.source_text(), ray_leave.FILE: ray_leave.source_text()},
@@ -213,6 +215,13 @@ def head_flags(runtime: Runtime, ports: Mapping[str, int]) -> list[pulumi.Input[
         # Ray cannot be told not to open it once its packages are installed.
         f"--ray-client-server-port={ports['rayClientPort']}",
     ]
+
+
+def node_environment(service: str, stack: Stack) -> dict[str, pulumi.Input[str]]:
+    """Return the variables that all nodes have, for the program of a service."""
+    processes = stack.settings.of_services[PROCESSES]
+    ports, additions = stack.settings.ports, stack.on_workers
+    return ray_node.environment(service, stack.runtime, ports, stack.storage, additions, processes)
 
 
 def head_environment(service: str, stack: Stack) -> dict[str, pulumi.Input[str]]:
@@ -313,6 +322,14 @@ DESCRIPTOR = Descriptor(
     # kernel allows by default (32768).
     limit=Limit(memory_mib=0, processes=8192),
     settings={
+        PROCESSES: (
+            JobProcesses,
+            setting(
+                JobProcesses(),
+                "Niceness and allocator of the processes of jobs: `{niceness, allocator}`",
+                see="#processes-of-jobs",
+            ),
+        ),
         JOB_START: (
             Annotated[
                 int,
@@ -328,7 +345,7 @@ DESCRIPTOR = Descriptor(
                 "what its entrypoint asks for; 1 to 999999. 0: it stays PENDING for as long as it "
                 "takes",
             ),
-        )
+        ),
     },
     endpoints=(DASHBOARD, SERVE),
 )

@@ -141,7 +141,7 @@ def _start(index: int, launched: LaunchTarget, stack: Stack) -> pulumi.Output[st
     """Return the command that starts Ray on the head (index 0) or on each of the others (1)."""
     runtime, ports = launched.runtime, stack.settings.ports
     machine = launched.machines[index]
-    environment = ray_node.environment(NODE, runtime, ports, stack.storage, stack.on_workers)
+    environment = ray_cluster.node_environment(NODE, stack)
     # Workers are all started alike: they get the environment of the first.
     environment |= runtime.environment(machine)
     environment |= {owned_processes.STACK: runtime.label}  # a destroy ends processes with it

@@ -11,7 +11,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ SCRATCH_PREFIX = "trainyard-checkpoint-"
 class _Worker:
     """State of one worker process between its reports."""
 
+    uploads = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
     in_flight: Future[None] | None = None
     number = 0  # of the newest folder, whole or not; 0: not known yet
     broken: frozenset[str] = frozenset()
@@ -85,20 +86,14 @@ def report(
         train.report(metrics, checkpoint_upload_mode=CheckpointUploadMode.ASYNC)
         return
     run = _run_folder()
-    done: Future[None] = Future()
+    name = _next_name(run)
+    # Not by Ray's thread for uploads: after one it waits for the controller, which takes reports at
+    # its polls.
+    done = _Worker.uploads.submit(_upload, run, name, folder, model or {}, stored)
+    _Worker.in_flight = done
 
-    def upload(checkpoint: train.Checkpoint, name: str) -> train.Checkpoint:
-        try:
-            store(run, name, Path(checkpoint.path), model or {})
-            if stored is not None:
-                # The checkpoint can be restored; the run that resumes from it does the rest.
-                with housekeeping(f"{name} is stored, but not everything that belongs to it"):
-                    stored()
-            prune(run, _Worker.broken, unfinished=False)  # another may be storing one
-        except BaseException as error:
-            done.set_exception(error)
-            raise
-        done.set_result(None)
+    def uploaded(_checkpoint: train.Checkpoint, _name: str) -> train.Checkpoint:
+        done.result()
         storage = train.get_context().get_storage()
         path = storage.build_checkpoint_path_from_name(name)
         return train.Checkpoint(path, storage.storage_filesystem)
@@ -106,14 +101,28 @@ def report(
     train.report(
         metrics,
         train.Checkpoint.from_directory(folder),
-        checkpoint_dir_name=_next_name(run),
+        checkpoint_dir_name=name,
         checkpoint_upload_mode=CheckpointUploadMode.ASYNC,
-        checkpoint_upload_fn=upload,
+        checkpoint_upload_fn=uploaded,
         delete_local_checkpoint_after_upload=True,
     )
-    _Worker.in_flight = done
     if wait:
         done.result()
+
+
+def _upload(
+    run: Store,
+    name: str,
+    folder: Path,
+    model: dict[str, Any],
+    stored: Callable[[], None] | None,
+) -> None:
+    store(run, name, folder, model)
+    if stored is not None:
+        # The checkpoint can be restored; the run that resumes from it does the rest.
+        with housekeeping(f"{name} is stored, but not everything that belongs to it"):
+            stored()
+    prune(run, _Worker.broken, unfinished=False)  # another may be storing one
 
 
 def settle() -> None:

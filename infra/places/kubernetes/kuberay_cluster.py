@@ -131,7 +131,7 @@ def specification(
     ports = stack.settings.ports
     source = manifests.files_source(defaults, CLUSTER, [*files], [*secrets])
     start = ray_start.environment(runtime.file(ray_node.HEAD, ray_start.FILE))
-    common = ray_node.environment(ray_node.HEAD, runtime, ports, stack.storage, stack.on_workers)
+    common = ray_cluster.node_environment(ray_node.HEAD, stack)
     common = {name: value for name, value in common.items() if name not in GIVEN} | start
     head = ray_cluster.head_environment(ray_node.HEAD, stack)
     mounts = [Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source)]

@@ -120,9 +120,11 @@ def test_the_outputs_are_the_contract(stack, outputs):
     assert not [each for each in secrets if each in hidden]
 
 
-def test_a_job_runs_and_reaches_the_store_without_a_secret_of_its_own(jobs, wait_for, tmp_path):
+def test_a_job_runs_and_reaches_the_store_without_a_secret_of_its_own(
+    jobs, wait_for, tmp_path
+):  # P7
     (tmp_path / "job.py").write_text(
-        "import os, boto3, ray\n"
+        "import os, boto3, psutil, ray\n"
         "import pyarrow.fs\n"
         "ray.init()\n"
         "url = os.environ['TRAINYARD_STORAGE_URL']\n"
@@ -134,14 +136,18 @@ def test_a_job_runs_and_reaches_the_store_without_a_secret_of_its_own(jobs, wait
         "    key = {'Bucket': url.removeprefix('s3://'), 'Key': 'a'}\n"
         "    assert boto3.client('s3').head_object(**key)['ContentLength'] == 10\n"
         "fs.delete_file(path)\n"
-        "print('worker', ray.get(ray.remote(num_cpus=1)(lambda: 42).remote()))\n"
+        "def worker():\n"
+        "    me = psutil.Process()\n"
+        "    jemalloc = any('libjemalloc' in each.path for each in me.memory_maps())\n"
+        "    return f'is as nice as its raylet: {me.nice() == me.parent().nice()}, {jemalloc}'\n"
+        "print('worker', ray.get(ray.remote(num_cpus=1)(worker).remote()))\n"
     )
     job = jobs.submit_job(entrypoint="python job.py", runtime_env={"working_dir": str(tmp_path)})
     wait_for(lambda: jobs.get_job_status(job).is_terminal(), 120)
     log = jobs.get_job_logs(job)
     assert jobs.get_job_status(job) == "SUCCEEDED", log
     assert "size 10" in log
-    assert "worker 42" in log
+    assert "worker is as nice as its raylet: True, True" in log
 
 
 @pytest.mark.parametrize("code", [0, 3])

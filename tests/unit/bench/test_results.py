@@ -6,12 +6,13 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree as ET
 
 import pytest
 from rich.console import Console
 
 from bench import __main__ as command
-from bench import measure, results, table
+from bench import chart, measure, results, table
 from bench.measure import FailedError, Ratio, Result, Skipped, Usage
 from bench.results import Record
 
@@ -20,7 +21,7 @@ LARGE = 123_456_789.0
 
 
 def _ratio(ours: float = 1.4, *, name: str = "P0", goal: float | None = 1.5, least: bool = False):
-    values = {"ours": [ours], "plain": [1.0], "unit": "tokens/s"}
+    values = {"ours": [ours], "plain": [1.0], "alone": [1.2], "unit": "tokens/s"}
     return Ratio(name=name, goal=goal, at_most=not least, **values)
 
 
@@ -52,7 +53,15 @@ def test_the_table_fits_80_columns_and_cuts_no_figure():
     text = "".join(path.read_text() for path in BENCHMARKS.glob("p*.py"))
     longest = max(re.findall(r'"(P\d+ [^"\n]+)"', text), key=len)
     rows = [
-        Ratio(name=longest, ours=[LARGE], plain=[LARGE], unit="tokens/s", goal=1.333, at_most=each)
+        Ratio(
+            name=longest,
+            ours=[LARGE],
+            plain=[LARGE],
+            alone=[98_765.0],
+            unit="tokens/s",
+            goal=1.333,
+            at_most=each,
+        )
         for each in (True, False)
     ]
     out = io.StringIO()
@@ -61,7 +70,7 @@ def test_the_table_fits_80_columns_and_cuts_no_figure():
     console.print(table.of_usages([Usage(name=longest, cpu_percent=100, memory_mb=LARGE)]))
     lines = out.getvalue().splitlines()
     assert max(len(line.rstrip()) for line in lines) <= table.COLUMNS
-    figures = "123,456,789 123,456,789 tokens/s 1.000 {} 1.333 {}"
+    figures = "123,456,789 123,456,789 98,765 tokens/s 1.000 {} 1.333 {}"
     shown = " ".join(out.getvalue().split())
     for sign, verdict in (("<=", "met"), (">=", "missed")):
         assert figures.format(sign, verdict) in shown
@@ -104,14 +113,34 @@ def test_each_row_of_the_page_has_its_date_commit_and_verdict(tmp_path):
     assert (before, after) == ("before", "after")
     # Each benchmark begins under another load, on the same machine.
     assert lines[:3] == ["- 2 CPUs, 9 files", "- load before each benchmark: 2.0 to 3.0", ""]
+    assert lines[3] == f"![Each ratio as a bar, with its goal as a line]({results.CHART})"
     assert [line for line in lines if "2026" in line] == [
-        "| P0 one | 1.40 | 1.00 tokens/s | 1.400 | <= 1.5 | met | 2026-11-03 `bbb` |",
-        "| P0 two | 1.60 | 1.00 tokens/s | 1.600 | <= 1.5 | missed | 2026-11-02 `aaa` |",
+        "| P0 one | 1.40 | 1.00 tokens/s | 1.20 | 1.400 | <= 1.5 | met | 2026-11-03 `bbb` |",
+        "| P0 two | 1.60 | 1.00 tokens/s | 1.20 | 1.600 | <= 1.5 | missed | 2026-11-02 `aaa` |",
         "| head | 4.8 | 702 | 2026-11-03 `bbb` |",
         "- P0 more: no engine (2026-11-02 `aaa`)",
     ]
     with pytest.raises(FailedError, match=r"not measured at any commit: P9; .* python -m bench P9"):
         results.newest(["p0_one", "p9_more"], tmp_path / "kept")
+
+
+def test_a_bar_passes_the_line_exactly_if_its_goal_is_missed():
+    rows = [
+        _ratio(1.4),
+        _ratio(1.6),
+        _ratio(1.6, least=True),
+        _ratio(1.4, least=True),
+        _ratio(0.05, goal=None, least=True),
+    ]
+    bars = [
+        each.attrib
+        for each in ET.fromstring(chart.svg(rows)).iter("{http://www.w3.org/2000/svg}rect")
+    ][1:]
+    limit = chart.LIMIT - chart.LEFT
+    beyond = [float(bar["width"]) > limit for bar in bars]
+    assert beyond == [False, True, False, True, True]
+    assert [bar["class"] for bar in bars] == ["met", "missed", "met", "missed", "none"]
+    assert all(float(bar["width"]) <= chart.WIDTH - 2 * chart.LEFT for bar in bars)
 
 
 def test_the_page_has_a_place_for_results():

@@ -48,7 +48,11 @@ def stack(
         of_services: values of the settings that services have.
         **changes: other arguments of the stack.
     """
-    known = {ray_node.JOB_START: ray_node.JOB_START_SECONDS, **(of_services or {})}
+    known = {
+        ray_node.JOB_START: ray_node.JOB_START_SECONDS,
+        ray_node.PROCESSES: ray_node.JobProcesses(),
+        **(of_services or {}),
+    }
     settings: Any = SimpleNamespace(
         head=HEAD,
         ports=PORTS,

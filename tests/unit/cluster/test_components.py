@@ -8,7 +8,7 @@ import pytest
 from cluster import minio_admin, minio_store, object_store, versitygw_admin, versitygw_store
 from cluster.object_store import ObjectStore
 from cluster.ray_cluster import RayCluster
-from cluster.ray_node import NodeAddition, NodeResources
+from cluster.ray_node import JobProcesses, NodeAddition, NodeResources
 from cluster.service import HealthCheck, Service
 from cluster.storage import Storage
 from cluster.store_kind import StoreKind
@@ -62,6 +62,14 @@ def test_threads_are_rays_own_business_unless_cpus_are_only_counted(runtime, dep
     deploy(lambda: _cluster(runtime, workers=(WORKER, counted)).dashboard_url)
     placed = [runtime.placed[f"ray-worker-{index}"].environment for index in range(2)]
     assert [variables.get("OMP_NUM_THREADS") for variables in placed] == [None, "3"]
+
+
+def test_every_node_starts_jobs_processes_as_it_is_told(runtime, deploy):
+    asked = JobProcesses(niceness=15, allocator="system")
+    deploy(lambda: _cluster(runtime, of_services={"jobProcesses": asked}).dashboard_url)
+    for service in runtime.placed.values():
+        assert service.environment["RAY_worker_niceness"] == "15"
+        assert not {"RAY_LD_PRELOAD_ON_WORKERS", "MALLOC_CONF"} & set(service.environment)
 
 
 def test_the_heads_proxy_is_published_and_nobody_waits_for_it(runtime, deploy):  # A46

@@ -27,7 +27,8 @@ def _tracked() -> NodeAddition:
 
 
 def _environment(runtime: Any, storage: Storage = STORE, *additions: NodeAddition) -> Any:
-    return ray_node.environment("ray-head", runtime, PORTS, storage, additions)
+    processes = ray_node.JobProcesses()
+    return ray_node.environment("ray-head", runtime, PORTS, storage, additions, processes)
 
 
 def test_flags_say_what_the_node_offers(runtime):
@@ -46,6 +47,13 @@ def test_no_usage_statistics(runtime):  # A28
     environment = _environment(runtime)
     assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
     assert environment["RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE"] == "1"  # B26
+
+
+def test_jobs_have_the_niceness_of_all_else_and_rays_jemalloc(runtime: Any) -> None:  # P7
+    found = _environment(runtime)
+    assert found["RAY_worker_niceness"] == "0"
+    assert found["RAY_LD_PRELOAD_ON_WORKERS"] == "1"
+    assert "dirty_decay_ms:10000" in found["MALLOC_CONF"]
 
 
 @pytest.mark.parametrize(("prefix", "given"), [("10.0.0.", ["10.0.0.3"]), ("", [])])

@@ -125,6 +125,14 @@ def test_the_second_waits_until_the_first_is_stored(worker):
     assert not second.is_alive()
 
 
+def test_it_is_stored_while_rays_thread_waits_for_the_controller(worker):  # P8
+    polled = threading.Event()
+    waits = worker.uploads.submit(polled.wait, 20)
+    worker.save(1, wait=True)
+    assert not waits.done()
+    polled.set()
+
+
 def test_what_could_not_be_stored_ends_the_worker(worker, monkeypatch):  # F22
     def refuse(*_: Any) -> None:
         raise StorageError("the disk is full")

@@ -208,6 +208,7 @@ def test_jobs_wait_for_a_data_set_in_the_volume_that_pods_share(declared):
     variables = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
     folder = "/var/lib/trainyard/shared/test/food11/Food-11"
     assert variables["FOOD11_DATA_DIR"] == folder
+    assert variables["RAY_LD_PRELOAD_ON_WORKERS"] == "1"  # P7
     job = reveal(objects["Job", "test-dataset"].inputs["manifest"])
     assert "/var/lib/trainyard/shared/test/food11" in str(job)
 
