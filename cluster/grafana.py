@@ -6,7 +6,7 @@ container, so the generated password always applies.
 
 import json
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Any
 
 import pulumi
 import yaml
@@ -14,7 +14,7 @@ import yaml
 from cluster import dashboard, monitoring, ray_node
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join, lift
-from cluster.model import Only, setting
+from cluster.model import setting
 from cluster.ray_node import NodeAddition
 from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
@@ -23,7 +23,6 @@ SERVICE = "grafana"
 # renovate: datasource=docker depName=grafana/grafana
 IMAGE = "grafana/grafana:13.2.0"
 PORT = "grafanaPort"
-ANONYMOUS = "grafanaAnonymousViewer"
 ADMIN = "admin"
 PASSWORD_FILE = "admin-password"  # noqa: S105 (a file's name)
 # Grafana looks for provisioning/datasources/*.yaml and provisioning/dashboards/*.yaml.
@@ -109,9 +108,7 @@ def environment(stack: Stack, public: str) -> dict[str, pulumi.Input[str]]:
         "GF_SECURITY_COOKIE_SAMESITE": "lax",
         # Cookies ignore ports: a login at one stack would end the login at another.
         "GF_AUTH_LOGIN_COOKIE_NAME": f"grafana_session_{port}",
-        "GF_AUTH_ANONYMOUS_ENABLED": str(stack.settings.of_services[ANONYMOUS]).lower(),
-        "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
-        "GF_AUTH_ANONYMOUS_HIDE_VERSION": "true",
+        "GF_AUTH_ANONYMOUS_ENABLED": "false",
         "GF_USERS_ALLOW_SIGN_UP": "false",
         "GF_USERS_ALLOW_ORG_CREATE": "false",
         "GF_METRICS_ENABLED": "false",  # they are shown to everybody, logged in or not
@@ -207,10 +204,6 @@ DESCRIPTOR = Descriptor(
     limit=Limit(memory_mib=1024, processes=1024),
     settings={
         "grafana": (bool, setting(True, "Whether Grafana runs (docker, kubernetes)")),
-        ANONYMOUS: (
-            Annotated[bool, Only(("docker", "kubernetes"))],
-            setting(False, "Whether dashboards can be viewed without a login (docker, kubernetes)"),
-        ),
     },
     wanted=lambda settings: bool(settings.of_services["grafana"]),
     endpoints=(ENDPOINT,),

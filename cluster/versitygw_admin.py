@@ -6,29 +6,8 @@ The root credentials that they need are secret inputs; nothing else receives the
 from dataclasses import dataclass
 from types import ModuleType
 
-import pulumi
-
 from cluster import lazy_import, minio_admin
-
-
-class BucketProvider(minio_admin.BucketProvider):
-    """A bucket is made like one of MinIO."""
-
-
-class StoreUserProvider(minio_admin.StoreUserProvider):
-    """A user of versitygw, who owns nothing and may do what the bucket's policy says."""
-
-    title = "versitygw"
-
-    def calls(self) -> ModuleType:
-        """Return the module with the calls."""
-        return lazy_import.module("cluster.versitygw_calls")
-
-
-class Bucket(minio_admin.Bucket, module="versitygw", name="Bucket"):
-    """A bucket of a running versitygw."""
-
-    _kind = BucketProvider
+from cluster.provider import Given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +21,28 @@ class StoreUserArgs(minio_admin.UserArgs):
     """
 
     bucket: str
-    former: pulumi.Input[str | None]
+    former: Given[str | None] = None
     statements: str
+
+
+class BucketProvider(minio_admin.BucketProvider):
+    """A bucket is made like one of MinIO."""
+
+
+class StoreUserProvider(minio_admin.UserProvider[StoreUserArgs]):
+    """A user of versitygw, who owns nothing and may do what the bucket's policy says."""
+
+    title = "versitygw"
+
+    def calls(self) -> ModuleType:
+        """Return the module with the calls."""
+        return lazy_import.module("cluster.versitygw_calls")
+
+
+class Bucket(minio_admin.Bucket, module="versitygw", name="Bucket"):
+    """A bucket of a running versitygw."""
+
+    _kind = BucketProvider
 
 
 class StoreUser(minio_admin.StoreUser, module="versitygw", name="User"):

@@ -17,7 +17,7 @@ import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 from pydantic import Field, PrivateAttr, ValidationError, create_model
 
-from cluster import grafana, idle_end, model, object_store, replica, secret, services
+from cluster import idle_end, model, object_store, replica, secret, services
 from cluster.descriptor import Descriptor
 from cluster.model import (
     ABSOLUTE,
@@ -223,9 +223,6 @@ class Settings(Model):
         "Python of the images, which chooses their base: `3.11`, `3.12`, `3.13`, or `auto` for "
         "that of the checkout's environment (docker, kubernetes)",
         see="#images",
-    )
-    require_digests: Annotated[bool, IMAGES] = setting(
-        False, "Whether every image needs a digest (docker, kubernetes)", see="#images"
     )
     container_limits: Annotated[Limits, IMAGES] = setting(
         {}, "Limits of memory and processes by service (docker, kubernetes)", see="#limits"
@@ -521,12 +518,6 @@ class Settings(Model):
             self.allowed_cidrs, self.publish_address, self.renting
         )
 
-    @check()
-    def _grafana_faults(self) -> Iterator[Fault]:
-        if self.of_services[grafana.ANONYMOUS] and not self.of_services["grafana"]:
-            bound = "does nothing with grafana = 'false'"
-            yield Fault(grafana.ANONYMOUS, bound, "set it to false, or grafana to true")
-
     @check("accelerator", "runtime", "head", "worker", node_settings.GROUPS)
     def _gpu_faults(self) -> Iterator[Fault]:
         asked, nodes = self.accelerator, (self.head_node, self.groups)
@@ -534,16 +525,6 @@ class Settings(Model):
             yield from kubernetes_settings.gpu_faults(*nodes)
         elif asked != "none" and not self.in_pods:
             yield from node_settings.accelerator_faults(asked, *nodes)
-
-    @check("images", "buildArgs", "imagePython", *OF_SERVICES)
-    def _digest_faults(self) -> Iterator[Fault]:
-        if self.require_digests:
-            yield from container_settings.digest_faults(
-                self.images, self.build_arguments, self.programs
-            )
-            for group in self.node_groups if self.in_pods else ():
-                key, image = f"{group.key}.image", group.image
-                yield from container_settings.digest_fault(key, image, f"write {image}")
 
     @check(*PLACES)
     def _machine_faults(self) -> Iterator[Fault]:

@@ -16,9 +16,9 @@ from cluster.secret import Secret
 from cluster.service import Service, Volume
 from infra.places.kubernetes import manifests
 from infra.places.kubernetes.manifests import Manifest, ObjectDefaults
-from infra.places.kubernetes.objects import Object
-from infra.places.kubernetes.ready import Ready
-from infra.places.kubernetes.recreate_guard import RecreateGuard
+from infra.places.kubernetes.objects import Object, ObjectArgs
+from infra.places.kubernetes.ready import Ready, ReadyArgs
+from infra.places.kubernetes.recreate_guard import RecreateGuard, RecreateGuardArgs
 from infra.service.images import LOOPBACK, FromImages
 from infra.settings import container_limits
 from trainyard.access.kubectl import Cluster
@@ -180,13 +180,13 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         """
         return Object(
             f"{self._name}-{name}",
-            {
-                "cluster": self._where,
-                "owner": self._owner,
-                "manifest": self._labelled(manifest),
-                "secrets": pulumi.Output.secret(dict(secrets)) if secrets else {},
-                "keep": keep and self.args.keep_data,
-            },
+            ObjectArgs(
+                cluster=self._where,
+                owner=self._owner,
+                manifest=self._labelled(manifest),
+                secrets=pulumi.Output.secret(dict(secrets)) if secrets else {},
+                keep=keep and self.args.keep_data,
+            ),
             pulumi.ResourceOptions.merge(
                 opts, pulumi.ResourceOptions(depends_on=[*self._first, *before])
             ),
@@ -210,13 +210,13 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         """Declare the guard that keeps a change of a RayCluster from ending jobs; see its class."""
         return RecreateGuard(
             f"{self._name}-guard",
-            {
-                "cluster": self._where,
-                "owner": self._owner,
-                "manifest": ray_cluster,
-                "secret": secret,
-                "dashboard": dashboard,
-            },
+            RecreateGuardArgs(
+                cluster=self._where,
+                owner=self._owner,
+                manifest=ray_cluster,
+                secret=secret,
+                dashboard=dashboard,
+            ),
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=self._first)),
         )
 
@@ -233,15 +233,15 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         """Declare the wait for an object's pods, by their labels; its options name the object."""
         return Ready(
             f"{self._name}-{name}-ready",
-            {
-                "cluster": self._where,
-                "kind": manifest["kind"],
-                "name": manifest["metadata"]["name"],
-                "pods": dict(pods),
-                "once": once,
-                "version": _digest(manifest),
-                "timeout": seconds,
-            },
+            ReadyArgs(
+                cluster=self._where,
+                kind=manifest["kind"],
+                name=manifest["metadata"]["name"],
+                pods=dict(pods),
+                once=once,
+                version=_digest(manifest),
+                timeout=seconds,
+            ),
             opts,
         )
 
