@@ -12,7 +12,7 @@ import pulumi
 import yaml
 
 from cluster import dashboard, monitoring, ray_node
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
+from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join, lift
 from cluster.model import setting
 from cluster.ray_node import NodeAddition
@@ -38,24 +38,16 @@ DATASOURCE = "Prometheus"  # name of the data source that these dashboards ask f
 RESCAN_SECONDS = 30  # the head may write its dashboards after Grafana has started
 
 
-class Grafana(pulumi.ComponentResource):
-    """Grafana.
+class Grafana(Component):
+    """Grafana."""
 
-    Attributes:
-        url: its URL, for browsers.
-        password: of the user `admin`; a secret.
-    """
-
-    url: pulumi.Output[str]
-    password: pulumi.Output[str]
-
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:Grafana", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, port = stack.runtime, stack.port(PORT)
         public = f"http://{runtime.public(SERVICE, port)}"
         ray = f"http://{runtime.public(ray_node.HEAD, stack.port('dashboardPort'))}"
-        child = pulumi.ResourceOptions(parent=self)
-        password = Secret(f"{name}-{ADMIN}", PASSWORD_BYTES, child).value
+        drawn = Secret(f"{self.name}-{ADMIN}", PASSWORD_BYTES, self.child)
+        self.password = pulumi.Output.secret(drawn.value)
         own = dashboard.dashboard(ray, of_store=bool(stack.storage.metrics))
         runtime.place(
             Service(
@@ -70,20 +62,17 @@ class Grafana(pulumi.ComponentResource):
                     PROVIDERS_FILE: yaml.safe_dump(providers(runtime)),
                     DASHBOARD_FILE: json.dumps(own, indent=1),
                 },
-                secrets={PASSWORD_FILE: pulumi.Output.secret(password)},
+                secrets={PASSWORD_FILE: self.password},
                 volumes=[DASHBOARDS_READ_ONLY],
                 ports=[Port(number=port, setting=PORT, published=True)],
                 health=[HealthCheck(port=port, path="/api/health")],
                 probe=Probe.WGET,
             ),
-            child,
+            self.child,
         )
         inside = join("http://", runtime.address(SERVICE, port))
         stack.additions.append(for_head(inside, public))
-        self.url = pulumi.Output.from_input(public)
-        self.password = pulumi.Output.secret(password)
-        stack.outputs |= {ENDPOINT.url: self.url, ENDPOINT.login: self.password}
-        self.register_outputs({"url": self.url, "password": self.password})
+        self.export(stack, ENDPOINT, runtime.public(SERVICE, port))
 
 
 def environment(stack: Stack, public: str) -> dict[str, pulumi.Input[str]]:
@@ -200,7 +189,7 @@ DESCRIPTOR = Descriptor(
     program=SERVICE,
     declare=declare,
     image=IMAGE,
-    ports=(PortSetting(key=PORT, default=3000, description="Grafana"),),
+    ports=(PortSetting(PORT, 3000, "Grafana"),),
     limit=Limit(memory_mib=1024, processes=1024),
     settings={
         "grafana": (bool, setting(True, "Whether Grafana runs (docker, kubernetes)")),

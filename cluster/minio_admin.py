@@ -6,7 +6,7 @@ The root credentials that they need are secret inputs; nothing else receives the
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -18,7 +18,6 @@ from cluster.provider import Args, Given, Provider, Resource
 from trainyard.access import terminal
 
 
-@dataclass(frozen=True, kw_only=True)
 class RootArgs(Args):
     """How the root of a running store is reached.
 
@@ -36,14 +35,12 @@ class RootArgs(Args):
     via: Given[Mapping[str, Any] | None] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class BucketArgs(RootArgs):
     """Arguments of a bucket."""
 
     bucket: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class UserArgs(RootArgs):
     """Arguments of a user of a store."""
 
@@ -51,7 +48,6 @@ class UserArgs(RootArgs):
     secretKey: Given[str]
 
 
-@dataclass(frozen=True, kw_only=True)
 class StoreUserArgs(UserArgs):
     """Arguments of a user of MinIO; policy is JSON."""
 

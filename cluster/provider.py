@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from types import FunctionType, SimpleNamespace, UnionType
 from typing import (
@@ -22,6 +22,7 @@ from typing import (
     Self,
     SupportsIndex,
     TypeVar,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -45,12 +46,17 @@ T = TypeVar("T")
 Given = T | Any
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 @dataclass(frozen=True, kw_only=True)
 class Args:
-    """The base of the arguments of resources, named like the properties in states.
+    """The base of the arguments of resources, which makes each class a frozen dataclass.
 
-    One that is None is not in the state.
+    They are named like the properties in states. One that is None is not in the state.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True, kw_only=True)(cls)
 
     @classmethod
     def of(cls, props: Mapping[str, Any]) -> Self:
@@ -67,7 +73,7 @@ class Args:
 def _kinds(args: type[Args]) -> dict[str, tuple[type, ...]]:
     """Return the classes that each argument's value may have."""
     hints = get_type_hints(args)
-    return {field.name: tuple(_classes(hints[field.name])) for field in fields(args)}
+    return {each.name: tuple(_classes(hints[each.name])) for each in fields(args)}
 
 
 def _classes(hint: Any) -> list[type]:

@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pulumi
@@ -34,7 +33,6 @@ KEY = "-key"  # of an object store's user: rotated with the secret key, whose na
 rotated: Mapping[str, int] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SecretArgs(Args):
     """How many bytes a secret has, and how often it was rotated."""
 

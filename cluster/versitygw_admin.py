@@ -3,14 +3,12 @@
 The root credentials that they need are secret inputs; nothing else receives them.
 """
 
-from dataclasses import dataclass
 from types import ModuleType
 
 from cluster import lazy_import, minio_admin
 from cluster.provider import Given
 
 
-@dataclass(frozen=True, kw_only=True)
 class StoreUserArgs(minio_admin.UserArgs):
     """Arguments of a user of versitygw.
 

@@ -1,7 +1,6 @@
 """The providers that all clouds share. A cloud derives its own: a state records their classes."""
 
 import secrets
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pulumi import dynamic
@@ -30,7 +29,6 @@ class CloudProvider(WaitingProvider[A]):
         self._key: str | None = req.config.get(self.api_key)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AccountArgs(Args):
     """Whose part it is."""
 

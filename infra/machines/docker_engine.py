@@ -33,7 +33,6 @@ class EngineUnavailableError(pulumi.RunError):
     """No usable Docker Engine; the message says what to do."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class EngineArgs(Args):
     """Arguments of a resource on an Engine.
 

@@ -3,7 +3,6 @@
 import hashlib
 import platform
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ CALL_SECONDS = 60.0
 MODE = 0o755
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExecutableArgs(HostArgs):
     """Arguments of a copy: its source here, and its path there."""
 

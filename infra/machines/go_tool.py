@@ -1,6 +1,5 @@
 """A program that Go builds, as a resource."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from infra.machines.go_build import is_whole, obtain
 from infra.machines.go_programs import PROGRAMS, GoProgram
 
 
-@dataclass(frozen=True, kw_only=True)
 class GoToolArgs(Args):
     """A program in the cache."""
 

@@ -2,7 +2,6 @@
 
 # ruff: noqa: N815 (property names are camelCase in Pulumi states)
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pulumi
@@ -12,7 +11,6 @@ from cluster.provider import Args, Provider, Resource
 from infra.machines import keys
 
 
-@dataclass(frozen=True, kw_only=True)
 class HostKeyArgs(Args):
     """Its name."""
 

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pulumi import dynamic
@@ -45,7 +44,6 @@ def _rented(host: Mapping[str, Any], config: dynamic.Config) -> Iterator[tuple[A
             yield cloud.account(config.get(cloud.api_key)), instance
 
 
-@dataclass(frozen=True, kw_only=True)
 class HostArgs(Args):
     """Arguments of a resource on another machine.
 

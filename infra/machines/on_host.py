@@ -7,7 +7,6 @@ there; without one it is done here.
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pulumi import dynamic
@@ -25,7 +24,6 @@ OURS = ("host", "machine", "__provider")  # properties that the other machine do
 Props = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
 class OnHostArgs(Args):
     """Arguments of what a stack has on a host; host and machine are None for this machine.
 

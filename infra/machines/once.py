@@ -10,7 +10,6 @@ import contextlib
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from node.supervisor import inherited_environment
 STOP_SECONDS = 20.0  # to remove unfinished work
 
 
-@dataclass(frozen=True, kw_only=True)
 class OnceArgs(Args):
     """Arguments of a program that runs once.
 

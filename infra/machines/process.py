@@ -9,7 +9,6 @@ with the stack; volumes that outlive it are in the data folder.
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,6 @@ from node.programs import RESTARTING
 _one_after_another = threading.Lock()
 
 
-@dataclass(frozen=True, kw_only=True)
 class DataArgs(OnHostArgs):
     """Arguments of the folder of data that outlives the stack.
 
@@ -45,7 +43,6 @@ class DataArgs(OnHostArgs):
     ports: Mapping[str, Sequence[int]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class DaemonArgs(OnHostArgs):
     """Arguments of a supervisord.
 
@@ -63,7 +60,6 @@ class DaemonArgs(OnHostArgs):
     reservation: Given[Mapping[str, Any] | None] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class FilesArgs(OnHostArgs):
     """Arguments of secret files; name is that of their folder, secrets their contents by name."""
 
@@ -71,7 +67,6 @@ class FilesArgs(OnHostArgs):
     secrets: Given[Mapping[str, str]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ProgramArgs(FilesArgs):
     """Arguments of a program; `cluster.service.Service` explains those that it has too.
 

@@ -4,7 +4,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pulumi
@@ -41,7 +40,6 @@ class _UnusableError(SshError):
     """A machine cannot be used, and waiting does not help."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReachableArgs(HostArgs):
     """Address for other machines, and the time for its first boot."""
 

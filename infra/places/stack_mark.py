@@ -5,7 +5,6 @@ stacks on one machine; the mark keeps each from ending or removing anything of t
 """
 
 import secrets
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -18,7 +17,6 @@ from node.folders import FolderMark
 ID_BYTES = 8
 
 
-@dataclass(frozen=True, kw_only=True)
 class MarkArgs(Args):
     """The names of the stack."""
 

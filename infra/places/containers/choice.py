@@ -4,7 +4,6 @@ It is chosen once: a stack of containers does not turn into one of processes bec
 Engine happens to be stopped.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from node.life import ServiceError
 DOCKER, PROCESS, AUTO = "docker", "process", "auto"
 
 
-@dataclass(frozen=True, kw_only=True)
 class RuntimeChoiceArgs(Args):
     """The file that keeps a choice, and the runtime that was chosen."""
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -46,7 +45,6 @@ CONFIG_SET = "python -m engine config set"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
 class NodeArgs(EngineArgs):
     """What a stack needs of an Engine.
 
@@ -84,7 +82,6 @@ class NodeArgs(EngineArgs):
         return port_check.added(before.ports if before else {}, self.ports)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReadyArgs(EngineArgs):
     """Arguments of a container that is up.
 

@@ -9,7 +9,6 @@ import json
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pulumi import dynamic
@@ -30,7 +29,6 @@ class DeadlineError(Exception):
     """The timer does not wait."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class DeadlineArgs(Args):
     """Arguments of the end; network, leave and notebook are those of `ending.Containers`.
 

@@ -9,7 +9,6 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,7 +28,6 @@ PYTHON = "python3"  # of the image
 _drained: dict[str, tuple[str, str]] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
 class LeaveArgs(EngineArgs):
     """Arguments of a Leave; arguments and drains are those of `cluster.service.Leave`.
 

@@ -9,7 +9,7 @@ import copy
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import ModuleType
 from typing import Any
 
@@ -41,7 +41,6 @@ OPERATORS = "ray.io/"  # begins the names of the finalizers of KubeRay's operato
 AUTOSCALED = ("replicas", "scaleStrategy")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ManifestArgs(Args):
     """Arguments of what knows an object of a cluster.
 
@@ -83,7 +82,6 @@ class ManifestArgs(Args):
         return api
 
 
-@dataclass(frozen=True, kw_only=True)
 class ObjectArgs(ManifestArgs):
     """Arguments of an object.
 

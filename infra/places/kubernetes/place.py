@@ -54,7 +54,8 @@ def declare(settings: Settings, _stack: str) -> Stack:
     runtime = KubernetesRuntime(
         "kubernetes",
         KubernetesRuntimeArgs(
-            cluster=cluster,
+            settings=settings,
+            where=where,
             uid=preflight.check(
                 cluster,
                 grows=autoscaling.grows(settings.workers),
@@ -74,33 +75,22 @@ def declare(settings: Settings, _stack: str) -> Stack:
                 start_seconds=settings.start_timeout_seconds,
                 end=settings.reservation.end if settings.reservation else None,
             ),
-            images=settings.images,
-            keep_data=settings.keep_data,
-            limits=settings.container_limits,
-            user=manifests.label_value(settings.owner),
         ),
     )
-    pods = kuberay_cluster.Pods(
-        runtime=runtime,
-        accelerator="" if settings.accelerator == "none" else settings.accelerator,
-        cpu_share=where.cpu_share,
-        pod_seconds=where.pod_timeout_seconds,
-        groups={group.name: group for group in settings.groups},
-        end=End(
-            at=settings.reservation.end.isoformat(),
-            drain=settings.drain_seconds,
-            services=[
-                name
-                for service in running
-                if service is not services.RAY
-                for name in service.services(len(settings.workers))
-            ],
-            gcs_port=settings.ports["gcsPort"],
-        )
-        if settings.reservation
-        else None,
+    end = settings.reservation and End(
+        at=settings.reservation.end.isoformat(),
+        drain=settings.drain_seconds,
+        services=[
+            name
+            for service in running
+            if service is not services.RAY
+            for name in service.services(len(settings.workers))
+        ],
+        gcs_port=settings.ports["gcsPort"],
     )
-    ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))
+    ray = replace(
+        services.RAY, declare=partial(kuberay_cluster.KubeRayCluster, "ray", runtime, end)
+    )
     return Stack(
         runtime=runtime,
         settings=settings,

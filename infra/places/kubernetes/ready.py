@@ -7,7 +7,6 @@ crashed. The time that a service may take does not run while images are pulled.
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -37,7 +36,6 @@ NO_OPERATOR = Trouble(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReadyArgs(Args):
     """Arguments of the pods of an object.
 

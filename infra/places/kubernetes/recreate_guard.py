@@ -6,7 +6,6 @@ existing RayCluster: an `up` that failed may have left another one than the sett
 """
 
 import base64
-from dataclasses import dataclass
 from typing import Any
 
 from pulumi import dynamic
@@ -21,7 +20,6 @@ from trainyard.access import outputs
 from trainyard.access.kubectl import Cluster, forwarded
 
 
-@dataclass(frozen=True, kw_only=True)
 class RecreateGuardArgs(ManifestArgs):
     """Arguments of a RayCluster's guard.
 

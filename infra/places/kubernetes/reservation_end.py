@@ -149,7 +149,7 @@ def deployment(
     ]
     container = {
         "name": NAME,
-        "image": runtime.args.images["ray"],
+        "image": runtime.args.settings.images["ray"],
         "imagePullPolicy": manifests.PULL,
         "command": [
             *("python3", runtime.file(NAME, ending.FILE), "wait", runtime.file(NAME, SETTINGS))

@@ -21,7 +21,8 @@ from infra.places.kubernetes.ready import Ready, ReadyArgs
 from infra.places.kubernetes.recreate_guard import RecreateGuard, RecreateGuardArgs
 from infra.service.images import LOOPBACK, FromImages
 from infra.settings import container_limits
-from trainyard.access.kubectl import Cluster
+from infra.settings.config import Settings
+from infra.settings.kubernetes import Kubernetes
 
 OWNER_BYTES = 8
 CLUSTER = "ray"  # end of the name of the RayCluster
@@ -32,22 +33,16 @@ class KubernetesRuntimeArgs:
     """Arguments of the kubernetes runtime.
 
     Attributes:
-        cluster: where the stack is.
+        settings: of the stack.
+        where: those of them that name the cluster.
         uid: id of that cluster.
         defaults: names and labels of the stack's objects.
-        images: references of images by program.
-        keep_data: whether claims with results outlive the stack.
-        limits: bounds of containers that are set, by service and field.
-        user: whose the stack is, for a label; "" for none.
     """
 
-    cluster: Cluster
+    settings: Settings
+    where: Kubernetes
     uid: str
     defaults: ObjectDefaults
-    images: Mapping[str, str]
-    keep_data: bool
-    limits: Mapping[str, container_limits.Bounds]
-    user: str = ""
 
 
 class KubernetesRuntime(FromImages, pulumi.ComponentResource):
@@ -66,17 +61,16 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         owner = Secret(f"{name}-owner", OWNER_BYTES, pulumi.ResourceOptions(parent=self)).value
         # It tells stacks apart, and proves nothing: anyone who may look at objects sees it.
         self._owner = pulumi.Output.unsecret(owner)
+        where = args.where
         self._where = {
-            "kubeconfig": args.cluster.kubeconfig,
-            "context": args.cluster.context,
-            "namespace": args.cluster.namespace,
+            "kubeconfig": where.kubeconfig,
+            "context": where.context,
+            "namespace": where.namespace,
             "uid": args.uid,
         }
         self.filled: list[pulumi.Resource] = []
         self._first: list[pulumi.Resource] = []
-        policy = kuberay.network_policy(
-            args.defaults.prefix, args.cluster.namespace, args.defaults.labels
-        )
+        policy = kuberay.network_policy(args.defaults.prefix, where.namespace, args.defaults.labels)
         opts = pulumi.ResourceOptions(parent=self)
         # Before all others: no pod is without it, and other names are refused once.
         self._first = [self.place_object("network", policy, opts)]
@@ -123,11 +117,11 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         if service.ports:
             network = manifests.network_service(defaults, service)
             before.append(self.place_object(f"{name}-service", network, opts))
-        limit = container_limits.of(name, self.args.limits)
+        limit = container_limits.of(name, self.args.settings.container_limits)
         workload = manifests.workload(
             defaults,
             service,
-            image=self.args.images[service.program],
+            image=self.args.settings.images[service.program],
             memory_mib=limit.memory_mib,
             files=self.digest(service.files, service.secrets),
         )
@@ -185,7 +179,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
                 owner=self._owner,
                 manifest=self._labelled(manifest),
                 secrets=pulumi.Output.secret(dict(secrets)) if secrets else {},
-                keep=keep and self.args.keep_data,
+                keep=keep and self.args.settings.keep_data,
             ),
             pulumi.ResourceOptions.merge(
                 opts, pulumi.ResourceOptions(depends_on=[*self._first, *before])
@@ -194,10 +188,11 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
 
     def _labelled(self, manifest: Manifest) -> Manifest:
         """Return a manifest with its user in a label, which its pods do not have."""
-        if not self.args.user:
+        user = manifests.label_value(self.args.settings.owner)
+        if not user:
             return manifest
         metadata = manifest["metadata"]
-        labels = {**metadata.get("labels", {}), manifests.USER_LABEL: self.args.user}
+        labels = {**metadata.get("labels", {}), manifests.USER_LABEL: user}
         return {**manifest, "metadata": {**metadata, "labels": labels}}
 
     def guard(

@@ -5,13 +5,11 @@ Those of Choice and Instance are `choice.InstanceRequest` and `machines.Order`.
 # ruff: noqa: N815 (property names are camelCase in Pulumi states)
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cluster.provider import Args, Given
 
 
-@dataclass(frozen=True, kw_only=True)
 class SshKeyArgs(Args):
     """Name in the account, and path of the private key's file, ~ allowed."""
 
@@ -21,7 +19,6 @@ class SshKeyArgs(Args):
     keyFile: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class FirewallRulesetArgs(Args):
     """Arguments of rules.
 
@@ -38,7 +35,6 @@ class FirewallRulesetArgs(Args):
     rules: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class FileSystemArgs(Args):
     """Name and region, and whether it outlives the stack."""
 
@@ -47,7 +43,6 @@ class FileSystemArgs(Args):
     keep: bool
 
 
-@dataclass(frozen=True, kw_only=True)
 class ActiveArgs(Args):
     """Instances, and the time for all of them together."""
 

@@ -8,7 +8,6 @@ be refused.
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -62,7 +61,6 @@ class Pick(Props):
         return f"{self.instance_type} in {self.region}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class InstanceRequest(Args):
     """The request of a stack: the arguments of a Choice. Those of settings mean the same here.
 

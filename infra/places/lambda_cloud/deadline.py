@@ -12,7 +12,6 @@ import json
 import secrets
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -61,7 +60,6 @@ UNUSABLE = ""  # fingerprint of settings that cannot end the machine
 Props = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
 class DeadlineArgs(HostArgs):
     """Arguments of a deadline, of the machine as its admin reaches it.
 

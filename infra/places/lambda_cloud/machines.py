@@ -70,7 +70,6 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Order(Args):
     """One instance that a stack wants: the arguments of an Instance.
 

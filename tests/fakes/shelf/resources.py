@@ -3,7 +3,6 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +16,6 @@ from infra.machines.cloud_provider import AccountArgs, Props
 from . import account
 
 
-@dataclass(frozen=True, kw_only=True)
 class ChoiceArgs(Args):
     count: int
     budget: float
@@ -25,12 +23,10 @@ class ChoiceArgs(Args):
     ttlHours: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class FirewallRulesetArgs(Args):
     rules: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class InstanceArgs(Args):
     node: int
     tags: Given[Mapping[str, str]]
