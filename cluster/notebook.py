@@ -101,7 +101,10 @@ DESCRIPTOR = Descriptor(
     ports=(PortSetting(PORT, 8888, "Jupyter"),),
     limit=Limit(memory_mib=8192, processes=4096),
     settings={
-        "notebook": (bool, setting(True, "Whether a Jupyter notebook runs (docker, kubernetes)"))
+        "notebook": (
+            bool,
+            setting(True, "Whether a Jupyter notebook runs, for courses (docker, kubernetes)"),
+        )
     },
     wanted=lambda settings: bool(settings.of_services["notebook"]),
     endpoints=(ENDPOINT,),

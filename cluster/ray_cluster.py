@@ -308,8 +308,8 @@ DESCRIPTOR = Descriptor(
             setting(
                 JOB_START_SECONDS,
                 "Seconds after which Ray fails a job that could not start, because no node has "
-                "what its entrypoint asks for; 1 to 999999. 0: it stays PENDING for as long as it "
-                "takes",
+                "what its entrypoint asks for; 1 to 999999. 0, for queues of hours: it stays "
+                "PENDING for as long as it takes",
             ),
         )
     },

@@ -26,9 +26,9 @@ RUNTIME = "docker"
 def declare(
     settings: Settings,
     kept: Bounds,
-    workers: Sequence[pulumi.Input[NodeResources]],
     access: Sequence[accelerators.ContainerAccess],
     gpus: Sequence[Sequence[int]],
+    worker_there: pulumi.Input[NodeResources] | None = None,
     machine: Machine | None = None,
     key_file: str = "",
 ) -> Stack:
@@ -56,7 +56,7 @@ def declare(
         services=running,
         gpus=gpus,
         python=settings.python,
-        workers=workers,
+        workers=settings.workers if worker_there is None else [worker_there],
     )
 
 
@@ -83,7 +83,7 @@ def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], F
     resources = lift(partial(worker, machine.group), machine.cpus, machine.memory_mib, gpus)
     access, each = accelerators.all_of(settings.accelerator)
     login = declared.login
-    stack = declare(settings, kept, [resources], access, each, machine, login.key_file)
+    stack = declare(settings, kept, access, each, resources, machine, login.key_file)
     stack.connections = {outputs.SSH: login.output(machine)}
     stack.expires_at = declared.expires_at
     return stack

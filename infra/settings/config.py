@@ -186,12 +186,12 @@ class Settings(Model):
     )
     state_folder: Annotated[str, ABSOLUTE, PROCESSES] = setting(
         "",
-        "Absolute path, at most 25 bytes, of the folder for sockets, logs and Ray's files; "
-        "removed by `destroy` (process). Default: `/var/tmp/trainyard-<hash>`",
+        "Absolute path, at most 25 bytes, of the folder for sockets, logs and Ray's files, where "
+        "`/var/tmp` is small; removed by `destroy` (process). Default: `/var/tmp/trainyard-<hash>`",
         alias="stateDir",
     )
     start_timeout_seconds: Annotated[int, whole(5, 3600)] = setting(
-        120, "Longest wait for a service to be healthy, 5 to 3600"
+        120, "Longest wait for a service to be healthy, 5 to 3600; slow machines need more"
     )
     drain_seconds: Annotated[int, whole(0, 3600)] = setting(
         60,
@@ -209,8 +209,8 @@ class Settings(Model):
         CONTAINERS,
     ] = setting(
         "",
-        "Prefix of container names: 23 letters, digits and `. _ -` at most (docker). Default: the "
-        "`owner` and `-`, if set",
+        "Prefix of container names, for a second stack of one user on an Engine: 23 letters, "
+        "digits and `. _ -` at most (docker). Default: the `owner` and `-`, if set",
     )
     named_images: Annotated[container_settings.Images, IMAGES] = setting(
         {}, "Images to use by program (docker, kubernetes)", see="#images", alias="images"
@@ -225,7 +225,10 @@ class Settings(Model):
         see="#images",
     )
     container_limits: Annotated[Limits, IMAGES] = setting(
-        {}, "Limits of memory and processes by service (docker, kubernetes)", see="#limits"
+        {},
+        "Limits of memory and processes by service, for one that needs more or a machine that has "
+        "less (docker, kubernetes)",
+        see="#limits",
     )
     dataset: Dataset | None = setting(
         None, "Source of the Food-11 images (this machine, kubernetes)", see="#data-set"
@@ -274,7 +277,7 @@ class Settings(Model):
     )
     start_ray: Annotated[bool, MACHINES] = setting(
         True,
-        "Whether the stack starts Ray on other machines; otherwise `ray up` does",
+        "Whether the stack starts Ray on other machines; false for those who do it by `ray up`",
         see="hosts.md",
     )
     _host: LocalHost = PrivateAttr()

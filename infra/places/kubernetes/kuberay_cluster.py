@@ -69,7 +69,7 @@ class KubeRayCluster(pulumi.ComponentResource):
         # The token it asks with, and the files that pods read, must not change before it.
         child = pulumi.ResourceOptions(parent=self, depends_on=[guard])
         before = runtime.place_files(CLUSTER, files, secrets, child)
-        token = manifests.secret(runtime.args.defaults, CLUSTER, spec.token_secret)
+        token = manifests.secret(runtime.defaults, CLUSTER, spec.token_secret)
         before.append(
             runtime.place_object(
                 "ray-token", token, child, secrets={kuberay.TOKEN_KEY: stack.token}
@@ -85,7 +85,7 @@ class KubeRayCluster(pulumi.ComponentResource):
             "ray",
             manifest,
             pods={kuberay.CLUSTER_LABEL: spec.name},
-            seconds=runtime.args.defaults.start_seconds,
+            seconds=runtime.defaults.settings.start_timeout_seconds,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[made]),
         )
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
@@ -102,8 +102,8 @@ def specification(
     Raises:
         pulumi.RunError: KubeRay cannot do what the settings ask for.
     """
-    defaults, settings = runtime.args.defaults, runtime.args.settings
-    where, accelerator = runtime.args.where, settings.accelerator
+    defaults, settings = runtime.defaults, runtime.defaults.settings
+    where, accelerator = runtime.defaults.where, settings.accelerator
     ports = stack.settings.ports
     source = manifests.files_source(defaults, CLUSTER, [*files], [*secrets])
     start = ray_start.environment(runtime.file(ray_node.HEAD, ray_start.FILE))
@@ -123,10 +123,10 @@ def specification(
     try:
         return RayClusterSpec(
             name=runtime.ray_name,
-            namespace=defaults.namespace,
+            namespace=defaults.where.namespace,
             labels=defaults.pods(CLUSTER),
             image=settings.images["ray"],
-            pull_secrets=defaults.pull_secrets,
+            pull_secrets=defaults.where.pull_secrets,
             ray_version=versions.RAY,
             token_secret=f"{runtime.ray_name}-token",
             head=stack.head,
@@ -139,7 +139,7 @@ def specification(
             shared=manifests.SHARED if defaults.shared else "",
             accelerator="" if accelerator == "none" else accelerator,
             annotations={manifests.FILES_ANNOTATION: runtime.digest(files, secrets)},
-            group=defaults.group,
+            group=defaults.where.group,
             cpu_share=where.cpu_share,
             pod_seconds=where.pod_timeout_seconds,
         )
@@ -149,7 +149,7 @@ def specification(
 
 def _head_mounts(runtime: KubernetesRuntime, additions: Sequence[NodeAddition]) -> list[Mount]:
     """Return volumes of the head alone, where pods share none."""
-    defaults = runtime.args.defaults
+    defaults = runtime.defaults
     volumes = {v.name: v for each in additions if each.head_only for v in each.volumes}
     found = [manifests.mounted(defaults, CLUSTER, volume) for volume in volumes.values()]
     return [each for each in found if each.name != manifests.SHARED_VOLUME]

@@ -135,7 +135,7 @@ class PodsDriver(life.Driver):
 
     def __init__(self, args: ReadyArgs, *, tells: bool = False) -> None:
         self.name, self._args, self._tells = args.name, args, tells
-        self._api = api_module().open_api(Cluster.of(args.cluster))
+        self._api = _api(args)
         self._begun = time.monotonic()
         self._told: set[tuple[str, str, str]] = set()
         self._shown: dict[str, int] = {}
@@ -270,3 +270,7 @@ def _show_logs(api: Any, name: str, found: Sequence[Pod], shown: dict[str, int])
             for line in lines[shown.get(own, 0) :]:
                 say(f"{name}: {line}")
             shown[own] = max(len(lines), shown.get(own, 0))
+
+
+def _api(args: ReadyArgs) -> Any:
+    return api_module().open_api(Cluster.of(args.cluster))

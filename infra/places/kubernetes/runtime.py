@@ -5,7 +5,6 @@ object store by `kubectl port-forward`.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -21,56 +20,42 @@ from infra.places.kubernetes.ready import Ready, ReadyArgs
 from infra.places.kubernetes.recreate_guard import RecreateGuard, RecreateGuardArgs
 from infra.service.images import LOOPBACK, FromImages
 from infra.settings import container_limits
-from infra.settings.config import Settings
-from infra.settings.kubernetes import Kubernetes
 
 OWNER_BYTES = 8
 CLUSTER = "ray"  # end of the name of the RayCluster
-
-
-@dataclass(frozen=True, kw_only=True)
-class KubernetesRuntimeArgs:
-    """Arguments of the kubernetes runtime.
-
-    Attributes:
-        settings: of the stack.
-        where: those of them that name the cluster.
-        uid: id of that cluster.
-        defaults: names and labels of the stack's objects.
-    """
-
-    settings: Settings
-    where: Kubernetes
-    uid: str
-    defaults: ObjectDefaults
 
 
 class KubernetesRuntime(FromImages, pulumi.ComponentResource):
     """Runs services as pods.
 
     Attributes:
-        args: as they were given.
+        defaults: values that all objects of the stack share.
         filled: the services that have to end well before jobs find all data.
     """
 
     def __init__(
-        self, name: str, args: KubernetesRuntimeArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        defaults: ObjectDefaults,
+        uid: str,
+        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        """Declare what all services need in the cluster of that uid."""
         super().__init__("trainyard:kubernetes:KubernetesRuntime", name, None, opts)
-        self._name, self.args = name, args
+        self._name, self.defaults = name, defaults
         owner = Secret(f"{name}-owner", OWNER_BYTES, pulumi.ResourceOptions(parent=self)).value
         # It tells stacks apart, and proves nothing: anyone who may look at objects sees it.
         self._owner = pulumi.Output.unsecret(owner)
-        where = args.where
+        where = defaults.where
         self._where = {
             "kubeconfig": where.kubeconfig,
             "context": where.context,
             "namespace": where.namespace,
-            "uid": args.uid,
+            "uid": uid,
         }
         self.filled: list[pulumi.Resource] = []
         self._first: list[pulumi.Resource] = []
-        policy = kuberay.network_policy(args.defaults.prefix, where.namespace, args.defaults.labels)
+        policy = kuberay.network_policy(defaults.prefix, where.namespace, defaults.labels)
         opts = pulumi.ResourceOptions(parent=self)
         # Before all others: no pod is without it, and other names are refused once.
         self._first = [self.place_object("network", policy, opts)]
@@ -93,22 +78,22 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
 
     def volume(self, service: str, volume: Volume) -> str:  # noqa: ARG002 (each has a file system)
         """Return the path at which a service finds one of its volumes."""
-        return manifests.path(self.args.defaults, volume)
+        return manifests.path(self.defaults, volume)
 
     def service_name(self, service: str) -> str:
         """Return the name by which other pods reach a service; KubeRay names the head's."""
         if service == ray_node.HEAD:
             return kuberay.head_service(self.ray_name)
-        return self.args.defaults.name(service)
+        return self.defaults.name(service)
 
     @property
     def ray_name(self) -> str:
         """Name of the RayCluster."""
-        return self.args.defaults.name(CLUSTER)
+        return self.defaults.name(CLUSTER)
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """Declare a service; the returned resource exists once it is up, or has ended well."""
-        defaults, name = self.args.defaults, service.name
+        defaults, name = self.defaults, service.name
         before = self.place_files(name, service.files, service.secrets, opts)
         for volume in service.volumes:
             if manifests.is_claimed(volume):
@@ -117,11 +102,11 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         if service.ports:
             network = manifests.network_service(defaults, service)
             before.append(self.place_object(f"{name}-service", network, opts))
-        limit = container_limits.of(name, self.args.settings.container_limits)
+        limit = container_limits.of(name, self.defaults.settings.container_limits)
         workload = manifests.workload(
             defaults,
             service,
-            image=self.args.settings.images[service.program],
+            image=self.defaults.settings.images[service.program],
             memory_mib=limit.memory_mib,
             files=self.digest(service.files, service.secrets),
         )
@@ -130,7 +115,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
             name,
             workload,
             pods=defaults.pods(name),
-            seconds=defaults.start_seconds,
+            seconds=defaults.settings.start_timeout_seconds,
             opts=pulumi.ResourceOptions(parent=opts.parent, depends_on=[made]),
             once=service.once,
         )
@@ -146,7 +131,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         opts: pulumi.ResourceOptions,
     ) -> list[pulumi.Resource]:
         """Declare the files of a service, and its secret files."""
-        defaults = self.args.defaults
+        defaults = self.defaults
         found: list[pulumi.Resource] = []
         if files:
             wanted = manifests.config_map(defaults, service, files)
@@ -179,7 +164,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
                 owner=self._owner,
                 manifest=self._labelled(manifest),
                 secrets=pulumi.Output.secret(dict(secrets)) if secrets else {},
-                keep=keep and self.args.settings.keep_data,
+                keep=keep and self.defaults.settings.keep_data,
             ),
             pulumi.ResourceOptions.merge(
                 opts, pulumi.ResourceOptions(depends_on=[*self._first, *before])
@@ -188,7 +173,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
 
     def _labelled(self, manifest: Manifest) -> Manifest:
         """Return a manifest with its user in a label, which its pods do not have."""
-        user = manifests.label_value(self.args.settings.owner)
+        user = manifests.label_value(self.defaults.settings.owner)
         if not user:
             return manifest
         metadata = manifest["metadata"]

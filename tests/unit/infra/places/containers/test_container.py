@@ -67,6 +67,7 @@ def node() -> dict[str, Any]:
         "address": "",
         "images": {},
         "volumes": [],
+        "keep": True,
         "store": "",
     }
 
