@@ -12,7 +12,7 @@ import pulumi
 import yaml
 
 from cluster import gateway
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
+from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import matching, setting
 from cluster.service import HealthCheck, Port, Probe, Service, Volume
@@ -29,17 +29,11 @@ REPEAT = "4h"  # while nothing changes
 LOST = "ray_node_manager_unexpected_worker_failure_total"
 
 
-class Alerting(pulumi.ComponentResource):
-    """Alertmanager.
+class Alerting(Component):
+    """Alertmanager."""
 
-    Attributes:
-        url: its URL, for users.
-    """
-
-    url: pulumi.Output[str]
-
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:Alerting", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, port = stack.runtime, stack.port(PORT)
         runtime.place(
             Service(
@@ -62,11 +56,9 @@ class Alerting(pulumi.ComponentResource):
                 health=[HealthCheck(port=port, path="/-/ready")],
                 probe=Probe.WGET,
             ),
-            pulumi.ResourceOptions(parent=self),
+            self.child,
         )
-        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
-        stack.outputs[ENDPOINT.url] = self.url
-        self.register_outputs({"url": self.url})
+        self.export(stack, ENDPOINT, runtime.public(SERVICE, port))
 
 
 def configuration(webhook: str) -> str:
@@ -194,7 +186,7 @@ DESCRIPTOR = Descriptor(
     image=IMAGE,
     source=Source.MACHINE,
     commands=(SERVICE, "prometheus-alertmanager"),  # the latter is Debian's name
-    ports=(PortSetting(key=PORT, default=9093, description="Alertmanager", password=True),),
+    ports=(PortSetting(PORT, 9093, "Alertmanager", password=True),),
     limit=Limit(memory_mib=512, processes=512),
     settings={
         WEBHOOK: (

@@ -5,9 +5,7 @@ With `generate` it draws a small stand-in: as many classes, which can be learned
 
 from functools import partial
 
-import pulumi
-
-from cluster.descriptor import Descriptor, Limit, Source, Stack
+from cluster.descriptor import Component, Descriptor, Limit, Source, Stack
 from cluster.ray_node import NodeAddition
 from cluster.service import Runtime, Service, Volume
 from trainyard.access.variables import FOOD11_FOLDER
@@ -20,17 +18,11 @@ FOLDER = "Food-11"  # within the volume; holds training, validation and evaluati
 ARCHIVE_FILE = "archive"
 
 
-class Dataset(pulumi.ComponentResource):
-    """The data set, which Ray nodes read.
+class Dataset(Component):
+    """The data set, which Ray nodes read."""
 
-    Attributes:
-        folder: where services that have the volume find it.
-    """
-
-    folder: pulumi.Output[str]
-
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:Dataset", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, given = stack.runtime, stack.settings.dataset
         source = ["--generate"] if given.generate else []
         if given.url:
@@ -52,7 +44,7 @@ class Dataset(pulumi.ComponentResource):
                 volumes=[VOLUME],
                 once=True,
             ),
-            pulumi.ResourceOptions(parent=self),
+            self.child,
         )
         stack.additions.append(
             NodeAddition(
@@ -60,8 +52,6 @@ class Dataset(pulumi.ComponentResource):
                 volumes=[READ_ONLY],
             )
         )
-        self.folder = pulumi.Output.from_input(folder(runtime, SERVICE))
-        self.register_outputs({"folder": self.folder})
 
 
 def folder(runtime: Runtime, service: str) -> str:

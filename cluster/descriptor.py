@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ class Source(Enum):
     IMAGE = auto()  # its image only: it does not run as a process
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PortSetting:
     """A port that has a setting.
 
@@ -50,6 +50,7 @@ class PortSetting:
     key: str
     default: int
     description: str
+    _: KW_ONLY
     published: bool = True
     password: bool = False
     each_node: bool = False
@@ -261,3 +262,34 @@ class Stack:
     def port(self, key: str) -> int:
         """Return the number of a port by its setting."""
         return self.settings.ports[key]
+
+
+class Component(pulumi.ComponentResource):
+    """The base of the components of services.
+
+    Attributes:
+        url: the service's URL, for users, if it has one.
+        password: what it asks for, if it asks; a secret.
+    """
+
+    url: pulumi.Output[str]
+    password: pulumi.Output[str]
+
+    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(f"trainyard:cluster:{type(self).__name__}", name, None, opts)
+        self.name, self.child = name, pulumi.ResourceOptions(parent=self)
+        self.declare(stack)
+        outputs = {
+            key: value for key, value in vars(self).items() if key in Component.__annotations__
+        }
+        self.register_outputs(outputs)
+
+    def declare(self, stack: Stack) -> None:
+        """Declare the service, and store in the stack what other services need."""
+        raise NotImplementedError
+
+    def export(self, stack: Stack, endpoint: Endpoint, url: pulumi.Input[str]) -> None:
+        """Have the stack export the URL, without http://, and the password."""
+        self.url = stack.outputs[endpoint.url] = pulumi.Output.concat("http://", url)
+        if "password" in vars(self):
+            stack.outputs[endpoint.login] = self.password

@@ -13,7 +13,7 @@ from itertools import count
 
 import pulumi
 
-from cluster.descriptor import Descriptor, Limit, Stack
+from cluster.descriptor import Component, Descriptor, Limit, Stack
 from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service
 
@@ -53,17 +53,11 @@ class Route:
     password: bool = False
 
 
-class Gateway(pulumi.ComponentResource):
-    """The gateway to all published ports of a stack.
+class Gateway(Component):
+    """The gateway to all published ports of a stack."""
 
-    Attributes:
-        password: of the user `trainyard`, for routes that ask for one; a secret.
-    """
-
-    password: pulumi.Output[str]
-
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:Gateway", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, settings = stack.runtime, stack.settings
         routes = [
             Route(
@@ -78,8 +72,7 @@ class Gateway(pulumi.ComponentResource):
         ]
         # This machine as well: its own users connect to the addresses in the outputs.
         cidrs = [*settings.allowed_cidrs, f"{settings.publish_address}/32"]
-        child = pulumi.ResourceOptions(parent=self)
-        drawn = Secret(f"{name}-password", PASSWORD_BYTES, child)
+        drawn = Secret(f"{self.name}-password", PASSWORD_BYTES, self.child)
         self.password = pulumi.Output.secret(drawn.value)
         config = self.password.apply(
             lambda value: configuration(runtime, routes, cidrs, password_hash(value))
@@ -96,7 +89,7 @@ class Gateway(pulumi.ComponentResource):
                 health=[HealthCheck(port=health_port(routes), path=HEALTH_PATH)],
                 probe=Probe.BASH,
             ),
-            child,
+            self.child,
         )
         # The password that it asks for in the place of services.
         stack.outputs |= {
@@ -105,7 +98,6 @@ class Gateway(pulumi.ComponentResource):
             if any(port.password for port in service.ports)
             for endpoint in service.endpoints
         }
-        self.register_outputs({"password": self.password})
 
 
 def configuration(

@@ -6,15 +6,15 @@ container, so the generated password always applies.
 
 import json
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Any
 
 import pulumi
 import yaml
 
 from cluster import dashboard, monitoring, ray_node
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
+from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join, lift
-from cluster.model import Only, setting
+from cluster.model import setting
 from cluster.ray_node import NodeAddition
 from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
@@ -23,7 +23,6 @@ SERVICE = "grafana"
 # renovate: datasource=docker depName=grafana/grafana
 IMAGE = "grafana/grafana:13.2.0"
 PORT = "grafanaPort"
-ANONYMOUS = "grafanaAnonymousViewer"
 ADMIN = "admin"
 PASSWORD_FILE = "admin-password"  # noqa: S105 (a file's name)
 # Grafana looks for provisioning/datasources/*.yaml and provisioning/dashboards/*.yaml.
@@ -39,24 +38,16 @@ DATASOURCE = "Prometheus"  # name of the data source that these dashboards ask f
 RESCAN_SECONDS = 30  # the head may write its dashboards after Grafana has started
 
 
-class Grafana(pulumi.ComponentResource):
-    """Grafana.
+class Grafana(Component):
+    """Grafana."""
 
-    Attributes:
-        url: its URL, for browsers.
-        password: of the user `admin`; a secret.
-    """
-
-    url: pulumi.Output[str]
-    password: pulumi.Output[str]
-
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:Grafana", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, port = stack.runtime, stack.port(PORT)
         public = f"http://{runtime.public(SERVICE, port)}"
         ray = f"http://{runtime.public(ray_node.HEAD, stack.port('dashboardPort'))}"
-        child = pulumi.ResourceOptions(parent=self)
-        password = Secret(f"{name}-{ADMIN}", PASSWORD_BYTES, child).value
+        drawn = Secret(f"{self.name}-{ADMIN}", PASSWORD_BYTES, self.child)
+        self.password = pulumi.Output.secret(drawn.value)
         own = dashboard.dashboard(ray, of_store=bool(stack.storage.metrics))
         runtime.place(
             Service(
@@ -71,20 +62,17 @@ class Grafana(pulumi.ComponentResource):
                     PROVIDERS_FILE: yaml.safe_dump(providers(runtime)),
                     DASHBOARD_FILE: json.dumps(own, indent=1),
                 },
-                secrets={PASSWORD_FILE: pulumi.Output.secret(password)},
+                secrets={PASSWORD_FILE: self.password},
                 volumes=[DASHBOARDS_READ_ONLY],
                 ports=[Port(number=port, setting=PORT, published=True)],
                 health=[HealthCheck(port=port, path="/api/health")],
                 probe=Probe.WGET,
             ),
-            child,
+            self.child,
         )
         inside = join("http://", runtime.address(SERVICE, port))
         stack.additions.append(for_head(inside, public))
-        self.url = pulumi.Output.from_input(public)
-        self.password = pulumi.Output.secret(password)
-        stack.outputs |= {ENDPOINT.url: self.url, ENDPOINT.login: self.password}
-        self.register_outputs({"url": self.url, "password": self.password})
+        self.export(stack, ENDPOINT, runtime.public(SERVICE, port))
 
 
 def environment(stack: Stack, public: str) -> dict[str, pulumi.Input[str]]:
@@ -109,9 +97,7 @@ def environment(stack: Stack, public: str) -> dict[str, pulumi.Input[str]]:
         "GF_SECURITY_COOKIE_SAMESITE": "lax",
         # Cookies ignore ports: a login at one stack would end the login at another.
         "GF_AUTH_LOGIN_COOKIE_NAME": f"grafana_session_{port}",
-        "GF_AUTH_ANONYMOUS_ENABLED": str(stack.settings.of_services[ANONYMOUS]).lower(),
-        "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
-        "GF_AUTH_ANONYMOUS_HIDE_VERSION": "true",
+        "GF_AUTH_ANONYMOUS_ENABLED": "false",
         "GF_USERS_ALLOW_SIGN_UP": "false",
         "GF_USERS_ALLOW_ORG_CREATE": "false",
         "GF_METRICS_ENABLED": "false",  # they are shown to everybody, logged in or not
@@ -203,14 +189,10 @@ DESCRIPTOR = Descriptor(
     program=SERVICE,
     declare=declare_grafana,
     image=IMAGE,
-    ports=(PortSetting(key=PORT, default=3000, description="Grafana"),),
+    ports=(PortSetting(PORT, 3000, "Grafana"),),
     limit=Limit(memory_mib=1024, processes=1024),
     settings={
         "grafana": (bool, setting(True, "Whether Grafana runs (docker, kubernetes)")),
-        ANONYMOUS: (
-            Annotated[bool, Only(("docker", "kubernetes"))],
-            setting(False, "Whether dashboards can be viewed without a login (docker, kubernetes)"),
-        ),
     },
     wanted=lambda settings: bool(settings.of_services["grafana"]),
     endpoints=(ENDPOINT,),

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import pulumi
 
 from cluster import ray_node
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
+from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, setting, whole
 from cluster.replica import source_of
@@ -47,17 +48,11 @@ class Idle(Model):
             yield Fault("gpuPercent", bound, f"set {SETTING}.cpuPercent too")
 
 
-class IdleEnd(pulumi.ComponentResource):
-    """The service that watches.
+class IdleEnd(Component):
+    """The service that watches."""
 
-    Attributes:
-        url: its URL, for users.
-    """
-
-    url: pulumi.Output[str]
-
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:IdleEnd", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, port, idle = stack.runtime, stack.port(PORT), stack.settings.of_services[SETTING]
         known = pulumi.Output.all(
             listen=runtime.listen_address(SERVICE),
@@ -93,27 +88,21 @@ class IdleEnd(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(parent=self, depends_on=list(stack.storage.needs)),
         )
-        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
-        self.register_outputs({"url": self.url})
+        self.export(stack, ENDPOINT, runtime.public(SERVICE, port))
+        stack.outputs[ENDPOINT.login] = stack.idle_token
 
 
 def _seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
-def declare(stack: Stack) -> None:
-    """Declare the watch of a stack."""
-    watch = IdleEnd(SERVICE, stack)
-    stack.outputs |= {ENDPOINT.url: watch.url, ENDPOINT.login: stack.idle_token}
-
-
 ENDPOINT = Endpoint(title="ends when idle", url=outputs.IDLE_END_URL, login=outputs.IDLE_END_TOKEN)
 DESCRIPTOR = Descriptor(
     program="python",
     service=SERVICE,
-    declare=declare,
+    declare=partial(IdleEnd, SERVICE),
     source=Source.MODULE,
-    ports=(PortSetting(key=PORT, default=8768, description="Watch for idleness", published=False),),
+    ports=(PortSetting(PORT, 8768, "Watch for idleness", published=False),),
     limit=Limit(memory_mib=1024, processes=256),
     shared=True,  # the timers of other machines ask it
     settings={

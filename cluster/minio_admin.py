@@ -6,19 +6,58 @@ The root credentials that they need are secret inputs; nothing else receives the
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pulumi
 from pulumi import dynamic
 
 from cluster import lazy_import
-from cluster.provider import Provider, Resource
+from cluster.provider import Args, Given, Provider, Resource
 from trainyard.access import terminal
 
 
-class BucketProvider(Provider):
+class RootArgs(Args):
+    """How the root of a running store is reached.
+
+    Attributes:
+        endpoint: host:port.
+        rootUser: its access key.
+        rootPassword: its secret key.
+        via: the machine that reaches the endpoint, as `trainyard.access.ssh.Connection.of` takes
+            it, or the cluster that it is in, as `trainyard.access.kubectl.Cluster.of` does.
+    """
+
+    endpoint: Given[str]
+    rootUser: Given[str]
+    rootPassword: Given[str]
+    via: Given[Mapping[str, Any] | None] = None
+
+
+class BucketArgs(RootArgs):
+    """Arguments of a bucket."""
+
+    bucket: str
+
+
+class UserArgs(RootArgs):
+    """Arguments of a user of a store."""
+
+    accessKey: Given[str]
+    secretKey: Given[str]
+
+
+class StoreUserArgs(UserArgs):
+    """Arguments of a user of MinIO; policy is JSON."""
+
+    policy: str
+
+
+U = TypeVar("U", bound=UserArgs)
+
+
+class BucketProvider(Provider[BucketArgs]):
     """Makes a bucket once. Never deletes one: it holds the results of training."""
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
@@ -26,26 +65,25 @@ class BucketProvider(Provider):
         replaces = ["bucket"] if _olds["bucket"] != _news["bucket"] else []
         return dynamic.DiffResult(changes=_changed(_olds, _news), replaces=replaces)
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: BucketArgs) -> tuple[str, dict[str, Any]]:
         """Make the bucket, or keep the one that exists; prove that forged requests are refused."""
-        _s3().ensure_bucket(props)
-        return dynamic.CreateResult(props["bucket"], props)
+        _s3().ensure_bucket(args)
+        return args.bucket, {}
 
-    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+    def exists(self, _id: str, args: BucketArgs) -> bool:
         """Look up whether the bucket exists."""
-        there = _s3().has_bucket(props)
-        return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
+        return bool(_s3().has_bucket(args))
 
 
 # The root keys that this process used last, by the store's endpoint. The state of a former user may
 # only have those of an earlier root.
-_roots: dict[str, dict[str, Any]] = {}
+_roots: dict[str, tuple[str, str]] = {}
 
 
-class StoreUserProvider(Provider):
-    """A MinIO user with a policy of its own, and no other."""
+class UserProvider(Provider[U]):
+    """A user of a store."""
 
-    title = "MinIO"
+    title: str
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Replace the user if its access key changes: the former is removed once it is unused.
@@ -58,31 +96,34 @@ class StoreUserProvider(Provider):
             changes=_changed(olds, news), replaces=moved if moved == ["accessKey"] else []
         )
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: U) -> tuple[str, dict[str, Any]]:
         """Write policy and user; both calls overwrite the leftovers of an earlier attempt."""
-        self.calls().write_user(props)
-        _roots[props["endpoint"]] = {key: props[key] for key in ("rootUser", "rootPassword")}
+        self.calls().write_user(args)
+        _roots[args.endpoint] = args.rootUser, args.rootPassword
         # The state shows an id in the clear, and an access key is a secret.
-        return dynamic.CreateResult(_digest(props["accessKey"]), props)
+        return _digest(args.accessKey), {}
 
-    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+    def exists(self, _id: str, args: U) -> bool:
         """Look up whether the user exists with its policy."""
-        there = self.calls().has_user(props)
-        return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
+        return bool(self.calls().has_user(args))
 
     def update(
         self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]
     ) -> dynamic.UpdateResult:
         """Rewrite policy and user; remove the user of another key."""
-        outs = self.create(_news).outs
-        if _olds["accessKey"] != _news["accessKey"]:
-            self.calls().remove_user(_news, _olds["accessKey"])
-        return dynamic.UpdateResult(outs)
+        before, after = self.takes.of(_olds), self.takes.of(_news)
+        self.make(after)
+        if before.accessKey != after.accessKey:
+            self.calls().remove_user(after, before.accessKey)
+        return dynamic.UpdateResult(_news)
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Remove user and policy; a store that is gone has neither."""
-        there = {**props, **_roots.get(props["endpoint"], {})}
-        if not self.calls().remove_user(there, props["accessKey"]):
+        args = self.takes.of(props)
+        user, password = _roots.get(args.endpoint, (args.rootUser, args.rootPassword))
+        if not self.calls().remove_user(
+            replace(args, rootUser=user, rootPassword=password), args.accessKey
+        ):
             terminal.warn(f"{self.title} is gone: nothing to remove of its users")
 
     def calls(self) -> ModuleType:
@@ -90,34 +131,20 @@ class StoreUserProvider(Provider):
 
         Imported when the store is called: it would make an `up` that changes nothing much slower.
         """
+        raise NotImplementedError
+
+
+class StoreUserProvider(UserProvider[StoreUserArgs]):
+    """A MinIO user with a policy of its own, and no other."""
+
+    title = "MinIO"
+
+    def calls(self) -> ModuleType:
+        """Return the module with the calls."""
         return lazy_import.module("cluster.minio_calls")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RootArgs:
-    """How the root of a running store is reached.
-
-    Attributes:
-        endpoint: host:port.
-        rootUser: its access key.
-        rootPassword: its secret key.
-        via: the machine or cluster through which it is reached, see s3_calls; None without one.
-    """
-
-    endpoint: pulumi.Input[str]
-    rootUser: pulumi.Input[str]
-    rootPassword: pulumi.Input[str]
-    via: pulumi.Input[Mapping[str, pulumi.Input[Any]]] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class BucketArgs(RootArgs):
-    """Arguments of a bucket."""
-
-    bucket: str
-
-
-class Bucket(Resource, module="minio", name="Bucket"):
+class Bucket(Resource[BucketArgs], module="minio", name="Bucket"):
     """A bucket of a running store.
 
     Attributes:
@@ -127,26 +154,8 @@ class Bucket(Resource, module="minio", name="Bucket"):
     _kind = BucketProvider
     bucket: pulumi.Output[str]
 
-    def __init__(self, name: str, args: BucketArgs, opts: pulumi.ResourceOptions) -> None:
-        super().__init__(name, vars(args), opts)
 
-
-@dataclass(frozen=True, kw_only=True)
-class UserArgs(RootArgs):
-    """Arguments of a user of a store."""
-
-    accessKey: pulumi.Input[str]
-    secretKey: pulumi.Input[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreUserArgs(UserArgs):
-    """Arguments of a user of MinIO; policy is JSON."""
-
-    policy: str
-
-
-class StoreUser(Resource, module="minio", name="User"):
+class StoreUser(Resource[UserArgs], module="minio", name="User"):
     """A user of a running MinIO, and its policy of the same name.
 
     Attributes:
@@ -155,9 +164,6 @@ class StoreUser(Resource, module="minio", name="User"):
 
     _kind = StoreUserProvider
     accessKey: pulumi.Output[str]
-
-    def __init__(self, name: str, args: UserArgs, opts: pulumi.ResourceOptions) -> None:
-        super().__init__(name, vars(args), opts)
 
 
 def _changed(olds: dict[str, Any], news: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ import pulumi
 import yaml
 
 from cluster import alerting, gateway, ray_node
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
+from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
@@ -29,17 +29,11 @@ RETENTION = "15d"
 SCRAPE_INTERVAL = "10s"  # Ray's nodes report every 10 s by default
 
 
-class Monitoring(pulumi.ComponentResource):
-    """Prometheus.
+class Monitoring(Component):
+    """Prometheus."""
 
-    Attributes:
-        url: its URL, for users.
-    """
-
-    url: pulumi.Output[str]
-
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:Monitoring", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, storage, port = stack.runtime, stack.storage, stack.port(PORT)
         secrets: dict[str, pulumi.Input[str]] = {RAY_TOKEN_FILE: pulumi.Output.secret(stack.token)}
         if storage.metrics:
@@ -71,15 +65,13 @@ class Monitoring(pulumi.ComponentResource):
                 health=[HealthCheck(port=port, path="/-/ready")],
                 probe=Probe.WGET,
             ),
-            pulumi.ResourceOptions(parent=self),
+            self.child,
         )
         stack.prometheus = inside = join("http://", runtime.address(SERVICE, port))
         stack.additions.append(
             NodeAddition(environment=lambda *_: {"RAY_PROMETHEUS_HOST": inside}, head_only=True)
         )
-        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
-        stack.outputs[ENDPOINT.url] = self.url
-        self.register_outputs({"url": self.url})
+        self.export(stack, ENDPOINT, runtime.public(SERVICE, port))
 
 
 def configuration(
@@ -139,7 +131,7 @@ DESCRIPTOR = Descriptor(
     declare=partial(Monitoring, "monitoring"),
     image=IMAGE,
     source=Source.MACHINE,
-    ports=(PortSetting(key=PORT, default=9090, description="Prometheus", password=True),),
+    ports=(PortSetting(PORT, 9090, "Prometheus", password=True),),
     limit=Limit(memory_mib=2048, processes=1024),
     endpoints=(ENDPOINT,),
 )

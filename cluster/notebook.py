@@ -7,7 +7,7 @@ from functools import partial
 import pulumi
 
 from cluster import monitoring, ray_node
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
+from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join
 from cluster.model import setting
 from cluster.ray_node import TOKEN_FILE
@@ -23,20 +23,13 @@ JUPYTER_TOKEN_FILE = "jupyter-token"  # noqa: S105 (a file's name)
 TOKEN_BYTES = 24
 
 
-class Notebook(pulumi.ComponentResource):
-    """The notebook.
+class Notebook(Component):
+    """The notebook."""
 
-    Attributes:
-        url: of the server, with its token; a secret output.
-    """
-
-    url: pulumi.Output[str]
-
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:Notebook", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, port = stack.runtime, stack.port(PORT)
-        child = pulumi.ResourceOptions(parent=self)
-        token = Secret(f"{name}-token", TOKEN_BYTES, child)
+        token = Secret(f"{self.name}-token", TOKEN_BYTES, self.child)
         dashboard = runtime.address(ray_node.HEAD, stack.port("dashboardPort"))
         runtime.place(
             Service(
@@ -63,13 +56,11 @@ class Notebook(pulumi.ComponentResource):
                 ports=[Port(number=port, setting=PORT, published=True)],
                 health=[HealthCheck(port=port, path="/api")],
             ),
-            child,
+            self.child,
         )
-        self.url = pulumi.Output.concat(
-            "http://", runtime.public(SERVICE, port), "/lab?token=", token.value
+        self.export(
+            stack, ENDPOINT, join(runtime.public(SERVICE, port), "/lab?token=", token.value)
         )
-        stack.outputs[ENDPOINT.url] = self.url
-        self.register_outputs({"url": self.url})
 
 
 def outputs_file(stack: Stack) -> pulumi.Output[str]:
@@ -107,10 +98,13 @@ ENDPOINT = Endpoint(title="notebook", url="notebookUrl", secret=True)
 DESCRIPTOR = Descriptor(
     program=SERVICE,
     declare=partial(Notebook, "notebook"),
-    ports=(PortSetting(key=PORT, default=8888, description="Jupyter"),),
+    ports=(PortSetting(PORT, 8888, "Jupyter"),),
     limit=Limit(memory_mib=8192, processes=4096),
     settings={
-        "notebook": (bool, setting(True, "Whether a Jupyter notebook runs (docker, kubernetes)"))
+        "notebook": (
+            bool,
+            setting(True, "Whether a Jupyter notebook runs, for courses (docker, kubernetes)"),
+        )
     },
     wanted=lambda settings: bool(settings.of_services["notebook"]),
     endpoints=(ENDPOINT,),

@@ -88,14 +88,8 @@ DESCRIPTORS = {
         declare=partial(ObjectStore, "object-store", kind),
         source=Source.BUILT,
         ports=(
-            PortSetting(
-                key="objectStorePort", default=9000, description="S3 API of the object store"
-            ),
-            PortSetting(
-                key="objectStoreConsolePort",
-                default=9001,
-                description="Web console of the object store",
-            ),
+            PortSetting("objectStorePort", 9000, "S3 API of the object store"),
+            PortSetting("objectStoreConsolePort", 9001, "Web console of the object store"),
         ),
         limit=Limit(memory_mib=4096, processes=2048),
         shared=True,

@@ -10,7 +10,7 @@ from typing import Annotated
 import pulumi
 
 from cluster import notebook
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
+from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join
 from cluster.model import Only, setting
 from cluster.secret import PASSWORD_BYTES, Secret
@@ -22,22 +22,13 @@ USER = "viewer"
 PASSWORD_FILE = "page-password"  # noqa: S105 (a file's name)
 
 
-class Page(pulumi.ComponentResource):
-    """The page.
+class Page(Component):
+    """The page."""
 
-    Attributes:
-        url: its URL, for users.
-        password: of the user `viewer`; a secret.
-    """
-
-    url: pulumi.Output[str]
-    password: pulumi.Output[str]
-
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:Page", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, port = stack.runtime, stack.port(PORT)
-        child = pulumi.ResourceOptions(parent=self)
-        drawn = Secret(f"{name}-password", PASSWORD_BYTES, child)
+        drawn = Secret(f"{self.name}-password", PASSWORD_BYTES, self.child)
         self.password = pulumi.Output.secret(drawn.value)
         runtime.place(
             Service(
@@ -58,11 +49,9 @@ class Page(pulumi.ComponentResource):
                 ports=[Port(number=port, setting=PORT, published=True)],
                 health=[HealthCheck(port=port, path="/health")],
             ),
-            child,
+            self.child,
         )
-        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, port))
-        stack.outputs |= {ENDPOINT.url: self.url, ENDPOINT.login: self.password}
-        self.register_outputs({"url": self.url, "password": self.password})
+        self.export(stack, ENDPOINT, runtime.public(SERVICE, port))
 
 
 ENDPOINT = Endpoint(title="read-only page", url="pageUrl", login="pagePassword", user=USER)
@@ -70,7 +59,7 @@ DESCRIPTOR = Descriptor(
     program=notebook.SERVICE,
     service=SERVICE,
     declare=partial(Page, SERVICE),
-    ports=(PortSetting(key=PORT, default=8269, description="Read-only page"),),
+    ports=(PortSetting(PORT, 8269, "Read-only page"),),
     limit=Limit(memory_mib=1024, processes=512),
     settings={
         "page": (

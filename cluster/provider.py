@@ -12,8 +12,21 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
-from types import FunctionType, SimpleNamespace
-from typing import Any, ClassVar, SupportsIndex
+from dataclasses import dataclass, field, fields
+from functools import cache
+from types import FunctionType, SimpleNamespace, UnionType
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import pulumi
 from pulumi import dynamic
@@ -28,10 +41,65 @@ FORCE = "TRAINYARD_FORCE"
 # A variable of `train scale`: a fault elsewhere must not keep a machine running that should end.
 IGNORE_HEALTH = "TRAINYARD_IGNORE_HEALTH"
 _told: set[str] = set()  # one fault, such as a dead daemon, affects many resources
+T = TypeVar("T")
+# An argument of a resource: also an Output where it is declared, known where a provider has it.
+Given = T | Any
 
 
-class Provider(dynamic.ResourceProvider):
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+@dataclass(frozen=True, kw_only=True)
+class Args:
+    """The base of the arguments of resources, which makes each class a frozen dataclass.
+
+    They are named like the properties in states. One that is None is not in the state.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    @classmethod
+    def of(cls, props: Mapping[str, Any]) -> Self:
+        """Return the arguments in the properties of a resource, without its outputs.
+
+        Raises:
+            TypeError: a property is missing, or of another type.
+        """
+        kinds = _kinds(cls)
+        return cls(**{n: _checked(n, props[n], kinds[n]) for n in kinds.keys() & props.keys()})
+
+
+@cache
+def _kinds(args: type[Args]) -> dict[str, tuple[type, ...]]:
+    """Return the classes that each argument's value may have."""
+    hints = get_type_hints(args)
+    return {each.name: tuple(_classes(hints[each.name])) for each in fields(args)}
+
+
+def _classes(hint: Any) -> list[type]:
+    origin = get_origin(hint) or hint
+    if isinstance(origin, type) and origin is not UnionType:
+        return [origin]
+    return [found for each in get_args(hint) if each is not Any for found in _classes(each)]
+
+
+def _checked(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
+    """Return a value if it is of the kinds, or unknown: engines pass ints on as floats."""
+    if isinstance(value, float) and value.is_integer() and int in kinds:
+        return int(value)
+    numbers = {int} if float in kinds else set()
+    if not isinstance(value, (*kinds, *numbers)) and not has_unknown(value):
+        raise TypeError(f"property {name} must be {' or '.join(k.__name__ for k in kinds)}")
+    return value
+
+
+A = TypeVar("A", bound=Args)
+
+
+class Provider(dynamic.ResourceProvider, Generic[A]):
     """The base of this project's providers; Ctrl-C calls their method `cancel`, if any.
+
+    Most make and look up a resource by its arguments alone: `make` and `exists`.
 
     Attributes:
         replaces: properties whose change needs a new resource; the old one is deleted first.
@@ -39,8 +107,16 @@ class Provider(dynamic.ResourceProvider):
     """
 
     serialize_as_secret_always = False  # captures nothing
+    takes: type[A]  # class of the arguments, that of the subscript
     replaces: tuple[str, ...] = ()
     health_output = ""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            for each in get_args(base):
+                if isinstance(each, type):
+                    cls.takes = each
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Let states record the kind: then modules and classes may move."""
@@ -74,33 +150,49 @@ class Provider(dynamic.ResourceProvider):
         """Return what is wrong with a resource that was up, "" if nothing is."""
         return ""
 
+    def make(self, args: A) -> tuple[str, dict[str, Any]]:
+        """Make a resource; return its id, and its outputs beyond the arguments."""
+        raise NotImplementedError
+
+    def exists(self, _id: str, _args: A) -> bool:
+        """Return whether it is still there; True for one that is in the state only."""
+        return True
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Make it."""
+        id_, outs = self.make(self.takes.of(props))
+        return dynamic.CreateResult(id_, {**props, **outs})
+
+    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+        """Look whether it is still there."""
+        return seen(id_, props if self.exists(id_, self.takes.of(props)) else None)
+
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Create it again with the same id."""
         return dynamic.UpdateResult(self.create(news).outs)
 
 
-class Resource(dynamic.Resource):
+class Resource(dynamic.Resource, Generic[A]):
     """The base of this project's dynamic resources: its annotations are the outputs."""
 
-    _kind: ClassVar[type[Provider]]
+    _kind: ClassVar[type[Provider[Any]]]
     _secret: ClassVar[list[str]] = []
 
-    def __init__(
-        self,
-        name: str,
-        props: Mapping[str, pulumi.Input[Any]],
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        """Declare it; see the class for props."""
+    def __init__(self, name: str, args: A, opts: pulumi.ResourceOptions | None = None) -> None:
         outputs = [key for key in type(self).__annotations__ if not key.startswith("_")]
         # The host of providers does not mark new outputs as secret: the option does.
         secret = pulumi.ResourceOptions(additional_secret_outputs=self._secret)
         super().__init__(
             self._kind(),
             name,
-            {**dict.fromkeys(outputs), **props},
+            {**dict.fromkeys(outputs), **vars(args)},
             pulumi.ResourceOptions.merge(opts, secret),
         )
+
+
+def seen(id_: str, props: dict[str, Any] | None) -> dynamic.ReadResult:
+    """Return what a look found; None for a resource that is gone."""
+    return dynamic.ReadResult("", {}) if props is None else dynamic.ReadResult(id_, props)
 
 
 def change_host() -> None:

@@ -275,45 +275,30 @@ DESCRIPTOR = Descriptor(
     more=lambda workers: tuple(worker_name(index) for index in range(workers)),
     source=Source.ENVIRONMENT,
     ports=(
-        PortSetting(key="dashboardPort", default=8265, description="Ray dashboard and job server"),
+        PortSetting("dashboardPort", 8265, "Ray dashboard and job server"),
+        PortSetting("gcsPort", 6379, "Ray's global control service", published=False),
+        PortSetting("rayClientPort", 10001, "Ray client server, `ray://`", published=False),
         PortSetting(
-            key="gcsPort", default=6379, description="Ray's global control service", published=False
+            "servePort",
+            8000,
+            "Ray Serve's proxy on the head; it listens once `train serve` was used",
         ),
         PortSetting(
-            key="rayClientPort",
-            default=10001,
-            description="Ray client server, `ray://`",
-            published=False,
+            "autoscalerMetricsPort", 27217, "Metrics of Ray's autoscaler monitor", published=False
         ),
+        PortSetting("dashboardMetricsPort", 27227, "Metrics of the Ray dashboard", published=False),
         PortSetting(
-            key="servePort",
-            default=8000,
-            description="Ray Serve's proxy on the head; it listens once `train serve` was used",
-        ),
-        PortSetting(
-            key="autoscalerMetricsPort",
-            default=27217,
-            description="Metrics of Ray's autoscaler monitor",
-            published=False,
-        ),
-        PortSetting(
-            key="dashboardMetricsPort",
-            default=27227,
-            description="Metrics of the Ray dashboard",
-            published=False,
-        ),
-        PortSetting(
-            key="agentPort",
-            default=27365,
-            description="Agent of the head; workers take the ports after it, one each",
+            "agentPort",
+            27365,
+            "Agent of the head; workers take the ports after it, one each",
             published=False,
             each_node=True,
         ),
         PortSetting(
-            key=NODE_SWITCH_PORT,
-            default=8767,
-            description="Switch for the head to start and stop workers of other `hosts`, if a "
-            "group of nodes grows",
+            NODE_SWITCH_PORT,
+            8767,
+            "Switch for the head to start and stop workers of other `hosts`, if a group of "
+            "nodes grows",
             published=False,
             waking=True,
         ),
@@ -342,8 +327,8 @@ DESCRIPTOR = Descriptor(
             setting(
                 JOB_START_SECONDS,
                 "Seconds after which Ray fails a job that could not start, because no node has "
-                "what its entrypoint asks for; 1 to 999999. 0: it stays PENDING for as long as it "
-                "takes",
+                "what its entrypoint asks for; 1 to 999999. 0, for queues of hours: it stays "
+                "PENDING for as long as it takes",
             ),
         ),
     },

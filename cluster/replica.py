@@ -12,7 +12,7 @@ from typing import Annotated
 import pulumi
 from pydantic import Field
 
-from cluster.descriptor import Descriptor, Limit, PortSetting, Source, Stack
+from cluster.descriptor import Component, Descriptor, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, Only, matching, setting
 from cluster.service import HealthCheck, Port, Service
@@ -101,11 +101,11 @@ class Replicate(Model):
         }
 
 
-class Replica(pulumi.ComponentResource):
+class Replica(Component):
     """The service that copies the results."""
 
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:Replica", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, storage, port = stack.runtime, stack.storage, stack.port(PORT)
         known = pulumi.Output.all(
             listen=runtime.listen_address(SERVICE),
@@ -130,7 +130,6 @@ class Replica(pulumi.ComponentResource):
             # It ends before the store does: its last pass reads it.
             pulumi.ResourceOptions(parent=self, depends_on=list(storage.needs)),
         )
-        self.register_outputs({})
 
 
 def source_of(storage: Storage) -> dict[str, pulumi.Input[str]]:
@@ -151,11 +150,7 @@ DESCRIPTOR = Descriptor(
     service=SERVICE,
     declare=partial(Replica, SERVICE),
     source=Source.MODULE,
-    ports=(
-        PortSetting(
-            key=PORT, default=8766, description="Health of the second copy", published=False
-        ),
-    ),
+    ports=(PortSetting(PORT, 8766, "Health of the second copy", published=False),),
     limit=Limit(memory_mib=1024, processes=256),
     settings={
         SETTING: (

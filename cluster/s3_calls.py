@@ -1,20 +1,17 @@
-"""Calls that every object store answers, from the properties that its resources hold.
-
-Properties: endpoint (host:port), rootUser, rootPassword; bucket; via (of another machine that
-reaches the endpoint, as `trainyard.access.ssh.Connection.of` takes it; or of a cluster that it is
-in, as `trainyard.access.kubectl.Cluster.of` does).
-"""
+"""Calls that every object store answers, from the arguments of its resources."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 import urllib3
 from minio import Minio
 from minio.error import MinioAdminException, S3Error
 
 from cluster import store_proof
+from cluster.minio_admin import BucketArgs, RootArgs
 from trainyard.access import kubectl
 from trainyard.access.kubectl import KubectlError
 from trainyard.access.ssh import Connection, HostKeyError, SshError, UnreachableError
@@ -31,43 +28,44 @@ NO_ANSWER = (urllib3.exceptions.HTTPError, UnreachableError, HostKeyError, Kubec
 GONE = (urllib3.exceptions.HTTPError, SshError, KubectlError)  # for what is removed
 
 T = TypeVar("T")
+R = TypeVar("R", bound=RootArgs)
 
 
-def ensure_bucket(props: dict[str, Any]) -> None:
+def ensure_bucket(args: BucketArgs) -> None:
     """Make the bucket, or keep the one that exists, in a store that refuses forged requests.
 
     Raises:
         store_proof.UnsafeStoreError: it serves requests whose signature is forged.
     """
-    with reached(props) as there:
+    with reached(args) as there:
         s3 = client(there)
-        if not patiently(lambda: s3.bucket_exists(bucket_name=props["bucket"])):
-            s3.make_bucket(bucket_name=props["bucket"])
-        store_proof.prove(there["endpoint"], props["bucket"], props["rootUser"], s3.remove_object)
+        if not patiently(lambda: s3.bucket_exists(bucket_name=args.bucket)):
+            s3.make_bucket(bucket_name=args.bucket)
+        store_proof.prove(there.endpoint, args.bucket, args.rootUser, s3.remove_object)
 
 
-def has_bucket(props: dict[str, Any]) -> bool:
+def has_bucket(args: BucketArgs) -> bool:
     """Return whether the bucket is there; a store that does not answer has none."""
 
-    def look(there: dict[str, Any]) -> bool:
+    def look(there: BucketArgs) -> bool:
         s3 = client(there, retries=0)
-        return patiently(lambda: s3.bucket_exists(bucket_name=props["bucket"]))
+        return patiently(lambda: s3.bucket_exists(bucket_name=args.bucket))
 
-    return bool(asked(props, look))
+    return bool(asked(args, look))
 
 
-def asked(props: dict[str, Any], look: Callable[[dict[str, Any]], T]) -> T | None:
+def asked(args: R, look: Callable[[R], T]) -> T | None:
     """Return the result of a look at a store; None if the store does not answer.
 
     It is asked twice: one lost answer does not mean that the store is gone.
 
     Args:
-        props: how the store is reached.
-        look: takes the properties with an endpoint that this machine reaches.
+        args: how the store is reached.
+        look: takes the arguments with an endpoint that this machine reaches.
     """
     for pause in (LOST_SECONDS, None):
         try:
-            with reached(props) as there:
+            with reached(args) as there:
                 return look(there)
         except NO_ANSWER:
             if pause:
@@ -76,20 +74,20 @@ def asked(props: dict[str, Any], look: Callable[[dict[str, Any]], T]) -> T | Non
 
 
 @contextmanager
-def reached(props: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the properties with an endpoint that this machine reaches."""
-    if props.get("via") is None:
-        yield props
+def reached(args: R) -> Iterator[R]:
+    """Yield the arguments with an endpoint that this machine reaches."""
+    if args.via is None:
+        yield args
         return
-    host, _, port = props["endpoint"].rpartition(":")
-    via = props["via"]
+    host, _, port = args.endpoint.rpartition(":")
+    via = args.via
     way = (
         kubectl.forwarded(kubectl.Cluster.of(via), host, int(port))
         if "context" in via
         else forwarded(Connection.of(via), host, int(port))
     )
     with way as endpoint:
-        yield {**props, "endpoint": endpoint}
+        yield replace(args, endpoint=endpoint)
 
 
 def pool(retries: int) -> urllib3.PoolManager:
@@ -97,12 +95,12 @@ def pool(retries: int) -> urllib3.PoolManager:
     return urllib3.PoolManager(timeout=urllib3.Timeout(total=REQUEST_SECONDS), retries=retries)
 
 
-def client(props: dict[str, Any], retries: int = 3) -> Minio:
+def client(args: RootArgs, retries: int = 3) -> Minio:
     """Return an S3 client of the store's root."""
     return Minio(
-        endpoint=props["endpoint"],
-        access_key=props["rootUser"],
-        secret_key=props["rootPassword"],
+        endpoint=args.endpoint,
+        access_key=args.rootUser,
+        secret_key=args.rootPassword,
         secure=False,
         http_client=pool(retries),
     )

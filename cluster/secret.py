@@ -2,12 +2,12 @@
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider
+from cluster.provider import Args, Provider, Resource
 
 # Names for `make rotate`. The owner of a stack's objects on Kubernetes is drawn too; it is an id
 # that everybody may see, and opens nothing.
@@ -33,7 +33,14 @@ KEY = "-key"  # of an object store's user: rotated with the secret key, whose na
 rotated: Mapping[str, int] = {}
 
 
-class SecretProvider(Provider):
+class SecretArgs(Args):
+    """How many bytes a secret has, and how often it was rotated."""
+
+    bytes: int
+    generation: int | None = None
+
+
+class SecretProvider(Provider[SecretArgs]):
     """Draws the secret. It has no existence outside the state, so there is nothing to read."""
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
@@ -41,21 +48,21 @@ class SecretProvider(Provider):
 
         A smaller generation changes nothing: lost settings must not lock anyone out.
         """
-        replaces = ["bytes"] if int(olds["bytes"]) != int(news["bytes"]) else []
-        later = int(news.get("generation") or 0) > int(olds.get("generation") or 0)
+        before, after = SecretArgs.of(olds), SecretArgs.of(news)
+        replaces = ["bytes"] if before.bytes != after.bytes else []
+        later = (after.generation or 0) > (before.generation or 0)
         return dynamic.DiffResult(changes=later or bool(replaces), replaces=replaces)
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: SecretArgs) -> tuple[str, dict[str, Any]]:
         """Draw the secret from the operating system's source."""
-        value = secrets.token_hex(int(props["bytes"]))
-        return dynamic.CreateResult(secrets.token_hex(8), {**props, "value": value})
+        return secrets.token_hex(8), {"value": secrets.token_hex(args.bytes)}
 
     def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Draw a new value, and keep the former one, which a store still needs for a while."""
         return dynamic.UpdateResult({**(self.create(news).outs or {}), "former": olds["value"]})
 
 
-class Secret(dynamic.Resource, module="cluster", name="Secret"):
+class Secret(Resource[SecretArgs], module="cluster", name="Secret"):
     """A random secret.
 
     Attributes:
@@ -63,18 +70,16 @@ class Secret(dynamic.Resource, module="cluster", name="Secret"):
         former: the value before the last rotation; None if there was none.
     """
 
+    _kind = SecretProvider
+    # Sorted, as the embedded engine has them: the CLI keeps their order.
+    _secret: ClassVar = ["former", "value"]
     value: pulumi.Output[str]
     former: pulumi.Output[str | None]
 
     def __init__(self, name: str, length: int, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare a secret of `length` random bytes."""
-        # The Python provider host does not mark new outputs as secret: the option does. Sorted, as
-        # the embedded engine has them: the CLI keeps their order.
-        marked = pulumi.ResourceOptions(additional_secret_outputs=["former", "value"])
-        props: dict[str, Any] = {"bytes": length, "value": None, "former": None}
-        if generation := rotated.get(rotated_as(name), 0):
-            props["generation"] = generation
-        super().__init__(SecretProvider(), name, props, pulumi.ResourceOptions.merge(opts, marked))
+        generation = rotated.get(rotated_as(name)) or None
+        super().__init__(name, SecretArgs(bytes=length, generation=generation), opts)
 
 
 def rotated_as(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 import pulumi
 
 from cluster import storage as stored
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
+from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join, lift
 from cluster.model import one_of, setting
 from cluster.ray_node import NodeAddition
@@ -35,24 +35,15 @@ ARTIFACTS = "mlflow"  # folder of the bucket
 AUTH_CACHE_SECONDS = 300
 
 
-class Tracking(pulumi.ComponentResource):
-    """The tracking server.
+class Tracking(Component):
+    """The tracking server."""
 
-    Attributes:
-        url: its URL, for users.
-        password: of the user `admin`; a secret.
-    """
-
-    url: pulumi.Output[str]
-    password: pulumi.Output[str]
-
-    def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:cluster:Tracking", name, None, opts)
+    def declare(self, stack: Stack) -> None:
+        """Declare it."""
         runtime, storage, port = stack.runtime, stack.storage, stack.port(PORT)
-        child = pulumi.ResourceOptions(parent=self)
-        drawn = Secret(f"{name}-{USER}", PASSWORD_BYTES, child)
+        drawn = Secret(f"{self.name}-{USER}", PASSWORD_BYTES, self.child)
         self.password = pulumi.Output.secret(drawn.value)
-        session_key = Secret(f"{name}-session-key", SESSION_KEY_BYTES, child)
+        session_key = Secret(f"{self.name}-session-key", SESSION_KEY_BYTES, self.child)
         inside = runtime.address(SERVICE, port)
         outside = runtime.public(SERVICE, port)
         credentials = runtime.file(SERVICE, CREDENTIALS_FILE)
@@ -99,12 +90,10 @@ class Tracking(pulumi.ComponentResource):
                 ports=[Port(number=port, setting=PORT, published=True)],
                 health=[HealthCheck(port=port, path="/health")],
             ),
-            child,
+            self.child,
         )
         stack.additions.append(for_nodes(join("http://", inside), self.password))
-        self.url = pulumi.Output.concat("http://", outside)
-        stack.outputs |= {ENDPOINT.url: self.url, ENDPOINT.login: self.password}
-        self.register_outputs({"url": self.url, "password": self.password})
+        self.export(stack, ENDPOINT, outside)
 
 
 def auth_config(users: str, password: str) -> str:
@@ -160,7 +149,7 @@ DESCRIPTOR = Descriptor(
     program="mlflow",
     declare=partial(Tracking, "tracking"),
     source=Source.ENVIRONMENT,
-    ports=(PortSetting(key=PORT, default=5000, description="MLflow"),),
+    ports=(PortSetting(PORT, 5000, "MLflow"),),
     limit=Limit(memory_mib=4096, processes=1024),
     shared=True,
     settings={

@@ -3,19 +3,31 @@
 The root credentials that they need are secret inputs; nothing else receives them.
 """
 
-from dataclasses import dataclass
 from types import ModuleType
 
-import pulumi
-
 from cluster import lazy_import, minio_admin
+from cluster.provider import Given
+
+
+class StoreUserArgs(minio_admin.UserArgs):
+    """Arguments of a user of versitygw.
+
+    Attributes:
+        bucket: whose policy names it.
+        former: its access key before the last rotation; None if there was none.
+        statements: of that policy without their principal, as JSON.
+    """
+
+    bucket: str
+    former: Given[str | None] = None
+    statements: str
 
 
 class BucketProvider(minio_admin.BucketProvider):
     """A bucket is made like one of MinIO."""
 
 
-class StoreUserProvider(minio_admin.StoreUserProvider):
+class StoreUserProvider(minio_admin.UserProvider[StoreUserArgs]):
     """A user of versitygw, who owns nothing and may do what the bucket's policy says."""
 
     title = "versitygw"
@@ -29,21 +41,6 @@ class Bucket(minio_admin.Bucket, module="versitygw", name="Bucket"):
     """A bucket of a running versitygw."""
 
     _kind = BucketProvider
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreUserArgs(minio_admin.UserArgs):
-    """Arguments of a user of versitygw.
-
-    Attributes:
-        bucket: whose policy names it.
-        former: its access key before the last rotation; None if there was none.
-        statements: of that policy without their principal, as JSON.
-    """
-
-    bucket: str
-    former: pulumi.Input[str | None]
-    statements: str
 
 
 class StoreUser(minio_admin.StoreUser, module="versitygw", name="User"):

@@ -1,8 +1,4 @@
-"""Calls to the administration of a running versitygw, from the properties that its users hold.
-
-Properties: those of `s3_calls`; bucket, accessKey, secretKey, statements (of the bucket's policy,
-JSON, without their principal), former (access key before the last rotation, or None).
-"""
+"""Calls to the administration of a running versitygw."""
 
 import json
 from datetime import UTC, datetime
@@ -17,6 +13,7 @@ from minio.error import S3Error
 from minio.signer import sign_v4_s3
 
 from cluster.s3_calls import GONE, asked, client, pool, reached
+from cluster.versitygw_admin import StoreUserArgs
 
 REGION = "us-east-1"
 ROLE = "user"  # the least: owns no bucket and makes none
@@ -28,14 +25,14 @@ class AdminError(Exception):
     """versitygw refused a call."""
 
 
-def write_user(props: dict[str, Any]) -> None:
+def write_user(args: StoreUserArgs) -> None:
     """Write user and bucket's policy; both overwrite the leftovers of an earlier attempt."""
-    access, secret = props["accessKey"], props["secretKey"]
+    access, secret = args.accessKey, args.secretKey
     account = (
         f"<Account><Access>{escape(access)}</Access><Secret>{escape(secret)}</Secret>"
         f"<Role>{ROLE}</Role><UserID>0</UserID><GroupID>0</GroupID></Account>"
     )
-    with reached(props) as there:
+    with reached(args) as there:
         made = _call(there, "create-user", account)
         if made.status == EXISTS:
             changed = f"<MutableProps><Secret>{escape(secret)}</Secret></MutableProps>"
@@ -43,51 +40,51 @@ def write_user(props: dict[str, Any]) -> None:
         if made.status >= 300:
             raise AdminError(f"versitygw does not take the user: {_said(made)}")
         # The former key stays valid until its user is removed.
-        keys, former = [access], props.get("former")
+        keys, former = [access], args.former
         if former and _is_named(there, former):
             keys.append(former)
         policy = {
             "Version": "2012-10-17",
             "Statement": [
                 {**statement, "Principal": {"AWS": keys}}
-                for statement in json.loads(props["statements"])
+                for statement in json.loads(args.statements)
             ],
         }
-        client(there).set_bucket_policy(bucket_name=props["bucket"], policy=json.dumps(policy))
+        client(there).set_bucket_policy(bucket_name=args.bucket, policy=json.dumps(policy))
 
 
-def has_user(props: dict[str, Any]) -> bool:
+def has_user(args: StoreUserArgs) -> bool:
     """Return whether the user is there, and the bucket's policy names it.
 
     A store that does not answer has no users.
     """
-    access = props["accessKey"]
+    access = args.accessKey
 
-    def look(there: dict[str, Any]) -> bool:
+    def look(there: StoreUserArgs) -> bool:
         named = _is_named(there, access, retries=0)
         try:
-            policy = client(there, retries=0).get_bucket_policy(bucket_name=props["bucket"])
+            policy = client(there, retries=0).get_bucket_policy(bucket_name=args.bucket)
         except S3Error as error:
             if error.code not in NO_POLICY:
                 raise
             return False
         return named and access in policy
 
-    return bool(asked(props, look))
+    return bool(asked(args, look))
 
 
-def remove_user(props: dict[str, Any], key: str) -> bool:
+def remove_user(args: StoreUserArgs, key: str) -> bool:
     """Remove the user; the policy that names it then applies to nobody.
 
     Args:
-        props: how the root of versitygw is reached.
+        args: how the root of versitygw is reached.
         key: the user's access key.
 
     Returns:
         False if versitygw does not answer.
     """
     try:
-        with reached(props) as there:
+        with reached(args) as there:
             gone = _call(there, f"delete-user?{urlencode({'access': key})}", retries=0)
     except GONE:
         return False
@@ -96,7 +93,7 @@ def remove_user(props: dict[str, Any], key: str) -> bool:
     return True
 
 
-def _is_named(there: dict[str, Any], access: str, retries: int = 3) -> bool:
+def _is_named(there: StoreUserArgs, access: str, retries: int = 3) -> bool:
     """Return whether the list of users has one with this key."""
     users = _call(there, "list-users", retries=retries)
     if users.status >= 300:
@@ -105,13 +102,13 @@ def _is_named(there: dict[str, Any], access: str, retries: int = 3) -> bool:
 
 
 def _call(
-    props: dict[str, Any], target: str, body: str = "", retries: int = 3
+    args: StoreUserArgs, target: str, body: str = "", retries: int = 3
 ) -> urllib3.BaseHTTPResponse:
-    url = f"http://{props['endpoint']}/{target}"
+    url = f"http://{args.endpoint}/{target}"
     digest = sha256(body.encode()).hexdigest()
     date = datetime.now(UTC)
     headers: dict[str, Any] = {
-        "Host": props["endpoint"],
+        "Host": args.endpoint,
         "X-Amz-Content-Sha256": digest,
         "X-Amz-Date": date.strftime("%Y%m%dT%H%M%SZ"),
     }
@@ -120,7 +117,7 @@ def _call(
         url=urlsplit(url),
         region=REGION,
         headers=headers,
-        credentials=Credentials(props["rootUser"], props["rootPassword"]),
+        credentials=Credentials(args.rootUser, args.rootPassword),
         content_sha256=digest,
         date=date,
     )

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from pulumi import dynamic
 
+from cluster.provider import A, Args
 from infra.operate import backend
 from infra.service.cancellation import WaitingProvider
 
@@ -13,7 +14,7 @@ STACK_ID_BYTES = 4
 Props = dict[str, Any]
 
 
-class CloudProvider(WaitingProvider):
+class CloudProvider(WaitingProvider[A]):
     """The base of a cloud's providers. Pickled without any attribute: configure makes them.
 
     Attributes:
@@ -28,7 +29,15 @@ class CloudProvider(WaitingProvider):
         self._key: str | None = req.config.get(self.api_key)
 
 
-class AccountProvider(CloudProvider):
+class AccountArgs(Args):
+    """Whose part it is."""
+
+    organization: str
+    project: str
+    stack: str
+
+
+class AccountProvider(CloudProvider[AccountArgs]):
     """A stack's part of an account: the ids that mark all its things.
 
     It is deleted last. A cloud whose launches can be lost then ends what has the stack's id.
@@ -39,16 +48,16 @@ class AccountProvider(CloudProvider):
         here = backend.find(backend.project_folder()).id(_news["organization"])
         return dynamic.DiffResult(changes=not here or here != _olds.get("backendId"))
 
-    def create(self, props: Props) -> dynamic.CreateResult:
+    def make(self, args: AccountArgs) -> tuple[str, Props]:
         """Draw the id."""
         id_ = secrets.token_hex(STACK_ID_BYTES)
-        return dynamic.CreateResult(id_, _marked(id_, props))
+        return id_, _marks(id_, args)
 
     def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
         """Note the backend; things that exist keep the mark of the former one."""
-        return dynamic.UpdateResult(_marked(_id, _news))
+        return dynamic.UpdateResult({**_news, **_marks(_id, AccountArgs.of(_news))})
 
 
-def _marked(id_: str, props: Props) -> Props:
-    backend_id = backend.find(backend.project_folder()).draw_id(props["organization"])
-    return {**props, "stackId": id_, "backendId": backend_id}
+def _marks(id_: str, args: AccountArgs) -> Props:
+    backend_id = backend.find(backend.project_folder()).draw_id(args.organization)
+    return {"stackId": id_, "backendId": backend_id}

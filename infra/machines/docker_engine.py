@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulumi
 
-from cluster.provider import say
+from cluster.provider import Args, Given, say
 from trainyard.access import docker_client
 from trainyard.access.ssh import Connection
 
@@ -33,14 +33,23 @@ class EngineUnavailableError(pulumi.RunError):
     """No usable Docker Engine; the message says what to do."""
 
 
-def of(props: Mapping[str, Any], timeout: int = 60) -> docker.DockerClient:
-    """Return a client of the Engine of a resource, on the machine in its properties; see client."""
-    return client(timeout, machine_of(props))
+class EngineArgs(Args):
+    """Arguments of a resource on an Engine.
 
+    Attributes:
+        host: the Engine's machine, as Connection.of takes it; None for this one.
+    """
 
-def machine_of(props: Mapping[str, Any]) -> Connection | None:
-    """Return the machine of a resource's Engine; None for none."""
-    return Connection.of(props["host"]) if "host" in props else None
+    host: Given[Mapping[str, Any] | None] = None
+
+    @property
+    def machine(self) -> Connection | None:
+        """The machine of the Engine; None for this one."""
+        return Connection.of(self.host) if self.host else None
+
+    def engine(self, timeout: int = 60) -> docker.DockerClient:
+        """Return a client of the Engine; see client."""
+        return client(timeout, self.machine)
 
 
 def client(timeout: int = 60, machine: Connection | None = None) -> docker.DockerClient:

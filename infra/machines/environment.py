@@ -18,7 +18,7 @@ from cluster import services
 from cluster.descriptor import Source
 from cluster.inputs import lift
 from infra.machines.bundle import bundle
-from infra.machines.executable import Executable
+from infra.machines.executable import Executable, ExecutableArgs
 from infra.machines.machine import AGENT, ENVIRONMENT, PROGRAMS, Machine
 from infra.operate.backend import project_folder
 from node.folders import FolderMark
@@ -271,7 +271,7 @@ def _copy(machine: Machine, program: str, source: pulumi.Input[str]) -> pulumi.O
     path = f"{machine.base}/{PROGRAMS}/{program}"
     return Executable(
         f"{machine.name}-{program}",
-        {"source": source, "path": path, **machine.reached},
+        ExecutableArgs(source=source, path=path, **machine.reached),
         machine.options(None),
     ).path
 

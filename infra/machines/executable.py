@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi import dynamic
 
-from cluster.provider import Resource, say
-from infra.machines.host_provider import HostProvider
+from cluster.provider import Given, Resource, say
+from infra.machines.host_provider import HostArgs, HostProvider
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import copy, run
 
@@ -18,60 +17,57 @@ CALL_SECONDS = 60.0
 MODE = 0o755
 
 
-class ExecutableProvider(HostProvider):
+class ExecutableArgs(HostArgs):
+    """Arguments of a copy: its source here, and its path there."""
+
+    source: Given[str]
+    path: str
+
+
+class ExecutableProvider(HostProvider[ExecutableArgs]):
     """Copies once, and again when the file of this machine has another content."""
 
     replaces = ("machine", "path")  # another way to the machine is the same copy
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: ExecutableArgs) -> tuple[str, dict[str, Any]]:
         """Copy the file, unless the machine has it."""
-        _put(props)
-        return dynamic.CreateResult(props["path"], props)
+        if not self.exists(args.path, args):
+            _put(args)
+        return args.path, {}
 
-    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+    def exists(self, _id: str, args: ExecutableArgs) -> bool:
         """Check whether the copy is there and intact."""
-        there = False
-        with self.unless_gone(props):
-            there = _digest(props) == _local_digest(props)
-        return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
+        path = shlex.quote(args.path)
+        there = _call(args, f"test ! -f {path} || sha256sum {path}").partition(" ")[0]
+        with Path(args.source).open("rb") as file:
+            return there == hashlib.file_digest(file, "sha256").hexdigest()
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Remove the copy."""
-        with self.unless_gone(props):
-            _call(props, f"rm -f {shlex.quote(props['path'])}")
+        args = self.takes.of(props)
+        with self.unless_gone(args.host):
+            _call(args, f"rm -f {shlex.quote(args.path)}")
 
 
-class Executable(Resource, module="host", name="Executable"):
-    """A copy of a program, from source (path here), path (there), host and machine."""
+class Executable(Resource[ExecutableArgs], module="host", name="Executable"):
+    """A copy of a program."""
 
     _kind = ExecutableProvider
     path: pulumi.Output[str]
 
 
-def _put(props: dict[str, Any]) -> None:
-    source = Path(props["source"])
-    if _digest(props) == _local_digest(props):
-        return
-    theirs, ours = _call(props, "uname -m").strip(), platform.machine()
+def _put(args: ExecutableArgs) -> None:
+    source = Path(args.source)
+    theirs, ours = _call(args, "uname -m").strip(), platform.machine()
     if theirs != ours:
         raise SshError(
-            f"{props['machine']} is {theirs}, and {source.name} of this machine is for {ours}: "
+            f"{args.machine} is {theirs}, and {source.name} of this machine is for {ours}: "
             f"run `up` on a machine that is {theirs}, or set objectStore to directory"
         )
-    say(f"copying {source.name} ({source.stat().st_size >> 20} MiB) to {props['machine']}")
-    _call(props, f"mkdir -p {shlex.quote(str(Path(props['path']).parent))}")
-    copy(Connection.of(props["host"]), source, props["path"], mode=MODE)
+    say(f"copying {source.name} ({source.stat().st_size >> 20} MiB) to {args.machine}")
+    _call(args, f"mkdir -p {shlex.quote(str(Path(args.path).parent))}")
+    copy(Connection.of(args.host), source, args.path, mode=MODE)
 
 
-def _digest(props: dict[str, Any]) -> str:
-    path = shlex.quote(props["path"])
-    return _call(props, f"test ! -f {path} || sha256sum {path}").partition(" ")[0]
-
-
-def _local_digest(props: dict[str, Any]) -> str:
-    with Path(props["source"]).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _call(props: dict[str, Any], command: str) -> str:
-    return run(Connection.of(props["host"]), command, seconds=CALL_SECONDS)
+def _call(args: ExecutableArgs, command: str) -> str:
+    return run(Connection.of(args.host), command, seconds=CALL_SECONDS)

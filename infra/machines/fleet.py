@@ -4,10 +4,11 @@ Deliberately absent: this machine. It needs no login and nothing is installed on
 in machine.py).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulumi
 
@@ -16,7 +17,9 @@ from cluster.ray_node import NodeResources
 from infra.machines.holdings import Account
 from infra.machines.machine import Machine
 from infra.settings.nodes import Group
-from infra.settings.reservation import Reservation
+
+if TYPE_CHECKING:  # it imports the sources
+    from infra.settings.config import Settings
 
 MAX_MACHINES = 64  # of a stack
 
@@ -38,35 +41,26 @@ class FleetArgs:
     """A stack's requirements for its machines, whatever their source.
 
     Attributes:
-        base: folder of the stack's files on each, below the home folder.
-        python_environment: folder of an existing environment, "" for none.
-        containers: whether services are containers, which bring their Python.
-        worker: settings of the Ray workers that are of no group.
+        settings: of the stack. Without startRay, Ray's launcher copies the private key to the head,
+            where jobs read it: then no machine holds a secret of the account.
         requested: numbers of the machines of groups that grow that have to exist now.
-        key_file: private key to log in with; None for the SSH agent, or for the source's own.
-        allowed_cidrs: IPv4 networks that may log in, where the source has a firewall.
-        keep_data: whether data of the source outlives the stack.
-        start_ray: whether the stack starts Ray. Otherwise Ray's launcher copies the private key to
-            the head, where jobs read it: then no machine holds a secret of the account.
-        owner: of rented machines; "" for user and machine.
-        reservation: time in which they may exist; rented ones end with it.
         idle: service that machines which end themselves ask too; None where only the deadline
             counts.
     """
 
-    base: str
-    python_environment: str
-    worker: Group
-    key_file: Path | None
-    allowed_cidrs: Sequence[str]
-    keep_data: bool
-    owner: str
-    start_ray: bool = True
-    containers: bool = False
-    groups: Sequence[Group] = ()
+    settings: Settings
     requested: Sequence[int] = ()
     idle: IdleWatch | None = None
-    reservation: Reservation | None = None
+
+    @property
+    def base(self) -> str:
+        """Folder of the stack's files on each, below the home folder."""
+        return f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}"
+
+    @property
+    def containers(self) -> bool:
+        """Whether services are containers, which bring their Python."""
+        return self.settings.runtime == "docker"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,20 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider, Resource, say
+from cluster.provider import Args, Provider, Resource, say
 from infra.machines.go_build import is_whole, obtain
 from infra.machines.go_programs import PROGRAMS, GoProgram
 
 
-class GoToolProvider(Provider):
+class GoToolArgs(Args):
+    """A program in the cache."""
+
+    module: str
+    version: str
+    path: str
+
+
+class GoToolProvider(Provider[GoToolArgs]):
     """Builds a Go program. Its delete keeps the cache, which other stacks use too."""
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
@@ -19,25 +27,24 @@ class GoToolProvider(Provider):
         keys = [key for key in ("module", "version", "path") if _olds[key] != _news[key]]
         return dynamic.DiffResult(changes=bool(keys), replaces=keys)
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: GoToolArgs) -> tuple[str, dict[str, Any]]:
         """Build the program, unless the cache has it unchanged."""
-        program = next(each for each in PROGRAMS.values() if each.module == props["module"])
-        obtain(program, Path(props["path"]), say)
-        return dynamic.CreateResult(props["path"], props)
+        program = next(each for each in PROGRAMS.values() if each.module == args.module)
+        obtain(program, Path(args.path), say)
+        return args.path, {}
 
-    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+    def exists(self, id_: str, _args: GoToolArgs) -> bool:
         """Check whether the program is still in the cache, unchanged."""
-        there = is_whole(Path(id_))
-        return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
+        return is_whole(Path(id_))
 
 
-class GoTool(Resource, module="host", name="GoTool"):
-    """A program in the cache, from module, version and path."""
+class GoTool(Resource[GoToolArgs], module="host", name="GoTool"):
+    """A program in the cache."""
 
     _kind = GoToolProvider
     path: pulumi.Output[str]
 
 
-def properties(program: GoProgram) -> dict[str, Any]:
-    """Return the properties that a program is declared from."""
-    return {"module": program.module, "version": program.version, "path": str(program.path)}
+def properties(program: GoProgram) -> GoToolArgs:
+    """Return the arguments that a program is declared from."""
+    return GoToolArgs(module=program.module, version=program.version, path=str(program.path))

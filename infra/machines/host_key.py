@@ -1,30 +1,36 @@
 """A host key that a machine is given before its first boot, so that nobody can take its place."""
 
+# ruff: noqa: N815 (property names are camelCase in Pulumi states)
+
 from typing import Any, ClassVar
 
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider, Resource
+from cluster.provider import Args, Provider, Resource
 from infra.machines import keys
 
 
-class HostKeyProvider(Provider):
+class HostKeyArgs(Args):
+    """Its name."""
+
+    name: str
+
+
+class HostKeyProvider(Provider[HostKeyArgs]):
     """Draws the pair. It exists only in the state, so there is nothing to read."""
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         """Never replace it: the machine has it."""
         return dynamic.DiffResult(changes=False)
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: HostKeyArgs) -> tuple[str, dict[str, Any]]:
         """Draw the pair."""
         pair = keys.generate()
-        return dynamic.CreateResult(
-            props["name"], {**props, "privateKey": pair.private, "publicKey": pair.public}
-        )
+        return args.name, {"privateKey": pair.private, "publicKey": pair.public}
 
 
-class HostKey(Resource, module="host", name="HostKey"):
+class HostKey(Resource[HostKeyArgs], module="host", name="HostKey"):
     """A host key.
 
     Attributes:
@@ -33,9 +39,8 @@ class HostKey(Resource, module="host", name="HostKey"):
 
     _kind = HostKeyProvider
     _secret: ClassVar = ["privateKey"]
-    privateKey: pulumi.Output[str]  # noqa: N815 (property names are camelCase in Pulumi states)
-    publicKey: pulumi.Output[str]  # noqa: N815
+    privateKey: pulumi.Output[str]
+    publicKey: pulumi.Output[str]
 
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare a key."""
-        super().__init__(name, {"name": name}, opts)
+        super().__init__(name, HostKeyArgs(name=name), opts)

@@ -1,17 +1,17 @@
 """Tells whether a machine that does not answer is off or gone for good; ends machines."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import Provider
+from cluster.provider import A, Args, Given, Provider, seen
 from infra.machines.holdings import Account
 from trainyard.access.ssh import SshError
 
 
-def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
+def is_gone(host: Mapping[str, Any], config: dynamic.Config) -> bool:
     """Return whether a rented machine is gone, according to the cloud that rented it.
 
     A machine without a cloud's id is not rented.
@@ -22,7 +22,7 @@ def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
     return any(account.is_gone(instance) for account, instance in _rented(host, config))
 
 
-def end(host: dict[str, Any], config: dynamic.Config) -> bool:
+def end(host: Mapping[str, Any], config: dynamic.Config) -> bool:
     """End a machine if it is rented, and wait until it has ended; return whether it is.
 
     Raises:
@@ -34,7 +34,7 @@ def end(host: dict[str, Any], config: dynamic.Config) -> bool:
     return False
 
 
-def _rented(host: dict[str, Any], config: dynamic.Config) -> Iterator[tuple[Account, str]]:
+def _rented(host: Mapping[str, Any], config: dynamic.Config) -> Iterator[tuple[Account, str]]:
     """Yield the account that a machine is rented from, and its id there; nothing for others."""
     # Not at the top: a provider of this machine would pay a third of a second for models.
     from infra.machines import sources  # noqa: PLC0415
@@ -44,7 +44,19 @@ def _rented(host: dict[str, Any], config: dynamic.Config) -> Iterator[tuple[Acco
             yield cloud.account(config.get(cloud.api_key)), instance
 
 
-class HostProvider(Provider):
+class HostArgs(Args):
+    """Arguments of a resource on another machine.
+
+    Attributes:
+        host: argument of `trainyard.access.ssh.Connection.of`.
+        machine: identity of the machine, at whatever address.
+    """
+
+    host: Given[Mapping[str, Any]]
+    machine: Given[str]
+
+
+class HostProvider(Provider[A]):
     """A resource on a machine: when a rented machine is gone, so is everything on it."""
 
     _config = dynamic.Config({}, "")
@@ -55,7 +67,7 @@ class HostProvider(Provider):
         self._config = req.config
 
     @contextlib.contextmanager
-    def unless_gone(self, props: dict[str, Any]) -> Iterator[None]:
+    def unless_gone(self, host: Mapping[str, Any]) -> Iterator[None]:
         """Skip work that fails because the machine is gone; one that is off is an error.
 
         Raises:
@@ -64,5 +76,11 @@ class HostProvider(Provider):
         try:
             yield
         except SshError:
-            if not is_gone(props["host"], self._config):
+            if not is_gone(host, self._config):
                 raise
+
+    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+        """Look whether it is still there."""
+        with self.unless_gone(props["host"]):
+            return super().read(id_, props)
+        return seen(id_, None)

@@ -6,11 +6,12 @@ there; without one it is done here.
 
 import json
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import say
+from cluster.provider import A, Args, Given, say, seen
 from infra.machines.host_provider import HostProvider
 from node.life import ServiceError
 from node.programs import KINDS
@@ -23,7 +24,23 @@ OURS = ("host", "machine", "__provider")  # properties that the other machine do
 Props = dict[str, Any]
 
 
-class OnHostProvider(HostProvider):
+class OnHostArgs(Args):
+    """Arguments of what a stack has on a host; host and machine are None for this machine.
+
+    Attributes:
+        folder: of a supervisord, unless it says otherwise.
+        mark: of the stack, see `StackMark.props`.
+        host: see HostArgs.
+        machine: see HostArgs.
+    """
+
+    folder: Given[str]
+    mark: Given[Mapping[str, str]]
+    host: Given[Mapping[str, Any] | None] = None
+    machine: Given[str | None] = None
+
+
+class OnHostProvider(HostProvider[A]):
     """A resource whose work is done by one of the kinds of `programs.py`.
 
     Attributes:
@@ -38,10 +55,9 @@ class OnHostProvider(HostProvider):
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Look whether it is there; if its machine is gone, so is it."""
-        found = None
-        with self.unless_gone(props):
-            found = _do(self.kind, "read", id_, props)
-        return dynamic.ReadResult("", {}) if found is None else dynamic.ReadResult(id_, found)
+        with self.unless_gone(props.get("host", {})):
+            return seen(id_, _do(self.kind, "read", id_, props))
+        return seen(id_, None)
 
     def fault(self, id_: str, props: Props) -> str:
         """Ask on its machine; Data and Files have no health of their own."""
@@ -61,7 +77,7 @@ class OnHostProvider(HostProvider):
     def delete(self, id_: str, props: Props) -> None:
         """Remove it; if its machine is gone, so is it."""
         note = ""
-        with self.unless_gone(props):
+        with self.unless_gone(props.get("host", {})):
             note = _do(self.kind, "delete", id_, props)
         if note:
             say(f"{props['machine']}: {note}" if "host" in props else note)

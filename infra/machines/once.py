@@ -4,15 +4,18 @@ Its lines are shown while it works. It runs in its own session: a Ctrl-C reaches
 which then asks the program to end.
 """
 
+# ruff: noqa: N815 (property names are camelCase in Pulumi states)
+
 import contextlib
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import Resource, say
+from cluster.provider import Args, Given, Resource, say
 from infra.service.cancellation import WaitingProvider
 from node import folders
 from node.folders import FolderMark
@@ -22,7 +25,26 @@ from node.supervisor import inherited_environment
 STOP_SECONDS = 20.0  # to remove unfinished work
 
 
-class OnceProvider(WaitingProvider):
+class OnceArgs(Args):
+    """Arguments of a program that runs once.
+
+    Attributes:
+        folder: of a supervisord.
+        hostFiles: paths by the names that it knows them by.
+        folders: that it fills.
+        mark: of the stack.
+    """
+
+    folder: Given[str]
+    name: str
+    command: Given[Sequence[str]]
+    environment: Given[Mapping[str, str]]
+    hostFiles: Mapping[str, str]
+    folders: Sequence[str]
+    mark: Given[Mapping[str, str]]
+
+
+class OnceProvider(WaitingProvider[OnceArgs]):
     """A program that has ended well; it runs again for another command or other files."""
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:
@@ -36,18 +58,12 @@ class OnceProvider(WaitingProvider):
         for process in list(self._running):
             process.terminate()
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        """Run it."""
-        self._run(props)
-        return dynamic.CreateResult(props["name"], props)
-
-    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+    def exists(self, _id: str, args: OnceArgs) -> bool:
         """Look whether the folders that it filled still hold something."""
-        folders = map(Path, props["folders"])
-        filled = all(folder.is_dir() and any(folder.iterdir()) for folder in folders)
-        return dynamic.ReadResult(id_, props) if filled else dynamic.ReadResult("", {})
+        folders = map(Path, args.folders)
+        return all(folder.is_dir() and any(folder.iterdir()) for folder in folders)
 
-    def _run(self, props: dict[str, Any]) -> None:
+    def make(self, args: OnceArgs) -> tuple[str, dict[str, Any]]:
         """Run it to its end.
 
         Raises:
@@ -55,20 +71,20 @@ class OnceProvider(WaitingProvider):
             CanceledError: the user asked to stop.
         """
         self._cancellation.check()
-        name, own = props["name"], Path(props["folder"]) / props["name"]
-        if reason := folders.foreign(own.parent, FolderMark.of(props["mark"])):
+        name, own = args.name, Path(args.folder) / args.name
+        if reason := folders.foreign(own.parent, FolderMark.of(args.mark)):
             raise ServiceError(
                 f"{own.parent} {reason}. Run `up` with --refresh to have another made"
             )
-        for folder in props["folders"]:
+        for folder in args.folders:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.rmtree(own, ignore_errors=True)
         (own / "files").mkdir(mode=0o700, parents=True)
-        for file, path in props["hostFiles"].items():
+        for file, path in args.hostFiles.items():
             (own / "files" / file).symlink_to(path)
         process = subprocess.Popen(
-            props["command"],
-            env=inherited_environment() | props["environment"],
+            args.command,
+            env={**inherited_environment(), **args.environment},
             cwd=own,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -94,14 +110,11 @@ class OnceProvider(WaitingProvider):
         self._cancellation.check()
         if status:
             raise ServiceError(f"{name} ended (exit code {status}): {said.removeprefix('error: ')}")
+        return name, {}
 
 
-class Once(Resource, module="process", name="Once"):
-    """A program that has ended well.
-
-    From folder (of a supervisord), name, command, environment, hostFiles (paths by the names that
-    it knows them by), folders (that it fills) and mark.
-    """
+class Once(Resource[OnceArgs], module="process", name="Once"):
+    """A program that has ended well."""
 
     _kind = OnceProvider
 

@@ -4,7 +4,10 @@ A program counts as up when its health checks answer. Everything below the runti
 with the stack; volumes that outlive it are in the data folder.
 """
 
+# ruff: noqa: N815 (property names are camelCase in Pulumi states)
+
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -15,9 +18,9 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import ray_node
-from cluster.provider import Resource
+from cluster.provider import Given, Resource
 from infra.machines import local
-from infra.machines.on_host import OnHostProvider
+from infra.machines.on_host import OnHostArgs, OnHostProvider
 from infra.service import leaving
 from node.programs import RESTARTING
 
@@ -25,14 +28,77 @@ from node.programs import RESTARTING
 _one_after_another = threading.Lock()
 
 
-class DataProvider(OnHostProvider):
+class DataArgs(OnHostArgs):
+    """Arguments of the folder of data that outlives the stack.
+
+    Attributes:
+        folder: absolute path.
+        keep: whether it outlives the stack.
+        store: name of the object store, "" for none.
+        ports: numbers by setting, which the stack has for as long as the folder.
+    """
+
+    keep: bool
+    store: str
+    ports: Mapping[str, Sequence[int]]
+
+
+class DaemonArgs(OnHostArgs):
+    """Arguments of a supervisord.
+
+    Attributes:
+        folder: absolute path of its folder.
+        identifier: its name.
+        ports: numbers by setting.
+        data: folder of the stack's data here; None elsewhere.
+        reservation: what `node/ending.py` is told; None for no end.
+    """
+
+    identifier: str
+    ports: Mapping[str, Sequence[int]]
+    data: Given[str | None] = None
+    reservation: Given[Mapping[str, Any] | None] = None
+
+
+class FilesArgs(OnHostArgs):
+    """Arguments of secret files; name is that of their folder, secrets their contents by name."""
+
+    name: str
+    secrets: Given[Mapping[str, str]]
+
+
+class ProgramArgs(FilesArgs):
+    """Arguments of a program; `cluster.service.Service` explains those that it has too.
+
+    Attributes:
+        folders: that it needs.
+        ports: number and setting of each.
+        health: URLs that answer once it is up.
+        startTimeout: seconds until they have to.
+        leave: file, arguments and drains of its Leave, and the seconds that a drain may take.
+    """
+
+    command: Given[Sequence[str]]
+    environment: Given[Mapping[str, str]]
+    files: Given[Mapping[str, str]]
+    folders: Sequence[str]
+    stopSeconds: int
+    ports: Sequence[Mapping[str, Any]]
+    health: Given[Sequence[str]]
+    startTimeout: int
+    onDemand: bool | None = None
+    steadySeconds: int | None = None
+    leave: Given[Mapping[str, Any] | None] = None
+
+
+class DataProvider(OnHostProvider[DataArgs]):
     """The folder of data that outlives the stack: another folder is another resource."""
 
     kind = "data"
     replaces = ("folder", "machine")
 
 
-class DaemonProvider(OnHostProvider):
+class DaemonProvider(OnHostProvider[DaemonArgs]):
     """supervisord itself: another folder means another one, whose ports the old one frees first.
 
     So does another mark or data folder, which it has in its environment and locks from its start.
@@ -86,7 +152,7 @@ class DaemonProvider(OnHostProvider):
         return super().update(id_, olds, news)
 
 
-class ProgramProvider(OnHostProvider):
+class ProgramProvider(OnHostProvider[ProgramArgs]):
     """One program of a supervisord: another folder or name is another program."""
 
     kind = "program"
@@ -105,12 +171,13 @@ class ProgramProvider(OnHostProvider):
         users = self._users(olds, news)
         if not users:
             return super().update(id_, olds, news)
-        tokens = {props["secrets"].get(ray_node.TOKEN_FILE) for props in (olds, news)}
-        drains = len(tokens) == 1 and bool(olds["leave"]["drains"])
+        before, after = (ProgramArgs.of(props) for props in (olds, news))
+        tokens = {args.secrets.get(ray_node.TOKEN_FILE) for args in (before, after)}
+        drains = len(tokens) == 1 and bool(before.leave["drains"])
         with _one_after_another if drains else nullcontext():
-            seconds = int(news.get("leave", olds["leave"])["seconds"])
+            seconds = int((after.leave or before.leave)["seconds"])
             drain = partial(self.act, "drain", seconds, olds)
-            leaving.leave(news["name"], users, drain, drains=drains, seconds=seconds)
+            leaving.leave(after.name, users, drain, drains=drains, seconds=seconds)
             return super().update(id_, olds, news)
 
     def _users(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:
@@ -121,18 +188,15 @@ class ProgramProvider(OnHostProvider):
         return found
 
 
-class FilesProvider(OnHostProvider):
+class FilesProvider(OnHostProvider[FilesArgs]):
     """Secret files of programs that the stack does not run itself."""
 
     kind = "files"
     replaces = ("folder", "name", "machine")
 
 
-class Data(Resource, module="process", name="Data"):
+class Data(Resource[DataArgs], module="process", name="Data"):
     """The folder of data that outlives the stack.
-
-    From folder, keep, mark, store (its name, "" for none) and ports (numbers by setting), which
-    the stack has for as long as the folder.
 
     Attributes:
         folder: absolute path.
@@ -142,11 +206,8 @@ class Data(Resource, module="process", name="Data"):
     folder: pulumi.Output[str]
 
 
-class Daemon(Resource, module="process", name="Supervisor"):
+class Daemon(Resource[DaemonArgs], module="process", name="Supervisor"):
     """The supervisord of a stack on a host.
-
-    From folder, identifier, ports (numbers by setting), data, mark and reservation (what
-    `node/ending.py` is told; None for no end).
 
     Attributes:
         folder: absolute path of its folder.
@@ -158,10 +219,8 @@ class Daemon(Resource, module="process", name="Supervisor"):
     healthy: pulumi.Output[bool]
 
 
-class Program(Resource, module="process", name="Program"):
+class Program(Resource[ProgramArgs], module="process", name="Program"):
     """A program of a supervisord; exists once its health checks have answered.
-
-    From the properties that ProcessRuntime.place gives it.
 
     Attributes:
         name: name of the program.
@@ -173,10 +232,7 @@ class Program(Resource, module="process", name="Program"):
     healthy: pulumi.Output[bool]
 
 
-class Files(Resource, module="process", name="Files"):
-    """Secret files of programs that the stack does not run itself.
-
-    From folder (of a supervisord), name, secrets (content by name) and mark.
-    """
+class Files(Resource[FilesArgs], module="process", name="Files"):
+    """Secret files of programs that the stack does not run itself."""
 
     _kind = FilesProvider

@@ -22,8 +22,17 @@ from cluster.service import HealthCheck, Port, Service, Volume
 from infra.machines import local
 from infra.machines.fleet import ElasticGroup
 from infra.machines.machine import LOOPBACK, Host
-from infra.machines.once import Once
-from infra.machines.process import Daemon, Data, Files, Program
+from infra.machines.once import Once, OnceArgs
+from infra.machines.process import (
+    Daemon,
+    DaemonArgs,
+    Data,
+    DataArgs,
+    Files,
+    FilesArgs,
+    Program,
+    ProgramArgs,
+)
 from infra.places.args import RuntimeArgs
 from infra.places.stack_mark import StackMark
 from node import ray_leave, ray_logs
@@ -44,21 +53,11 @@ class ProcessRuntimeArgs(RuntimeArgs):
 
     Attributes:
         hosts: the hosts, the head's first; others may come later.
-        several: whether there may be more than one.
         mark: tells the files of this stack from others.
-        folder: runtime folder of each host, absolute; removed with the stack.
-        data: data folder of each host, absolute; on other machines also below `~/`.
-        identifier: name of this stack's supervisords.
-        shared: names of services of the head's host that jobs on other hosts reach.
     """
 
     hosts: Sequence[Host]
-    several: bool = False
     mark: StackMark
-    folder: str
-    data: str
-    identifier: str
-    shared: Collection[str] = ()
 
 
 class ProcessRuntime(pulumi.ComponentResource):
@@ -74,34 +73,38 @@ class ProcessRuntime(pulumi.ComponentResource):
         self, name: str, args: ProcessRuntimeArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("trainyard:process:ProcessRuntime", name, None, opts)
-        self._name, self._args = name, args
+        self._name, self._args, settings = name, args, args.settings
+        # Of each host, absolute; data also below `~/`.
+        self._folder, self._data = str(settings.state_dir), str(settings.data_dir)
+        self._several = settings.on_hosts > 1
         self._hosts = {host.number: host for host in args.hosts}
         self._filled: dict[str, Once] = {}
         self._base: dict[int, tuple[Daemon, Data]] = {}
         for index, host in self._hosts.items():
-            own = {"mark": args.mark.props, **host.reached}
+            own: dict[str, Any] = {"mark": args.mark.props, **host.reached}
+            ports = _ports(args.ports, index, several=self._several)
             data = Data(
                 f"{host.name}-data",
-                {
-                    "folder": host.path(args.data),
-                    "keep": args.keep_data,
-                    "store": "" if index else args.store,
-                    "ports": _ports(args, index),
+                DataArgs(
+                    folder=host.path(self._data),
+                    keep=settings.keep_data,
+                    store="" if index else args.store,
+                    ports=ports,
                     **own,
-                },
+                ),
                 host.options(self),
             )
             daemon = Daemon(
                 f"{host.name}-supervisor",
-                {
-                    "folder": args.folder,
-                    "identifier": args.identifier,
-                    "ports": _ports(args, index),
+                DaemonArgs(
+                    folder=self._folder,
+                    identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
+                    ports=ports,
                     # Elsewhere it is empty, and homes that machines share have one lock.
-                    **({} if index else {"data": data.folder}),
-                    **({"reservation": self._end(index)} if args.end else {}),
+                    data=None if index else data.folder,
+                    reservation=self._end(index) if args.end else None,
                     **own,
-                },
+                ),
                 host.options(self),
             )
             self._base[index] = (daemon, data)
@@ -110,11 +113,13 @@ class ProcessRuntime(pulumi.ComponentResource):
 
     def _end(self, index: int) -> dict[str, Any]:
         """Return what the timer of a host's supervisord is told."""
-        told: dict[str, Any] = {"end": self._args.end, "drainSeconds": self._args.drain}
+        told: dict[str, Any] = {
+            "end": self._args.end,
+            "drainSeconds": self._args.settings.drain_seconds,
+        }
         if index:
             return told
-        (gcs,) = (port.number for port in self._args.ports if port.setting == "gcsPort")
-        address = join(self.node_address(0), f":{gcs}")
+        address = join(self.node_address(0), f":{self._args.settings.ports['gcsPort']}")
         arguments = [address, ray_leave.EVERY]
         leave = {"service": ray_node.HEAD, "file": ray_leave.FILE, "arguments": arguments}
         return {**told, "leave": leave}
@@ -126,7 +131,8 @@ class ProcessRuntime(pulumi.ComponentResource):
 
     def listen_address(self, service: str) -> pulumi.Input[str]:
         """Return an address that other hosts reach if they use the service, else loopback."""
-        if service in self._args.shared and self._args.several:
+        shared = (each.name for each in self._args.running if each.shared)
+        if self._several and service in shared:
             return self._head.address
         if service.startswith(SWITCH):
             return self._hosts[self._index(service)].address
@@ -138,7 +144,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         Ray takes 127.0.0.1 for the machine's address, with which the cluster would be open to
         others, and lost when a laptop changes its network.
         """
-        if not self._args.several:
+        if not self._several:
             return str(ipaddress.IPv4Address(LOOPBACK) + 1 + index)
         return self._hosts[max(0, index - 1)].address
 
@@ -151,12 +157,12 @@ class ProcessRuntime(pulumi.ComponentResource):
 
     def file(self, service: str, name: str) -> str:
         """Return the path at which a service finds one of its files or secrets."""
-        return f"{self._args.folder}/{service}/files/{name}"
+        return f"{self._folder}/{service}/files/{name}"
 
     def volume(self, service: str, volume: Volume) -> str:
         """Return the path at which a service finds one of its volumes."""
         host = self._hosts[self._index(service)]
-        base = host.path(self._args.data) if volume.keep else self._args.folder
+        base = host.path(self._data) if volume.keep else self._folder
         return f"{base}/{volume.name}" if volume.shared else f"{base}/{service}/{volume.name}"
 
     def node_provider(self) -> RayNodeProvider:
@@ -165,8 +171,8 @@ class ProcessRuntime(pulumi.ComponentResource):
         The head's machine has no key to log in to others, so they get switches. Its own workers are
         run by its own supervisord.
         """
-        settings: dict[str, Any] = {"supervisor": self._args.folder}
-        if not self._args.several:
+        settings: dict[str, Any] = {"supervisor": self._folder}
+        if not self._several:
             return _node_provider(settings)
         token = Secret(
             f"{self._name}-{SWITCH}-token", TOKEN_BYTES, pulumi.ResourceOptions(parent=self)
@@ -180,7 +186,7 @@ class ProcessRuntime(pulumi.ComponentResource):
 
     def _switch(self, number: int, token: pulumi.Input[str]) -> pulumi.Input[str]:
         """Declare the switch of another machine's worker; return its URL."""
-        (port,) = (port.number for port in self._args.ports if port.setting == NODE_SWITCH_PORT)
+        port = self._args.settings.ports[NODE_SWITCH_PORT]
         name = _switch_name(number)
         address = self.listen_address(name)
         known = pulumi.Output.json_dumps(
@@ -216,37 +222,32 @@ class ProcessRuntime(pulumi.ComponentResource):
         index = self._index(service.name)
         host, (daemon, data) = self._hosts[index], self._base[index]
         listens = self.listen_address(service.name)
-        props: dict[str, Any] = {
-            "folder": daemon.folder,
-            "name": service.name,
-            "command": [host.programs[service.program], *service.arguments],
-            "environment": {
+        leave = service.leave
+        props = ProgramArgs(
+            folder=daemon.folder,
+            name=service.name,
+            command=[host.programs[service.program], *service.arguments],
+            environment={
                 **service.environment,
                 **self.environment(host),
                 **self._one_machine(service, host),
             },
-            "files": dict(service.files),
-            "secrets": pulumi.Output.secret(dict(service.secrets)),
-            "folders": self._folders(service),
-            "stopSeconds": service.stop_seconds,
-            "ports": [{"number": p.number, "setting": p.setting} for p in service.ports],
-            "health": [
+            files=dict(service.files),
+            secrets=pulumi.Output.secret(dict(service.secrets)),
+            folders=self._folders(service),
+            stopSeconds=service.stop_seconds,
+            ports=[{"number": p.number, "setting": p.setting} for p in service.ports],
+            health=[
                 *(join("http://", listens, f":{each.port}{each.path}") for each in service.health),
                 *(join(f"{TCP}://", self.node_address(0), f":{port}") for port in service.listens),
             ],
-            "startTimeout": self._args.start_timeout,
-            "mark": self._args.mark.props,
+            startTimeout=self._args.settings.start_timeout_seconds,
+            mark=self._args.mark.props,
+            onDemand=service.on_demand or None,
+            steadySeconds=service.steady_seconds or None,
+            leave={**vars(leave), "seconds": self._args.settings.drain_seconds} if leave else None,
             **host.reached,
-            **({"onDemand": True} if service.on_demand else {}),
-            **({"steadySeconds": service.steady_seconds} if service.steady_seconds else {}),
-        }
-        if leave := service.leave:
-            props["leave"] = {
-                "file": leave.file,
-                "arguments": list(leave.arguments),
-                "drains": leave.drains,
-                "seconds": self._args.drain,
-            }
+        )
         fillers = [self._filled[v.name] for v in service.volumes if v.name in self._filled]
         after = host.options(self, [data, *fillers])
         return Program(
@@ -259,7 +260,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         Gloo would take the address of the machine's own name, which is a loopback one on Debian
         and Ubuntu, and tell it to its peers on other machines.
         """
-        return {"GLOO_SOCKET_IFNAME": host.interface} if self._args.several else {}
+        return {"GLOO_SOCKET_IFNAME": host.interface} if self._several else {}
 
     def place_files(
         self,
@@ -270,20 +271,20 @@ class ProcessRuntime(pulumi.ComponentResource):
     ) -> Files:
         """Declare secret files for a service of a host that the stack does not start itself."""
         host, (daemon, _) = self._hosts[index], self._base[index]
-        props = {
-            "folder": daemon.folder,
-            "name": service,
-            "secrets": pulumi.Output.secret(dict(files)),
-            "mark": self._args.mark.props,
+        props = FilesArgs(
+            folder=daemon.folder,
+            name=service,
+            secrets=pulumi.Output.secret(dict(files)),
+            mark=self._args.mark.props,
             **host.reached,
-        }
+        )
         after = host.options(self)
         return Files(f"{host.name}-{service}", props, pulumi.ResourceOptions.merge(after, opts))
 
     @property
     def requests_folder(self) -> str:
         """Folder of the head's machine for the requests of machines of an elastic group."""
-        return f"{self._args.folder}/{REQUESTS}"
+        return f"{self._folder}/{REQUESTS}"
 
     def request_provider(self, group: ElasticGroup) -> RayNodeProvider:
         """Return the provider that requests machines of a group."""
@@ -314,18 +315,18 @@ class ProcessRuntime(pulumi.ComponentResource):
     def _place_once(self, service: Service, opts: pulumi.ResourceOptions) -> Once:
         """Declare a service of this machine that runs to its end."""
         daemon, data = self._base[0]
-        props: dict[str, Any] = {
-            "folder": daemon.folder,
-            "name": service.name,
-            "command": [self._head.programs[service.program], *service.arguments],
-            "environment": dict(service.environment),
-            "hostFiles": {
+        props = OnceArgs(
+            folder=daemon.folder,
+            name=service.name,
+            command=[self._head.programs[service.program], *service.arguments],
+            environment=dict(service.environment),
+            hostFiles={
                 name: local.existing_file(path, f"{service.name}.{name}")
                 for name, path in service.host_files.items()
             },
-            "folders": self._folders(service),
-            "mark": self._args.mark.props,
-        }
+            folders=self._folders(service),
+            mark=self._args.mark.props,
+        )
         after = pulumi.ResourceOptions(depends_on=[data])
         once = Once(
             f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(opts, after)
@@ -358,10 +359,10 @@ def _switch_name(number: int) -> str:
     return f"{SWITCH}-{number}"
 
 
-def _ports(args: ProcessRuntimeArgs, host: int) -> dict[str, list[int]]:
+def _ports(ports: Collection[Port], host: int, *, several: bool) -> dict[str, list[int]]:
     """Return the ports of a host: the head's has all but other workers' agents and switches."""
-    agents = sorted(port.number for port in args.ports if port.setting == "agentPort")
-    if args.several:
+    agents = sorted(port.number for port in ports if port.setting == "agentPort")
+    if several:
         agents = agents[:2] if host == 0 else agents[host + 1 : host + 2]
 
     def is_here(port: Port) -> bool:
@@ -369,4 +370,4 @@ def _ports(args: ProcessRuntimeArgs, host: int) -> dict[str, list[int]]:
             return port.number in agents
         return (port.setting == NODE_SWITCH_PORT) == (host > 0)
 
-    return by_setting((each.setting, each.number) for each in args.ports if is_here(each))
+    return by_setting((each.setting, each.number) for each in ports if is_here(each))

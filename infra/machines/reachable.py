@@ -1,5 +1,7 @@
 """A new machine, once a login works and its first boot is done."""
 
+# ruff: noqa: N815 (property names are camelCase in Pulumi states)
+
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -7,10 +9,10 @@ from typing import Any, TypeVar
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Resource, say
+from cluster.provider import Given, Resource, say
 from infra.machines import cloud_init, probe
 from infra.machines import host_provider as presence
-from infra.machines.host_provider import HostProvider
+from infra.machines.host_provider import HostArgs, HostProvider
 from infra.service.cancellation import WaitingProvider
 from trainyard.access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
 from trainyard.access.ssh_run import CommandError, run
@@ -38,38 +40,44 @@ class _UnusableError(SshError):
     """A machine cannot be used, and waiting does not help."""
 
 
-class ReachableProvider(WaitingProvider, HostProvider):
+class ReachableArgs(HostArgs):
+    """Address for other machines, and the time for its first boot."""
+
+    address: Given[str]
+    timeoutMinutes: float
+
+
+class ReachableProvider(WaitingProvider[ReachableArgs], HostProvider[ReachableArgs]):
     """Waits, and notes the machine's resources. An unusable rented machine is ended."""
 
     replaces = ("machine",)  # at another address it is the same one
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: ReachableArgs) -> tuple[str, dict[str, Any]]:
         """Wait until a login works, then until the first boot is done; inspect the machine."""
         try:
-            found = _await(props, self._cancellation.sleep)
+            return args.machine, _await(args, self._cancellation.sleep)
         except _UnusableError as error:
             # Nothing is on it yet, and it is billed. At another address (update) it may hold data.
-            raise SshError(f"{error}\n{self._end(props)}") from None
-        return dynamic.CreateResult(props["machine"], {**props, **found})
+            raise SshError(f"{error}\n{self._end(args)}") from None
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Wait again, and inspect it."""
-        return dynamic.UpdateResult({**news, **_await(news, self._cancellation.sleep)})
+        return dynamic.UpdateResult(
+            {**news, **_await(self.takes.of(news), self._cancellation.sleep)}
+        )
 
-    def _end(self, props: dict[str, Any]) -> str:
+    def _end(self, args: ReachableArgs) -> str:
         """End an unusable machine; return a sentence on the outcome."""
         try:
-            if presence.end(props["host"], self._config):
+            if presence.end(args.host, self._config):
                 return "It is terminated: run up with --refresh to launch another one"
         except pulumi.RunError as error:
             return f"It keeps running, and is billed ({error}): end it with destroy"
         return "It keeps running: end it where it was started"
 
 
-class Reachable(Resource, module="host", name="Reachable"):
+class Reachable(Resource[ReachableArgs], module="host", name="Reachable"):
     """A machine that is ready to be set up.
-
-    From host, machine, address (for other machines) and timeoutMinutes.
 
     Attributes:
         gpus: number that its driver lists.
@@ -78,15 +86,15 @@ class Reachable(Resource, module="host", name="Reachable"):
 
     _kind = ReachableProvider
     cpus: pulumi.Output[int]
-    memoryMib: pulumi.Output[int]  # noqa: N815 (property names are camelCase in Pulumi states)
+    memoryMib: pulumi.Output[int]
     gpus: pulumi.Output[int]
     interface: pulumi.Output[str]
 
 
-def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, int | str]:
-    connection = Connection.of(props["host"])
+def _await(args: ReachableArgs, sleep: Callable[[float], None]) -> dict[str, int | str]:
+    connection = Connection.of(args.host)
     started = said = time.monotonic()
-    deadline = started + float(props["timeoutMinutes"]) * 60
+    deadline = started + args.timeoutMinutes * 60
 
     def patiently(call: Callable[[], T]) -> T:
         # The first boot makes users after it has started sshd, and may restart sshd. Waiting does
@@ -98,8 +106,8 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
             except (UnreachableError, LoginRefusedError) as error:
                 if time.monotonic() > deadline:
                     raise _UnusableError(
-                        f"{props['machine']} is on, but not usable within "
-                        f"{props['timeoutMinutes']:g} min: {error} Where a firewall keeps this "
+                        f"{args.machine} is on, but not usable within "
+                        f"{args.timeoutMinutes:g} min: {error} Where a firewall keeps this "
                         "machine out, add the address that it comes from to allowedCidrs"
                     ) from None
             if time.monotonic() - said > SAY_SECONDS:
@@ -115,7 +123,7 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
         patiently(finish)
     except CommandError as error:
         raise _UnusableError(
-            f"the first boot of {connection.name} ({props['machine']}) failed: {error}"
+            f"the first boot of {connection.name} ({args.machine}) failed: {error}"
         ) from None
     facts = patiently(lambda: probe.probe(connection))
     faults = probe.faults(facts, connection.name, gpus=None, makes_environment=True)
@@ -125,5 +133,5 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
         "cpus": facts.cpus,
         "memoryMib": facts.memory_mib,
         "gpus": facts.gpus,
-        "interface": facts.interface(props["address"]),
+        "interface": facts.interface(args.address),
     }

@@ -9,7 +9,7 @@ from infra.machines import cloud_init, local
 from infra.machines.fleet import FleetArgs
 from infra.machines.host_key import HostKey
 from infra.machines.machine import Machine
-from infra.machines.reachable import Reachable
+from infra.machines.reachable import Reachable, ReachableArgs
 from infra.settings.nodes import Group
 
 SSH_PORT = 22
@@ -85,12 +85,12 @@ def machine(
     address = addresses.apply(lambda known: known["privateIp"] or known["ip"])
     reachable = Reachable(
         f"{prefix}-host-{number}",
-        {
-            "host": connection,
-            "machine": instance.id,
-            "address": address,
-            "timeoutMinutes": timeout_minutes,
-        },
+        ReachableArgs(
+            host=connection,
+            machine=instance.id,
+            address=address,
+            timeoutMinutes=timeout_minutes,
+        ),
         pulumi.ResourceOptions(parent=parent, deleted_with=instance),
     )
     return Machine(
@@ -103,7 +103,7 @@ def machine(
         interface=reachable.interface,
         home=cloud_init.HOME,
         base=f"{cloud_init.HOME}/{args.base}",
-        python_environment=args.python_environment,
+        python_environment=args.settings.python_environment,
         cpus=reachable.cpus,
         memory_mib=reachable.memoryMib,
         gpus=reachable.gpus,

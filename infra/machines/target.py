@@ -21,7 +21,7 @@ from infra.operate import ray_launcher, requested
 from infra.operate.ray_launcher import LaunchTarget
 from infra.places import docker_stack
 from infra.places.stack_mark import StackMark
-from infra.places.target import fleet_args, runtime_args, services_for, warn_of_missing
+from infra.places.target import services_for, warn_of_missing
 from infra.settings import versions
 from infra.settings.config import Settings
 from infra.settings.nodes import worker
@@ -62,7 +62,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
     if settings.of_services[idle_end.SETTING]:
         token = Secret("idle-end-token", TOKEN_BYTES).value
         idle = IdleWatch(port=settings.ports[idle_end.PORT], token=token)
-    declare = inspect(fleet_args(settings, requested=numbers, idle=idle))
+    declare = inspect(FleetArgs(settings=settings, requested=numbers, idle=idle))
     # Programs missing here are reported before anything is rented.
     found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
     declared = declare()
@@ -79,7 +79,9 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
     runtime = ProcessRuntime(
         "hosts",
         ProcessRuntimeArgs(
-            **runtime_args(settings, running, store),
+            settings=settings,
+            running=running,
+            store=store,
             hosts=environment.prepare(
                 machines,
                 EnvironmentArgs(
@@ -91,12 +93,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
                 mark.known,
                 found.paths,
             ),
-            several=settings.on_hosts > 1,
             mark=mark,
-            folder=str(settings.state_dir),
-            data=str(settings.data_dir),
-            identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
-            shared={service.name for service in running if service.shared},
         ),
     )
     if not settings.start_ray:

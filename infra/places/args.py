@@ -1,9 +1,16 @@
 """Arguments that the runtimes of machines share."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cluster.service import Port
+
+if TYPE_CHECKING:  # it imports the services, which import runtimes' parts
+    from cluster.descriptor import Descriptor
+    from infra.settings.config import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,17 +18,22 @@ class RuntimeArgs:
     """Arguments of a runtime on machines.
 
     Attributes:
-        ports: every port of the stack, so that all conflicts are reported at once.
+        settings: of the stack.
+        running: the services that run.
         store: name of the object store, "" for a folder.
-        keep_data: whether results outlive the stack.
-        start_timeout: seconds that a service may take until it answers.
-        drain: seconds that its users may take to leave before it restarts.
-        end: when all services end, in ISO 8601; "" for never.
     """
 
-    ports: Sequence[Port]
+    settings: Settings
+    running: Sequence[Descriptor]
     store: str
-    keep_data: bool
-    start_timeout: int
-    drain: int
-    end: str = ""
+
+    @property
+    def ports(self) -> list[Port]:
+        """Every port of the stack, so that all conflicts are reported at once."""
+        return self.settings.opened(self.running)
+
+    @property
+    def end(self) -> str:
+        """When all services end, in ISO 8601; "" for never."""
+        reservation = self.settings.reservation
+        return reservation.end.isoformat() if reservation else ""

@@ -8,15 +8,14 @@ from typing import Any
 
 import pulumi
 
-from cluster import dataset
 from cluster.descriptor import Stack
 from cluster.inputs import lift
 from cluster.ray_node import NodeResources
-from infra.machines import accelerators, docker_engine, local, tools
+from infra.machines import accelerators, docker_engine, tools
 from infra.machines.docker_engine import Bounds
 from infra.machines.fleet import Fleet, FleetArgs
 from infra.machines.machine import Machine
-from infra.places.target import fleet_args, runtime_args, services_for
+from infra.places.target import services_for
 from infra.settings.config import Settings
 from infra.settings.nodes import worker
 from trainyard.access import outputs
@@ -27,9 +26,9 @@ RUNTIME = "docker"
 def declare(
     settings: Settings,
     kept: Bounds,
-    workers: Sequence[pulumi.Input[NodeResources]],
     access: Sequence[accelerators.ContainerAccess],
     gpus: Sequence[Sequence[int]],
+    worker_there: pulumi.Input[NodeResources] | None = None,
     machine: Machine | None = None,
     key_file: str = "",
 ) -> Stack:
@@ -42,20 +41,11 @@ def declare(
     runtime = DockerRuntime(
         "hosts" if machine else "local",
         DockerRuntimeArgs(
-            **runtime_args(settings, running, store),
-            prefix=settings.names_of_containers,
-            images=settings.images,
-            build_args=settings.build_arguments,
-            services=[name for each in running for name in each.services(len(workers))],
-            programs={each.program for each in running},
+            settings=settings,
+            running=running,
+            store=store,
             access=access,
-            volume_names={dataset.VOLUME.name: settings.dataset.volume} if settings.dataset else {},
-            publish_address=settings.publish_address,
-            limits=settings.container_limits,
             bounds=kept,
-            owner=local.owner(settings.owner),
-            timer_folder=str(settings.state_dir),
-            gcs_port=settings.ports["gcsPort"],
             machine=machine,
             key_file=key_file,
         ),
@@ -66,7 +56,7 @@ def declare(
         services=running,
         gpus=gpus,
         python=settings.python,
-        workers=workers,
+        workers=settings.workers if worker_there is None else [worker_there],
     )
 
 
@@ -80,7 +70,7 @@ def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], F
     Raises:
         pulumi.RunError: the machine cannot be used, no Engine answers there, or it has no GPUs.
     """
-    declared = inspect(fleet_args(settings, containers=True))()
+    declared = inspect(FleetArgs(settings=settings))()
     machine = declared.machines[0]
     # A machine that is to be rented has no Engine yet. Those of its images keep all bounds.
     kept = Bounds(memory=True, swap=True, processes=True)
@@ -93,7 +83,7 @@ def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], F
     resources = lift(partial(worker, machine.group), machine.cpus, machine.memory_mib, gpus)
     access, each = accelerators.all_of(settings.accelerator)
     login = declared.login
-    stack = declare(settings, kept, [resources], access, each, machine, login.key_file)
+    stack = declare(settings, kept, access, each, resources, machine, login.key_file)
     stack.connections = {outputs.SSH: login.output(machine)}
     stack.expires_at = declared.expires_at
     return stack

@@ -10,27 +10,34 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider
+from cluster.provider import Args, Provider, Resource
 from infra.machines.local import owner
 from node.folders import FolderMark
 
 ID_BYTES = 8
 
 
-class MarkProvider(Provider):
+class MarkArgs(Args):
+    """The names of the stack."""
+
+    project: str
+    stack: str
+
+
+class MarkProvider(Provider[MarkArgs]):
     """Draws the id. It has no existence outside the state, so there is nothing to read."""
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         """Never change it."""
         return dynamic.DiffResult(changes=False)
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, _args: MarkArgs) -> tuple[str, dict[str, Any]]:
         """Draw the id from the operating system's source, and note who did."""
         drawn = secrets.token_hex(ID_BYTES)
-        return dynamic.CreateResult(drawn, {**props, "value": drawn, "by": owner()})
+        return drawn, {"value": drawn, "by": owner()}
 
 
-class StackMark(dynamic.Resource, module="process", name="Mark"):
+class StackMark(Resource[MarkArgs], module="process", name="Mark"):
     """The mark of a stack.
 
     Attributes:
@@ -38,18 +45,18 @@ class StackMark(dynamic.Resource, module="process", name="Mark"):
         by: user@machine that drew it.
     """
 
+    _kind = MarkProvider
     value: pulumi.Output[str]
     by: pulumi.Output[str]
 
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the mark of this stack."""
-        self._names = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
-        super().__init__(MarkProvider(), name, {**self._names, "value": None, "by": None}, opts)
+        self._names = MarkArgs(project=pulumi.get_project(), stack=pulumi.get_stack())
+        super().__init__(name, self._names, opts)
 
     @property
     def props(self) -> dict[str, pulumi.Input[str]]:
         """Property `mark` of the stack's resources."""
-        return {"id": self.value, "by": self.by, **self._names}
+        return {"id": self.value, "by": self.by, **vars(self._names)}
 
     @property
     def known(self) -> pulumi.Output[FolderMark]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import pulumi
 
 from cluster import services
 from cluster.descriptor import Descriptor, Source, Stack
 from infra import places
-from infra.machines.fleet import FleetArgs, IdleWatch
-from infra.places.args import RuntimeArgs
 from infra.settings.config import Settings
 
 
@@ -55,51 +53,6 @@ def services_for(settings: Settings, store: str, *sources: Source) -> list[Descr
         and (not sources or service.source in sources)
         and (service.program == store or service.program not in services.STORES)
     ]
-
-
-def runtime_args(settings: Settings, running: Sequence[Descriptor], store: str) -> dict[str, Any]:
-    """Return the arguments of a runtime on machines, see RuntimeArgs.
-
-    Args:
-        settings: those of the stack.
-        running: services that run.
-        store: name of its object store, "" for a folder.
-    """
-    return vars(
-        RuntimeArgs(
-            ports=settings.opened(running),
-            store=store,
-            keep_data=settings.keep_data,
-            start_timeout=settings.start_timeout_seconds,
-            drain=settings.drain_seconds,
-            end=settings.reservation.end.isoformat() if settings.reservation else "",
-        )
-    )
-
-
-def fleet_args(
-    settings: Settings,
-    *,
-    containers: bool = False,
-    requested: Sequence[int] = (),
-    idle: IdleWatch | None = None,
-) -> FleetArgs:
-    """Return a stack's requirements for other machines, see FleetArgs."""
-    return FleetArgs(
-        base=f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
-        python_environment=settings.python_environment,
-        containers=containers,
-        worker=settings.worker,
-        groups=settings.groups,
-        requested=requested,
-        key_file=settings.ssh_key_file,
-        allowed_cidrs=settings.allowed_cidrs,
-        keep_data=settings.keep_data,
-        start_ray=settings.start_ray,
-        owner=settings.owner,
-        idle=idle,
-        reservation=settings.reservation,
-    )
 
 
 def warn_of_missing(settings: Settings, running: Sequence[Descriptor], remedy: str) -> None:

@@ -5,7 +5,7 @@ import threading
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider
+from cluster.provider import A, Provider
 
 
 class CanceledError(pulumi.RunError):
@@ -39,7 +39,7 @@ class Cancellation:
             )
 
 
-class WaitingProvider(Provider):
+class WaitingProvider(Provider[A]):
     """The base of providers that wait: Ctrl-C ends their waits."""
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:

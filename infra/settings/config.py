@@ -17,7 +17,7 @@ import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 from pydantic import Field, PrivateAttr, ValidationError, create_model
 
-from cluster import grafana, idle_end, model, object_store, replica, secret, services
+from cluster import idle_end, model, object_store, replica, secret, services
 from cluster.descriptor import Descriptor
 from cluster.model import (
     ABSOLUTE,
@@ -186,12 +186,12 @@ class Settings(Model):
     )
     state_folder: Annotated[str, ABSOLUTE, PROCESSES] = setting(
         "",
-        "Absolute path, at most 25 bytes, of the folder for sockets, logs and Ray's files; "
-        "removed by `destroy` (process). Default: `/var/tmp/trainyard-<hash>`",
+        "Absolute path, at most 25 bytes, of the folder for sockets, logs and Ray's files, where "
+        "`/var/tmp` is small; removed by `destroy` (process). Default: `/var/tmp/trainyard-<hash>`",
         alias="stateDir",
     )
     start_timeout_seconds: Annotated[int, whole(5, 3600)] = setting(
-        120, "Longest wait for a service to be healthy, 5 to 3600"
+        120, "Longest wait for a service to be healthy, 5 to 3600; slow machines need more"
     )
     drain_seconds: Annotated[int, whole(0, 3600)] = setting(
         60,
@@ -209,8 +209,8 @@ class Settings(Model):
         CONTAINERS,
     ] = setting(
         "",
-        "Prefix of container names: 23 letters, digits and `. _ -` at most (docker). Default: the "
-        "`owner` and `-`, if set",
+        "Prefix of container names, for a second stack of one user on an Engine: 23 letters, "
+        "digits and `. _ -` at most (docker). Default: the `owner` and `-`, if set",
     )
     named_images: Annotated[container_settings.Images, IMAGES] = setting(
         {}, "Images to use by program (docker, kubernetes)", see="#images", alias="images"
@@ -224,11 +224,11 @@ class Settings(Model):
         "that of the checkout's environment (docker, kubernetes)",
         see="#images",
     )
-    require_digests: Annotated[bool, IMAGES] = setting(
-        False, "Whether every image needs a digest (docker, kubernetes)", see="#images"
-    )
     container_limits: Annotated[Limits, IMAGES] = setting(
-        {}, "Limits of memory and processes by service (docker, kubernetes)", see="#limits"
+        {},
+        "Limits of memory and processes by service, for one that needs more or a machine that has "
+        "less (docker, kubernetes)",
+        see="#limits",
     )
     dataset: Dataset | None = setting(
         None, "Source of the Food-11 images (this machine, kubernetes)", see="#data-set"
@@ -277,7 +277,7 @@ class Settings(Model):
     )
     start_ray: Annotated[bool, MACHINES] = setting(
         True,
-        "Whether the stack starts Ray on other machines; otherwise `ray up` does",
+        "Whether the stack starts Ray on other machines; false for those who do it by `ray up`",
         see="hosts.md",
     )
     _host: LocalHost = PrivateAttr()
@@ -521,12 +521,6 @@ class Settings(Model):
             self.allowed_cidrs, self.publish_address, self.renting
         )
 
-    @check()
-    def _grafana_faults(self) -> Iterator[Fault]:
-        if self.of_services[grafana.ANONYMOUS] and not self.of_services["grafana"]:
-            bound = "does nothing with grafana = 'false'"
-            yield Fault(grafana.ANONYMOUS, bound, "set it to false, or grafana to true")
-
     @check("accelerator", "runtime", "head", "worker", node_settings.GROUPS)
     def _gpu_faults(self) -> Iterator[Fault]:
         asked, nodes = self.accelerator, (self.head_node, self.groups)
@@ -534,16 +528,6 @@ class Settings(Model):
             yield from kubernetes_settings.gpu_faults(*nodes)
         elif asked != "none" and not self.in_pods:
             yield from node_settings.accelerator_faults(asked, *nodes)
-
-    @check("images", "buildArgs", "imagePython", *OF_SERVICES)
-    def _digest_faults(self) -> Iterator[Fault]:
-        if self.require_digests:
-            yield from container_settings.digest_faults(
-                self.images, self.build_arguments, self.programs
-            )
-            for group in self.node_groups if self.in_pods else ():
-                key, image = f"{group.key}.image", group.image
-                yield from container_settings.digest_fault(key, image, f"write {image}")
 
     @check(*PLACES)
     def _machine_faults(self) -> Iterator[Fault]:

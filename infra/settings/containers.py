@@ -6,7 +6,7 @@ they are used.
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ from cluster.model import (
     satisfying,
 )
 from infra.machines import local
-from infra.settings.images import BUILT, PULLED, sources
+from infra.settings.images import BUILT, PULLED
 
 # The grammar of image references: [host[:port]/]path[/path…][:tag][@digest].
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)"
@@ -59,28 +59,6 @@ def _image(reference: Any) -> Any:
         # Docker would take the tag latest, which is another image tomorrow.
         raise refuse("must have a tag or a digest", f"name the version, such as {reference}:1.0")
     return reference
-
-
-def digest_faults(
-    named: Mapping[str, str], arguments: Mapping[str, str], programs: Collection[str]
-) -> Iterator[Fault]:
-    """Yield images without a digest.
-
-    Args:
-        named: references of images that are not built here, by program.
-        arguments: build arguments of the others.
-        programs: the ones that run.
-    """
-    for key, reference in sources(named, arguments, programs).items():
-        action = f"run `make digests` and commit docker/digests.json, or write {reference}"
-        yield from digest_fault(key, reference, action)
-
-
-def digest_fault(key: str, reference: str, action: str) -> Iterator[Fault]:
-    """Yield an image whose reference may mean another one tomorrow; "" is none."""
-    if reference and "@" not in reference:
-        bound = "must have a digest with requireDigests = true: a tag may move"
-        yield Fault(key, bound, f"{action}@sha256:…", reference)
 
 
 def _argument(name: str) -> str:

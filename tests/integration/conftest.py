@@ -25,7 +25,7 @@ def build_store(pytestconfig) -> Callable[[str], Path]:
         # The build takes minutes: show its progress.
         capture = pytestconfig.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
-            go_tool.GoToolProvider().create(go_tool.properties(program))
+            go_tool.GoToolProvider().create(vars(go_tool.properties(program)))
         return program.path
 
     return build

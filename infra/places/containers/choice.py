@@ -8,45 +8,51 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi import dynamic
 
-from cluster.provider import Provider, Resource
+from cluster.provider import Args, Provider, Resource
 from infra.machines import docker_engine
 from node.life import ServiceError
 
 DOCKER, PROCESS, AUTO = "docker", "process", "auto"
 
 
-class ChoiceProvider(Provider):
+class RuntimeChoiceArgs(Args):
+    """The file that keeps a choice, and the runtime that was chosen."""
+
+    path: str
+    runtime: str
+
+
+class ChoiceProvider(Provider[RuntimeChoiceArgs]):
     """A file that holds the name of the runtime."""
 
     replaces = ("path", "runtime")
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: RuntimeChoiceArgs) -> tuple[str, dict[str, Any]]:
         """Write the file."""
-        path = Path(props["path"])
+        path = Path(args.path)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.write_text(props["runtime"])
+            path.write_text(args.runtime)
         except OSError as error:
             raise ServiceError(
                 f"the runtime of this stack cannot be kept in {path} ({error.strerror}): make that "
                 f"folder writable, set XDG_DATA_HOME to one of yours, or runtime to {DOCKER} or "
                 f"{PROCESS}"
             ) from None
-        return dynamic.CreateResult(props["path"], props)
+        return args.path, {}
 
-    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+    def exists(self, id_: str, _args: RuntimeChoiceArgs) -> bool:
         """Look whether the file is there."""
-        return dynamic.ReadResult(id_, props) if Path(id_).exists() else dynamic.ReadResult("", {})
+        return Path(id_).exists()
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Remove the file: the next stack of this name chooses again."""
-        Path(props["path"]).unlink(missing_ok=True)
+        Path(self.takes.of(props).path).unlink(missing_ok=True)
 
 
-class RuntimeChoice(Resource, module="docker", name="Choice"):
-    """The runtime that was chosen, from path and runtime."""
+class RuntimeChoice(Resource[RuntimeChoiceArgs], module="docker", name="Choice"):
+    """The runtime that was chosen."""
 
     _kind = ChoiceProvider
 
@@ -69,5 +75,5 @@ def choose(setting: str, path: Path) -> str:
     else:
         chosen = DOCKER if docker_engine.answers() else PROCESS
         pulumi.log.info(f"runtime: {chosen} (setting runtime; auto takes docker when one answers)")
-    RuntimeChoice("runtime", {"path": str(path), "runtime": chosen})
+    RuntimeChoice("runtime", RuntimeChoiceArgs(path=str(path), runtime=chosen))
     return chosen

@@ -3,12 +3,13 @@
 pulumi-docker's own `wait` sees a container's health only as often as Docker checks it, and does
 not show why one is not healthy.
 """
+# ruff: noqa: N815 (property names are camelCase in Pulumi states)
 
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -18,8 +19,9 @@ import psutil
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Provider, Resource, say
+from cluster.provider import Given, Provider, Resource, say
 from infra.machines import docker_engine, local
+from infra.machines.docker_engine import EngineArgs
 from node import claims, life
 from node import ports as port_check
 from node.folders import FolderMark
@@ -43,21 +45,82 @@ CONFIG_SET = "python -m engine config set"
 T = TypeVar("T")
 
 
-class NodeProvider(Provider):
+class NodeArgs(EngineArgs):
+    """What a stack needs of an Engine.
+
+    Attributes:
+        stack: its name.
+        project: its name.
+        identity: name of its network, with which its volumes' names begin.
+        names: of all containers.
+        ports: numbers by setting, which it has for as long as the network.
+        address: that they are opened on besides loopback, or "".
+        images: references by setting.
+        volumes: other names that stay.
+        store: name of the object store.
+        keep: whether results stay.
+    """
+
+    stack: str
+    project: str
+    identity: str
+    names: Sequence[str]
+    ports: Mapping[str, Sequence[int]]
+    address: str
+    images: Mapping[str, str]
+    volumes: Sequence[str]
+    store: str
+    keep: bool
+
+    @property
+    def at(self) -> str:
+        """Where the Engine is, for messages; "" for this machine."""
+        return f" on {self.machine.name}" if self.machine else ""
+
+    def added(self, before: "NodeArgs | None") -> port_check.Ports:
+        """Return the ports that it had not before, each with its setting."""
+        return port_check.added(before.ports if before else {}, self.ports)
+
+
+class ReadyArgs(EngineArgs):
+    """Arguments of a container that is up.
+
+    Attributes:
+        container: its ID.
+        network: that it is on.
+        alias: by which it is reached there.
+        checks: commands.
+        once: whether it has to end.
+        processes: that it may have, threads among them; 0 for any number.
+        timeout: seconds until it is up.
+        steadySeconds: for which it has to run until it is up.
+    """
+
+    container: Given[str]
+    network: Given[str]
+    alias: str
+    checks: Sequence[list[str]]
+    once: bool
+    processes: int
+    timeout: int
+    steadySeconds: int | None = None
+
+
+class NodeProvider(Provider[NodeArgs]):
     """The Engine as a stack uses it: requirements before, and leftovers after."""
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: NodeArgs) -> tuple[str, dict[str, Any]]:
         """Check names and ports, and get the images."""
-        _check(props, {})
-        _claim(props)
-        engine = docker_engine.info(docker_engine.machine_of(props))
+        _check(args, None)
+        _claim(args)
+        engine = docker_engine.info(args.machine)
         if docker_engine.lets_neighbours_in(engine["ServerVersion"]):
             say(
                 f"note: Docker Engine {engine['ServerVersion']} is older than 28: machines that "
                 "route to this one can reach ports published on 127.0.0.1; docs/security.md has "
                 "the firewall rules that close them"
             )
-        return dynamic.CreateResult(engine["ID"], props)
+        return engine["ID"], {}
 
     def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
         """Refuse other names: the volumes would be others too, and empty.
@@ -66,99 +129,91 @@ class NodeProvider(Provider):
         Engine: without one, `create` and `update` say so.
         """
         faults = []
-        before, after = olds.get("identity"), news["identity"]
-        if before and before != after:
+        before, after = NodeArgs.of(olds) if olds else None, NodeArgs.of(news)
+        if before and before.identity != after.identity:
             text = (
-                f"this stack's network and volumes are named {before}, and the settings "
-                f"(containerPrefix, owner) now name them {after}. Nothing was changed. Set them "
-                f"back; or end the stack (make down), and bring it up again: it starts empty, and "
-                f"volumes that are kept stay under the name {before}"
+                f"this stack's network and volumes are named {before.identity}, and the settings "
+                f"(containerPrefix, owner) now name them {after.identity}. Nothing was changed. "
+                "Set them back; or end the stack (make down), and bring it up again: it starts "
+                f"empty, and volumes that are kept stay under the name {before.identity}"
             )
             faults.append(dynamic.CheckFailure("identity", text))
-        elif "host" not in news and port_check.new_ports(olds.get("ports", {}), news["ports"]):
+        elif not after.host and after.added(before):
             lines: list[str] = []
             with (
                 explained("which ports are free"),
                 suppress(docker_engine.EngineUnavailableError),
             ):
-                lines = _taken_ports(docker_engine.of(news), news, olds)
+                lines = _taken_ports(after.engine(), after, before)
             if lines:
                 faults.append(dynamic.CheckFailure("ports", "\n".join(lines)))
         return dynamic.CheckResult(news, faults)
 
     def update(self, id_: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Check what is new, and get new images."""
-        if olds.get("host") != news.get("host"):
-            _refuse_another(id_, olds, news)
-        _check(news, olds)
-        _claim(news)
+        before, after = NodeArgs.of(olds), NodeArgs.of(news)
+        if before.host != after.host:
+            _refuse_another(id_, before, after)
+        _check(after, before)
+        _claim(after)
         return dynamic.UpdateResult(news)
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Give up the ports, and say which volumes are kept."""
-        claims.release(props["identity"])
+        args = NodeArgs.of(props)
+        claims.release(args.identity)
         with explained("which volumes stay"):
-            there = docker_engine.of(props).volumes.list()
+            there = args.engine().volumes.list()
         kept = [
             volume.name
             for volume in there
-            if volume.name in props["volumes"]
-            or (volume.name.startswith(f"{props['identity']}-") and _is_of(volume, props))
+            if volume.name in args.volumes
+            or (volume.name.startswith(f"{args.identity}-") and _is_of(volume, args))
         ]
         if names := " ".join(sorted(kept)):
             say(
-                f"kept{_at(props)}: volumes {names} (setting keepData; docker volume rm {names} "
+                f"kept{args.at}: volumes {names} (setting keepData; docker volume rm {names} "
                 "when you no longer need them)"
             )
 
 
-class ReadyProvider(Provider):
+class ReadyProvider(Provider[ReadyArgs]):
     """A container that is up: it is on its network and its checks answer, or it has ended well."""
 
     health_output = "ready"
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: ReadyArgs) -> tuple[str, dict[str, Any]]:
         """Wait."""
-        container = ContainerDriver(props)
+        container = ContainerDriver(args)
         container.make()
-        if not props["once"]:
-            life.await_up(container, props["timeout"])
-        return dynamic.CreateResult(props["alias"], {**props, "ready": True})
+        if not args.once:
+            life.await_up(container, args.timeout)
+        return args.alias, {"ready": True}
 
     def fault(self, _id: str, props: dict[str, Any]) -> str:
         """Return what is wrong with a container that was up; one that has ended well may go."""
+        args = ReadyArgs.of(props)
         try:
-            return "" if props["once"] else life.fault(ContainerDriver(props))
+            return "" if args.once else life.fault(ContainerDriver(args))
         except (docker_engine.EngineUnavailableError, SshError) as error:
             return str(error)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether the container runs and stays up, or has ended well."""
-        container = ContainerDriver(props)
-        ready = container.has_ended_well() if props["once"] else not life.fault(container)
+        args = ReadyArgs.of(props)
+        container = ContainerDriver(args)
+        ready = container.has_ended_well() if args.once else not life.fault(container)
         return dynamic.ReadResult(id_, {**props, "ready": ready})
 
 
-class Node(Resource, module="docker", name="Node"):
-    """A stack needs free names and ports of an Engine, and images that it can get.
-
-    From stack and project (names), identity (of its network, and what its volumes' names begin
-    with), names of all containers, ports (numbers by setting, which it has for as long as the
-    network), address (that they are opened on besides loopback, or ""), images (references by
-    setting), volumes (other names that stay), store (name of the object store) and keep (whether
-    results stay). This and the other two also from host, the machine of the Engine as Connection.of
-    takes it, unless it is this machine's.
-    """
+class Node(Resource[NodeArgs], module="docker", name="Node"):
+    """A stack needs free names and ports of an Engine, and images that it can get."""
 
     _kind = NodeProvider
 
 
-class Ready(Resource, module="docker", name="Ready"):
+class Ready(Resource[ReadyArgs], module="docker", name="Ready"):
     """A container that is up.
-
-    From container (its ID), network and alias that it is reached by, checks (commands), once (it
-    has to end), processes (that it may have, threads among them; 0 for any number), timeout
-    (seconds) and steadySeconds (for which it has to run until it is up).
 
     Attributes:
         container: its ID.
@@ -170,74 +225,69 @@ class Ready(Resource, module="docker", name="Ready"):
     ready: pulumi.Output[bool]
 
 
-def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
+def _check(news: NodeArgs, olds: NodeArgs | None) -> None:
     """Check what is wanted and was not before.
 
     Raises:
         ServiceError: something is taken, or an image is not available.
     """
     with explained("what the stack needs of Docker"):
-        client = docker_engine.of(news)
+        client = news.engine()
         faults = [
-            *_other_store(news, olds.get("store", "")),
+            *_other_store(news, olds.store if olds else ""),
             *_taken_names(client, news, olds),
             *_taken_ports(client, news, olds),
             *_foreign_address(news, olds),
         ]
         # Not before: a pull takes minutes.
         if not faults:
-            patient = docker_engine.of(news, QUIET_SECONDS)
-            faults = _missing_images(patient, news, olds)
+            faults = _missing_images(news.engine(QUIET_SECONDS), news, olds)
     if faults:
-        at = f"{_at(news).strip()}: " if "host" in news else ""
+        at = f"{news.at.strip()}: " if news.host else ""
         raise ServiceError("\n".join(f"{at}{fault}" for fault in faults))
 
 
-def _claim(props: dict[str, Any]) -> None:
+def _claim(args: NodeArgs) -> None:
     """Claim ports of this machine while the network is there; one with only Docker keeps none."""
-    if "host" not in props:
-        names = {"project": props["project"], "stack": props["stack"], "by": local.owner()}
-        mark = FolderMark(id=props["identity"], **names)
-        claims.take(mark, port_check.new_ports({}, props["ports"]), network=props["identity"])
+    if not args.host:
+        mark = FolderMark(
+            id=args.identity, project=args.project, stack=args.stack, by=local.owner()
+        )
+        claims.take(mark, args.added(None), network=args.identity)
 
 
-def _at(props: dict[str, Any]) -> str:
-    """Return where the Engine is, for messages; "" for this machine."""
-    return f" on {Connection.of(props['host']).name}" if "host" in props else ""
-
-
-def _refuse_another(engine: str, olds: dict[str, Any], news: dict[str, Any]) -> None:
+def _refuse_another(engine: str, olds: NodeArgs, news: NodeArgs) -> None:
     """Raise unless the Engine has the same ID, at whatever address: containers do not move."""
-    if docker_engine.info(docker_engine.machine_of(news))["ID"] != engine:
+    if docker_engine.info(news.machine)["ID"] != engine:
         raise ServiceError(
-            f"this stack's containers are{_at(olds) or ' on this machine'}, and the settings now "
-            f"name the Docker Engine{_at(news) or ' of this machine'}. Nothing was changed. Set "
+            f"this stack's containers are{olds.at or ' on this machine'}, and the settings now "
+            f"name the Docker Engine{news.at or ' of this machine'}. Nothing was changed. Set "
             "them back; or end the stack first (destroy), and bring it up again there"
         )
 
 
-def _other_store(news: dict[str, Any], before: str) -> list[str]:
-    where = f"volume {news['identity']}-{before}-data"
+def _other_store(news: NodeArgs, before: str) -> list[str]:
+    where = f"volume {news.identity}-{before}-data"
     kept = "the volume stays, unless keepData is false"
-    text = life.other_store(before, news["store"], where, kept)
+    text = life.other_store(before, news.store, where, kept)
     return [text] if text else []
 
 
-def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
-    wanted = set(news["names"]) - set(olds.get("names", []))
+def _taken_names(client: Any, news: NodeArgs, olds: NodeArgs | None) -> list[str]:
+    wanted = set(news.names) - set(olds.names if olds else ())
     taken = [
         ("container", container["Names"][0].removeprefix("/"), container["Labels"], "rm -f")
         for container in client.api.containers(all=True)
         # One that is being removed may have lost its name.
         if container["Names"] and container["Names"][0].removeprefix("/") in wanted
     ]
-    if news["identity"] != olds.get("identity"):
+    if not olds or news.identity != olds.identity:
         taken += [
             ("network", network["Name"], network["Labels"], "network rm")
-            for network in client.api.networks(names=[news["identity"]])
-            if network["Name"] == news["identity"]
+            for network in client.api.networks(names=[news.identity])
+            if network["Name"] == news.identity
         ]
-    stack, others = news["stack"], ""
+    stack, others = news.stack, ""
     if not olds:  # a stack that is up keeps its prefix
         others = f", or set another prefix: `{CONFIG_SET} containerPrefix {stack}- -s {stack}`"
     return [
@@ -247,12 +297,12 @@ def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
     ]
 
 
-def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
-    wanted = port_check.new_ports(olds.get("ports", {}), news["ports"])
-    if "host" not in news and (claimed := claims.conflicts(news["identity"], wanted)):
+def _taken_ports(client: Any, news: NodeArgs, olds: NodeArgs | None) -> list[str]:
+    wanted = news.added(olds)
+    if not news.host and (claimed := claims.conflicts(news.identity, wanted)):
         return claimed
-    if "host" in news:
-        holders = dict.fromkeys(_listened(Connection.of(news["host"])), "held by another program")
+    if news.machine:
+        holders = dict.fromkeys(_listened(news.machine), "held by another program")
     else:
         holders = port_check.holders(wanted)
     # Docker listens in a container's place, so the listener does not show which container it is.
@@ -272,38 +322,38 @@ def _listened(machine: Connection) -> set[int]:
     return {int(each[1].rpartition(":")[2], 16) for each in sockets if each[3] == LISTENING}
 
 
-def _foreign_address(news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
+def _foreign_address(news: NodeArgs, olds: NodeArgs | None) -> list[str]:
     own = sorted(
         entry.address
         for entries in psutil.net_if_addrs().values()
         for entry in entries
         if entry.family is socket.AF_INET and not entry.address.startswith("127.")
     )
-    address = news["address"]
-    if address in ("", olds.get("address"), *own):
+    address = news.address
+    if address in ("", olds and olds.address, *own):
         return []
     fault = f"publishAddress = {address!r} is not an address of this machine"
-    action = f"`{CONFIG_SET} publishAddress ADDRESS -s {news['stack']}`"
+    action = f"`{CONFIG_SET} publishAddress ADDRESS -s {news.stack}`"
     return [f"{fault}, which has {', '.join(own)}: {action}"]
 
 
-def _missing_images(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
+def _missing_images(client: Any, news: NodeArgs, olds: NodeArgs | None) -> list[str]:
     """Pull missing images: pulumi-docker would do so too, but cannot name the setting."""
-    new = news["images"].items() - olds.get("images", {}).items()
+    new = news.images.items() - (olds.images if olds else {}).items()
     return [
         f"{setting} = {reference!r}: this image is not on this machine and cannot be pulled "
         f"({reason}). Load it (docker load), or name another one, such as a mirror's: "
-        f"`{CONFIG_SET} --path {setting} IMAGE -s {news['stack']}`"
+        f"`{CONFIG_SET} --path {setting} IMAGE -s {news.stack}`"
         for setting, reference in sorted(new)
         if (reason := docker_engine.fetch(client, reference)) is not None
     ]
 
 
-def _is_of(volume: Any, props: dict[str, Any]) -> bool:
+def _is_of(volume: Any, args: NodeArgs) -> bool:
     """Return whether a volume is not another stack's, such as lab-2's next to lab."""
     labels = volume.attrs.get("Labels") or {}
     owner = f"{labels.get(PROJECT_LABEL)}-{labels.get(STACK_LABEL)}"
-    return STACK_LABEL not in labels or str(props["identity"]).endswith(owner)
+    return STACK_LABEL not in labels or args.identity.endswith(owner)
 
 
 def _owner(labels: dict[str, str] | None) -> str:
@@ -344,10 +394,10 @@ class ContainerDriver(life.Driver):
 
     poll_seconds = POLL_SECONDS
 
-    def __init__(self, props: dict[str, Any]) -> None:
-        self.name, self.checks = props["alias"], props["checks"]
-        self.steady_seconds = props.get("steadySeconds", 0)
-        self._props = props
+    def __init__(self, args: ReadyArgs) -> None:
+        self.name, self.checks = args.alias, args.checks
+        self.steady_seconds = args.steadySeconds or 0
+        self._args = args
         self._engine: Any = None
         self._before: int | None = None
 
@@ -414,8 +464,8 @@ class ContainerDriver(life.Driver):
 
     def _state(self) -> dict[str, Any]:
         with explained(self.name):
-            self._engine = self._engine or docker_engine.of(self._props)
-            self._container = self._engine.containers.get(self._props["container"])
+            self._engine = self._engine or self._args.engine()
+            self._container = self._engine.containers.get(self._args.container)
         self.whole_log = f"docker logs {self._container.name}"
         return dict(self._container.attrs["State"])
 
@@ -426,11 +476,11 @@ class ContainerDriver(life.Driver):
             ServiceError: it is gone, or what runs once has not ended well.
             EngineUnavailableError: the Engine does not take it.
         """
-        state, once = self._state(), self._props["once"]
+        state, once = self._state(), self._args.once
         failed = state["Status"] == "exited" and state["ExitCode"]
         with explained(self.name):
             if not (once or self._is_connected()):
-                network = self._engine.networks.get(self._props["network"])
+                network = self._engine.networks.get(self._args.network)
                 network.connect(self._container, aliases=[self.name])
             self._bound()
             # One that failed in an earlier `up` may find the cause fixed by now.
@@ -480,7 +530,7 @@ class ContainerDriver(life.Driver):
         for left in reversed(range(BOUND_TRIES)):
             reply = api.post(
                 f"{api.base_url}/v{api.api_version}/containers/{self._container.id}/update",
-                json={"PidsLimit": int(self._props["processes"])},
+                json={"PidsLimit": self._args.processes},
                 timeout=api.timeout,
             )
             try:
@@ -494,11 +544,11 @@ class ContainerDriver(life.Driver):
                 return
 
     def _is_bound(self) -> bool:
-        wanted, attrs = int(self._props["processes"]), self._container.attrs
+        wanted, attrs = self._args.processes, self._container.attrs
         return bool(not wanted or attrs["HostConfig"]["PidsLimit"] == wanted)
 
     def _is_connected(self) -> bool:
-        return self._props["network"] in self._container.attrs["NetworkSettings"]["Networks"]
+        return self._args.network in self._container.attrs["NetworkSettings"]["Networks"]
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:

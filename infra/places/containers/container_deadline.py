@@ -3,15 +3,17 @@
 The timer is `ending.py`. Nothing starts it again: if it was killed, or the machine restarted, a
 refresh sees that, and the next `up` starts it.
 """
+# ruff: noqa: N815 (property names are camelCase in Pulumi states)
 
 import json
 import shlex
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import Provider, Resource
+from cluster.provider import Args, Given, Provider, Resource
 from node import ending
 from trainyard.access.docker_client import SOCKET
 from trainyard.access.ssh import Connection
@@ -22,19 +24,58 @@ START_SECONDS = 10.0
 POLL_SECONDS = 0.5
 NEVER = "never: its timer does not run"
 
-Props = dict[str, Any]
-
 
 class DeadlineError(Exception):
     """The timer does not wait."""
 
 
-class DeadlineProvider(Provider):
+class DeadlineArgs(Args):
+    """Arguments of the end; network, leave and notebook are those of `ending.Containers`.
+
+    Attributes:
+        host: as Connection.of takes it.
+        folder: absolute, of the timer.
+        at: when, in ISO 8601.
+        drainSeconds: that a drain before it may take.
+    """
+
+    host: Given[Mapping[str, Any]]
+    folder: str
+    at: str
+    drainSeconds: int
+    network: Given[str]
+    leave: Given[Mapping[str, Any]]
+    notebook: Given[Mapping[str, Any] | None] = None
+
+    @property
+    def file(self) -> str:
+        """Path of the timer."""
+        return f"{self.folder}/{ending.FILE}"
+
+    def told(self) -> str:
+        """Return the settings of the timer: the same text for the same end."""
+        told = {key: getattr(self, key) for key in ("network", "leave", "notebook")}
+        times = {"end": self.at, "drainSeconds": self.drainSeconds}
+        return json.dumps(
+            {"ends": "containers", "socket": str(SOCKET), **times, **told}, sort_keys=True
+        )
+
+    def call(self, command: str, *settings: str, seconds: float = CALL_SECONDS) -> str:
+        """Run a command with the timer's file and settings; its program is the standard input."""
+        command = f"{command} {shlex.join([self.file, *settings])}"
+        return run(Connection.of(self.host), command, stdin=ending.text(), seconds=seconds)
+
+    def waits(self) -> bool:
+        """Return whether the timer waits for this end."""
+        return bool(self.call("python3 -I - look", self.told()).strip())
+
+
+class DeadlineProvider(Provider[DeadlineArgs]):
     """Starts the timer and looks whether it waits; a changed folder means another user's timer."""
 
     replaces = ("folder",)
 
-    def create(self, props: Props) -> dynamic.CreateResult:
+    def make(self, args: DeadlineArgs) -> tuple[str, dict[str, Any]]:
         """Start the timer, in place of an earlier one, then containers that an earlier one ended.
 
         Raises:
@@ -42,67 +83,42 @@ class DeadlineProvider(Provider):
                 not come up again.
             DeadlineError: the timer has ended at once.
         """
-        file, folder = (shlex.quote(each) for each in (_file(props), props["folder"]))
+        file, folder = shlex.quote(args.file), shlex.quote(args.folder)
         # In one step: a timer that starts never reads half of it.
         write = f"umask 077 && mkdir -p {folder} && cat >{file}.new && mv {file}.new {file}"
-        _call(props, f"{write} && python3 -I {file} start", _settings(props))
+        args.call(f"{write} && python3 -I {file} start", args.told())
         # By another login: it has to outlive the first one.
         deadline = time.monotonic() + START_SECONDS
-        while not _waits(props):
+        while not args.waits():
             if time.monotonic() > deadline:
-                user, log = props["host"]["user"], f"{_file(props)}.log"
                 raise DeadlineError(
-                    f"{Connection.of(props['host']).name}: the timer of the reservation does not "
+                    f"{Connection.of(args.host).name}: the timer of the reservation does not "
                     f"run {START_SECONDS:g} s after its start, so nothing would end the stack at "
-                    f"{props['at']}. If {log} does not say why, logins there end what they have "
-                    f"started: run there `sudo loginctl enable-linger {user}`. Then run `up` again"
+                    f"{args.at}. If {args.file}.log does not say why, logins there end what they "
+                    f"have started: run there `sudo loginctl enable-linger {args.host['user']}`. "
+                    "Then run `up` again"
                 )
             time.sleep(POLL_SECONDS)
         seconds = CALL_SECONDS + ending.HEALTHY_SECONDS
-        _call(props, "python3 -I - resume", _settings(props), seconds=seconds)
-        return dynamic.CreateResult(_file(props), props)
+        args.call("python3 -I - resume", args.told(), seconds=seconds)
+        return args.file, {}
 
-    def read(self, id_: str, props: Props) -> dynamic.ReadResult:
+    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether it waits for this end; one that does not shows as another end."""
-        return dynamic.ReadResult(id_, props if _waits(props) else {**props, "at": NEVER})
+        waits = DeadlineArgs.of(props).waits()
+        return dynamic.ReadResult(id_, props if waits else {**props, "at": NEVER})
 
-    def find(self, props: Props) -> dynamic.CreateResult | None:
+    def find(self, props: dict[str, Any]) -> dynamic.CreateResult | None:
         """Return the timer that an interrupted create has started."""
-        return dynamic.CreateResult(_file(props), props) if _waits(props) else None
+        args = DeadlineArgs.of(props)
+        return dynamic.CreateResult(args.file, props) if args.waits() else None
 
-    def delete(self, _id: str, props: Props) -> None:
+    def delete(self, _id: str, props: dict[str, Any]) -> None:
         """End it, and remove its files."""
-        _call(props, "python3 -I - stop")
+        DeadlineArgs.of(props).call("python3 -I - stop")
 
 
-class Deadline(Resource, module="docker", name="Deadline"):
-    """The end of all containers of a network on another machine.
-
-    From host (as Connection.of takes it), folder (absolute, of the timer), at (ISO 8601),
-    drainSeconds, and network, leave and notebook, as `ending.Containers` takes them.
-    """
+class Deadline(Resource[DeadlineArgs], module="docker", name="Deadline"):
+    """The end of all containers of a network on another machine."""
 
     _kind = DeadlineProvider
-
-
-def _settings(props: Props) -> str:
-    """Return the settings of the timer: the same text for the same end."""
-    told = {key: props.get(key) for key in ("network", "leave", "notebook")}  # Pulumi drops None
-    times = {"end": props["at"], "drainSeconds": int(props["drainSeconds"])}
-    return json.dumps(
-        {"ends": "containers", "socket": str(SOCKET), **times, **told}, sort_keys=True
-    )
-
-
-def _waits(props: Props) -> bool:
-    return bool(_call(props, "python3 -I - look", _settings(props)).strip())
-
-
-def _file(props: Props) -> str:
-    return f"{props['folder']}/{ending.FILE}"
-
-
-def _call(props: Props, command: str, *settings: str, seconds: float = CALL_SECONDS) -> str:
-    """Run a command with the timer's file and settings; its program is the standard input."""
-    command = f"{command} {shlex.join([_file(props), *settings])}"
-    return run(Connection.of(props["host"]), command, stdin=ending.source_text(), seconds=seconds)

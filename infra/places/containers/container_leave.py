@@ -8,13 +8,14 @@ after another; the next one also waits until the container that took the last on
 import json
 import os
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import FORCE, Provider, Resource, say
-from infra.machines import docker_engine
+from cluster.provider import FORCE, Given, Provider, Resource, say
+from infra.machines.docker_engine import EngineArgs
 from infra.places.containers.container import explained
 from infra.service import leaving
 from node.life import ServiceError
@@ -27,12 +28,34 @@ PYTHON = "python3"  # of the image
 _drained: dict[str, tuple[str, str]] = {}
 
 
-class LeaveProvider(Provider):
+class LeaveArgs(EngineArgs):
+    """Arguments of a Leave; arguments and drains are those of `cluster.service.Leave`.
+
+    Attributes:
+        container: its name.
+        service: its service's name.
+        script: path in the container.
+        seconds: that a drain may take.
+        timeout: seconds until a container is up.
+        version: digest of what it is made from.
+    """
+
+    container: str
+    service: str
+    script: str
+    arguments: Given[Sequence[str]]
+    drains: bool
+    seconds: int
+    timeout: float
+    version: Given[str]
+
+
+class LeaveProvider(Provider[LeaveArgs]):
     """The users of one container."""
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: LeaveArgs) -> tuple[str, dict[str, Any]]:
         """Do nothing: the container does not exist yet."""
-        return dynamic.CreateResult(str(props["container"]), props)
+        return args.container, {}
 
     def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Ask, and drain.
@@ -41,46 +64,41 @@ class LeaveProvider(Provider):
             ServiceError: users cannot leave, and FORCE is not set; or the node that was drained
                 before is not up again.
         """
-        if olds["version"] != news["version"]:
-            _leave(olds, int(news["seconds"]), float(news["timeout"]))
+        before, after = LeaveArgs.of(olds), LeaveArgs.of(news)
+        if before.version != after.version:
+            _leave(before, after.seconds, after.timeout)
         return dynamic.UpdateResult(news)
 
 
-class Leave(Resource, module="docker", name="Leave"):
-    """Keeps users of a container from losing work to a change.
-
-    From container (its name), service, script (path in the container) and arguments, as
-    `cluster.service.LeaveSteps` has them, drains, seconds (that a drain may take), timeout (seconds
-    until a container is up) and version (digest of what it is made from).
-    """
+class Leave(Resource[LeaveArgs], module="docker", name="Leave"):
+    """Keeps users of a container from losing work to a change."""
 
     _kind = LeaveProvider
 
 
-def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:
-    service = props["service"]
-    with explained(service):
-        client = docker_engine.of(props, seconds + ANSWER_SECONDS)
-        container = _find(client, props["container"])
-        users = json.loads(_run(container, props, "users") or "[]") if container else []
-        if users and props["drains"]:
-            _await_those_before(client, service, timeout)
+def _leave(args: LeaveArgs, seconds: int, timeout: float) -> None:
+    with explained(args.service):
+        client = args.engine(seconds + ANSWER_SECONDS)
+        container = _find(client, args.container)
+        users = json.loads(_run(container, args, "users") or "[]") if container else []
+        if users and args.drains:
+            _await_those_before(client, args.service, timeout)
             _drained[container.name] = _start(container)
-        drain = partial(_run, container, props, "drain", str(seconds))
-        leaving.leave(service, users, drain, drains=props["drains"], seconds=seconds)
+        drain = partial(_run, container, args, "drain", str(seconds))
+        leaving.leave(args.service, users, drain, drains=args.drains, seconds=seconds)
 
 
-def _run(container: Any, props: dict[str, Any], *command: str) -> str:
+def _run(container: Any, args: LeaveArgs, *command: str) -> str:
     """Return the output of the service's script; "" if it fails and FORCE is set.
 
     Raises:
         ServiceError: it fails without FORCE: there may be users.
     """
-    words = [PYTHON, props["script"], *props["arguments"], *command]
+    words = [PYTHON, args.script, *args.arguments, *command]
     code, (out, err) = container.exec_run(words, demux=True)
     if code == 0:
         return str((out or b"").decode())
-    why = f"cannot ask {props['service']} for its users: {(err or b'').decode().strip()[-200:]}"
+    why = f"cannot ask {args.service} for its users: {(err or b'').decode().strip()[-200:]}"
     if os.environ.get(FORCE):
         say(why)
         return ""

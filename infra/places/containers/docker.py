@@ -8,7 +8,7 @@ host network. Secrets reach it as files, so that `docker inspect` shows none.
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,13 +16,13 @@ from typing import Any
 import pulumi
 import pulumi_docker as docker
 
-from cluster import notebook, ray_node
+from cluster import dataset, notebook, ray_node
 from cluster.inputs import lift
 from cluster.service import HealthCheck, Port, Probe, Service, Volume
 from infra.machines import docker_engine, local
 from infra.machines.accelerators import ContainerAccess
 from infra.machines.machine import Machine
-from infra.machines.process import Daemon
+from infra.machines.process import Daemon, DaemonArgs
 from infra.operate import build_images
 from infra.places.args import RuntimeArgs
 from infra.places.containers.container import (
@@ -30,10 +30,12 @@ from infra.places.containers.container import (
     PROJECT_LABEL,
     STACK_LABEL,
     Node,
+    NodeArgs,
     Ready,
+    ReadyArgs,
 )
-from infra.places.containers.container_deadline import Deadline
-from infra.places.containers.container_leave import Leave
+from infra.places.containers.container_deadline import Deadline, DeadlineArgs
+from infra.places.containers.container_leave import Leave, LeaveArgs
 from infra.places.stack_mark import StackMark
 from infra.service import images as service_images
 from infra.service.images import LOOPBACK, FromImages
@@ -65,38 +67,27 @@ class DockerRuntimeArgs(RuntimeArgs):
     """Arguments of the docker runtime.
 
     Attributes:
-        prefix: of the names of all containers.
-        images: references of images that are not built here, by program.
-        build_args: build arguments of the images that are built here.
-        services: names of all services, so that names in use are reported before anything is made.
-        programs: what they run.
         access: what a container needs to reach the accelerator of each index.
-        volume_names: names of volumes that do not follow from the stack's, by volume.
-        publish_address: address of this machine that public ports are opened on, "" for none.
-        limits: bounds of containers that are set, by service and field.
         bounds: which bounds the Engine keeps.
-        owner: whose the stack is, for a label.
-        timer_folder: folder of the timer that ends a reservation on this machine.
-        gcs_port: port of Ray's control service, which drains the workers before.
         machine: that of the Engine; None for this one.
         key_file: private key here that opens it, "" for the SSH agent.
     """
 
-    prefix: str
-    images: Mapping[str, str]
-    build_args: Mapping[str, str]
-    services: Sequence[str]
-    programs: Collection[str]
     access: Sequence[ContainerAccess]
-    volume_names: Mapping[str, str]
-    publish_address: str
-    limits: Mapping[str, container_limits.ContainerLimits]
     bounds: docker_engine.Bounds
-    owner: str
-    timer_folder: str
-    gcs_port: int
     machine: Machine | None = None
     key_file: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """What the names of all containers begin with."""
+        return self.settings.names_of_containers
+
+    @property
+    def services(self) -> list[str]:
+        """Names of all services, so that names in use are reported before anything is made."""
+        workers = 1 if self.machine else len(self.settings.workers)
+        return [name for each in self.running for name in each.services(workers)]
 
 
 class DockerRuntime(FromImages, pulumi.ComponentResource):
@@ -122,24 +113,26 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         self._filled: dict[str, Ready] = {}
         self._leaves: list[Leave] = []
         self.via = dict(args.machine.connection) if args.machine else None
-        self._host = {"host": self.via} if self.via else {}
+        settings, programs = args.settings, {each.program for each in args.running}
+        data = settings.dataset
+        self._volume_names = {dataset.VOLUME.name: data.volume} if data else {}
         self._node = Node(
             f"{name}-node",
-            {
-                "stack": pulumi.get_stack(),
-                "project": pulumi.get_project(),
-                "identity": self._identity,
-                "names": [args.prefix + service for service in args.services],
-                "ports": by_setting(
+            NodeArgs(
+                stack=pulumi.get_stack(),
+                project=pulumi.get_project(),
+                identity=self._identity,
+                names=[args.prefix + service for service in args.services],
+                ports=by_setting(
                     (each.setting, each.number) for each in args.ports if each.published
                 ),
-                "address": args.publish_address,
-                "images": images.sources(args.images, args.build_args, args.programs),
-                "volumes": list(args.volume_names.values()) if args.keep_data else [],
-                "store": args.store,
-                "keep": args.keep_data,
-                **self._host,
-            },
+                address=settings.publish_address,
+                images=images.sources(settings.images, settings.build_arguments, programs),
+                volumes=list(self._volume_names.values()) if settings.keep_data else [],
+                store=args.store,
+                keep=settings.keep_data,
+                host=self.via,
+            ),
             self._opts(pulumi.ResourceOptions(parent=self)),
         )
         self._engine = None
@@ -170,15 +163,17 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         leave = {
             "container": args.prefix + ray_node.HEAD,
             "script": self.file(ray_node.HEAD, ray_leave.FILE),
-            "arguments": [self.address(ray_node.HEAD, args.gcs_port), ray_leave.EVERY],
+            "arguments": [
+                self.address(ray_node.HEAD, args.settings.ports["gcsPort"]),
+                ray_leave.EVERY,
+            ],
         }
         notebook_of = {
             "container": args.prefix + notebook.SERVICE,
             "folder": self.volume(notebook.SERVICE, notebook.WORKSPACE),
         }
         told = {
-            "ends": "containers",
-            "drainSeconds": args.drain,
+            "drainSeconds": args.settings.drain_seconds,
             "network": network.name,
             "leave": leave,
             "notebook": notebook_of if notebook.SERVICE in args.services else None,
@@ -188,31 +183,31 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
             # Named like the network: the base folder does not tell apart two stacks that only
             # their prefixes do.
             folder = f"{PurePosixPath(args.machine.base).parent}/{self._identity}"
-            props = {**told, "at": end, "folder": folder, **self._host}
-            Deadline(f"{self._name}-deadline", props, self._opts(opts))
+            deadline = DeadlineArgs(**told, at=end, folder=folder, host=args.machine.connection)
+            Deadline(f"{self._name}-deadline", deadline, self._opts(opts))
             return
         # Like processes have it.
         Daemon(
             f"{self._name}-supervisor",
-            {
-                "folder": args.timer_folder,
-                "identifier": self._identity,
-                "ports": {},
-                "mark": StackMark("mark").props,
-                "reservation": {**told, "end": end},
-            },
+            DaemonArgs(
+                folder=str(args.settings.state_dir),
+                identifier=self._identity,
+                ports={},
+                mark=StackMark("mark").props,
+                reservation={**told, "ends": "containers", "end": end},
+            ),
             opts,
         )
 
     def _image(self, program: str) -> pulumi.Output[str]:
         """Return the ID of a program's image: a named one, or one that is built here."""
         if program not in self._images:
-            if named := self._args.images.get(program):
+            if named := self._args.settings.images.get(program):
                 name, build = named, None
             else:
                 # The tag follows from the inputs of the image, so that it is rebuilt when they
                 # change and only then.
-                made = build_images.build(program, self._args.build_args)
+                made = build_images.build(program, self._args.settings.build_arguments)
                 name = f"{REPOSITORY}/{program}:{made.tag}"
                 build = docker.RemoteImageBuildArgs(
                     # From the folder of the program, as engines take it: the state of one machine
@@ -250,7 +245,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
 
     def public(self, service: str, port: int) -> str:  # noqa: ARG002 (numbers are unique)
         """Return host:port at which users, also on other machines, reach a published port."""
-        return f"{self._args.publish_address or LOOPBACK}:{port}"
+        return f"{self._args.settings.publish_address or LOOPBACK}:{port}"
 
     def volume(self, service: str, volume: Volume) -> str:  # noqa: ARG002 (each has a file system)
         """Return the path at which a service finds one of its volumes."""
@@ -261,7 +256,8 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         name = f"{self._name}-{service.name}"
         chosen = [self._args.access[index] for index in service.gpus]
         checks = [_probe(service.probe, c) for c in service.health]
-        limit, bounds = container_limits.of(service.name, self._args.limits), self._args.bounds
+        settings, bounds = self._args.settings, self._args.bounds
+        limit = container_limits.of(service.name, settings.container_limits)
         memory = (limit.memory_mib or service.memory_mib) if bounds.memory else None
         container = docker.Container(
             name,
@@ -297,7 +293,10 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
                 log_opts=LOG_OPTIONS,
                 labels=[
                     docker.ContainerLabelArgs(label=label, value=value)
-                    for label, value in {**self._labels, OWNER_LABEL: self._args.owner}.items()
+                    for label, value in {
+                        **self._labels,
+                        OWNER_LABEL: local.owner(settings.owner),
+                    }.items()
                 ],
                 gpus=_device(service, chosen),
                 devices=[
@@ -323,17 +322,17 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         )
         ready = Ready(
             f"{name}-ready",
-            {
-                "container": container.id,
-                "network": self.network,
-                "alias": service.name,
-                "checks": checks,
-                "once": service.once,
-                "processes": limit.processes if bounds.processes else 0,
-                "timeout": self._args.start_timeout,
-                **({"steadySeconds": service.steady_seconds} if service.steady_seconds else {}),
-                **self._host,
-            },
+            ReadyArgs(
+                container=container.id,
+                network=self.network,
+                alias=service.name,
+                checks=checks,
+                once=service.once,
+                processes=limit.processes if bounds.processes else 0,
+                timeout=settings.start_timeout_seconds,
+                steadySeconds=service.steady_seconds or None,
+                host=self.via,
+            ),
             self._opts(pulumi.ResourceOptions(parent=opts.parent, depends_on=[container])),
         )
         if service.once:
@@ -359,18 +358,18 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         )
         leave = Leave(
             f"{self._name}-{service.name}-leave",
-            {
-                "container": self._args.prefix + service.name,
-                "service": service.name,
-                "script": self.file(service.name, asked.file),
-                "arguments": list(asked.arguments),
-                "drains": asked.drains,
-                "seconds": self._args.drain,
-                "timeout": self._args.start_timeout,
+            LeaveArgs(
+                container=self._args.prefix + service.name,
+                service=service.name,
+                script=self.file(service.name, asked.file),
+                arguments=asked.arguments,
+                drains=asked.drains,
+                seconds=self._args.settings.drain_seconds,
+                timeout=self._args.settings.start_timeout_seconds,
                 # A digest of secrets and much more: it tells nothing about them.
-                "version": pulumi.Output.unsecret(version),
-                **self._host,
-            },
+                version=pulumi.Output.unsecret(version),
+                host=self.via,
+            ),
             self._opts(
                 pulumi.ResourceOptions(
                     parent=opts.parent, depends_on=[self._node, *self._leaves[-1:]]
@@ -424,7 +423,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         if key not in self._volumes:
             self._volumes[key] = docker.Volume(
                 f"{self._name}-volume-{key}",
-                name=self._args.volume_names.get(key, f"{self._identity}-{key}"),
+                name=self._volume_names.get(key, f"{self._identity}-{key}"),
                 labels=[
                     docker.VolumeLabelArgs(label=label, value=value)
                     for label, value in self._labels.items()
@@ -436,7 +435,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
                         # An existing volume is taken over, with its labels and its content.
                         ignore_changes=["labels"],
                         # Results of training and their history cannot be made again.
-                        retain_on_delete=volume.keep and self._args.keep_data,
+                        retain_on_delete=volume.keep and self._args.settings.keep_data,
                     )
                 ),
             )
@@ -447,7 +446,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
             docker.ContainerPortArgs(
                 internal=port.number,
                 external=port.number,
-                ip=self._args.publish_address if port.public else LOOPBACK,
+                ip=self._args.settings.publish_address if port.public else LOOPBACK,
             )
             for port in self._published(service)
         ]

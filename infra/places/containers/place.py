@@ -22,6 +22,4 @@ def declare(settings: Settings, _stack: str) -> Stack:
     access, gpus = accelerators.choose(
         settings.accelerator, [worker.gpus for worker in settings.workers], engine
     )
-    return docker_stack.declare(
-        settings, docker_stack.bounds(engine), settings.workers, access, gpus
-    )
+    return docker_stack.declare(settings, docker_stack.bounds(engine), access, gpus)

@@ -5,7 +5,6 @@ same variables and files as on other stacks' nodes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -19,31 +18,9 @@ from infra.places.kubernetes.runtime import CLUSTER, KubernetesRuntime
 from infra.settings import versions
 from infra.settings.nodes import Group
 from node import ray_start
-from trainyard.access import outputs
 
 # The operator sets these, so that nodes find the token.
 GIVEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pods:
-    """Settings of Ray's pods that the stack's nodes do not have.
-
-    Attributes:
-        runtime: of the stack.
-        accelerator: kind of the nodes' GPUs, "" for none.
-        cpu_share: of the CPUs that nodes offer, the share that is kept for them.
-        pod_seconds: that a pod of a group that grows may take until Ray runs in it.
-        groups: settings of each group of workers, by its name.
-        end: end of the stack's pods; None for none.
-    """
-
-    runtime: KubernetesRuntime
-    accelerator: str
-    cpu_share: float
-    pod_seconds: int
-    groups: Mapping[str, Group]
-    end: reservation_end.End | None
 
 
 class KubeRayCluster(pulumi.ComponentResource):
@@ -62,47 +39,19 @@ class KubeRayCluster(pulumi.ComponentResource):
     def __init__(
         self,
         name: str,
-        pods: Pods,
+        runtime: KubernetesRuntime,
+        end: reservation_end.End | None,
         stack: Stack,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        """Declare it in a stack; `end` is that of its pods, None for none."""
         super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
-        runtime, ports = pods.runtime, stack.settings.ports
-        files = {ray_start.FILE: ray_start.source_text()}
+        files = {ray_start.FILE: ray_start.text()}
         secrets = ray_node.secret_files(
             stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
         )
-        spec = specification(pods, stack, files, secrets)
+        spec = specification(runtime, stack, files, secrets)
         manifest = kuberay.ray_cluster(spec)
-        self.dashboard_url, self.serve_url = (
-            pulumi.Output.from_input(f"http://{runtime.public(ray_node.HEAD, port)}")
-            for port in (ports["dashboardPort"], ports["servePort"])
-        )
-        guard = runtime.guard(
-            manifest, spec.token_secret, self.dashboard_url, pulumi.ResourceOptions(parent=self)
-        )
-        # The token it asks with, and the files that pods read, must not change before it.
-        child = pulumi.ResourceOptions(parent=self, depends_on=[guard])
-        before = runtime.place_files(CLUSTER, files, secrets, child)
-        token = manifests.secret(runtime.args.defaults, CLUSTER, spec.token_secret)
-        before.append(
-            runtime.place_object(
-                "ray-token", token, child, secrets={kuberay.TOKEN_KEY: stack.token}
-            )
-        )
-        if pods.end:
-            after = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=before))
-            reservation_end.declare(pods.end, runtime, spec.token_secret, after)
-        budget = kuberay.head_budget(spec.name, spec.namespace, spec.labels)
-        runtime.place_object("ray-budget", budget, child)
-        made = runtime.place_object("ray", manifest, child, before=[*before, *runtime.filled])
-        runtime.await_ready(
-            "ray",
-            manifest,
-            pods={kuberay.CLUSTER_LABEL: spec.name},
-            seconds=runtime.args.defaults.start_seconds,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[made]),
-        )
         workers = _known(stack.workers)
         self.nodes = pulumi.Output.from_input(
             [
@@ -113,11 +62,37 @@ class KubeRayCluster(pulumi.ComponentResource):
                 ),
             ]
         )
+        self.dashboard_url, self.serve_url = ray_cluster.export(stack, runtime, self.nodes)
+        guard = runtime.guard(
+            manifest, spec.token_secret, self.dashboard_url, pulumi.ResourceOptions(parent=self)
+        )
+        # The token it asks with, and the files that pods read, must not change before it.
+        child = pulumi.ResourceOptions(parent=self, depends_on=[guard])
+        before = runtime.place_files(CLUSTER, files, secrets, child)
+        token = manifests.secret(runtime.defaults, CLUSTER, spec.token_secret)
+        before.append(
+            runtime.place_object(
+                "ray-token", token, child, secrets={kuberay.TOKEN_KEY: stack.token}
+            )
+        )
+        if end:
+            after = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=before))
+            reservation_end.declare(end, runtime, spec.token_secret, after)
+        budget = kuberay.head_budget(spec.name, spec.namespace, spec.labels)
+        runtime.place_object("ray-budget", budget, child)
+        made = runtime.place_object("ray", manifest, child, before=[*before, *runtime.filled])
+        runtime.await_ready(
+            "ray",
+            manifest,
+            pods={kuberay.CLUSTER_LABEL: spec.name},
+            seconds=runtime.defaults.settings.start_timeout_seconds,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[made]),
+        )
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
 
 
 def specification(
-    pods: Pods,
+    runtime: KubernetesRuntime,
     stack: Stack,
     files: Mapping[str, pulumi.Input[str]],
     secrets: Mapping[str, pulumi.Input[str]],
@@ -127,7 +102,8 @@ def specification(
     Raises:
         pulumi.RunError: KubeRay cannot do what the settings ask for.
     """
-    runtime, defaults = pods.runtime, pods.runtime.args.defaults
+    defaults, settings = runtime.defaults, runtime.defaults.settings
+    where, accelerator = runtime.defaults.where, settings.accelerator
     ports = stack.settings.ports
     source = manifests.files_source(defaults, CLUSTER, [*files], [*secrets])
     start = ray_start.environment(runtime.file(ray_node.HEAD, ray_start.FILE))
@@ -147,25 +123,25 @@ def specification(
     try:
         return RayClusterSpec(
             name=runtime.ray_name,
-            namespace=defaults.namespace,
+            namespace=defaults.where.namespace,
             labels=defaults.pods(CLUSTER),
-            image=runtime.args.images["ray"],
-            pull_secrets=defaults.pull_secrets,
+            image=settings.images["ray"],
+            pull_secrets=defaults.where.pull_secrets,
             ray_version=versions.RAY,
             token_secret=f"{runtime.ray_name}-token",
             head=stack.head,
-            groups=_groups(_known(stack.workers), pods.groups),
+            groups=_groups(_known(stack.workers), {each.name: each for each in settings.groups}),
             ports=ports,
             head_environment=common | head,
             worker_environment=common,
             mounts=mounts,
             head_mounts=_head_mounts(runtime, stack.additions),
             shared=manifests.SHARED if defaults.shared else "",
-            accelerator=pods.accelerator,
+            accelerator="" if accelerator == "none" else accelerator,
             annotations={manifests.FILES_ANNOTATION: runtime.digest(files, secrets)},
-            group=defaults.group,
-            cpu_share=pods.cpu_share,
-            pod_seconds=pods.pod_seconds,
+            group=defaults.where.group,
+            cpu_share=where.cpu_share,
+            pod_seconds=where.pod_timeout_seconds,
         )
     except ValueError as error:
         raise pulumi.RunError(f"runtime kubernetes: {error}") from None
@@ -173,7 +149,7 @@ def specification(
 
 def _head_mounts(runtime: KubernetesRuntime, additions: Sequence[NodeAddition]) -> list[Mount]:
     """Return volumes of the head alone, where pods share none."""
-    defaults = runtime.args.defaults
+    defaults = runtime.defaults
     volumes = {v.name: v for each in additions if each.head_only for v in each.volumes}
     found = [manifests.mounted(defaults, CLUSTER, volume) for volume in volumes.values()]
     return [each for each in found if each.name != manifests.SHARED_VOLUME]
@@ -195,15 +171,3 @@ def _groups(workers: Sequence[NodeResources], settings: Mapping[str, Group]) -> 
         )
         for name, node in {node.group: node for node in workers}.items()
     ]
-
-
-def declare(pods: Pods, stack: Stack) -> None:
-    """Declare a RayCluster instead of a stack's Ray nodes."""
-    ray = KubeRayCluster("ray", pods, stack)
-    stack.outputs |= {
-        ray_cluster.DASHBOARD.url: ray.dashboard_url,
-        ray_cluster.DASHBOARD.login: stack.token,
-        ray_cluster.SERVE.url: ray.serve_url,
-        ray_cluster.SERVE.login: stack.serve_token,
-        outputs.NODES: ray.nodes,
-    }

@@ -4,18 +4,24 @@ A service with results is a StatefulSet, of which a cluster never runs two pods 
 are Deployments, and a program that runs once is a Job. Pods keep Kubernetes' profile "restricted".
 """
 
+from __future__ import annotations
+
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cluster import kuberay_pods
 from cluster.kuberay_spec import Mount, memory
 from cluster.service import HealthCheck, Service, Volume
 from infra.service import images
 from node import ending
+
+if TYPE_CHECKING:
+    from infra.settings.config import Settings
+    from infra.settings.kubernetes import Kubernetes
 
 Manifest = dict[str, Any]
 
@@ -48,28 +54,28 @@ class ObjectDefaults:
     """Values that all objects of a stack share.
 
     Attributes:
-        prefix: of all names.
-        namespace: of all objects.
+        settings: of the stack.
+        where: those of them that name the cluster.
         labels: of all objects and pods.
-        group: group of the files in volumes.
-        pull_secrets: names of the Secrets for pulling images.
-        storage_class: of claims, "" for the cluster's default.
-        storage_gib: size of each claim.
-        shared: source of the volume that pods share, as Kubernetes says it; {} for none.
-        start_seconds: that a service may take until it answers.
-        end: when the reservation ends, in UTC; None without a reservation.
     """
 
-    prefix: str
-    namespace: str
+    settings: Settings
+    where: Kubernetes
     labels: Mapping[str, str]
-    group: int
-    pull_secrets: Sequence[str]
-    storage_class: str
-    storage_gib: int
-    shared: Mapping[str, Any]
-    start_seconds: int
-    end: datetime | None
+
+    @property
+    def prefix(self) -> str:
+        """What all names begin with."""
+        return self.settings.names_of_objects
+
+    @property
+    def shared(self) -> Mapping[str, Any]:
+        """Source of the volume that pods share, as Kubernetes says it; {} for none."""
+        if (shared := self.where.shared) is None:
+            return {}
+        if shared.claim:
+            return {"persistentVolumeClaim": {"claimName": shared.claim}}
+        return {"hostPath": {"path": shared.host_path, "type": "Directory"}}
 
     def name(self, service: str) -> str:
         """Return the name of a service's objects."""
@@ -82,7 +88,7 @@ class ObjectDefaults:
     def metadata(self, name: str, service: str = "") -> Manifest:
         """Return the metadata of an object."""
         labels = self.pods(service) if service else dict(self.labels)
-        return {"name": name, "namespace": self.namespace, "labels": labels}
+        return {"name": name, "namespace": self.where.namespace, "labels": labels}
 
 
 def labels(project: str, stack: str) -> dict[str, str]:
@@ -104,10 +110,10 @@ def claim(defaults: ObjectDefaults, service: str, volume: Volume) -> Manifest:
     """Return the claim of a volume with results."""
     spec: Manifest = {
         "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": f"{defaults.storage_gib}Gi"}},
+        "resources": {"requests": {"storage": f"{defaults.where.storage_gib}Gi"}},
     }
-    if defaults.storage_class:
-        spec["storageClassName"] = defaults.storage_class
+    if defaults.where.storage_class:
+        spec["storageClassName"] = defaults.where.storage_class
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -281,7 +287,7 @@ def pod(defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: i
         "resources": resources(memory_mib),
         "securityContext": container_security(),
         "volumeMounts": [each.mount for each in found],
-        **probes(service.health, defaults.start_seconds),
+        **probes(service.health, defaults.settings.start_timeout_seconds),
     }
     volumes = list({each.name: each.volume for each in found}.values())
     spec = pod_of(defaults, user, container, volumes, stop_seconds=service.stop_seconds)
@@ -290,7 +296,9 @@ def pod(defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: i
     if service.program in SEEDED:
         kept = [mounted(defaults, service.name, each) for each in service.volumes if each.keep]
         if kept:
-            spec["initContainers"] = [seeding(each, image, defaults.end) for each in kept]
+            reservation = defaults.settings.reservation
+            end = reservation.end if reservation else None
+            spec["initContainers"] = [seeding(each, image, end) for each in kept]
     return spec
 
 
@@ -307,12 +315,12 @@ def pod_of(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # variables such as MINIO_PORT, which programs read
         "terminationGracePeriodSeconds": max(1, stop_seconds),
-        "securityContext": kuberay_pods.pod_security(user, defaults.group),
+        "securityContext": kuberay_pods.pod_security(user, defaults.where.group),
         "containers": [container],
         "volumes": [*volumes],
     }
-    if defaults.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in defaults.pull_secrets]
+    if defaults.where.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in defaults.where.pull_secrets]
     return spec
 
 

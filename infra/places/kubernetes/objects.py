@@ -9,13 +9,14 @@ import copy
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import field
 from types import ModuleType
 from typing import Any
 
 from pulumi import dynamic
 
 from cluster import kuberay, lazy_import
-from cluster.provider import Provider, Resource, has_unknown, say
+from cluster.provider import Args, Given, Provider, Resource, has_unknown, say, seen
 from infra.places.kubernetes import pods
 from node.life import ServiceError
 from trainyard.access.kubectl import Cluster
@@ -40,7 +41,66 @@ OPERATORS = "ray.io/"  # begins the names of the finalizers of KubeRay's operato
 AUTOSCALED = ("replicas", "scaleStrategy")
 
 
-class ObjectProvider(Provider):
+class ManifestArgs(Args):
+    """Arguments of what knows an object of a cluster.
+
+    Attributes:
+        cluster: kubeconfig, context, namespace, and the cluster's uid.
+        owner: id of the stack.
+        manifest: of the object.
+    """
+
+    cluster: Mapping[str, Any]
+    owner: Given[str]
+    manifest: Given[Manifest]
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Kind, namespace and name of the object."""
+        namespace, name = self.cluster["namespace"], self.manifest["metadata"]["name"]
+        return (str(self.manifest["kind"]), str(namespace), str(name))
+
+    @property
+    def applied(self) -> Manifest:
+        """The manifest to apply, with the stack's id and its pods' form."""
+        found: Manifest = copy.deepcopy(plain(self.manifest))
+        if found["kind"] == kuberay.KIND:
+            kuberay.mark_form(found)
+        found["metadata"].setdefault("annotations", {})[OWNER] = self.owner
+        return found
+
+    def opened(self) -> Any:
+        """Return the API of the cluster that the object is in.
+
+        Raises:
+            ServiceError: its context leads to another cluster by now.
+        """
+        api = api_module().open_api(Cluster.of(self.cluster))
+        # A user who may not read the cluster's identity knows it by its address.
+        if self.cluster["uid"] not in (api.uid(), api.server):
+            raise _elsewhere(self.cluster, self.cluster["context"], api)
+        return api
+
+
+class ObjectArgs(ManifestArgs):
+    """Arguments of an object.
+
+    Attributes:
+        secrets: of a Secret, texts by key; {} for others.
+        keep: whether it outlives the stack.
+    """
+
+    secrets: Given[Mapping[str, str]] = field(default_factory=dict, repr=False)
+    keep: bool
+
+    @property
+    def applied(self) -> Manifest:
+        """The manifest to apply, also with its secrets."""
+        data = {key: base64.b64encode(text.encode()).decode() for key, text in self.secrets.items()}
+        return {**super().applied, **({"data": data} if data else {})}
+
+
+class ObjectProvider(Provider[ObjectArgs]):
     """One object of a cluster."""
 
     def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
@@ -48,7 +108,7 @@ class ObjectProvider(Provider):
         faults = []
         if (
             olds
-            and (before := identity(olds)) != (after := identity(news))
+            and (before := ObjectArgs.of(olds).identity) != (after := ObjectArgs.of(news).identity)
             and before[:2] == after[:2]
         ):
             text = (
@@ -64,63 +124,64 @@ class ObjectProvider(Provider):
         """Ask the cluster, by a dry run, what applying it again would change."""
         if has_unknown(news) or has_unknown(olds):
             return dynamic.DiffResult(changes=True)
-        api = opened(news)
-        if olds["cluster"]["uid"] not in (news["cluster"]["uid"], api.server):
-            raise _elsewhere(olds["cluster"], news["cluster"]["context"], api)
-        if identity(olds) != identity(news):
+        old, new = ObjectArgs.of(olds), ObjectArgs.of(news)
+        api = new.opened()
+        if old.cluster["uid"] not in (new.cluster["uid"], api.server):
+            raise _elsewhere(old.cluster, new.cluster["context"], api)
+        if old.identity != new.identity:
             return dynamic.DiffResult(
                 changes=True, replaces=["manifest"], delete_before_replace=True
             )
-        live = _mine(api, news)
+        live = _mine(api, new)
         if live is None or pods.is_ending(live):
             return dynamic.DiffResult(changes=True)
-        kind = news["manifest"]["kind"]
-        if kind in REPLACED:
+        if new.manifest["kind"] in REPLACED:
             status = live.get("status") or {}
             failed = status.get("failed", 0) and not status.get("succeeded", 0)
-            again = failed or plain(olds["manifest"]) != plain(news["manifest"])
+            again = failed or plain(old.manifest) != plain(new.manifest)
             return dynamic.DiffResult(
                 changes=bool(again) or plain(olds) != plain(news),
                 replaces=["manifest"] if again else [],
                 delete_before_replace=True,
             )
-        tried = apply(api, manifest(news), dry_run=True)
-        changed = content(tried) != content(live) or bool(olds["keep"]) != bool(news["keep"])
+        tried = apply(api, new.applied, dry_run=True)
+        changed = content(tried) != content(live) or old.keep != new.keep
         changed = changed or _has_old_ports(api, tried)
         return dynamic.DiffResult(changes=changed or plain(olds) != plain(news))
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: ObjectArgs) -> tuple[str, dict[str, Any]]:
         """Apply it; one that this stack made in an `up` that was killed is its own."""
-        api = opened(props)
-        live = _mine(api, props)
+        api = args.opened()
+        kind, _, name = args.identity
+        live = _mine(api, args)
         if live is not None and pods.is_ending(live):
-            kind, _, name = identity(props)
             if kind == CLAIM:
                 raise ServiceError(_going(api, name))
             _await_end(api, kind, name)
             live = None
-        leaving = _leaving(api, props, live)
-        applied = apply(api, manifest(props))
+        leaving = _leaving(api, args, live)
+        applied = apply(api, args.applied)
         _await_leave(api, leaving, live, applied)
         if _has_old_ports(api, applied):
-            api.delete("Service", kuberay.head_service(identity(props)[-1]))
+            api.delete("Service", kuberay.head_service(name))
         # Only now: without the label, a claim that the cluster refuses this stack has no owner.
         if live is not None and KEPT_LABEL in (live["metadata"].get("labels") or {}):
-            api.merge(CLAIM, identity(props)[-1], {"metadata": {"labels": {KEPT_LABEL: None}}})
-        return dynamic.CreateResult("/".join(identity(props)), props)
+            api.merge(CLAIM, name, {"metadata": {"labels": {KEPT_LABEL: None}}})
+        return "/".join(args.identity), {}
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether it is there as it was applied; changes by hand are differences."""
-        api = opened(props)
-        kind, _, name = identity(props)
+        args = ObjectArgs.of(props)
+        api = args.opened()
+        kind, _, name = args.identity
         live = api.get(kind, name)
-        if live is None or _owner(live) != props["owner"] or pods.is_ending(live):
-            return dynamic.ReadResult("", {})
-        tried = apply(api, manifest(props), dry_run=True)
+        if live is None or _owner(live) != args.owner or pods.is_ending(live):
+            return seen(id_, None)
+        tried = apply(api, args.applied, dry_run=True)
         if content(tried) == content(live):
             return dynamic.ReadResult(id_, props)
-        found = {**props, "manifest": drifted(props["manifest"], tried, live)}
-        if props.get("secrets"):
+        found = {**props, "manifest": drifted(args.manifest, tried, live)}
+        if args.secrets:
             found["secrets"] = {
                 key: base64.b64decode(text).decode(errors="replace")
                 for key, text in (live.get("data") or {}).items()
@@ -129,46 +190,29 @@ class ObjectProvider(Provider):
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Delete it and all that belongs to it; a claim to be kept is only released."""
-        api = opened(props)
-        kind, namespace, name = identity(props)
+        args = ObjectArgs.of(props)
+        api = args.opened()
+        kind, namespace, name = args.identity
         live = api.get(kind, name)
         if live is None:
             return
-        if _owner(live) != props["owner"]:
+        if _owner(live) != args.owner:
             say(
                 f"{kind} {name} in namespace {namespace} no longer belongs to this stack: "
                 "left alone"
             )
             return
-        if props["keep"]:
-            _release(api, props)
+        if args.keep:
+            _release(api, args)
             return
         api.delete(kind, name)
         _await_end(api, kind, name)
 
 
-class Object(Resource, module="kubernetes", name="Object"):
-    """An object of a cluster.
-
-    From cluster (kubeconfig, context, namespace, and the cluster's uid), owner (id of the stack),
-    manifest, secrets (of a Secret, texts by key; {} for others) and keep (whether it outlives the
-    stack).
-    """
+class Object(Resource[ObjectArgs], module="kubernetes", name="Object"):
+    """An object of a cluster."""
 
     _kind = ObjectProvider
-
-
-def manifest(props: Mapping[str, Any]) -> Manifest:
-    """Return the manifest to apply, with its secrets, the stack's id, and its pods' form."""
-    found: Manifest = copy.deepcopy(plain(props["manifest"]))
-    if found["kind"] == kuberay.KIND:
-        kuberay.mark_form(found)
-    found["metadata"].setdefault("annotations", {})[OWNER] = props["owner"]
-    if props.get("secrets"):
-        found["data"] = {
-            key: base64.b64encode(text.encode()).decode() for key, text in props["secrets"].items()
-        }
-    return found
 
 
 def plain(value: Any) -> Any:
@@ -253,15 +297,15 @@ def apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
     raise AssertionError("a last try returns or raises")
 
 
-def _leaving(api: Any, props: Mapping[str, Any], live: Manifest | None) -> list[str]:
+def _leaving(api: Any, args: ObjectArgs, live: Manifest | None) -> list[str]:
     """Return uids of a RayCluster's pods that its newest form does not tell from newer ones.
 
     They come from a change by hand: the form's mark is as this program wrote it.
     """
     if live is None or live["kind"] != kuberay.KIND:
         return []
-    marks = {kuberay.form(template) for _, template, _ in kuberay.templates(manifest(props))}
-    found = pods.owned(api.pods({kuberay.CLUSTER_LABEL: identity(props)[-1]}), _uid(live))
+    marks = {kuberay.form(template) for _, template, _ in kuberay.templates(args.applied)}
+    found = pods.owned(api.pods({kuberay.CLUSTER_LABEL: args.identity[-1]}), _uid(live))
     return [_uid(pod) for pod in found if kuberay.form(pod) in marks]
 
 
@@ -296,21 +340,21 @@ def _has_old_ports(api: Any, live: Manifest) -> bool:
     return not kuberay.head_ports(live).items() <= opened.items()
 
 
-def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
+def _mine(api: Any, args: ObjectArgs) -> Manifest | None:
     """Return the object as it is, None if it does not exist.
 
     Raises:
         ServiceError: it is not this stack's.
     """
-    kind, namespace, name = identity(props)
+    kind, namespace, name = args.identity
     live: Manifest | None = api.get(kind, name)
     if live is None:
         return None
     owner = _owner(live)
-    stack = props["manifest"]["metadata"]["labels"][STACK_LABEL]
+    stack = args.manifest["metadata"]["labels"][STACK_LABEL]
     labels = live["metadata"].get("labels") or {}
     kept = kind == CLAIM and labels.get(KEPT_LABEL) == stack and owner is None
-    if owner == props["owner"] or kept:
+    if owner == args.owner or kept:
         return live
     whose = "is another stack's" if owner else "was not made by Trainyard"
     kubectl = f"kubectl --context {api.cluster.context} -n {namespace}"
@@ -324,10 +368,10 @@ def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
     )
 
 
-def _release(api: Any, props: Mapping[str, Any]) -> None:
+def _release(api: Any, args: ObjectArgs) -> None:
     """Release a claim: the next stack of this name takes it over."""
-    kind, namespace, name = identity(props)
-    found = props["manifest"]["metadata"].get("labels") or {}  # after a refresh, the live ones
+    kind, namespace, name = args.identity
+    found = args.manifest["metadata"].get("labels") or {}  # after a refresh, the live ones
     labels = {STACK_LABEL: None, KEPT_LABEL: found.get(STACK_LABEL)}
     api.merge(kind, name, {"metadata": {"annotations": {OWNER: None}, "labels": labels}})
     say(
@@ -392,27 +436,8 @@ def _pods(api: Any, live: Mapping[str, Any]) -> str:
     return ", ".join(f"{pod['metadata']['name']} ({pod['status'].get('phase')})" for pod in found)
 
 
-def identity(props: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return kind, namespace and name of the object that properties describe."""
-    found = props["manifest"]
-    return (str(found["kind"]), str(props["cluster"]["namespace"]), str(found["metadata"]["name"]))
-
-
 def _owner(live: Mapping[str, Any]) -> str | None:
     return (live["metadata"].get("annotations") or {}).get(OWNER)
-
-
-def opened(props: Mapping[str, Any]) -> Any:
-    """Return the API of the cluster that an object is in.
-
-    Raises:
-        ServiceError: its context leads to another cluster by now.
-    """
-    api = api_module().open_api(Cluster.of(props["cluster"]))
-    # A user who may not read the cluster's identity knows it by its address.
-    if props["cluster"]["uid"] not in (api.uid(), api.server):
-        raise _elsewhere(props["cluster"], props["cluster"]["context"], api)
-    return api
 
 
 def _elsewhere(before: Mapping[str, Any], context: str, api: Any) -> ServiceError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pulumi
 
@@ -36,71 +35,39 @@ def declare(settings: Settings, _stack: str) -> Stack:
         preflight,
     )
     from infra.places.kubernetes.reservation_end import End  # noqa: PLC0415
-    from infra.places.kubernetes.runtime import (  # noqa: PLC0415
-        KubernetesRuntime,
-        KubernetesRuntimeArgs,
-    )
+    from infra.places.kubernetes.runtime import KubernetesRuntime  # noqa: PLC0415
     from trainyard.access.kubectl import Cluster  # noqa: PLC0415
 
     if (where := settings.kubernetes) is None:
         raise ValueError("the stack names no cluster")
     cluster = Cluster(kubeconfig=where.kubeconfig, context=where.context, namespace=where.namespace)
-    shared: dict[str, Any] = {}
-    if where.shared and where.shared.claim:
-        shared = {"persistentVolumeClaim": {"claimName": where.shared.claim}}
-    elif where.shared:
-        shared = {"hostPath": {"path": where.shared.host_path, "type": "Directory"}}
     running = services_for(settings, tools.in_container(settings.object_store), *IN_PODS)
+    # Pods are selected by the labels: two owners may have stacks of one name.
+    labels = manifests.labels(pulumi.get_project(), settings.names_of_objects)
     runtime = KubernetesRuntime(
         "kubernetes",
-        KubernetesRuntimeArgs(
-            cluster=cluster,
-            uid=preflight.check(
-                cluster,
-                grows=autoscaling.grows(settings.workers),
-                gcs=settings.ports["gcsPort"],
-                ends=settings.reservation is not None,
-            ),
-            defaults=manifests.ObjectDefaults(
-                prefix=settings.names_of_objects,
-                namespace=where.namespace,
-                # Pods are selected by it: two owners may have stacks of one name.
-                labels=manifests.labels(pulumi.get_project(), settings.names_of_objects),
-                group=where.group,
-                pull_secrets=where.pull_secrets,
-                storage_class=where.storage_class,
-                storage_gib=where.storage_gib,
-                shared=shared,
-                start_seconds=settings.start_timeout_seconds,
-                end=settings.reservation.end if settings.reservation else None,
-            ),
-            images=settings.images,
-            keep_data=settings.keep_data,
-            limits=settings.container_limits,
-            user=manifests.label_value(settings.owner),
+        manifests.ObjectDefaults(settings=settings, where=where, labels=labels),
+        preflight.check(
+            cluster,
+            grows=autoscaling.grows(settings.workers),
+            gcs=settings.ports["gcsPort"],
+            ends=settings.reservation is not None,
         ),
     )
-    pods = kuberay_cluster.Pods(
-        runtime=runtime,
-        accelerator="" if settings.accelerator == "none" else settings.accelerator,
-        cpu_share=where.cpu_share,
-        pod_seconds=where.pod_timeout_seconds,
-        groups={group.name: group for group in settings.groups},
-        end=End(
-            at=settings.reservation.end.isoformat(),
-            drain=settings.drain_seconds,
-            services=[
-                name
-                for service in running
-                if service is not services.RAY
-                for name in service.services(len(settings.workers))
-            ],
-            gcs_port=settings.ports["gcsPort"],
-        )
-        if settings.reservation
-        else None,
+    end = settings.reservation and End(
+        at=settings.reservation.end.isoformat(),
+        drain=settings.drain_seconds,
+        services=[
+            name
+            for service in running
+            if service is not services.RAY
+            for name in service.services(len(settings.workers))
+        ],
+        gcs_port=settings.ports["gcsPort"],
     )
-    ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))
+    ray = replace(
+        services.RAY, declare=partial(kuberay_cluster.KubeRayCluster, "ray", runtime, end)
+    )
     return Stack(
         runtime=runtime,
         settings=settings,

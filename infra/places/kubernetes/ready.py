@@ -13,9 +13,9 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import kuberay
-from cluster.provider import Resource, say
+from cluster.provider import Args, Given, Resource, say
 from infra.places.kubernetes import pods
-from infra.places.kubernetes.objects import api_module, plain
+from infra.places.kubernetes.objects import api_module
 from infra.places.kubernetes.pods import Pod, Trouble
 from infra.service.cancellation import WaitingProvider
 from node import life
@@ -36,16 +36,38 @@ NO_OPERATOR = Trouble(
 )
 
 
-class ReadyProvider(WaitingProvider):
+class ReadyArgs(Args):
+    """Arguments of the pods of an object.
+
+    Attributes:
+        cluster: as an Object has it.
+        kind: of the object.
+        name: of the object.
+        pods: labels of its pods.
+        once: whether they have to end.
+        version: a text that changes when the object does.
+        timeout: seconds until they are ready.
+    """
+
+    cluster: Mapping[str, Any]
+    kind: str
+    name: str
+    pods: Mapping[str, str]
+    once: bool
+    version: Given[str]
+    timeout: float
+
+
+class ReadyProvider(WaitingProvider[ReadyArgs]):
     """Pods that are ready, or have ended well."""
 
     health_output = "ready"
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def make(self, args: ReadyArgs) -> tuple[str, dict[str, Any]]:
         """Wait."""
-        service = PodsDriver(props, tells=True)
-        life.await_up(service, float(props["timeout"]), self._cancellation.sleep)
-        return dynamic.CreateResult(f"{props['kind']}/{props['name']}", {**props, "ready": True})
+        service = PodsDriver(args, tells=True)
+        life.await_up(service, args.timeout, self._cancellation.sleep)
+        return f"{args.kind}/{args.name}", {"ready": True}
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether it is ready."""
@@ -53,15 +75,11 @@ class ReadyProvider(WaitingProvider):
 
     def fault(self, _id: str, props: dict[str, Any]) -> str:
         """Return why the pods are not ready now, "" if they are."""
-        return life.fault(PodsDriver(props))
+        return life.fault(PodsDriver(ReadyArgs.of(props)))
 
 
-class Ready(Resource, module="kubernetes", name="Ready"):
+class Ready(Resource[ReadyArgs], module="kubernetes", name="Ready"):
     """The pods of an object, once they are ready.
-
-    From cluster (as an Object has it), kind and name of the object, pods (labels of its pods), once
-    (whether they have to end), version (a text that changes when the object does) and timeout
-    (seconds).
 
     Attributes:
         ready: whether they are ready now.
@@ -109,15 +127,15 @@ class PodsDriver(life.Driver):
     """The pods of an object, whose checks are probes.
 
     Args:
-        props: of their Ready.
+        args: of their Ready.
         tells: whether the user sees why they are not ready yet.
     """
 
     poll_seconds = POLL_SECONDS
 
-    def __init__(self, props: Mapping[str, Any], *, tells: bool = False) -> None:
-        self.name, self._props, self._tells = props["name"], plain(props), tells
-        self._api = _api(props)
+    def __init__(self, args: ReadyArgs, *, tells: bool = False) -> None:
+        self.name, self._args, self._tells = args.name, args, tells
+        self._api = _api(args)
         self._begun = time.monotonic()
         self._told: set[tuple[str, str, str]] = set()
         self._shown: dict[str, int] = {}
@@ -126,12 +144,12 @@ class PodsDriver(life.Driver):
 
     def look(self) -> life.Look:
         """Ask the cluster."""
-        kind, api = self._props["kind"], self._api
+        kind, api = self._args.kind, self._api
         live = api.get(kind, self.name)
         if live is None:
             raise life.ServiceError(f"{kind} {self.name} is gone; run `up` again")
-        found = _pods(api, live, self._props["pods"])
-        if self._props["once"] and self._tells:
+        found = _pods(api, live, self._args.pods)
+        if self._args.once and self._tells:
             _show_logs(api, self.name, found, self._shown)
         if settled(live, found):
             return life.Look(runs=True)
@@ -148,7 +166,7 @@ class PodsDriver(life.Driver):
         failed = kind == "Job" and (live.get("status") or {}).get("failed", 0)
         final = failed or any(each.final and each.name not in earlier for each in known)
         pulling = not known and any(pods.is_creating(pod) for pod in found)
-        works = self._props["once"] and any(p["status"].get("phase") == "Running" for p in found)
+        works = self._args.once and any(p["status"].get("phase") == "Running" for p in found)
         if silent and not known:
             known = _silence(live, found)
         self._listen(known, found)
@@ -254,5 +272,5 @@ def _show_logs(api: Any, name: str, found: Sequence[Pod], shown: dict[str, int])
             shown[own] = max(len(lines), shown.get(own, 0))
 
 
-def _api(props: Mapping[str, Any]) -> Any:
-    return api_module().open_api(Cluster.of(props["cluster"]))
+def _api(args: ReadyArgs) -> Any:
+    return api_module().open_api(Cluster.of(args.cluster))

@@ -54,7 +54,7 @@ def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.Resou
         token: name of the Secret with Ray's token.
         opts: its parent, and what comes before.
     """
-    defaults = runtime.args.defaults
+    defaults = runtime.defaults
     # All that may make pods, the timer's own at last.
     ends = [(kuberay.KIND, runtime.ray_name)]
     ends += [(kind, defaults.name(service)) for service in end.services for kind in WORKLOADS]
@@ -66,7 +66,7 @@ def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.Resou
         "drainSeconds": end.drain,
         "leave": [runtime.file(NAME, ray_leave.FILE), gcs, ray_leave.EVERY],
         "account": kuberay_pods.API_ACCESS_MOUNT["mountPath"],
-        "objects": [url(defaults.namespace, *each) for each in ends],
+        "objects": [url(defaults.where.namespace, *each) for each in ends],
     }
     files = {
         SETTINGS: json.dumps(settings),
@@ -84,7 +84,7 @@ def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.Resou
         NAME,
         found,
         pods=defaults.pods(NAME),
-        seconds=defaults.start_seconds,
+        seconds=defaults.settings.start_timeout_seconds,
         opts=pulumi.ResourceOptions(parent=opts.parent, depends_on=[made]),
     )
 
@@ -124,7 +124,9 @@ def rights(defaults: ObjectDefaults, ends: Sequence[tuple[str, str]]) -> dict[st
             **of_role,
             "kind": "RoleBinding",
             "roleRef": {"apiGroup": RIGHTS, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": defaults.namespace}],
+            "subjects": [
+                {"kind": "ServiceAccount", "name": name, "namespace": defaults.where.namespace}
+            ],
         },
     }
 
@@ -140,7 +142,7 @@ def deployment(
         digest: a text that changes with these files, and so with the end.
         token: name of the Secret with Ray's token.
     """
-    defaults = runtime.args.defaults
+    defaults = runtime.defaults
     source = manifests.files_source(defaults, NAME, files, ())
     secret = {"secret": {"secretName": token, "defaultMode": manifests.FILE_MODE}}
     mounts = [
@@ -149,7 +151,7 @@ def deployment(
     ]
     container = {
         "name": NAME,
-        "image": runtime.args.images["ray"],
+        "image": runtime.defaults.settings.images["ray"],
         "imagePullPolicy": manifests.PULL,
         "command": [
             *("python3", runtime.file(NAME, ending.FILE), "wait", runtime.file(NAME, SETTINGS))

@@ -5,7 +5,6 @@ object store by `kubectl port-forward`.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -16,67 +15,47 @@ from cluster.secret import Secret
 from cluster.service import Service, Volume
 from infra.places.kubernetes import manifests
 from infra.places.kubernetes.manifests import Manifest, ObjectDefaults
-from infra.places.kubernetes.objects import Object
-from infra.places.kubernetes.ready import Ready
-from infra.places.kubernetes.recreate_guard import RecreateGuard
+from infra.places.kubernetes.objects import Object, ObjectArgs
+from infra.places.kubernetes.ready import Ready, ReadyArgs
+from infra.places.kubernetes.recreate_guard import RecreateGuard, RecreateGuardArgs
 from infra.service.images import LOOPBACK, FromImages
 from infra.settings import container_limits
-from trainyard.access.kubectl import Cluster
 
 OWNER_BYTES = 8
 CLUSTER = "ray"  # end of the name of the RayCluster
-
-
-@dataclass(frozen=True, kw_only=True)
-class KubernetesRuntimeArgs:
-    """Arguments of the kubernetes runtime.
-
-    Attributes:
-        cluster: where the stack is.
-        uid: id of that cluster.
-        defaults: names and labels of the stack's objects.
-        images: references of images by program.
-        keep_data: whether claims with results outlive the stack.
-        limits: bounds of containers that are set, by service and field.
-        user: whose the stack is, for a label; "" for none.
-    """
-
-    cluster: Cluster
-    uid: str
-    defaults: ObjectDefaults
-    images: Mapping[str, str]
-    keep_data: bool
-    limits: Mapping[str, container_limits.ContainerLimits]
-    user: str = ""
 
 
 class KubernetesRuntime(FromImages, pulumi.ComponentResource):
     """Runs services as pods.
 
     Attributes:
-        args: as they were given.
+        defaults: values that all objects of the stack share.
         filled: the services that have to end well before jobs find all data.
     """
 
     def __init__(
-        self, name: str, args: KubernetesRuntimeArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        defaults: ObjectDefaults,
+        uid: str,
+        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        """Declare what all services need in the cluster of that uid."""
         super().__init__("trainyard:kubernetes:KubernetesRuntime", name, None, opts)
-        self._name, self.args = name, args
+        self._name, self.defaults = name, defaults
         owner = Secret(f"{name}-owner", OWNER_BYTES, pulumi.ResourceOptions(parent=self)).value
         # It tells stacks apart, and proves nothing: anyone who may look at objects sees it.
         self._owner = pulumi.Output.unsecret(owner)
+        where = defaults.where
         self._where = {
-            "kubeconfig": args.cluster.kubeconfig,
-            "context": args.cluster.context,
-            "namespace": args.cluster.namespace,
-            "uid": args.uid,
+            "kubeconfig": where.kubeconfig,
+            "context": where.context,
+            "namespace": where.namespace,
+            "uid": uid,
         }
         self.filled: list[pulumi.Resource] = []
         self._first: list[pulumi.Resource] = []
-        policy = kuberay.network_policy(
-            args.defaults.prefix, args.cluster.namespace, args.defaults.labels
-        )
+        policy = kuberay.network_policy(defaults.prefix, where.namespace, defaults.labels)
         opts = pulumi.ResourceOptions(parent=self)
         # Before all others: no pod is without it, and other names are refused once.
         self._first = [self.place_object("network", policy, opts)]
@@ -99,22 +78,22 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
 
     def volume(self, service: str, volume: Volume) -> str:  # noqa: ARG002 (each has a file system)
         """Return the path at which a service finds one of its volumes."""
-        return manifests.path(self.args.defaults, volume)
+        return manifests.path(self.defaults, volume)
 
     def service_name(self, service: str) -> str:
         """Return the name by which other pods reach a service; KubeRay names the head's."""
         if service == ray_node.HEAD:
             return kuberay.head_service(self.ray_name)
-        return self.args.defaults.name(service)
+        return self.defaults.name(service)
 
     @property
     def ray_name(self) -> str:
         """Name of the RayCluster."""
-        return self.args.defaults.name(CLUSTER)
+        return self.defaults.name(CLUSTER)
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """Declare a service; the returned resource exists once it is up, or has ended well."""
-        defaults, name = self.args.defaults, service.name
+        defaults, name = self.defaults, service.name
         before = self.place_files(name, service.files, service.secrets, opts)
         for volume in service.volumes:
             if manifests.is_claimed(volume):
@@ -123,11 +102,11 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         if service.ports:
             network = manifests.network_service(defaults, service)
             before.append(self.place_object(f"{name}-service", network, opts))
-        limit = container_limits.of(name, self.args.limits)
+        limit = container_limits.of(name, self.defaults.settings.container_limits)
         workload = manifests.workload(
             defaults,
             service,
-            image=self.args.images[service.program],
+            image=self.defaults.settings.images[service.program],
             memory_mib=limit.memory_mib,
             files=self.digest(service.files, service.secrets),
         )
@@ -136,7 +115,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
             name,
             workload,
             pods=defaults.pods(name),
-            seconds=defaults.start_seconds,
+            seconds=defaults.settings.start_timeout_seconds,
             opts=pulumi.ResourceOptions(parent=opts.parent, depends_on=[made]),
             once=service.once,
         )
@@ -152,7 +131,7 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         opts: pulumi.ResourceOptions,
     ) -> list[pulumi.Resource]:
         """Declare the files of a service, and its secret files."""
-        defaults = self.args.defaults
+        defaults = self.defaults
         found: list[pulumi.Resource] = []
         if files:
             wanted = manifests.config_map(defaults, service, files)
@@ -180,13 +159,13 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         """
         return Object(
             f"{self._name}-{name}",
-            {
-                "cluster": self._where,
-                "owner": self._owner,
-                "manifest": self._labelled(manifest),
-                "secrets": pulumi.Output.secret(dict(secrets)) if secrets else {},
-                "keep": keep and self.args.keep_data,
-            },
+            ObjectArgs(
+                cluster=self._where,
+                owner=self._owner,
+                manifest=self._labelled(manifest),
+                secrets=pulumi.Output.secret(dict(secrets)) if secrets else {},
+                keep=keep and self.defaults.settings.keep_data,
+            ),
             pulumi.ResourceOptions.merge(
                 opts, pulumi.ResourceOptions(depends_on=[*self._first, *before])
             ),
@@ -194,10 +173,11 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
 
     def _labelled(self, manifest: Manifest) -> Manifest:
         """Return a manifest with its user in a label, which its pods do not have."""
-        if not self.args.user:
+        user = manifests.label_value(self.defaults.settings.owner)
+        if not user:
             return manifest
         metadata = manifest["metadata"]
-        labels = {**metadata.get("labels", {}), manifests.USER_LABEL: self.args.user}
+        labels = {**metadata.get("labels", {}), manifests.USER_LABEL: user}
         return {**manifest, "metadata": {**metadata, "labels": labels}}
 
     def guard(
@@ -210,13 +190,13 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         """Declare the guard that keeps a change of a RayCluster from ending jobs; see its class."""
         return RecreateGuard(
             f"{self._name}-guard",
-            {
-                "cluster": self._where,
-                "owner": self._owner,
-                "manifest": ray_cluster,
-                "secret": secret,
-                "dashboard": dashboard,
-            },
+            RecreateGuardArgs(
+                cluster=self._where,
+                owner=self._owner,
+                manifest=ray_cluster,
+                secret=secret,
+                dashboard=dashboard,
+            ),
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=self._first)),
         )
 
@@ -233,15 +213,15 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         """Declare the wait for an object's pods, by their labels; its options name the object."""
         return Ready(
             f"{self._name}-{name}-ready",
-            {
-                "cluster": self._where,
-                "kind": manifest["kind"],
-                "name": manifest["metadata"]["name"],
-                "pods": dict(pods),
-                "once": once,
-                "version": _digest(manifest),
-                "timeout": seconds,
-            },
+            ReadyArgs(
+                cluster=self._where,
+                kind=manifest["kind"],
+                name=manifest["metadata"]["name"],
+                pods=dict(pods),
+                once=once,
+                version=_digest(manifest),
+                timeout=seconds,
+            ),
             opts,
         )
 

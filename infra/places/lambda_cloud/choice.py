@@ -3,6 +3,7 @@
 Prices are dollars an hour. A launch is tried where the API lists capacity, in order, and may still
 be refused.
 """
+# ruff: noqa: N815 (property names are camelCase in Pulumi states)
 
 import difflib
 import re
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from cluster.provider import Args, Given
 from infra.places.lambda_cloud.model import Offer
 
 # Firewall rulesets mean nothing there, and Ray's ports would be open to everybody.
@@ -59,24 +61,24 @@ class Pick(Props):
         return f"{self.instance_type} in {self.region}"
 
 
-class InstanceRequest(Props):
-    """The request of a stack, as the properties of a Choice have it.
-
-    Fields that settings have too mean the same here.
+class InstanceRequest(Args):
+    """The request of a stack: the arguments of a Choice. Those of settings mean the same here.
 
     Attributes:
+        stackId: that of the Account.
         count: instances, at most.
         least: instances, at least; 0 where there are never fewer.
     """
 
-    candidates: list[dict[str, str]] = []
+    stackId: Given[str] = ""
+    candidates: Sequence[Mapping[str, str]] = ()
     gpus: int = 0
-    gpu_memory_gib: int = 0
+    gpuMemoryGib: int = 0
     count: int = 1
     least: int = 0
-    max_hourly_cost: float = 0.0
+    maxHourlyCost: float = 0.0
     budget: float = 0.0
-    ttl_hours: float = 0.0
+    ttlHours: float = 0.0
 
     def names(self, pick: Pick) -> bool:
         """Return whether this type and region was asked for, whatever the price."""
@@ -92,11 +94,11 @@ class InstanceRequest(Props):
     def excess(self, price: float) -> ChoiceError | None:
         """Return how so many instances at this price exceed a bound, None when they do not."""
         hourly = price * self.count
-        total = hourly * self.ttl_hours
+        total = hourly * self.ttlHours
         counted = f"all {self.count} possible instances: " if self._grows else ""
         for setting, amount, unit, bound in (
-            ("maxHourlyCost", hourly, "$/h", self.max_hourly_cost),
-            ("budget", total, f"$ for {self.ttl_hours:g} h", self.budget),
+            ("maxHourlyCost", hourly, "$/h", self.maxHourlyCost),
+            ("budget", total, f"$ for {self.ttlHours:g} h", self.budget),
         ):
             if bound and _is_above(amount, bound):
                 text = f"{counted}{amount:.2f} {unit} is above {setting} {bound:g}"
@@ -109,9 +111,9 @@ class InstanceRequest(Props):
         hourly = [pick.hourly_cost * count for count in counts]
         text = f"{' to '.join(map(str, counts))} x {pick}: "
         text += f"{' to '.join(f'{cost:.2f}' for cost in hourly)} $/h"
-        if self.ttl_hours:
-            most, total = "at most " if self._grows else "", hourly[-1] * self.ttl_hours
-            text += f", {most}{total:.2f} $ for the stack's {self.ttl_hours:g} h"
+        if self.ttlHours:
+            most, total = "at most " if self._grows else "", hourly[-1] * self.ttlHours
+            text += f", {most}{total:.2f} $ for the stack's {self.ttlHours:g} h"
         if self.budget:
             text += f" (budget {self.budget:g} $)"
         return text
@@ -125,7 +127,7 @@ class InstanceRequest(Props):
         if ARM.search(type_) or gpus < self.gpus:
             return False
         memory = re.search(r"(\d+)\s*GB", gpu_description)
-        least = self.gpu_memory_gib
+        least = self.gpuMemoryGib
         return not least or (memory is not None and int(memory.group(1)) >= least)
 
     def wanted(self, offers: Mapping[str, Offer]) -> list[tuple[Offer, str]]:
@@ -208,7 +210,7 @@ def _nothing_left(
         largest = max(offers.values(), key=lambda offer: (offer.gpus, offer.price))
         return ChoiceError(
             "gpus",
-            f"no type has {request.gpus} GPUs of {request.gpu_memory_gib} GB; the "
+            f"no type has {request.gpus} GPUs of {request.gpuMemoryGib} GB; the "
             f"largest is {largest.name} ({largest.gpus} x {largest.gpu_description}): ask for less",
         )
     reasons = "; ".join(refused)

@@ -12,16 +12,15 @@ import json
 import secrets
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Resource
+from cluster.provider import Given, Resource, seen
 from infra.machines import cloud_init
-from infra.machines.host_provider import HostProvider
+from infra.machines.host_provider import HostArgs, HostProvider
 from infra.places.lambda_cloud import API_KEY
 from infra.places.lambda_cloud.account import credentials
 from node import ending
@@ -61,7 +60,19 @@ UNUSABLE = ""  # fingerprint of settings that cannot end the machine
 Props = dict[str, Any]
 
 
-class DeadlineProvider(HostProvider):
+class DeadlineArgs(HostArgs):
+    """Arguments of a deadline, of the machine as its admin reaches it.
+
+    Attributes:
+        at: when it ends, in ISO 8601.
+        idle: url, token and last: it also ends when the service at url says so; None without one.
+    """
+
+    at: Given[str]
+    idle: Given[Mapping[str, Any] | None] = None
+
+
+class DeadlineProvider(HostProvider[DeadlineArgs]):
     """Tells the machine's timer when to end it, and how."""
 
     replaces = ("machine",)
@@ -73,48 +84,46 @@ class DeadlineProvider(HostProvider):
         found.changes = found.changes or _fingerprint(olds["salt"], key, url) != olds["fingerprint"]
         return found
 
-    def create(self, props: Props) -> dynamic.CreateResult:
+    def make(self, args: DeadlineArgs) -> tuple[str, Props]:
         """Tell the timer."""
         key, url = credentials(self._config.get(API_KEY))
         settings = {
-            "end": props["at"],
+            "end": args.at,
             "apiUrl": url,
             "apiKey": key,
-            "instanceId": props["machine"],
-            **({"idle": props["idle"]} if "idle" in props else {}),
+            "instanceId": args.machine,
+            **({"idle": args.idle} if args.idle else {}),
         }
         files = {
             cloud_init.TIMER: (0o755, ending.source_text()),
             FILE: (0o600, json.dumps(settings)),
         }
-        run(Connection.of(props["host"]), WRITE, stdin=json.dumps(files), seconds=CALL_SECONDS)
+        run(Connection.of(args.host), WRITE, stdin=json.dumps(files), seconds=CALL_SECONDS)
         salt = secrets.token_hex(SALT_BYTES)
-        outs = {**props, "salt": salt, "fingerprint": _fingerprint(salt, key, url)}
-        return dynamic.CreateResult(props["machine"], outs)
+        return args.machine, {"salt": salt, "fingerprint": _fingerprint(salt, key, url)}
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Read the timer's settings; those that cannot end the machine show as a difference.
 
         A machine that is gone has no timer.
         """
-        printed = ""
-        with self.unless_gone(props):
-            host = Connection.of(props["host"])
-            printed = run(host, READ, stdin=props["salt"], seconds=CALL_SECONDS)
-        if not printed.strip():
-            return dynamic.ReadResult("", {})
-        return dynamic.ReadResult(id_, {**props, **_told(json.loads(printed), props)})
+        args, printed = DeadlineArgs.of(props), ""
+        with self.unless_gone(args.host):
+            host = Connection.of(args.host)
+            printed = run(host, READ, stdin=props["salt"], seconds=CALL_SECONDS).strip()
+        return seen(id_, {**props, **_told(json.loads(printed), args)} if printed else None)
 
     def delete(self, _id: str, props: Props) -> None:
         """Remove time and key from the machine."""
-        with self.unless_gone(props):
-            run(Connection.of(props["host"]), f"sudo rm -f {FILE}", seconds=CALL_SECONDS)
+        host = DeadlineArgs.of(props).host
+        with self.unless_gone(host):
+            run(Connection.of(host), f"sudo rm -f {FILE}", seconds=CALL_SECONDS)
 
 
-def _told(found: list[Any], props: Props) -> Props:
+def _told(found: list[Any], args: DeadlineArgs) -> Props:
     """Return the properties that a timer's settings stand for."""
     match found:
-        case [str(at), str(machine), str(fingerprint)] if machine == props["machine"]:
+        case [str(at), str(machine), str(fingerprint)] if machine == args.machine:
             return {"at": at, "fingerprint": fingerprint}
         case _:
             return {"fingerprint": UNUSABLE}
@@ -124,24 +133,7 @@ def _fingerprint(salt: str, key: str, url: str) -> str:
     return hmac.new(salt.encode(), f"{url}\n{key}".encode(), hashlib.sha256).hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeadlineArgs:
-    """Arguments of a deadline.
-
-    Attributes:
-        host: the machine as its admin reaches it.
-        machine: its id.
-        at: when it ends, in ISO 8601.
-        idle: url, token and last: it also ends when the service at url says so; None without one.
-    """
-
-    host: Mapping[str, pulumi.Input[Any]]
-    machine: pulumi.Input[str]
-    at: pulumi.Input[str]
-    idle: pulumi.Input[Mapping[str, Any]] | None
-
-
-class Deadline(Resource, module="lambda", name="Deadline"):
+class Deadline(Resource[DeadlineArgs], module="lambda", name="Deadline"):
     """The end of a machine.
 
     Attributes:
@@ -153,11 +145,6 @@ class Deadline(Resource, module="lambda", name="Deadline"):
     _secret: ClassVar = ["salt"]
     salt: pulumi.Output[str]
     fingerprint: pulumi.Output[str]
-
-    def __init__(
-        self, name: str, args: DeadlineArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__(name, vars(args), opts)
 
 
 def after(launched_at: str, hours: float) -> str:

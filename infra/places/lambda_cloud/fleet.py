@@ -11,25 +11,28 @@ import pulumi
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeResources
 from infra.machines import cloud_init, identity, local, rented_machine
+from infra.machines.cloud_provider import AccountArgs
 from infra.machines.fleet import ElasticGroup, Fleet, FleetArgs, IdleWatch, Login
 from infra.machines.host_key import HostKey
 from infra.machines.machine import Machine
 from infra.machines.rented_machine import SSH_PORT
-from infra.places.lambda_cloud.choice import Pick
+from infra.places.lambda_cloud.args import (
+    ActiveArgs,
+    FileSystemArgs,
+    FirewallRulesetArgs,
+    SshKeyArgs,
+)
+from infra.places.lambda_cloud.choice import InstanceRequest, Pick
 from infra.places.lambda_cloud.deadline import Deadline, DeadlineArgs, after
+from infra.places.lambda_cloud.machines import Order
 from infra.places.lambda_cloud.resources import (
     Account,
-    AccountArgs,
     Active,
-    ActiveArgs,
     Choice,
     FileSystem,
-    FileSystemArgs,
     FirewallRuleset,
-    FirewallRulesetArgs,
     Instance,
     SshKey,
-    SshKeyArgs,
 )
 from infra.places.lambda_cloud.settings import INSTANCE, LambdaCloud
 from infra.settings.nodes import Group, worker
@@ -56,37 +59,37 @@ class Rental(pulumi.ComponentResource):
     def __init__(self, name: str, cloud: LambdaCloud, args: FleetArgs) -> None:
         """Declare instances that meet the stack's requirements."""
         super().__init__("trainyard:lambda:Fleet", name)
-        child = pulumi.ResourceOptions(parent=self)
+        child, settings = pulumi.ResourceOptions(parent=self), args.settings
         own = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
-        title = rented_machine.title("-".join(own.values()), args.owner)
-        hostname = rented_machine.title(own["stack"], args.owner)
+        title = rented_machine.title("-".join(own.values()), settings.owner)
+        hostname = rented_machine.title(own["stack"], settings.owner)
         # All instances are alike, so there is one at most.
-        grown = next((group for group in args.groups if group.growth), None)
+        grown = next((group for group in settings.groups if group.growth), None)
         least = grown.min if grown else 0
-        always, most = cloud.instances, cloud.most(args.groups)
+        always, most = cloud.instances, cloud.most(settings.groups)
         # Of a reservation its whole length: an instance launched in it ends no later.
-        hours = args.reservation.hours if args.reservation else cloud.ttl_hours
+        hours = settings.reservation.hours if settings.reservation else cloud.ttl_hours
         account = Account(
             f"{name}-account", AccountArgs(organization=pulumi.get_organization(), **own), child
         )
         marks = {"stackId": account.stackId, "backendId": account.backendId}
         choice = Choice(
             f"{name}-choice",
-            {
-                "stackId": account.stackId,
-                "candidates": [dict(each) for each in cloud.candidates],
-                "gpus": cloud.gpus,
-                "gpuMemoryGib": cloud.gpu_memory_gib,
+            InstanceRequest(
+                stackId=account.stackId,
+                candidates=[dict(each) for each in cloud.candidates],
+                gpus=cloud.gpus,
+                gpuMemoryGib=cloud.gpu_memory_gib,
                 # Bounds hold for the largest possible number.
-                "count": most,
-                "least": always + least,
-                "maxHourlyCost": cloud.max_hourly_cost,
-                "budget": cloud.budget,
-                "ttlHours": hours,
-            },
+                count=most,
+                least=always + least,
+                maxHourlyCost=cloud.max_hourly_cost,
+                budget=cloud.budget,
+                ttlHours=hours,
+            ),
             child,
         )
-        key_file = args.key_file or Path(f"~/.ssh/{cloud.ssh_key_name}.pem")
+        key_file = settings.ssh_key_file or Path(f"~/.ssh/{cloud.ssh_key_name}.pem")
         key = SshKey(
             f"{name}-key",
             SshKeyArgs(**marks, name=cloud.ssh_key_name, keyFile=str(key_file)),
@@ -99,19 +102,19 @@ class Rental(pulumi.ComponentResource):
                 **marks,
                 name=title,
                 regions=choice.regions,
-                rules=[{**ssh, "sourceNetwork": cidr} for cidr in args.allowed_cidrs],
+                rules=[{**ssh, "sourceNetwork": cidr} for cidr in settings.allowed_cidrs],
             ),
             child,
         )
         mounts = {
             path: FileSystem(
                 f"{name}-file-system-{system}",
-                FileSystemArgs(name=system, region=choice.region, keep=args.keep_data),
+                FileSystemArgs(name=system, region=choice.region, keep=settings.keep_data),
                 child,
             ).id
             for system, path in cloud.file_systems.items()
         }
-        owner = local.owner(args.owner)
+        owner = local.owner(settings.owner)
         tags = identity.tags(**own, owner=owner, backend=account.backendId)
         numbers = [*range(always), *args.requested]
         names = {number: rented_machine.name(title, number) for number in numbers}
@@ -120,20 +123,20 @@ class Rental(pulumi.ComponentResource):
         instances = {
             number: Instance(
                 f"{name}-instance-{number}",
-                {
-                    "stackId": account.stackId,
-                    "name": names[number],
-                    "node": number,
-                    "count": most,
-                    "choices": choice.choices,
-                    "sshKeyName": key.name,
-                    "hostname": rented_machine.hostname(hostname, number),
-                    "tags": tags,
-                    "firewallRulesetIds": firewall.ids,
-                    "fileSystemMounts": mounts,
-                    "userData": rented_machine.user_data(host_keys[number], key.publicKey),
-                    "ttlHours": hours,
-                },
+                Order(
+                    stackId=account.stackId,
+                    name=names[number],
+                    node=number,
+                    count=most,
+                    choices=choice.choices,
+                    sshKeyName=key.name,
+                    hostname=rented_machine.hostname(hostname, number),
+                    tags=tags,
+                    firewallRulesetIds=firewall.ids,
+                    fileSystemMounts=mounts,
+                    userData=rented_machine.user_data(host_keys[number], key.publicKey),
+                    ttlHours=hours,
+                ),
                 child,
             )
             for number in numbers
@@ -156,7 +159,7 @@ class Rental(pulumi.ComponentResource):
                     lambda known: known[0][known[1]]
                 ),
                 number=number,
-                group=grown if grown and number >= always else args.worker,
+                group=grown if grown and number >= always else settings.worker,
                 id_property=INSTANCE,
                 host_key=host_keys[number],
                 private_key=key.privateKey,
@@ -168,10 +171,10 @@ class Rental(pulumi.ComponentResource):
         expires_at = pulumi.Output.from_input("")
         if not hours:
             pulumi.log.warn(ENDLESS, self)
-        elif not args.start_ray:
+        elif not settings.start_ray:
             pulumi.log.warn(NO_TIMER, self)
         else:
-            end = args.reservation.end.isoformat() if args.reservation else ""
+            end = settings.reservation.end.isoformat() if settings.reservation else ""
             launched = [instances[number].launchedAt for number in range(always)]
             expires_at = pulumi.Output.all(*launched).apply(
                 lambda known: end or after(min(known), hours)

@@ -3,6 +3,7 @@
 A launch may have happened although its reply was lost or the program was killed, so before each one
 the account is asked for an instance with the stack's id and the node's number in its tags.
 """
+# ruff: noqa: N815 (property names are camelCase in Pulumi states)
 
 import hashlib
 import json
@@ -13,11 +14,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import Field
-
-from cluster.provider import say
+from cluster.provider import Args, Given, say
 from infra.machines import identity
-from infra.places.lambda_cloud.choice import Pick, Props, available
+from infra.places.lambda_cloud.choice import Pick, available
 from infra.places.lambda_cloud.client import Client
 from infra.places.lambda_cloud.errors import (
     AccessError,
@@ -71,50 +70,50 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
-class Order(Props):
-    """One instance that a stack wants, as the properties of an Instance have it.
+class Order(Args):
+    """One instance that a stack wants: the arguments of an Instance.
 
     Attributes:
         node: number of the instance in it, from 0.
         count: instances that the stack wants; those with higher numbers are about to be ended.
         choices: where to launch, in order.
         tags: those that all instances of the stack share.
-        ttl_hours: until it ends itself, from its launch; 0 for never.
-        firewall_ruleset_ids: id of the ruleset in each region.
-        file_system_mounts: ids by mount point.
+        ttlHours: until it ends itself, from its launch; 0 for never.
+        firewallRulesetIds: id of the ruleset in each region.
+        fileSystemMounts: ids by mount point.
+        userData: a secret.
     """
 
     name: str
-    stack_id: str
+    stackId: Given[str]
     node: int
     count: int
-    choices: list[Pick]
-    ssh_key_name: str
+    choices: Given[Sequence[Mapping[str, Any]]]
+    sshKeyName: Given[str]
     hostname: str
-    user_data: str = Field(repr=False)
-    tags: dict[str, str]
-    ttl_hours: float
-    firewall_ruleset_ids: dict[str, str]
-    file_system_mounts: dict[str, str]
+    userData: Given[str] = field(repr=False)
+    tags: Given[Mapping[str, str]]
+    ttlHours: float
+    firewallRulesetIds: Given[Mapping[str, str]]
+    fileSystemMounts: Given[Mapping[str, str]]
 
     @property
     def picks(self) -> list[Pick]:
         """Where it can be: instances mount file systems of their region, the first choice's."""
-        if not self.file_system_mounts:
-            return self.choices
-        return [pick for pick in self.choices if pick.region == self.choices[0].region]
+        picks = [Pick.model_validate(each) for each in self.choices]
+        return [p for p in picks if not self.fileSystemMounts or p.region == picks[0].region]
 
     def request(self, pick: Pick) -> dict[str, Any]:
         """Return the launch of this instance at one place, with the API's own names."""
         tags = {
             **self.tags,
-            identity.ID: self.stack_id,
+            identity.ID: self.stackId,
             identity.NODE: str(self.node),
             identity.SPEC: self.spec(pick),
         }
-        if self.ttl_hours:
+        if self.ttlHours:
             # Its timer is set after its first boot: until then, only this tells when it ends.
-            end = datetime.now(UTC) + timedelta(hours=self.ttl_hours)
+            end = datetime.now(UTC) + timedelta(hours=self.ttlHours)
             tags[identity.END] = end.isoformat(timespec="seconds")
         listed = [{"key": key, "value": value} for key, value in tags.items()]
         names = {"name": self.name, "hostname": self.hostname}
@@ -127,15 +126,15 @@ class Order(Props):
 
     def _fixed(self, pick: Pick) -> dict[str, Any]:
         # A region that lacks its ruleset is an error: without one, the account's rules apply.
-        rulesets = [self.firewall_ruleset_ids[pick.region]] if self.firewall_ruleset_ids else []
+        rulesets = [self.firewallRulesetIds[pick.region]] if self.firewallRulesetIds else []
         fixed = {
             "region_name": pick.region,
             "instance_type_name": pick.instance_type,
-            "ssh_key_names": [self.ssh_key_name],
-            "user_data": self.user_data,
+            "ssh_key_names": [self.sshKeyName],
+            "user_data": self.userData,
             "file_system_mounts": [
                 {"mount_point": path, "file_system_id": id_}
-                for path, id_ in self.file_system_mounts.items()
+                for path, id_ in self.fileSystemMounts.items()
             ],
             "firewall_rulesets": [{"id": id_} for id_ in rulesets],
         }
@@ -167,7 +166,7 @@ def launch(api: Client, order: Order, clock: Clock) -> tuple[str, Pick]:
         machines = api.instances()
         if (found := _take_over(api, order, machines, clock)) is not None:
             return found
-        beside = [m for m in live(machines, order.stack_id) if _node(m) != order.node]
+        beside = [m for m in live(machines, order.stackId) if _node(m) != order.node]
         while (placed := _launch_beside(api, order, beside, clock)) is None:
             unwanted = [m for m in beside if _node(m) >= order.count]
             if not unwanted:
@@ -319,7 +318,7 @@ def look_up(api: Client, id_: str) -> Machine | None:
 def _take_over(
     api: Client, order: Order, machines: Iterable[Machine], clock: Clock
 ) -> tuple[str, Pick] | None:
-    mine = [machine for machine in live(machines, order.stack_id) if _node(machine) == order.node]
+    mine = [machine for machine in live(machines, order.stackId) if _node(machine) == order.node]
     fitting = [(machine.id, pick) for machine in mine if (pick := _pick_of(machine, order))]
     kept = fitting[0] if fitting else None
     superfluous = [machine.id for machine in mine if kept is None or machine.id != kept[0]]
@@ -358,7 +357,7 @@ def _launch_at(api: Client, order: Order, pick: Pick, clock: Clock) -> str:
     request = order.request(pick)
     # Not its user data, which holds the host's private key, nor what is long.
     shown = {key: request[key] for key in SHOWN}
-    say(f"Launching instance using key name {order.ssh_key_name} and name {order.name}")
+    say(f"Launching instance using key name {order.sshKeyName} and name {order.name}")
     say(f"Launch instance with parameters {shown}")
     try:
         id_ = api.launch(request)
@@ -373,7 +372,7 @@ def _launch_at(api: Client, order: Order, pick: Pick, clock: Clock) -> str:
 def _look(api: Client, order: Order, clock: Clock) -> str | None:
     for _ in range(LOOKS):
         clock.sleep(POLL_SECONDS * clock.scale)
-        for machine in live(api.instances(), order.stack_id):
+        for machine in live(api.instances(), order.stackId):
             if _node(machine) == order.node:
                 return machine.id
     return None

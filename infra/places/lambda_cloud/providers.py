@@ -7,7 +7,7 @@ a call is made, and is not part of any property.
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +15,18 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.provider import has_unknown, say
+from cluster.provider import A, has_unknown, say, seen
 from infra.machines import cloud_provider, identity, keys
-from infra.machines.cloud_provider import CloudProvider, Props
+from infra.machines.cloud_provider import AccountArgs, CloudProvider, Props
 from infra.machines.keys import KeyPair
 from infra.places.lambda_cloud import API_KEY, machines
 from infra.places.lambda_cloud.account import KEY_VARIABLES, open_account
+from infra.places.lambda_cloud.args import (
+    ActiveArgs,
+    FileSystemArgs,
+    FirewallRulesetArgs,
+    SshKeyArgs,
+)
 from infra.places.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, choose
 from infra.places.lambda_cloud.client import Client
 from infra.places.lambda_cloud.errors import (
@@ -41,7 +47,7 @@ IN_USE_STEP_SECONDS = 5.0
 IN_USE_LIMIT_SECONDS = 5 * 60.0  # the API takes a while to notice that an instance has ended
 
 
-class _Provider(CloudProvider):
+class _Provider(CloudProvider[A]):
     """The base of all providers here."""
 
     api_key = API_KEY
@@ -55,7 +61,7 @@ class _Provider(CloudProvider):
         return machines.Clock(sleep=self._cancellation.sleep)
 
 
-class AccountProvider(_Provider, cloud_provider.AccountProvider):
+class AccountProvider(_Provider[AccountArgs], cloud_provider.AccountProvider):
     """A stack's part of the account: its id, and the proof at the end that nothing is left."""
 
     def delete(self, _id: str, _props: Props) -> None:
@@ -72,10 +78,10 @@ class AccountProvider(_Provider, cloud_provider.AccountProvider):
         for key in api.ssh_keys():
             if identity.mark_in_key(key.public_key).stack == _id:
                 api.delete_ssh_key(key.id)
-        say(f"the account holds nothing of stack {_props['stack']} ({_id}) any more")
+        say(f"the account holds nothing of stack {AccountArgs.of(_props).stack} ({_id}) any more")
 
 
-class ChoiceProvider(_Provider):
+class ChoiceProvider(_Provider[InstanceRequest]):
     """The choice of instance type and region; it exists in the state only."""
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
@@ -87,8 +93,8 @@ class ChoiceProvider(_Provider):
         if has_unknown({key: value for key, value in news.items() if key != "stackId"}):
             return dynamic.CheckResult(news, [])
         try:
-            request = InstanceRequest.model_validate(news)
-            picks = self._kept(_olds, news, request)
+            request = InstanceRequest.of(news)
+            picks = self._kept(_olds, request)
             if picks is None:
                 picks, refused = choose(request, self._api.instance_types())
                 for line in refused:
@@ -107,16 +113,16 @@ class ChoiceProvider(_Provider):
         }
         return dynamic.CheckResult({**news, **chosen}, [])
 
-    def create(self, props: Props) -> dynamic.CreateResult:
+    def make(self, _args: InstanceRequest) -> tuple[str, Props]:
         """Note the choice; instances decide whether another one replaces them."""
-        return dynamic.CreateResult("choice", props)
+        return "choice", {}
 
-    def _kept(self, olds: Props, news: Props, request: InstanceRequest) -> list[Pick] | None:
+    def _kept(self, olds: Props, request: InstanceRequest) -> list[Pick] | None:
         """Return the picks to keep because instances live at one of them, None if none does."""
         old = [Pick.model_validate(each) for each in (olds or {}).get("choices") or ()]
-        if not old or has_unknown(news["stackId"]):
+        if not old or has_unknown(request.stackId):
             return None
-        live = machines.live(self._api.instances(), news["stackId"])
+        live = machines.live(self._api.instances(), request.stackId)
         named = [p for p in old if request.names(p) and any(machines.is_at(m, p) for m in live)]
         if not named:
             return None
@@ -131,7 +137,7 @@ class ChoiceProvider(_Provider):
         ]
 
 
-class SshKeyProvider(_Provider):
+class SshKeyProvider(_Provider[SshKeyArgs]):
     """A key in the account, and its private part in a file here.
 
     The public key's comment in the account says which stack put it there, and whether the stack
@@ -142,7 +148,7 @@ class SshKeyProvider(_Provider):
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         """Check the file if it exists: nobody could log in to an instance that is billed."""
-        path, faults = Path(news["keyFile"]).expanduser(), []
+        path, faults = Path(SshKeyArgs.of(news).keyFile).expanduser(), []
         try:
             pair = keys.read(path)
         except KeyFileError as error:
@@ -159,26 +165,25 @@ class SshKeyProvider(_Provider):
         """Another name or file is another key; instances have to be launched with it."""
         return super().diff(_id, _olds, {key: _news[key] for key in self.replaces})
 
-    def create(self, props: Props) -> dynamic.CreateResult:
+    def make(self, args: SshKeyArgs) -> tuple[str, Props]:
         """Adopt the key, or upload the public key of the file, or make both.
 
         Raises:
             KeyFileError: account and file do not belong together.
         """
-        name, stack_id = props["name"], props["stackId"]
-        path = Path(props["keyFile"]).expanduser()
-        pair, held = keys.read(path), self._held(name)
-        if held is not None and pair is None and _is_of(held, stack_id):
+        path = Path(args.keyFile).expanduser()
+        pair, held = keys.read(path), self._held(args.name)
+        if held is not None and pair is None and _is_of(held, args):
             self._api.delete_ssh_key(held.id)  # of an interrupted create; its file is missing
             held = None
         if held is not None:
-            return _key_result(props, held, _matching(held, pair, path))
+            return _key(args, held, _matching(held, pair, path))
         generated = pair is None
         pair = pair or keys.generate()
-        say(f"Adding key name {name}")
-        mark = identity.Mark(stack=stack_id, backend=props["backendId"], generated=generated)
+        say(f"Adding key name {args.name}")
+        mark = identity.Mark(stack=args.stackId, backend=args.backendId, generated=generated)
         comment = identity.key_comment(mark)
-        added = self._add(name, " ".join([*pair.public.split()[:2], comment]))
+        added = self._add(args.name, " ".join([*pair.public.split()[:2], comment]))
         if generated:
             # The file is last: without a key in the account, nothing marks it as ours.
             try:
@@ -186,31 +191,33 @@ class SshKeyProvider(_Provider):
             except KeyFileError:
                 self._api.delete_ssh_key(added.id)
                 raise
-        return _key_result(props, added, pair)
+        return _key(args, added, pair)
 
     def find(self, props: Props) -> dynamic.CreateResult | None:
         """Return the key that an interrupted create put into the account, if its file is there."""
-        held, path = self._held(props["name"]), Path(props["keyFile"]).expanduser()
-        if held is None or not _is_of(held, props["stackId"]) or (pair := keys.read(path)) is None:
+        args = SshKeyArgs.of(props)
+        held, path = self._held(args.name), Path(args.keyFile).expanduser()
+        if held is None or not _is_of(held, args) or (pair := keys.read(path)) is None:
             return None
-        return _key_result(props, held, _matching(held, pair, path))
+        id_, outs = _key(args, held, _matching(held, pair, path))
+        return dynamic.CreateResult(id_, {**props, **outs})
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Check whether the account has the key."""
-        held = self._held(props["name"])
-        if held is None or not keys.same(held.public_key, props["publicKey"]):
-            return dynamic.ReadResult("", {})
-        return dynamic.ReadResult(id_, props)
+        held = self._held(SshKeyArgs.of(props).name)
+        there = held is not None and keys.same(held.public_key, props["publicKey"])
+        return seen(id_, props if there else None)
 
     def delete(self, _id: str, _props: Props) -> None:
         """Remove this resource's key from the account and its file from this machine."""
+        args = SshKeyArgs.of(_props)
         if not _props["owned"]:
-            say(f"kept: the SSH key {_props['name']}, which was in the account before")
+            say(f"kept: the SSH key {args.name}, which was in the account before")
             return
-        held = self._held(_props["name"])
+        held = self._held(args.name)
         if held is not None and held.id == _id:
             self._api.delete_ssh_key(_id)
-        path = Path(_props["keyFile"]).expanduser()
+        path = Path(args.keyFile).expanduser()
         if _props["fileOwned"] and keys.remove(path, _props["privateKey"]):
             say(f"Removed {path}")
 
@@ -228,12 +235,12 @@ class SshKeyProvider(_Provider):
         return next((key for key in self._api.ssh_keys() if key.name == name), None)
 
 
-class FirewallRulesetProvider(_Provider):
+class FirewallRulesetProvider(_Provider[FirewallRulesetArgs]):
     """The same rules as one ruleset in each region where instances may be launched."""
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         """Say which ports are open to whom, in the preview too."""
-        for title, rules in itertools.groupby(news["rules"], _title):
+        for title, rules in itertools.groupby(self.takes.of(news).rules, _title):
             networks = [rule["sourceNetwork"] for rule in rules]
             everybody = "EVERYBODY: " if EVERYBODY in networks else ""
             say(f"{title} is open to {everybody}{', '.join(networks)}")
@@ -241,63 +248,65 @@ class FirewallRulesetProvider(_Provider):
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """Rules and regions change in place: a new ruleset would need new instances."""
-        lacking = has_unknown(_news["regions"]) or not {*_news["regions"]} <= {*_olds["ids"]}
-        return dynamic.DiffResult(changes=lacking or _rules(_olds) != _rules(_news))
+        before, after = FirewallRulesetArgs.of(_olds), FirewallRulesetArgs.of(_news)
+        lacking = has_unknown(after.regions) or not {*after.regions} <= {*_olds["ids"]}
+        return dynamic.DiffResult(changes=lacking or _rules(before) != _rules(after))
 
-    def create(self, props: Props) -> dynamic.CreateResult:
+    def make(self, args: FirewallRulesetArgs) -> tuple[str, Props]:
         """Make the rulesets, or take over those that an interrupted create made."""
-        return dynamic.CreateResult(props["stackId"], {**props, "ids": self._write(props)})
+        return args.stackId, {"ids": self._write(args)}
 
     def find(self, props: Props) -> dynamic.CreateResult | None:
         """Return the rulesets of an interrupted create; an update adds missing regions."""
-        ids = {region: ruleset.id for region, ruleset in self._held(props).items()}
-        return dynamic.CreateResult(props["stackId"], {**props, "ids": ids}) if ids else None
+        args = FirewallRulesetArgs.of(props)
+        ids = {region: ruleset.id for region, ruleset in self._held(args).items()}
+        return dynamic.CreateResult(args.stackId, {**props, "ids": ids}) if ids else None
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Read rules and regions back; differences are shown, and an update corrects them."""
-        held = self._held(props)
+        args = FirewallRulesetArgs.of(props)
+        held = self._held(args)
         ids = {region: held[region].id for region in props["ids"] if region in held}
-        if not ids:
-            return dynamic.ReadResult("", {})
         found = [held[region].rules for region in sorted(ids)]
-        differing = [rules for rules in found if rules != _rules(props)]
+        differing = [rules for rules in found if rules != _rules(args)]
         shown = {"rules": [_shown(rule) for rule in differing[0]]} if differing else {}
-        return dynamic.ReadResult(id_, {**props, **shown, "ids": ids})
+        return seen(id_, {**props, **shown, "ids": ids} if ids else None)
 
     def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
         """Change the rules; add regions. Rulesets of other regions go with the stack.
 
         Instances of the old choice may still use them here.
         """
-        return dynamic.UpdateResult({**_news, "ids": {**_olds["ids"], **self._write(_news)}})
+        ids = {**_olds["ids"], **self._write(FirewallRulesetArgs.of(_news))}
+        return dynamic.UpdateResult({**_news, "ids": ids})
 
     def delete(self, _id: str, _props: Props) -> None:
         """Remove the rulesets, once no instance uses them."""
-        machines.terminate_strays(self._api, _props["stackId"], self._clock)
+        machines.terminate_strays(self._api, FirewallRulesetArgs.of(_props).stackId, self._clock)
         for ruleset_id in _props["ids"].values():
             _when_unused(ruleset_id, self._api.delete_firewall_ruleset, self._clock)
 
-    def _write(self, props: Props) -> dict[str, str]:
-        held, rules = self._held(props), _rules(props)
+    def _write(self, args: FirewallRulesetArgs) -> dict[str, str]:
+        held, rules = self._held(args), _rules(args)
         for ruleset in held.values():
             if ruleset.rules != rules:
                 self._api.update_firewall_ruleset(ruleset.id, rules, ruleset.name)
-        mark = identity.Mark(stack=props["stackId"], backend=props["backendId"])
-        for region in props["regions"]:
+        mark = identity.Mark(stack=args.stackId, backend=args.backendId)
+        for region in args.regions:
             if region not in held:
-                name = identity.resource_name(props["name"], mark, region)
+                name = identity.resource_name(args.name, mark, region)
                 held[region] = self._api.create_firewall_ruleset(name, region, rules)
         return {region: ruleset.id for region, ruleset in held.items()}
 
-    def _held(self, props: Props) -> dict[str, FirewallRuleset]:
+    def _held(self, args: FirewallRulesetArgs) -> dict[str, FirewallRuleset]:
         return {
             ruleset.region: ruleset
             for ruleset in self._api.firewall_rulesets()
-            if identity.mark_in_name(ruleset.name).stack == props["stackId"]
+            if identity.mark_in_name(ruleset.name).stack == args.stackId
         }
 
 
-class FileSystemProvider(_Provider):
+class FileSystemProvider(_Provider[FileSystemArgs]):
     """A file system that instances mount. It holds the user's data: kept unless told otherwise."""
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
@@ -306,13 +315,13 @@ class FileSystemProvider(_Provider):
         changed = bool(replaces) or _olds["keep"] != _news["keep"]
         return dynamic.DiffResult(changes=changed, replaces=replaces)
 
-    def create(self, props: Props) -> dynamic.CreateResult:
+    def make(self, args: FileSystemArgs) -> tuple[str, Props]:
         """Make the file system, or adopt the one of that name.
 
         Raises:
             LambdaError: it is in another region.
         """
-        name, region = props["name"], props["region"]
+        name, region = args.name, args.region
         held = next((each for each in self._api.file_systems() if each.name == name), None)
         if held is not None and held.region != region:
             raise LambdaError(
@@ -320,13 +329,11 @@ class FileSystemProvider(_Provider):
                 "instances mount those of their own region: name another"
             )
         system = held or self._api.create_file_system(name, region)
-        outs = {**props, "mountPoint": system.mount_point, "owned": held is None}
-        return dynamic.CreateResult(system.id, outs)
+        return system.id, {"mountPoint": system.mount_point, "owned": held is None}
 
-    def read(self, id_: str, props: Props) -> dynamic.ReadResult:
+    def exists(self, id_: str, _args: FileSystemArgs) -> bool:
         """Check whether it exists."""
-        there = any(held.id == id_ for held in self._api.file_systems())
-        return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
+        return any(held.id == id_ for held in self._api.file_systems())
 
     def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
         """Note whether it is kept."""
@@ -334,16 +341,17 @@ class FileSystemProvider(_Provider):
 
     def delete(self, _id: str, _props: Props) -> None:
         """Remove the file system if this resource made it and it is not to be kept."""
-        if _props["owned"] and not _props["keep"]:
+        args = FileSystemArgs.of(_props)
+        if _props["owned"] and not args.keep:
             _when_unused(_id, self._api.delete_file_system, self._clock)
         else:
             say(
-                f"kept: file system {_props['name']} in {_props['region']}, with its data; it is "
-                "billed by size (remove it on the account's page when you no longer need it)"
+                f"kept: file system {args.name} in {args.region}, with its data; it is billed by "
+                "size (remove it on the account's page when you no longer need it)"
             )
 
 
-class InstanceProvider(_Provider):
+class InstanceProvider(_Provider[Order]):
     """One instance.
 
     `choices` are tried in order by the first instance that a stack launches; the others go where it
@@ -380,23 +388,28 @@ class InstanceProvider(_Provider):
         found.changes = found.changes or bool(replaces)
         return found
 
-    def create(self, props: Props) -> dynamic.CreateResult:
+    def make(self, args: Order) -> tuple[str, Props]:
         """Launch the instance, or take over the one that an interrupted create launched."""
-        id_, pick = machines.launch(self._api, Order.model_validate(props), self._clock)
-        return _instance_result(id_, pick, props)
+        id_, pick = machines.launch(self._api, args, self._clock)
+        return id_, _launched(pick, args)
 
     def find(self, props: Props) -> dynamic.CreateResult | None:
         """Return the instance that an interrupted create launched."""
-        found = machines.find(self._api, Order.model_validate(props), self._clock)
-        return None if found is None else _instance_result(*found, props)
+        order = Order.of(props)
+        if (found := machines.find(self._api, order, self._clock)) is None:
+            return None
+        id_, pick = found
+        return dynamic.CreateResult(id_, {**props, **_launched(pick, order)})
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Ask for the instance; one that has ended is gone, an unhealthy one is to be replaced."""
         machine = machines.look_up(self._api, id_)
-        if machine is None:
-            return dynamic.ReadResult("", {})
-        healthy = machine.status not in machines.DEAD
-        return dynamic.ReadResult(id_, {**props, "name": machine.name, "healthy": healthy})
+        found = machine and {
+            **props,
+            "name": machine.name,
+            "healthy": machine.status not in machines.DEAD,
+        }
+        return seen(id_, found)
 
     def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
         """Rename the instance."""
@@ -410,7 +423,7 @@ class InstanceProvider(_Provider):
         machines.terminate(self._api, [_id], self._clock)
 
 
-class ActiveProvider(_Provider):
+class ActiveProvider(_Provider[ActiveArgs]):
     """The wait for all instances of a stack at once; it exists in the state only."""
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
@@ -420,17 +433,17 @@ class ActiveProvider(_Provider):
         found.changes = found.changes or not there.issuperset(_news["instanceIds"])
         return found
 
-    def create(self, props: Props) -> dynamic.CreateResult:
+    def make(self, args: ActiveArgs) -> tuple[str, Props]:
         """Wait."""
-        limit = float(props["timeoutMinutes"]) * 60
-        found = machines.await_active(self._api, props["instanceIds"], limit, self._clock)
-        addresses = {id_: _address(machine) for id_, machine in found.items()}
-        return dynamic.CreateResult("active", {**props, "addresses": addresses})
+        limit = args.timeoutMinutes * 60
+        found = machines.await_active(self._api, args.instanceIds, limit, self._clock)
+        return "active", {"addresses": {id_: _address(found[id_]) for id_ in found}}
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Read the addresses again; without those of instances that are gone."""
         there = {m.id: m for m in self._api.instances() if m.status not in machines.ENDED}
-        found = {i: _address(there[i]) for i in props["instanceIds"] if i in there}
+        ids = ActiveArgs.of(props).instanceIds
+        found = {each: _address(there[each]) for each in ids if each in there}
         return dynamic.ReadResult(id_, {**props, "addresses": found})
 
 
@@ -474,25 +487,25 @@ def _matching(held: SshKey, pair: KeyPair | None, path: Any) -> KeyPair:
     return pair
 
 
-def _is_of(held: SshKey, stack_id: str) -> bool:
+def _is_of(held: SshKey, args: SshKeyArgs) -> bool:
     """Return whether a stack put this key into the account."""
-    return bool(stack_id) and identity.mark_in_key(held.public_key).stack == stack_id
+    return bool(args.stackId) and identity.mark_in_key(held.public_key).stack == args.stackId
 
 
-def _key_result(props: Props, held: SshKey, pair: KeyPair) -> dynamic.CreateResult:
-    owned = _is_of(held, props["stackId"])
+def _key(args: SshKeyArgs, held: SshKey, pair: KeyPair) -> tuple[str, Props]:
+    """Return a key's id and outputs."""
+    owned = _is_of(held, args)
     marks = {"owned": owned, "fileOwned": owned and identity.mark_in_key(held.public_key).generated}
-    drawn = {"publicKey": pair.public, "privateKey": pair.private}
-    return dynamic.CreateResult(held.id, {**props, **drawn, **marks})
+    return held.id, {"publicKey": pair.public, "privateKey": pair.private, **marks}
 
 
-def _title(rule: Props) -> str:
+def _title(rule: Mapping[str, Any]) -> str:
     first, last = rule["firstPort"], rule["lastPort"]
     ports = f"port {first:g}" if first == last else f"ports {first:g} to {last:g}"
     return f"{rule['description']} ({ports})"
 
 
-def _rules(props: Props) -> list[FirewallRule]:
+def _rules(args: FirewallRulesetArgs) -> list[FirewallRule]:
     return [
         FirewallRule(
             protocol=rule["protocol"],
@@ -500,7 +513,7 @@ def _rules(props: Props) -> list[FirewallRule]:
             description=rule["description"],
             port_range=(int(rule["firstPort"]), int(rule["lastPort"])),
         )
-        for rule in props["rules"]
+        for rule in args.rules
     ]
 
 
@@ -515,15 +528,14 @@ def _shown(rule: FirewallRule) -> Props:
     }
 
 
-def _instance_result(id_: str, pick: Pick, props: Props) -> dynamic.CreateResult:
-    outs = {
-        **props,
+def _launched(pick: Pick, order: Order) -> Props:
+    """Return the outputs of an instance that was launched."""
+    return {
         **pick.model_dump(by_alias=True, include={"instance_type", "region", "hourly_cost"}),
-        "firewallRulesetId": props["firewallRulesetIds"].get(pick.region, ""),
+        "firewallRulesetId": order.firewallRulesetIds.get(pick.region, ""),
         "healthy": True,
         "launchedAt": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    return dynamic.CreateResult(id_, outs)
 
 
 def _address(machine: Machine) -> Props:

@@ -32,13 +32,14 @@ def inspect(hosts: Sequence[SshHost], args: FleetArgs) -> Callable[[], Fleet]:
             zip(hosts, _look(hosts, args), strict=True)
         )
     ]
-    login = Login(key_file=str(args.key_file or ""), hands_out_key=False)
+    login = Login(key_file=str(args.settings.ssh_key_file or ""), hands_out_key=False)
     return partial(Fleet, machines=machines, login=login)
 
 
 def _look(hosts: Sequence[SshHost], args: FleetArgs) -> list[tuple[Connection, Facts]]:
     try:
-        key = read_key(args.key_file) if args.key_file else ""
+        file = args.settings.ssh_key_file
+        key = read_key(file) if file else ""
     except SshError as error:
         raise pulumi.RunError(f"sshKeyFile: {error}") from None
     connections = [
@@ -66,8 +67,8 @@ def _look(hosts: Sequence[SshHost], args: FleetArgs) -> list[tuple[Connection, F
             facts,
             connection.name,
             gpus=host.gpus,
-            makes_environment=not (args.python_environment or args.containers),
-            has_timer=args.containers and args.reservation is not None,
+            makes_environment=not (args.settings.python_environment or args.containers),
+            has_timer=args.containers and args.settings.reservation is not None,
         )
     if faults:
         lines = "\n".join(f"  - {fault}" for fault in faults)
@@ -78,10 +79,11 @@ def _look(hosts: Sequence[SshHost], args: FleetArgs) -> list[tuple[Connection, F
 def _machine(
     number: int, host: SshHost, connection: Connection, facts: Facts, args: FleetArgs
 ) -> Machine:
+    settings = args.settings
     return Machine(
         name=f"host-{number}",
         number=number,
-        group=next((group for group in args.groups if group.name == host.group), args.worker),
+        group=next((each for each in settings.groups if each.name == host.group), settings.worker),
         identity=connection.name,
         connection={
             "host": host.address,
@@ -94,7 +96,7 @@ def _machine(
         interface=facts.interface(host.private_address),
         home=facts.home,
         base=f"{facts.home}/{args.base}",
-        python_environment=args.python_environment,
+        python_environment=settings.python_environment,
         cpus=facts.cpus,
         memory_mib=facts.memory_mib,
         gpus=facts.gpus if host.gpus is None else host.gpus,

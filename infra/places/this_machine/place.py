@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pulumi
-
 from cluster import autoscaling, services
 from cluster.descriptor import Stack
 from infra.machines import tools
 from infra.machines.machine import this_machine
 from infra.machines.process_runtime import ProcessRuntime, ProcessRuntimeArgs
 from infra.places.stack_mark import StackMark
-from infra.places.target import runtime_args, services_for, warn_of_missing
+from infra.places.target import services_for, warn_of_missing
 from infra.settings.config import Settings
 
 
@@ -29,12 +27,11 @@ def declare(settings: Settings, _stack: str) -> Stack:
     runtime = ProcessRuntime(
         "local",
         ProcessRuntimeArgs(
-            **runtime_args(settings, running, store),
+            settings=settings,
+            running=running,
+            store=store,
             hosts=[this_machine(found.paths)],
             mark=StackMark("mark"),
-            folder=str(settings.state_dir),
-            data=str(settings.data_dir),
-            identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
         ),
     )
     return Stack(

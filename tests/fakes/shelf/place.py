@@ -9,10 +9,19 @@ import pulumi
 from cluster import services
 from cluster.descriptor import Stack
 from infra.machines import identity, local
+from infra.machines.cloud_provider import AccountArgs
 from infra.settings.config import Settings
 from trainyard.access import outputs
 
-from .resources import Account, Choice, FirewallRuleset, Instance
+from .resources import (
+    Account,
+    Choice,
+    ChoiceArgs,
+    FirewallRuleset,
+    FirewallRulesetArgs,
+    Instance,
+    InstanceArgs,
+)
 from .settings import Shelf
 
 
@@ -23,20 +32,21 @@ def is_wanted(settings: Settings, _stack: str) -> bool:
 def declare(settings: Settings, stack: str) -> Stack:
     shelf: Any = settings.fleet
     own = {"project": pulumi.get_project(), "stack": stack}
-    account = Account("shelf-account", {"organization": pulumi.get_organization(), **own})
+    account = Account("shelf-account", AccountArgs(organization=pulumi.get_organization(), **own))
     bounds = {"maxHourlyCost": shelf.max_hourly_cost, "ttlHours": shelf.ttl_hours}
-    Choice("shelf-choice", {"count": shelf.machines, "budget": 0, **bounds})
+    Choice("shelf-choice", ChoiceArgs(count=shelf.machines, budget=0, **bounds))
     rules = [
         {"sourceNetwork": network, "firstPort": 22, "lastPort": 22}
         for network in settings.allowed_cidrs
     ]
-    FirewallRuleset("shelf-firewall", {"rules": rules})
+    FirewallRuleset("shelf-firewall", FirewallRulesetArgs(rules=rules))
     owner = local.owner(settings.owner)
     tags = identity.tags(**own, owner=owner, backend=account.backendId)
     tags[identity.ID] = account.stackId
     machines = [
         Instance(
-            f"shelf-machine-{index}", {"node": index, "tags": tags, "ttlHours": shelf.ttl_hours}
+            f"shelf-machine-{index}",
+            InstanceArgs(node=index, tags=tags, ttlHours=shelf.ttl_hours),
         )
         for index in range(shelf.machines)
     ]

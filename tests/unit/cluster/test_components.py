@@ -16,6 +16,7 @@ from node import ray_leave, ray_start
 from tests.unit.cluster.conftest import stack
 
 ROOT = {"endpoint": "127.0.0.1:9", "rootUser": "root", "rootPassword": "valid"}
+ROOT |= {"secretKey": "s", "policy": "{}", "bucket": "ray", "statements": "[]"}
 WORKER = NodeResources(cpus=2, gpus=1, memory_mib=2048, object_store_mib=256)
 
 
@@ -181,28 +182,28 @@ def test_each_user_has_a_random_access_key_of_its_own(runtime, deploy, recorded,
 def test_an_access_key_is_no_id_of_a_resource(monkeypatch):  # F35
     for provider in (minio_admin.StoreUserProvider(), versitygw_admin.StoreUserProvider()):
         monkeypatch.setattr(provider.calls(), "write_user", lambda _: None)
-        made = provider.create({"accessKey": "canary", "secretKey": "s", **ROOT})
+        made = provider.create({**ROOT, "accessKey": "canary"})
         assert "canary" not in str(made.id)
 
 
 def test_another_access_key_takes_the_place_of_the_old_one(monkeypatch):
     provider, done = minio_admin.StoreUserProvider(), []
     calls = provider.calls()
-    monkeypatch.setattr(calls, "write_user", lambda props: done.append(props["accessKey"]))
-    monkeypatch.setattr(calls, "remove_user", lambda props, key: done.append((props, key)))
+    monkeypatch.setattr(calls, "write_user", lambda args: done.append(args.accessKey))
+    monkeypatch.setattr(calls, "remove_user", lambda *called: done.append(called))
     olds = {**ROOT, "accessKey": "old", "rootPassword": "gone"}
     news = {**ROOT, "accessKey": "new"}
     assert not provider.diff("id", olds, news).replaces
     provider.update("id", olds, news)
-    assert done == ["new", (news, "old")]
+    assert done == ["new", (minio_admin.StoreUserArgs.of(news), "old")]
 
 
 def test_the_user_of_a_former_key_stays_until_nothing_needs_it(monkeypatch):  # F43
     provider, done = versitygw_admin.StoreUserProvider(), []
     calls = provider.calls()
-    monkeypatch.setattr(calls, "write_user", lambda props: done.append(props["accessKey"]))
+    monkeypatch.setattr(calls, "write_user", lambda args: done.append(args.accessKey))
     monkeypatch.setattr(
-        calls, "remove_user", lambda props, key: done.append((props["rootPassword"], key)) or True
+        calls, "remove_user", lambda args, key: done.append((args.rootPassword, key)) or True
     )
     olds, news = {**ROOT, "accessKey": "old"}, {**ROOT, "accessKey": "new", "former": "old"}
     diff = provider.diff("id", olds, news)

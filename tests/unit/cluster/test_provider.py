@@ -1,12 +1,31 @@
 import sys
 import types
+from collections.abc import Mapping
 
 import pytest
 from pulumi import RunError, dynamic
 
 from cluster import provider
+from cluster.provider import Args, Given
 from cluster.provider_kinds import KINDS, Recorded
 from trainyard.access.ssh import SshError
+
+
+class Asked(Args):
+    name: Given[str]
+    count: int = 1
+    more: Given[Mapping[str, str] | None] = None
+
+
+def test_arguments_are_read_back_from_a_state():
+    found = Asked.of({"name": "a", "count": 2.0, "output": 1})  # engines pass ints on as floats
+    assert (found, type(found.count)) == (Asked(name="a", count=2), int)
+
+
+@pytest.mark.parametrize("props", [{"name": 1}, {"name": "a", "count": 1.5}, {"count": 1}])
+def test_arguments_of_another_type_are_refused(props):
+    with pytest.raises(TypeError, match=r"must be|missing"):
+        Asked.of(props)
 
 
 def test_every_provider_changes_the_host(monkeypatch):

@@ -12,14 +12,14 @@ ROOT = Path(__file__).parents[3]
 # Each place that draws a secret, with the name by which it is rotated. One that is an identity and
 # proves nothing has its reason instead.
 DRAWN = {
-    ("cluster/gateway.py", "{name}-password"): "gateway-password",
-    ("cluster/grafana.py", "{name}-{ADMIN}"): "grafana-admin",
-    ("cluster/notebook.py", "{name}-token"): "notebook-token",
+    ("cluster/gateway.py", "{self.name}-password"): "gateway-password",
+    ("cluster/grafana.py", "{self.name}-{ADMIN}"): "grafana-admin",
+    ("cluster/notebook.py", "{self.name}-token"): "notebook-token",
     ("cluster/object_store.py", "{name}{KEY}"): "object-store-root",
     ("cluster/object_store.py", "name"): "object-store-root",
-    ("cluster/page.py", "{name}-password"): "page-password",
-    ("cluster/tracking.py", "{name}-{USER}"): "tracking-admin",
-    ("cluster/tracking.py", "{name}-session-key"): "tracking-session",
+    ("cluster/page.py", "{self.name}-password"): "page-password",
+    ("cluster/tracking.py", "{self.name}-{USER}"): "tracking-admin",
+    ("cluster/tracking.py", "{self.name}-session-key"): "tracking-session",
     ("cluster/descriptor.py", "ray-token"): "ray-token",
     ("cluster/descriptor.py", "serve-token"): "serve-token",
     ("infra/machines/process_runtime.py", "{self._name}-{SWITCH}-token"): "hosts-node-switch-token",

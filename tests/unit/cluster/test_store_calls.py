@@ -2,6 +2,7 @@
 
 import socket
 from contextlib import contextmanager
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -20,10 +21,21 @@ PROPS = {
     "rootPassword": "secret",
     "bucket": "ray",
     "accessKey": "key",
+    "secretKey": "s",
+    "policy": "{}",
+    "statements": "[]",
 }
-FAR = PROPS | {
-    "via": {"host": "192.0.2.4", "user": "trainyard", "hostKey": "ssh-ed25519 A", "port": 22},
-}
+
+
+class UserArgs(versitygw_admin.StoreUserArgs):
+    """What each of the calls takes."""
+
+    policy: str
+
+
+ARGS = UserArgs.of(PROPS)
+VIA = {"host": "192.0.2.4", "user": "trainyard", "hostKey": "ssh-ed25519 A", "port": 22}
+FAR = replace(ARGS, via=VIA)
 LOOKS = [s3_calls.has_bucket, minio_calls.has_user, versitygw_calls.has_user]
 
 
@@ -82,12 +94,12 @@ def test_a_store_that_is_dead_keeps_no_stack_from_its_end(provider, title, capsy
     with socket.socket() as closed:  # taken, and nobody listens
         closed.bind(("127.0.0.1", 0))
         props = PROPS | {"endpoint": f"127.0.0.1:{closed.getsockname()[1]}"}
-        assert provider.calls().remove_user(props, "key") is False
+        assert provider.calls().remove_user(UserArgs.of(props), "key") is False
         provider.delete("", props)
     assert capsys.readouterr().err == f"{title} is gone: nothing to remove of its users\n"
     away = Mock(side_effect=KubectlError("no cluster of this context"))
     monkeypatch.setattr(provider.calls(), "reached", away)
-    assert provider.calls().remove_user(PROPS, "key") is False
+    assert provider.calls().remove_user(ARGS, "key") is False
 
 
 def _answering(monkeypatch: pytest.MonkeyPatch, answers: list[Any]) -> None:
@@ -106,9 +118,9 @@ def test_an_answer_that_is_lost_makes_no_store_that_is_gone(monkeypatch):
     lost = ProtocolError("connection reset")
     answers: list[Any] = [lost, True]
     _answering(monkeypatch, answers)
-    assert s3_calls.has_bucket(PROPS)
+    assert s3_calls.has_bucket(ARGS)
     answers += [lost, lost]
-    assert s3_calls.has_bucket(PROPS) is False
+    assert s3_calls.has_bucket(ARGS) is False
     assert not answers
 
 
@@ -116,7 +128,7 @@ def test_a_store_that_starts_is_asked_again(monkeypatch):
     answers: list[Any] = [_s3_error("XMinioServerNotInitialized"), True]
     _answering(monkeypatch, answers)
     monkeypatch.setattr(s3_calls, "RETRY_SECONDS", 0)
-    assert s3_calls.has_bucket(PROPS)
+    assert s3_calls.has_bucket(ARGS)
     assert not answers
 
 
@@ -129,10 +141,10 @@ def test_minio_says_whether_a_user_is_there(code, gone, monkeypatch):
 
     _here(monkeypatch, minio_calls, "_admin", SimpleNamespace(user_info=refuse))
     if gone:
-        assert minio_calls.has_user(PROPS) is False
+        assert minio_calls.has_user(ARGS) is False
         return
     with pytest.raises(MinioAdminException):
-        minio_calls.has_user(PROPS)
+        minio_calls.has_user(ARGS)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +166,7 @@ def test_versitygw_says_whether_a_user_is_there(status, code, expected, monkeypa
     listed = SimpleNamespace(status=status, data=b"<Access>key</Access>")
     _here(monkeypatch, versitygw_calls, "_call", listed)
     if expected is None:
-        assert versitygw_calls.has_user(PROPS) is False
+        assert versitygw_calls.has_user(ARGS) is False
         return
     with pytest.raises(expected):
-        versitygw_calls.has_user(PROPS)
+        versitygw_calls.has_user(ARGS)

@@ -26,25 +26,25 @@ def _machine(index: int, **changes: Any) -> Machine:
 def within(recorded) -> Callable[..., None]:
     """Do something with a runtime, inside a program."""
 
-    def run(use: Callable[[ProcessRuntime], None], machines: list[Machine], **changes: Any) -> None:
-        values: dict[str, Any] = {
-            "hosts": machines,
-            "several": len(machines) > 1,
-            "mark": SimpleNamespace(props={}),
-            "folder": "/tmp/ty",
-            "data": "~/data",
-            "keep_data": True,
-            "identifier": "x",
-            "store": "minio",
-            "shared": {"minio"},
-            "ports": PORTS[: 3 + len(machines)],
-            "start_timeout": 120,
-            "drain": 60,
-        }
+    def run(use: Callable[[ProcessRuntime], None], machines: list[Machine]) -> None:
+        services = [SimpleNamespace(name=name, shared=name == "minio") for name in ("minio", "ray")]
+        settings: Any = SimpleNamespace(
+            on_hosts=len(machines),
+            state_dir="/tmp/ty",
+            data_dir="~/data",
+            keep_data=True,
+            reservation=None,
+            opened=lambda _: PORTS[: 3 + len(machines)],
+        )
+        mark: Any = SimpleNamespace(props={})
+        running: Any = services
 
         @pulumi.runtime.test
         def program() -> None:
-            use(ProcessRuntime("hosts", ProcessRuntimeArgs(**values | changes)))
+            args = ProcessRuntimeArgs(
+                settings=settings, running=running, store="minio", hosts=machines, mark=mark
+            )
+            use(ProcessRuntime("hosts", args))
 
         program()
 
@@ -52,14 +52,13 @@ def within(recorded) -> Callable[..., None]:
 
 
 def test_a_machine_has_the_ports_of_what_runs_there():
-    args: Any = SimpleNamespace(ports=PORTS, several=True)
-    assert _ports(args, 0) == {
+    assert _ports(PORTS, 0, several=True) == {
         "dashboardPort": [8265],
         "gcsPort": [6379],
         "agentPort": [27365, 27366],  # the head's and its own worker's
     }
-    assert _ports(args, 1) == {"agentPort": [27367]}
-    assert _ports(args, 2) == {"agentPort": [27368]}
+    assert _ports(PORTS, 1, several=True) == {"agentPort": [27367]}
+    assert _ports(PORTS, 2, several=True) == {"agentPort": [27368]}
 
 
 def test_services_find_their_files_on_their_own_machine(within):

@@ -115,7 +115,9 @@ def declare(contexts, recorded) -> Callable[..., dict[str, dict[str, Any]]]:
         @pulumi.runtime.test
         def program() -> None:
             runtime: Any = SimpleNamespace(
-                _args=SimpleNamespace(images=named, build_args=arguments),
+                _args=SimpleNamespace(
+                    settings=SimpleNamespace(images=named, build_arguments=arguments)
+                ),
                 _images={},
                 _after_node=pulumi.ResourceOptions(),
             )

@@ -24,7 +24,6 @@ from infra.places.ssh.settings import SshHost
 from infra.settings import config
 from infra.settings import containers as container_settings
 from infra.settings import nodes as node_settings
-from infra.settings.images import BUILT, PULLED
 from tests.unit.infra.conftest import is_named
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -140,7 +139,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("allowedCidrs", {"runtime": "process", "allowedCidrs": ["10.0.0.0/8"]}, "docker only"),
     ("publishAddress", PUBLISHED | {"runtime": "process"}, "docker only"),
     ("accelerator", {"runtime": "process", "accelerator": "amd"}, "docker only"),
-    ("requireDigests", {"runtime": "process", "requireDigests": True}, "docker only"),
     ("containerLimits", {"runtime": "process", "containerLimits": {"minio": {}}}, "docker only"),
     ("images", {"runtime": "process", "images": {"ray": "a:1"}}, "docker only"),
     ("buildArgs", {"runtime": "process", "buildArgs": {"A": "b"}}, "docker only"),
@@ -175,7 +173,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("containerLimits.ray-worker-0", {"containerLimits": {"ray-worker-0": {}}}, "mean ray-worker"),
     ("containerLimits.minio.cpus", {"containerLimits": {"minio": {"cpus": 1}}}, "memoryMib, proc"),
     ("containerLimits.minio.memoryMib", {"containerLimits": {"minio": {"memoryMib": 8}}}, "64"),
-    ("grafanaAnonymousViewer", {"grafana": False, "grafanaAnonymousViewer": True}, "does nothing"),
     ("grafanaPort", {"grafanaPort": 8265}, "must differ from dashboardPort"),
     ("notebookPort", {"notebookPort": 3000}, "must differ from grafanaPort"),
     ("notebookPort", {"notebookPort": 443}, "from 1024"),
@@ -289,21 +286,6 @@ def test_a_folder_that_no_url_can_have_stops_no_stack_without_it(  # F62
     config.parse(settings(runtime="docker"), host, "dev")
 
 
-def test_every_image_without_a_digest_is_told_where_digests_are_required(settings, host):  # F2
-    changes = {"requireDigests": True, "grafana": False, "notebook": False, "workers": 0}
-    changes |= {"idleEnd": {"minutes": 10}}  # its watch has no image
-    with pytest.raises(pulumi.RunError) as raised:
-        config.parse(settings(**changes), host, "dev")
-    said = str(raised.value)
-    assert "workers = '0'" in said  # in one list with all else
-    for key in ("images.prometheus", "buildArgs.BASE_IMAGE", "buildArgs.GO_IMAGE"):
-        assert f"  - {key} = '" in said
-    for program in ("grafana", "gateway"):  # they do not run
-        assert f"images.{program}" not in said
-    pinned = {program: f"r.example/{program}@sha256:{'0' * 64}" for program in (*BUILT, *PULLED)}
-    assert config.parse(settings(requireDigests=True, images=pinned), host, "dev").require_digests
-
-
 def test_a_setting_that_no_engine_passes_on_has_its_default(settings, host):
     assert config.parse({}, host, "dev") == config.parse(settings(), host, "dev")
 
@@ -320,7 +302,7 @@ def test_a_check_of_settings_that_are_right_is_made_next_to_faults(settings, hos
 MODELS = (node_settings.Group, container_settings.Dataset, SshHost, LambdaCloud, Candidate)
 FIELDS = [*(key for model in MODELS for key in model.declared()), "ray", "BASE_IMAGE", "x"]
 CROSS_CHECKED = (
-    *("stateDir", "agentPort", "runtime", "publishAddress", "grafanaAnonymousViewer"),
+    *("stateDir", "agentPort", "runtime", "publishAddress"),
     "allowedCidrs",
 )
 # Settings that conflict with other machines, or need them.
@@ -350,10 +332,7 @@ def test_any_settings_are_accepted_whole_or_refused_by_name(settings, host, data
         faults = [line for line in str(error).splitlines() if line.startswith("  - ")]
         assert faults
         changed = (*keys, *CROSS_CHECKED, *(key for key in raw if key.endswith("Port")))
-        # Images that are at fault for another setting name it.
-        named = [line for line in faults if "requireDigests = true" not in line]
-        assert named == faults or "requireDigests" in changed
-        assert all(line.startswith(tuple(f"  - {key}" for key in changed)) for line in named)
+        assert all(line.startswith(tuple(f"  - {key}" for key in changed)) for line in faults)
     else:
         numbers = [port.number for port in parsed.opened(ONE_STORE)]
         assert len(numbers) == len(set(numbers))

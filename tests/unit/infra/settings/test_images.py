@@ -1,4 +1,4 @@
-"""The digests of images: asked of a registry, kept in a file, asked for by a setting."""
+"""The digests of images: asked of a registry, kept in a file."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pulumi
 import pytest
 
 from infra.settings import images, versions
-from infra.settings.containers import IMAGE, digest_faults
+from infra.settings.containers import IMAGE
 from scripts import registry
 from tests.fakes import registry as fake
 
@@ -140,22 +140,6 @@ def test_a_damaged_file_is_named(locked):
     locked.write_text("{")
     with pytest.raises(pulumi.RunError, match=r"digests.json is damaged .* run `make digests`"):
         images.pinned("web:1")
-
-
-def test_an_image_without_a_digest_is_a_fault_where_digests_are_required(locked):  # F2
-    programs = ("ray", "prometheus", "grafana")
-    named = {"prometheus": "prom/prometheus:v1", "grafana": f"grafana/grafana:1@{DIGEST}"}
-    faults = [*digest_faults(named, {"BASE_IMAGE": "mirror/debian:1"}, programs)]
-    assert [(fault.key, fault.value) for fault in faults] == [
-        ("images.prometheus", "prom/prometheus:v1"),
-        ("buildArgs.BASE_IMAGE", "mirror/debian:1"),
-    ]
-    assert "run `make digests`" in faults[0].action
-    locked.write_text(json.dumps({"mirror/debian:1": DIGEST}))
-    images.locked.cache_clear()
-    named = {"prometheus": f"prom/prometheus@{DIGEST}"}
-    arguments = {"BASE_IMAGE": "mirror/debian:1"}
-    assert not [*digest_faults(named, arguments, ["ray", "prometheus"])]
 
 
 def test_the_committed_digests_are_of_images_that_are_used():  # F41

@@ -79,10 +79,6 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
         ({"containerLimits": {"grafana": {"processes": 100}}}, "podPidsLimit"),
         ({"nodeGroups": [{"name": "gpu", "gpus": 1}]}, "set accelerator to nvidia or amd"),
         ({"nodeGroups": [{"name": "a", "image": "ray"}]}, "name the version, such as ray:1.0"),
-        (
-            {"requireDigests": True, "nodeGroups": [{"name": "a", "image": "ray:1"}]},
-            "nodeGroups.a.image = 'ray:1'",
-        ),
         ({"nodeGroups": [{"name": "a", "nodeSelector": {"gpu": 1}}]}, "nodeGroups[0].nodeSelector"),
         ({"nodeGroups": [{"name": "a", "tolerations": [{}]}]}, "nodeGroups[0].tolerations"),
         ({"nodeGroups": [{"name": "a", "tolerations": [EXISTS | {"value": "b"}]}]}, "tolerations"),

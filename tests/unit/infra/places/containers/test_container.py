@@ -66,6 +66,7 @@ def node() -> dict[str, Any]:
         "address": "",
         "images": {},
         "volumes": [],
+        "keep": True,
         "store": "",
     }
 
@@ -212,10 +213,10 @@ def test_another_store_does_not_take_the_place_of_one_that_runs(node):
 
 
 def test_a_preview_needs_no_engine(node, monkeypatch):
-    def away(_: dict[str, Any]) -> NoReturn:
+    def away(*_: Any) -> NoReturn:
         raise docker_engine.EngineUnavailableError("no Docker Engine answers")
 
-    monkeypatch.setattr(container.docker_engine, "of", away)
+    monkeypatch.setattr(docker_engine, "client", away)
     assert not NodeProvider().check({}, node).failures
     with pytest.raises(docker_engine.EngineUnavailableError):
         NodeProvider().create(node)

@@ -1,12 +1,14 @@
 """Manifests of services: what Kubernetes is told, without a cluster."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from cluster.service import HealthCheck, Port, Service, Volume
 from infra.places.kubernetes import manifests
 from infra.places.kubernetes.manifests import ObjectDefaults
+from infra.settings.kubernetes import Kubernetes, Shared
 
 DATA = Volume(name="data", keep=True)
 SHARED = Volume(name="food11", keep=True, shared=True, read_only=True, mount="/mnt")
@@ -15,18 +17,16 @@ IMAGE = "registry.example/store:1"
 
 @pytest.fixture
 def defaults():
-    return ObjectDefaults(
-        prefix="lab",
-        namespace="team",
-        labels=manifests.labels("trainyard", "lab"),
-        group=1000,
-        pull_secrets=("registry",),
-        storage_class="",
-        storage_gib=20,
-        shared={},
-        start_seconds=120,
-        end=None,
+    settings = SimpleNamespace(
+        names_of_objects="lab", start_timeout_seconds=120, reservation=None, keep_data=True
     )
+    where = Kubernetes(context="lab", namespace="team", pull_secrets=("registry",))
+    labels = manifests.labels("trainyard", "lab")
+    return ObjectDefaults(settings=settings, where=where, labels=labels)
+
+
+def _with(defaults, **changes):
+    return replace(defaults, where=defaults.where.model_copy(update=changes))
 
 
 @pytest.fixture
@@ -119,7 +119,8 @@ def test_every_object_has_the_stacks_labels_and_name(defaults, store):
         assert found["metadata"]["namespace"] == "team"
     selector = manifests.network_service(defaults, store)["spec"]["selector"]
     assert selector == _workload(defaults, store)["spec"]["template"]["metadata"]["labels"]
-    other = replace(defaults, prefix="other", labels=manifests.labels("trainyard", "other"))
+    named = SimpleNamespace(**vars(defaults.settings) | {"names_of_objects": "other"})
+    other = replace(defaults, settings=named, labels=manifests.labels("trainyard", "other"))
     assert not selector.items() <= other.pods("store").items()
 
 
@@ -127,14 +128,14 @@ def test_a_claim_has_the_size_and_the_class_that_are_set(defaults):
     default = manifests.claim(defaults, "store", DATA)["spec"]
     assert default["resources"]["requests"]["storage"] == "20Gi"
     assert "storageClassName" not in default  # an empty one would ask for none
-    chosen = manifests.claim(replace(defaults, storage_class="fast"), "store", DATA)["spec"]
+    chosen = manifests.claim(_with(defaults, storage_class="fast"), "store", DATA)["spec"]
     assert chosen["storageClassName"] == "fast"
 
 
 def test_shared_volumes_are_folders_of_the_one_that_pods_share(defaults, store):
     assert manifests.path(defaults, SHARED) == "/mnt"
     source = {"persistentVolumeClaim": {"claimName": "nfs"}}
-    shared = replace(defaults, shared=source)
+    shared = _with(defaults, shared=Shared(claim="nfs"))
     assert manifests.path(shared, SHARED) == "/var/lib/trainyard/shared/lab/food11"
     pod = _pod(shared, replace(store, volumes=[SHARED]))
     assert {"name": "shared", **source} in pod["volumes"]

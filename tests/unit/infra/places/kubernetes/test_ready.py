@@ -203,8 +203,16 @@ def wait(cluster, monkeypatch):
 
     def run(live, *looks, timeout=0.1, once=False, **more):
         monkeypatch.setattr(ready, "_api", lambda _: FakeApi(cluster, live, *looks, **more))
-        props = {"kind": live["kind"], "name": "lab-store", "pods": LABELS}
-        life.await_up(ready.PodsDriver(props | {"once": once}, tells=True), timeout)
+        args = ready.ReadyArgs(
+            cluster={},
+            kind=live["kind"],
+            name="lab-store",
+            pods=LABELS,
+            once=once,
+            version="",
+            timeout=1,
+        )
+        life.await_up(ready.PodsDriver(args, tells=True), timeout)
 
     return run
 

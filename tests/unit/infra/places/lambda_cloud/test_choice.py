@@ -30,7 +30,7 @@ OFFERS = {
 def _asked(*candidates, **fields):
     """A request as a state has it, where whole numbers are floats."""
     found = [dict(zip(("type", "region"), each.split(), strict=False)) for each in candidates]
-    return InstanceRequest.model_validate({"candidates": found, "count": 1.0, **fields})
+    return InstanceRequest.of({"candidates": found, "count": 1.0, **fields})
 
 
 def _places(asked):

@@ -30,23 +30,23 @@ PICK = Pick(
 WEST = PICK.model_copy(update={"region": "us-west-1"})
 ORDER = machines.Order(
     name="node-0",
-    stack_id="0a1b2c3d",
+    stackId="0a1b2c3d",
     node=0,
     count=2,
     choices=[PICK, WEST],
-    ssh_key_name="key",
+    sshKeyName="key",
     hostname="node-0",
-    user_data="",
+    userData="",
     tags={},
-    ttl_hours=0,
-    firewall_ruleset_ids={},
-    file_system_mounts={},
+    ttlHours=0,
+    firewallRulesetIds={},
+    fileSystemMounts={},
 )
 SECOND = {"name": "node-1", "node": 1}
 
 
 def changed(order=ORDER, **fields):
-    return order.model_copy(update=fields)
+    return replace(order, **fields)
 
 
 def tags_of(order):
@@ -122,7 +122,7 @@ def test_an_instance_that_shows_late_is_found(account, time):  # F5
 
 
 def test_nothing_is_launched_where_the_stack_has_no_firewall_rules(account, time):  # F33
-    order = changed(choices=[WEST], firewall_ruleset_ids={PICK.region: "rules"})
+    order = changed(choices=[WEST], firewallRulesetIds={PICK.region: "rules"})
     with pytest.raises(KeyError):
         machines.launch(account, order, time.clock())
     assert account.launches == []
@@ -192,10 +192,10 @@ def test_two_left_of_one_node_become_one(account, time):  # F12
 @pytest.mark.parametrize(
     "change",
     [
-        {"ssh_key_name": "other"},
-        {"user_data": "other"},
-        {"firewall_ruleset_ids": {"us-east-1": "other", "us-west-1": "other"}},
-        {"file_system_mounts": {"/data": "other"}},
+        {"sshKeyName": "other"},
+        {"userData": "other"},
+        {"firewallRulesetIds": {"us-east-1": "other", "us-west-1": "other"}},
+        {"fileSystemMounts": {"/data": "other"}},
         {"choices": [WEST]},
     ],
 )
@@ -220,19 +220,19 @@ def test_other_stacks_and_strangers_are_left_alone(account, time):
 
 
 def test_a_launch_tells_the_account_its_end(account, time):  # F49
-    order = changed(ttl_hours=8.5)
+    order = changed(ttlHours=8.5)
     id_, _ = machines.launch(account, order, time.clock())
     end = datetime.fromisoformat(account.held[id_].tags[identity.END])
     left = end - datetime.now(UTC)
     assert timedelta(hours=8.4) < left <= timedelta(hours=8.5)
     # It changes with each attempt, so it is not part of the instance's digest.
-    later = changed(order, ttl_hours=9)
+    later = changed(order, ttlHours=9)
     assert machines.launch(account, later, time.clock())[0] == id_
     assert identity.END not in tags_of(ORDER)  # it has no end
 
 
 def test_user_data_is_in_no_representation():  # F35
-    assert "canary" not in repr(changed(user_data="canary"))
+    assert "canary" not in repr(changed(userData="canary"))
 
 
 def test_terminate_is_tried_every_30_s_for_15_min(account, time):  # F9

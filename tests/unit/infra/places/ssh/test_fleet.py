@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pulumi
 import pytest
@@ -41,16 +42,15 @@ def _host(address, **changes):
 
 
 def _fleet(*hosts, key_file=None, python_environment=""):
-    args = FleetArgs(
-        base=".trainyard/lab-dev",
+    settings = SimpleNamespace(
         python_environment=python_environment,
         worker=WORKER,
-        key_file=key_file,
-        allowed_cidrs=(),
-        keep_data=True,
-        owner="",
+        groups=(),
+        ssh_key_file=key_file,
+        runtime="process",
+        reservation=None,
     )
-    return inspect(hosts, args)()
+    return inspect(hosts, FleetArgs(settings=settings))()
 
 
 def _machines(*hosts, **changes):
@@ -68,8 +68,8 @@ def test_what_a_host_has_is_what_its_machine_offers(monkeypatch):
         "192.0.2.4",
     )
     assert (first.base, first.environment) == (
-        "/srv/ada/.trainyard/lab-dev",
-        "/srv/ada/.trainyard/lab-dev/env",
+        f"/srv/ada/.trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
+        f"/srv/ada/.trainyard/{pulumi.get_project()}-{pulumi.get_stack()}/env",
     )
     assert (first.cpus, first.memory_mib, first.gpus) == (8, 32768, 2)
     assert first.programs == {}
