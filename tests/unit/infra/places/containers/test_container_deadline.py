@@ -91,7 +91,7 @@ def test_it_waits_drains_stops_all_and_leaves_nothing(machine: Machine, engine: 
         engine.calls.clear()
         near = machine.props | {"at": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}
         words = f'python3 -I "{made.id}" start', container_deadline.DeadlineArgs.of(near).told()
-        container_deadline._call(near, *words)
+        container_deadline.DeadlineArgs.of(near).call(*words)
         # Before the drain gives up, which is 60 s after its start.
         wait_for(
             "the end", lambda: not machine.waiting() and "stop head" in engine.calls, seconds + 30
