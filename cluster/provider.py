@@ -21,6 +21,7 @@ from typing import (
     Generic,
     Self,
     SupportsIndex,
+    TypeAlias,
     TypeVar,
     dataclass_transform,
     get_args,
@@ -43,7 +44,7 @@ IGNORE_HEALTH = "TRAINYARD_IGNORE_HEALTH"
 _told: set[str] = set()  # one fault, such as a dead daemon, affects many resources
 T = TypeVar("T")
 # An argument of a resource: also an Output where it is declared, known where a provider has it.
-Given = T | Any
+Given: TypeAlias = T | Any
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))

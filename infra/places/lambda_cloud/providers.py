@@ -148,7 +148,7 @@ class SshKeyProvider(_Provider[SshKeyArgs]):
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         """Check the file if it exists: nobody could log in to an instance that is billed."""
-        path, faults = Path(SshKeyArgs.of(news).keyFile).expanduser(), []
+        path, faults = Path(news["keyFile"]).expanduser(), []
         try:
             pair = keys.read(path)
         except KeyFileError as error:
@@ -240,7 +240,7 @@ class FirewallRulesetProvider(_Provider[FirewallRulesetArgs]):
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         """Say which ports are open to whom, in the preview too."""
-        for title, rules in itertools.groupby(self.takes.of(news).rules, _title):
+        for title, rules in itertools.groupby(news["rules"], _title):
             networks = [rule["sourceNetwork"] for rule in rules]
             everybody = "EVERYBODY: " if EVERYBODY in networks else ""
             say(f"{title} is open to {everybody}{', '.join(networks)}")
@@ -282,7 +282,7 @@ class FirewallRulesetProvider(_Provider[FirewallRulesetArgs]):
 
     def delete(self, _id: str, _props: Props) -> None:
         """Remove the rulesets, once no instance uses them."""
-        machines.terminate_strays(self._api, FirewallRulesetArgs.of(_props).stackId, self._clock)
+        machines.terminate_strays(self._api, _props["stackId"], self._clock)
         for ruleset_id in _props["ids"].values():
             _when_unused(ruleset_id, self._api.delete_firewall_ruleset, self._clock)
 

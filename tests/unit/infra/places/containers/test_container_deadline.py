@@ -84,8 +84,8 @@ def test_it_waits_drains_stops_all_and_leaves_nothing(machine, engine):  # D3
         engine.add("head")
         engine.calls.clear()
         near = machine.props | {"at": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}
-        words = f'python3 -I "{made.id}" start', container_deadline._settings(near)
-        container_deadline._call(near, *words)
+        words = f'python3 -I "{made.id}" start', container_deadline.DeadlineArgs.of(near).told()
+        container_deadline.DeadlineArgs.of(near).call(*words)
         # Before the drain gives up, which is 60 s after its start.
         wait_for(
             "the end", lambda: not machine.waiting() and "stop head" in engine.calls, seconds + 30
@@ -139,7 +139,7 @@ def test_what_the_machine_lacks_is_told_with_what_to_do(  # D3
         DeadlineProvider().create(machine.props)
     DeadlineProvider().delete("", machine.props)
     # A login whose end ends all that it has started.
-    monkeypatch.setattr(container_deadline, "_waits", lambda _: False)
+    monkeypatch.setattr(container_deadline.DeadlineArgs, "waits", lambda _: False)
     monkeypatch.setattr(container_deadline, "START_SECONDS", 0)
     said = r"ada@192.0.2.4: the timer .* at 2126-12-01T12:00:00\+00:00. .* `sudo loginctl enable-l"
     with pytest.raises(DeadlineError, match=said):
