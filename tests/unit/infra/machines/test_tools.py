@@ -124,10 +124,11 @@ def test_results_of_another_store_are_not_passed_over_in_silence(
     _keep(data, "minio")
     _keep(data, chosen)
     find(chosen)
-    assert told == [
+    (said,) = told
+    assert said == (
         f"warn: {data}/minio/data holds results that objectStore = {chosen!r} does not show: they "
         "stay there, and are back with objectStore = 'minio'"
-    ]
+    )
 
 
 @pytest.mark.usefixtures("go")

@@ -350,7 +350,7 @@ def test_hosts_without_gpus_that_are_said_to_have_some_are_refused(
 @pytest.mark.usefixtures("looks")
 def test_several_hosts_need_an_object_store(run: Any, recorded: Any, bare: Path) -> None:
     (bare / "go").unlink()
-    with pytest.raises(pulumi.RunError, match="no Go .* 2 hosts cannot share a folder"):
+    with pytest.raises(pulumi.RunError, match=r"no Go .* 2 hosts cannot share a folder"):
         run(hosts=[ONE, TWO])
     assert recorded.created == []
     exported = run(hosts=[ONE])
@@ -735,7 +735,7 @@ def test_a_machine_without_an_end_has_no_deadline(
 
 @pytest.mark.usefixtures("rented")
 def test_what_several_rented_machines_lack_is_told_before_they_are(run: Any, recorded: Any) -> None:
-    with pytest.raises(pulumi.RunError, match="no Go .* 2 hosts cannot share a folder"):
+    with pytest.raises(pulumi.RunError, match=r"no Go .* 2 hosts cannot share a folder"):
         run(allowedCidrs=HOME, lambdaCloud=RENT)
     assert recorded.created == []
 
