@@ -9,7 +9,7 @@ READY := .venv/.ready
 _ := $(shell [ ! -e $(READY) ] || [ "$$(cd -P .venv && pwd)" = "$$(cat $(READY))" ] || rm -f $(READY))
 # Without stored byte code, each process compiles PyTorch and Ray again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help python able ready store monitoring setup demo course up down preview review policy refresh drift rotate
+.PHONY: help python able ready monitoring setup demo course up down preview review policy refresh drift rotate
 .PHONY: tunnel scale lint bench lock release site docs record digests audit test test-all test-rest retry test-unit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 
@@ -30,17 +30,14 @@ $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 able: python
 	@$(MAKE) --no-print-directory setup || { $(BIN)/python -c 'import trainyard.client.cli, engine.cli, infra.operate.checkout' && \
 		echo 'warning: make setup failed; the stack is ended by the packages of before' >&2; }
-# The default object store: Go builds it once, without the environment.
-store: python
-	@$(PYTHON) -m infra.machines.go_build
 
 # One epoch, 30 s of processor time: after it, the model knows two thirds of the unseen digits.
 demo: python ## bring the stack up, train, show the results and the addresses
 	@echo 'make demo: a Ray cluster on this machine, and a training on it'
-	@echo '  1  packages into .venv (6 GB), and the object store, built by Go     once: some minutes'
-	@echo '  2  stack $(STACK): object store, Ray head, two workers                   15 s'
-	@echo '  3  ResNet-18 learns scanned digits, a worker on each node           30 s'
-	@$(MAKE) --no-print-directory --jobs 2 setup store
+	@echo '  1  packages into .venv (6 GB)                                once: some minutes'
+	@echo '  2  stack $(STACK): Ray head, two workers                          15 s'
+	@echo '  3  ResNet-18 learns scanned digits, a worker on each node    30 s'
+	@$(MAKE) --no-print-directory setup
 	$(BIN)/python -m engine.launch up -s $(STACK)
 	$(BIN)/train submit pytorch_distributed_training -s $(STACK) -- --data digits --epochs 1 --batch-size 32
 	$(BIN)/train info -s $(STACK)
@@ -55,7 +52,7 @@ down: able ## end the whole stack; results stay. It asks before it ends jobs, or
 ##                    not pulled; YES=1 does not ask about runs, FORCE=1 ends jobs too
 	$(BIN)/train down -s $(STACK) $(if $(YES),--yes) $(if $(FORCE),--force)
 monitoring: python ## build Prometheus and Alertmanager, once; the next `make up` of processes starts them
-	@$(PYTHON) -m infra.machines.go_build monitoring
+	@$(PYTHON) -m infra.machines.go_build
 preview: setup ## show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it;
 ##                    DIFF=1 shows which properties change, and files line by line
 	$(BIN)/train preview -s $(STACK) $(if $(DIFF),--diff) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
@@ -79,7 +76,7 @@ scale: setup ## launch and end the rented machines of a group as Ray requests, u
 # Options with which a machine without a GPU runs it in some minutes.
 COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 course: python ## walk the Food-11 course, in the stack course
-	@$(MAKE) --no-print-directory --jobs 2 setup store
+	@$(MAKE) --no-print-directory setup
 	$(BIN)/python -m engine.launch up -s course
 	$(BIN)/train submit food11/train_lightning -s course --entrypoint-num-gpus 1 --entrypoint-num-cpus 8 -- $(COURSE)
 	$(BIN)/train submit food11/train_ray -s course -- $(COURSE) --num-workers 2 --batch-size 16
@@ -129,7 +126,7 @@ docs: setup ## write the generated pages and parts of pages in docs/
 	$(BIN)/python -m tests.items --write
 	$(BIN)/python -m tests.ui_pictures
 # Each recording differs, and takes a minute: `make docs` leaves it out.
-record: setup store ## record a real `make demo` as docs/demo.svg, then end the stack
+record: setup ## record a real `make demo` as docs/demo.svg, then end the stack
 	$(BIN)/uv tool run termtosvg-ng==1.4.1 docs/demo.svg --screen-geometry 110x40 --template window_frame \
 		--max-frame-duration 1000 --loop-delay 20000 --command \
 		"sh -c 'echo $$ make demo; unset MAKEFLAGS MAKELEVEL; PATH=\"$(CURDIR)/$(BIN):$$PATH\" make demo'"

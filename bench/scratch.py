@@ -104,6 +104,7 @@ class ScratchStack(Program):
             config |= {"containerPrefix": self.prefix, "keepData": False}
         else:
             config |= {"stateDir": str(folder / "s"), "dataDir": str(folder / "data")}
+            config["objectStore"] = "versitygw"
         if runtime == "docker" and not os.environ.get(REGISTRY):
             config |= {"images": TEST_IMAGES, "buildArgs": TEST_BUILD_ARGS}
         config |= settings

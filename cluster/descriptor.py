@@ -19,7 +19,7 @@ from cluster.autoscaling import RayNodeProvider
 from cluster.ray_node import NodeAddition, NodeResources
 from cluster.secret import TOKEN_BYTES, Secret
 from cluster.service import Runtime
-from cluster.storage import Storage
+from cluster.storage import FOLDER, Storage
 
 
 class Source(Enum):
@@ -240,7 +240,7 @@ class Stack:
     outputs: dict[str, pulumi.Input[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.storage = Storage(url=f"file://{self.data}/storage")
+        self.storage = Storage(url=f"file://{self.data}/{FOLDER}")
 
     @property
     def head(self) -> NodeResources:

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import pulumi
 
+import node
 from cluster import ray_node
 from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, setting, whole
 from cluster.replica import source_of
 from cluster.service import HealthCheck, Port, Service, Volume
-from node import idle_watch, replicate
 from trainyard.access import outputs
 
 SERVICE = "idle-end"
@@ -77,8 +77,8 @@ class IdleEnd(Component):
                     runtime.file(SERVICE, SETTINGS_FILE),
                 ],
                 files={
-                    MODULE_FILE: Path(idle_watch.__file__).read_text(),
-                    REPLICATE_FILE: Path(replicate.__file__).read_text(),
+                    name: Path(node.__file__).with_name(name).read_text()
+                    for name in (MODULE_FILE, REPLICATE_FILE)
                 },
                 secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
                 volumes=[STATE],

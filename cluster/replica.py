@@ -12,12 +12,12 @@ from typing import Annotated
 import pulumi
 from pydantic import Field
 
+import node
 from cluster.descriptor import Component, Descriptor, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, Only, matching, setting
 from cluster.service import HealthCheck, Port, Service
 from cluster.storage import REGION, Storage
-from node import replicate
 
 SERVICE = "replica"
 PORT = "replicaPort"
@@ -121,7 +121,7 @@ class Replica(Component):
                     runtime.file(SERVICE, MODULE_FILE),
                     runtime.file(SERVICE, SETTINGS_FILE),
                 ],
-                files={MODULE_FILE: Path(replicate.__file__).read_text()},
+                files={MODULE_FILE: Path(node.__file__).with_name(MODULE_FILE).read_text()},
                 secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
                 ports=[Port(number=port, setting=PORT)],
                 health=[HealthCheck(port=port, path="/health")],

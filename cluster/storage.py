@@ -7,6 +7,7 @@ import pulumi
 
 from cluster.inputs import join
 
+FOLDER = "storage"  # of dataDir, for the results of a stack without an object store
 BUCKET = "ray"  # for jobs
 REGION = "us-east-1"  # the default of all stores
 

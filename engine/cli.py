@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from engine import config, history, outputs, rotate, users
+from engine import history, outputs, users
 from engine.crypto import Crypter
 from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
@@ -231,10 +231,12 @@ def _require_empty(project: Project, stack: str, backend: Backend) -> None:
 
 
 def _config_set(options: argparse.Namespace) -> int:
+    from engine.config import SettingsFile  # noqa: PLC0415 - imports ruamel.yaml
+
     project, stack, backend = _settings_place(options)
     value = _read_value(options) if options.value is None else options.value
     with users_file.exclusive(project.root):
-        settings = config.SettingsFile(project, stack)
+        settings = SettingsFile(project, stack)
         crypter = None
         if options.secret:
             salt = settings.salt or _state_salt(project, stack, backend)
@@ -254,15 +256,19 @@ def _read_value(options: argparse.Namespace) -> str:
 
 
 def _config_get(options: argparse.Namespace) -> int:
+    from engine import config  # noqa: PLC0415 - as above
+
     project, settings = _read_all(options)
     terminal.print_value(config.get(settings, project, options.key, path=options.path))
     return 0
 
 
 def _config_rm(options: argparse.Namespace) -> int:
+    from engine.config import SettingsFile  # noqa: PLC0415 - as above
+
     project, stack, _ = _settings_place(options)
     with users_file.exclusive(project.root):
-        settings = config.SettingsFile(project, stack)
+        settings = SettingsFile(project, stack)
         settings.remove(options.key, path=options.path)
         settings.write()
     return 0
@@ -297,6 +303,8 @@ def _state_salt(project: Project, stack: str, backend: Backend) -> str:
 
 
 def _secrets(options: argparse.Namespace) -> int:
+    from engine import rotate  # noqa: PLC0415 - as above
+
     project, stack, backend = _place(options)
     outputs.raw_state(project, stack, backend)
     old = passphrase()

@@ -1,6 +1,7 @@
 """The state while an operation runs: every step is recorded before it begins and after it ended.
 
 So a kill at any moment leaves a valid state, in which unfinished steps are pending operations.
+Steps that wait at the same time share one write: each costs two waits for the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Journal:
         self._news: list[Entry] = []
         self._pending = list(state.pending)
         self._vanished: set[str] = set()
-        self._dirty = False
+        self._changes = self._written = 0
+        self._writing = threading.Lock()
 
     @property
     def olds(self) -> list[Entry]:
@@ -74,20 +76,20 @@ class Journal:
         operation = {"resource": dict(entry), "type": kind}
         with self.lock:
             self._pending.append(operation)
-            self._dirty = True
-            self.flush()
+            self._changes += 1
+        self.flush()
         try:
             yield
         finally:
             with self.lock:
                 self._pending.remove(operation)
-                self._dirty = True
+                self._changes += 1
 
     def settle(self, operation: dict[str, Any]) -> None:
         """Take an operation of an earlier, interrupted run off the list."""
         with self.lock:
             self._pending.remove(operation)
-            self._dirty = True
+            self._changes += 1
 
     def record(self, new: Entry, old: Entry | None = None, *, changed: bool = True) -> None:
         """Replace the old entry by the new one, and write the state unless nothing changed."""
@@ -96,9 +98,9 @@ class Journal:
                 self._remove(old)
             self._news.append(new)
             self._vanished.discard(new["urn"])
-            self._dirty = self._dirty or changed or new != old
-            if changed:
-                self.flush()
+            self._changes += changed or new != old
+        if changed:
+            self.flush()
 
     def drop(self, old: Entry, *, changed: bool = True) -> None:
         """Remove the entry of a deleted resource, and write the state unless nothing changed."""
@@ -107,9 +109,9 @@ class Journal:
             # After a replacement the new resource still has this URN.
             if all(entry["urn"] != old["urn"] for entry in (*self._olds, *self._news)):
                 self._vanished.add(old["urn"])
-            self._dirty = True
-            if changed:
-                self.flush()
+            self._changes += 1
+        if changed:
+            self.flush()
 
     def adopt(self, found: Entry, old: Entry | None) -> None:
         """Replace the old entry by a resource that an interrupted create left."""
@@ -117,30 +119,35 @@ class Journal:
             if old is not None:
                 self._remove(old)
             self._olds.append(found)
-            self._dirty = True
-            self.flush()
+            self._changes += 1
+        self.flush()
 
     def mark(self, entry: Entry, **fields: Any) -> None:
         """Change fields of an entry."""
         with self.lock:
             if any(entry.get(key) != value for key, value in fields.items()):
                 entry.update(fields)
-                self._dirty = True
+                self._changes += 1
 
     def state(self) -> State:
         """The current state."""
         with self.lock:
             entries = self.entries
             urns = {entry["urn"] for entry in entries}
-            resources = [self._with_live_references(entry, urns) for entry in entries]
+            resources = [dict(self._with_live_references(entry, urns)) for entry in entries]
             return State(resources=resources, pending=list(self._pending), salt=self._salt)
 
     def flush(self) -> None:
-        """Write the state when it differs from what was written last."""
+        """Return once all changes so far are written, by this thread or by one that wrote later."""
         with self.lock:
-            if self._dirty and self._save is not None:
-                self._save(self.state())
-                self._dirty = False
+            changes = self._changes
+        with self._writing:
+            if self._save is None or self._written >= changes:
+                return
+            with self.lock:
+                state, changes = self.state(), self._changes
+            self._save(state)
+            self._written = changes
 
     def _remove(self, entry: Entry) -> None:
         for entries in (self._olds, self._news):

@@ -2,8 +2,8 @@
 
 Each program has its digest next to it. One that does not match it is rebuilt, not run.
 
-This module needs no packages: `make demo` runs it while they are installed, so that the default
-store is built by the time that the stack asks for it. `make monitoring` builds the rest.
+An object store is built by the `up` of a stack that asks for one, the programs of monitoring by
+`make monitoring`: it runs this module before there are packages.
 """
 
 import fcntl
@@ -18,11 +18,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from infra.machines import local
-from infra.machines.go_programs import DEFAULT, MONITORING, NOTE, STORES, TOOLS, GoProgram
+from infra.machines.go_programs import MONITORING, NOTE, TOOLS, GoProgram
 from trainyard.access import terminal
 
 HEARTBEAT_SECONDS = 10.0
@@ -36,18 +36,12 @@ class BuildError(Exception):
     """Go could not build the program, or the cache is not ours; the message says what to do."""
 
 
-def main(asked: Sequence[str] = ()) -> None:
-    """Build the default store, or with the argument `monitoring` Prometheus and Alertmanager.
-
-    Where Go cannot build the store, `up` says what to do.
-    """
+def main() -> None:
+    """Build Prometheus, Alertmanager and their tools."""
     # As Ctrl-C does: Go is ended and its folder removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if "monitoring" in asked:
-            _monitoring()
-        elif STORES[DEFAULT].obtainable:
-            obtain(STORES[DEFAULT], STORES[DEFAULT].path, _tell)
+        _monitoring()
     except BuildError as error:
         sys.exit(terminal.clean_lines(f"error: {error}"))
     except KeyboardInterrupt:
@@ -250,4 +244,4 @@ def _heartbeat(package: str, started: float, done: threading.Event, say: Say) ->
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,6 +1,6 @@
 """This machine: its resources, and the paths of the programs that services name."""
 
-# ruff: noqa: PLC0415 - Go builds a store while packages are installed, and needs this without them
+# ruff: noqa: PLC0415 - `make monitoring` needs this before packages are installed
 
 import ipaddress
 import os

@@ -9,6 +9,7 @@ import pulumi
 
 from cluster import object_store
 from cluster.descriptor import Descriptor, Source
+from cluster.storage import FOLDER
 from cluster.store_kind import StoreKind
 from infra.machines import go_tool, local
 from infra.machines.go_programs import DEFAULT, MONITORING, STORES
@@ -41,11 +42,12 @@ def find(setting: str, data: Path, wanted: Iterable[Descriptor]) -> Tools:
     Raises:
         pulumi.RunError: a store is asked for and not available.
     """
-    store, store_paths = _store(setting, chosen(setting, data))
-    for name in object_store.STORES:
-        if store and name != store.name and has_results(data, name):
+    kind = chosen(setting, data)
+    store, store_paths = _store(kind)
+    for name, folder in _results(data).items():
+        if name != kind:
             pulumi.log.warn(
-                f"{data}/{name} holds results of {name}, which {store.name} cannot read: they stay "
+                f"{folder} holds results that objectStore = {kind!r} does not show: they stay "
                 f"there, and are back with objectStore = {name!r}"
             )
     paths: dict[str, pulumi.Input[str]] = dict(store_paths)
@@ -67,31 +69,37 @@ def for_hosts(setting: str, *, hosts: int) -> Tools:
     Raises:
         pulumi.RunError: a store is asked for or needed, and not available.
     """
-    store, paths = _store(setting, DEFAULT if setting == AUTO else setting)
-    if hosts > 1 and store is None:
-        raise pulumi.RunError(
-            f"{hosts} hosts need an object store: the others cannot read a folder of one; "
-            f"on this machine, {HAVE_STORE}"
+    name = in_container(setting)
+    if hosts == 1 and setting == AUTO and not STORES[name].obtainable:
+        pulumi.log.info(
+            "No object store: results go to a folder of the host. To have "
+            f"{object_store.STORES[name].title}, {HAVE_STORE}"
         )
+        name = DIRECTORY
+    store, paths = _store(name, hosts)
     return Tools(paths=paths, store=store)
 
 
 def chosen(setting: str, data: Path) -> str:
-    """Return the chosen store: for `auto` the one that has results already."""
+    """Return the chosen store: for `auto` the one that has results already, else a folder.
+
+    A folder does on one machine, and Go takes minutes to build a store.
+    """
     if setting != AUTO:
         return setting
-    return next((name for name in object_store.STORES if has_results(data, name)), DEFAULT)
+    return next(iter(_results(data)), DIRECTORY)
 
 
 def in_container(setting: str) -> str:
-    """Return the name of the object store of a stack in containers."""
+    """Return the name of the object store of a stack in containers or on other machines."""
     return DEFAULT if setting == AUTO else setting
 
 
-def has_results(data: Path, name: str) -> bool:
-    """Return whether a data folder holds data of a store."""
-    folder = data / name / "data"
-    return folder.is_dir() and any(folder.iterdir())
+def _results(data: Path) -> dict[str, Path]:
+    """Return where a data folder holds results, by the choice of objectStore that reads them."""
+    folders = {name: data / name / "data" for name in object_store.STORES}
+    folders[DIRECTORY] = data / FOLDER
+    return {name: at for name, at in folders.items() if at.is_dir() and any(at.iterdir())}
 
 
 def _monitoring(service: Descriptor) -> pulumi.Input[str] | None:
@@ -106,19 +114,15 @@ def _monitoring(service: Descriptor) -> pulumi.Input[str] | None:
     return next(filter(None, map(shutil.which, service.names)), None)
 
 
-def _store(setting: str, name: str) -> tuple[StoreKind | None, dict[str, pulumi.Input[str]]]:
+def _store(name: str, machines: int = 1) -> tuple[StoreKind | None, dict[str, pulumi.Input[str]]]:
     if name == DIRECTORY:
         return None, {}
-    program, kind = STORES[name], object_store.STORES[name]
+    program = STORES[name]
     if program.obtainable:
-        return kind, {name: GoTool(name, go_tool.properties(program)).path}
-    if setting != AUTO:
-        raise pulumi.RunError(
-            f"objectStore = {setting!r}, and no Go {GO} or later is on PATH: {HAVE_STORE}; or set "
-            "objectStore to auto or directory"
-        )
-    pulumi.log.info(
-        f"No object store: results go to a folder of this machine. To have {kind.title}, "
-        f"{HAVE_STORE}"
+        return object_store.STORES[name], {name: GoTool(name, go_tool.properties(program)).path}
+    instead = f"{machines} hosts cannot share a folder of one"
+    if machines == 1:
+        instead = f"or set objectStore to directory, which does not show results of {name}"
+    raise pulumi.RunError(
+        f"the object store is {name}, and no Go {GO} or later is on PATH: {HAVE_STORE}; {instead}"
     )
-    return None, {}

@@ -55,7 +55,7 @@ def _checked(name: str, found: dict[str, Any]) -> str:
     endpoint = str(found[outputs.OBJECT_STORE_ENDPOINT] or "")
     fault = ""
     if not endpoint:
-        fault = "has no object store: bring it up with one"
+        fault = "has no object store: bring it up with objectStore = 'versitygw'"
     elif found[outputs.SSH]:
         fault = "is on other machines, which alone reach its object store"
     if fault:

@@ -1,4 +1,4 @@
-"""The output of `make` itself, and the parts of `make demo` that run at the same time."""
+"""The output of `make` itself, and the steps of `make demo`."""
 
 import os
 import re
@@ -15,19 +15,12 @@ from infra.operate.review.page import MARK
 from tests.fakes import github as fake
 
 ROOT = Path(__file__).parents[2]
-INNER = {"able", "help", "python", "ready", "store"}  # not meant to be typed
-# Each waits until the other has begun, but not for ever; so both pass only at the same time.
-MEET = """
-meet() {{ touch {folder}/$1; for _ in $(seq 100); do [ -e {folder}/$2 ] && return; sleep 0.1; done
-          echo "$2 has not begun" >&2; exit 1; }}
-"""
+INNER = {"able", "help", "python", "ready"}  # not meant to be typed
 PYTHON = """#!/bin/sh
-{meet}
 echo "$*" >> {folder}/log
 case "$*" in
 *scripts.new_environment*) mkdir -p .venv/bin
   for name in pip train python; do cp "$0" .venv/bin/$name; done; cp {folder}/uv.sh .venv/bin/uv ;;
-*go_build*) echo "building the store"; meet store packages; exit {store} ;;
 *infra.operate.gitops*) PYTHONPATH={root} exec {real} "$@" ;;
 *"engine preview"*) exit "${{PREVIEW:-0}}" ;;
 *infra.operate.review*) printf %s "$PAGE"; exit "${{REVIEW:-0}}" ;;
@@ -37,10 +30,8 @@ case "$*" in
 esac
 """
 UV = """#!/bin/sh
-{meet}
 case "$*" in
-*dev.txt*) echo "Downloading torch (846.6MiB)"; meet packages store
-  exit {packages} ;;
+*dev.txt*) echo "Downloading torch (846.6MiB)"; exit {packages} ;;
 esac
 """
 
@@ -54,9 +45,7 @@ def run(tmp_path):
         (checkout / "requirements").mkdir(parents=True, exist_ok=True)
         for name in ("Makefile", "pyproject.toml", *map(str, _requirements())):
             shutil.copy2(ROOT / name, checkout / name)
-        values = {"meet": MEET.format(folder=tmp_path), "folder": tmp_path, "store": 0}
-        values |= {"root": ROOT, "real": sys.executable}
-        values |= {"packages": 0} | codes
+        values = {"folder": tmp_path, "root": ROOT, "real": sys.executable, "packages": 0} | codes
         for name, text in (("python.sh", PYTHON), ("uv.sh", UV)):
             path = tmp_path / name
             path.write_text(text.format(**values))
@@ -89,20 +78,19 @@ def test_make_alone_tells_each_target_in_a_line(run):
     assert sorted(told) == sorted(set(" ".join(lists).split()) - INNER)
 
 
-def test_the_store_is_built_while_packages_are_installed(run):
+def test_a_demo_builds_nothing_but_the_environment(run):
     code, said, calls = run("demo")
     assert code == 0, said
     assert said.startswith("make demo: a Ray cluster on this machine")  # what, and how long
-    assert "building the store" in said
     assert "Downloading torch (846.6MiB)" in said  # as uv says it, without a terminal too
     assert "Nothing to be done" not in run("demo")[1]
+    assert not [call for call in calls if "go_build" in call]  # P25
     after = [call for call in calls if call.startswith(("-m engine", "submit", "info"))]
     assert [call.split()[1] for call in after] == ["engine.launch", *after[1][7:].split()[:1], "-s"]
 
 
-@pytest.mark.parametrize("failing", ["store", "packages"])
-def test_what_fails_of_the_two_ends_the_demo(run, failing):
-    code, said, calls = run("demo", **{failing: 1})
+def test_packages_that_fail_end_the_demo(run):
+    code, said, calls = run("demo", packages=1)
     assert code == 2
     assert "Error 1" in said
     assert not [call for call in calls if "engine" in call]
@@ -119,14 +107,14 @@ def test_what_fails_of_the_two_ends_the_demo(run, failing):
     ],
 )
 def test_the_parts_of_the_tests_are_asked_for(run, given, asked):
-    assert run("setup", "store", "-j2")[0] == 0
+    assert run("setup")[0] == 0
     code, said, calls = run(*given)
     assert code == 0, said
     assert calls[-1] == f"-m tests.parts {asked}"
 
 
 def test_packages_that_are_not_whole_are_installed_again(run, tmp_path):
-    assert run("setup", "store", "-j2", packages=1)[0] == 2
+    assert run("setup", packages=1)[0] == 2
     assert not (tmp_path / "checkout" / ".venv" / ".ready").exists()
 
 
@@ -136,9 +124,9 @@ def test_a_copied_or_renamed_checkout_has_its_environment_made_again(run, tmp_pa
         assert code == 0, said
         return sum("scripts.new_environment" in call for call in calls)
 
-    assert made("setup", "store", "-j2") == made("setup") == 1
+    assert made("setup") == made("setup") == 1
     (tmp_path / "checkout" / ".venv" / ".ready").write_text("/copied/from/.venv\n")
-    assert made("setup", "store", "-j2") == 2
+    assert made("setup") == 2
     assert made("setup") == 2
 
 
@@ -167,14 +155,14 @@ def test_a_copied_or_renamed_checkout_has_its_environment_made_again(run, tmp_pa
     ],
 )
 def test_targets_are_aliases_of_commands(run, given, called):
-    assert run("setup", "store", "-j2")[0] == 0
+    assert run("setup")[0] == 0
     code, said, calls = run(*given)
     assert code == 0, said
     assert calls[-1] == called
 
 
 def test_a_stack_ends_where_no_package_can_be_had(run, tmp_path):  # F49
-    assert run("setup", "store", "-j2")[0] == 0
+    assert run("setup")[0] == 0
     (tmp_path / "checkout" / ".venv" / ".ready").unlink()  # as by another checkout's requirements
     code, said, calls = run("down", packages=1)
     assert code == 0, said
@@ -191,7 +179,7 @@ def on_runner(run, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "checkout").mkdir()
     shutil.copy(ROOT / "Pulumi.review.yaml", tmp_path / "checkout")
-    assert run("setup", "store", "-j2")[0] == 0
+    assert run("setup")[0] == 0
 
     def make(*arguments: str, **answers: str) -> tuple[int, list[str], str]:
         given = {"STACKS": "dev"} | answers

@@ -305,11 +305,13 @@ def bring_up() -> Callable[..., Any]:
 def stack(build_store) -> Iterator[Stack]:
     """A stack as `make up` has it on this machine, that tests of the session share.
 
-    Its services decide the assertions: without Go its store is a folder.
+    Its services decide the assertions: with Go it has an object store, without one a folder.
     """
+    chosen = {}
     with suppress(pytest.skip.Exception):
         build_store(tools.DEFAULT)
-    with _up() as stack:
+        chosen = {"objectStore": tools.DEFAULT}
+    with _up(**chosen) as stack:
         yield stack
 
 

@@ -29,7 +29,7 @@ LIST, STORE, (*RAY, FORCED) = COMMANDS.of("make")
 
 @pytest.fixture(scope="module")
 def stack(bring_up, store_program) -> Iterator[Any]:
-    with bring_up(copied=True, tracking="mlflow") as stack:
+    with bring_up(copied=True, objectStore="versitygw", tracking="mlflow") as stack:
         stack.terminal("dev")  # `make` reads its states
         yield stack
 

@@ -44,7 +44,7 @@ print("images:", len(list(Path(os.environ["FOOD11_DATA_DIR"]).glob("*/*/*.jpg"))
 def tracked(bring_up, store_program) -> Iterator[Any]:
     """A stack with a tracking server and generated images."""
     settings = {"tracking": "mlflow", "dataset": {"generate": True}, "startTimeoutSeconds": 500}
-    with bring_up(**settings) as stack:
+    with bring_up(**settings, objectStore="versitygw") as stack:
         yield stack
 
 

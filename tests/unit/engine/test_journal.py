@@ -1,11 +1,13 @@
 """The journal: a change is always in the written state or among its steps."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from engine.journal import Journal
 from engine.state import State
+from tests.waiting import wait_for
 
 
 def _entry(name, **more):
@@ -47,6 +49,25 @@ def test_a_step_is_written_before_it_begins_and_with_its_result(journal, written
     assert [operation["type"] for operation in written[2].pending] == ["creating"]
     journal.flush()
     assert len(written) == 3
+
+
+def test_steps_that_begin_during_a_write_share_the_next(written):  # F12 P3
+    count = 8
+
+    def begin(number):
+        entry = _entry(f"n{number}")
+        with journal.step("creating", entry):
+            return any(operation["resource"] == entry for operation in written[-1].pending)
+
+    def save(state):
+        if not written:
+            wait_for("the others to begin", lambda: len(journal.state().pending) == count)
+        written.append(copy.deepcopy(state))
+
+    journal = Journal(State(), save)
+    with ThreadPoolExecutor(count) as pool:
+        assert all(pool.map(begin, range(count)))  # each is written before its body runs
+    assert len(written) == 2
 
 
 def test_a_step_that_fails_is_taken_off_the_list(journal, written):

@@ -27,7 +27,7 @@ def programs(bare, put_program) -> None:
 
 @pytest.mark.usefixtures("programs")
 def test_exports_are_the_contract(run, recorded):
-    exported = run()
+    exported = run(objectStore="versitygw")
     assert set(exported) == names_of_outputs()
     assert exported["dashboardUrl"] == "http://127.0.0.1:8265"
     assert exported["storageUrl"] == "s3://ray"
@@ -152,7 +152,7 @@ def test_every_port_of_the_stack_is_checked_before_anything_starts(run, recorded
 
 @pytest.mark.usefixtures("programs")
 def test_everything_that_is_put_somewhere_bears_the_mark_of_the_stack(run, recorded):  # F46
-    run(dataset={"generate": True})
+    run(objectStore="versitygw", dataset={"generate": True})
     (mark,) = recorded.of_type("process:Mark").values()
     assert (mark.inputs["project"], mark.inputs["stack"]) == ("trainyard", "test")
     placed = [args for args in recorded.created if "/process:" in args.typ and args is not mark]

@@ -65,7 +65,7 @@ def find_server(outputs: StackOutputs) -> Server:
     if not outputs.object_store_endpoint:
         raise ClientError(
             f"stack {outputs.stack!r} has no object store, its results are files in "
-            f"{outputs.storage_url}: set objectStore to auto, or drill worker-loss or head-loss"
+            f"{outputs.storage_url}: set objectStore to versitygw, or drill another loss"
         )
     port = urlsplit(outputs.object_store_endpoint).port or 80
     container = _container(outputs.stack, port)

@@ -206,7 +206,7 @@ def test_prometheus_tells_its_release_and_not_its_module_s():
 
 
 def test_the_build_needs_nothing_that_is_to_be_installed():
-    """`make demo` runs it during the installation, with the Python that makes the environment."""
+    """`make monitoring` runs it before the installation."""
     done = ran.run(
         [sys.executable, "-S", "-c", "import infra.machines.go_build"],
         cwd=Path(go_build.__file__).parents[2],
@@ -216,38 +216,50 @@ def test_the_build_needs_nothing_that_is_to_be_installed():
 
 
 @pytest.fixture
-def default(props, monkeypatch) -> Path:
-    """The default store, as `python -m infra.machines.go_build` builds it."""
+def monitoring(props: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The programs that `make monitoring` builds: one of stacks, and a tool."""
     (tool,) = go_tool.PROGRAMS.values()
-    monkeypatch.setattr(go_build, "STORES", {"tool": tool})
-    monkeypatch.setattr(go_build, "DEFAULT", "tool")
-    return tool.path
+    other = replace(tool, name="other", added={})
+    monkeypatch.setattr(go_build, "MONITORING", {"tool": tool})
+    monkeypatch.setattr(go_build, "TOOLS", {"other": other})
+    return [tool.path, other.path]
 
 
 @pytest.mark.usefixtures("go")
-def test_beside_the_installation_the_store_is_built_once(default, tmp_path):
+def test_monitoring_is_built_once_and_says_what_is_next(monitoring, sources, tmp_path, capsys):
+    (sources / "cmd").chmod(0o755)
+    (sources / "cmd" / "ours.go").write_text("theirs as well\n")  # a file of ours may replace it
     for _ in range(2):
         go_build.main()
-        assert default.read_text() == "ours theirs\n"
-    assert (tmp_path / "log").read_text() == RUN
+        said = capsys.readouterr().err.splitlines()
+        places = [line for line in said if line.startswith(("tool: ", "other: "))]
+        assert places == [f"tool: {monitoring[0]}", f"other: {monitoring[1]}"]
+        assert said[-1].startswith("The next `make up` of a stack of processes has monitoring")
+    assert [path.read_text() for path in monitoring] == ["ours theirs\n", "theirs as well theirs\n"]
+    assert (tmp_path / "log").read_text() == RUN * 2
 
 
-@pytest.mark.parametrize("go", ["", "echo go version go1.24.9 linux/amd64"])
-def test_without_a_go_that_can_the_installation_goes_on(go, bare, put_program, default):
+@pytest.mark.parametrize(
+    ("go", "has"), [("", "no Go"), ("echo go version go1.24.9 linux/amd64", r"Go 1\.24")]
+)
+def test_monitoring_without_a_go_that_can_is_an_error(go, has, bare, put_program, monitoring):
     if go:
         put_program(bare, "go", go)
-    go_build.main()
-    assert not default.exists()
+    said = rf"^error: {has} is on PATH, and tool v1 needs Go 1\.25 or later: install it"
+    with pytest.raises(SystemExit, match=said):
+        go_build.main()
+    assert not monitoring[0].parent.exists()
 
 
-def test_a_build_that_fails_beside_the_installation_is_an_error(bare, put_program, default):
+@pytest.mark.usefixtures("monitoring")
+def test_a_build_that_fails_is_an_error_of_make(bare, put_program):
     put_program(bare, "go", f"{GO_VERSION} || exit 1")
     with pytest.raises(SystemExit, match=r"error: go mod of example\.com/tool@v1 failed"):
         go_build.main()
 
 
 def test_an_interrupted_build_ends_go_and_leaves_nothing(
-    bare, put_program, default, monkeypatch, tmp_path
+    bare, put_program, monitoring, monkeypatch, tmp_path
 ):
     note = tmp_path / "pid"
     # By then Go is waited for: the interrupt comes in the middle of the build.
@@ -268,40 +280,4 @@ def test_an_interrupted_build_ends_go_and_leaves_nothing(
         signal.signal(signal.SIGTERM, before)
     assert ended.value.code == 130
     assert not Path(f"/proc/{note.read_text().strip()}").exists()
-    assert [path.suffix for path in default.parent.iterdir()] == [".lock"]
-
-
-@pytest.fixture
-def monitoring(props, monkeypatch) -> list[Path]:
-    """The programs that `make monitoring` builds: one of stacks, and a tool."""
-    (tool,) = go_tool.PROGRAMS.values()
-    other = replace(tool, name="other", added={})
-    monkeypatch.setattr(go_build, "MONITORING", {"tool": tool})
-    monkeypatch.setattr(go_build, "TOOLS", {"other": other})
-    return [tool.path, other.path]
-
-
-@pytest.mark.usefixtures("go")
-def test_monitoring_is_built_once_and_says_what_is_next(monitoring, sources, tmp_path, capsys):
-    (sources / "cmd").chmod(0o755)
-    (sources / "cmd" / "ours.go").write_text("theirs as well\n")  # a file of ours may replace it
-    for _ in range(2):
-        go_build.main(["monitoring"])
-        said = capsys.readouterr().err.splitlines()
-        places = [line for line in said if line.startswith(("tool: ", "other: "))]
-        assert places == [f"tool: {monitoring[0]}", f"other: {monitoring[1]}"]
-        assert said[-1].startswith("The next `make up` of a stack of processes has monitoring")
-    assert [path.read_text() for path in monitoring] == ["ours theirs\n", "theirs as well theirs\n"]
-    assert (tmp_path / "log").read_text() == RUN * 2
-
-
-@pytest.mark.parametrize(
-    ("go", "has"), [("", "no Go"), ("echo go version go1.24.9 linux/amd64", r"Go 1\.24")]
-)
-def test_monitoring_without_a_go_that_can_is_an_error(go, has, bare, put_program, monitoring):
-    if go:
-        put_program(bare, "go", go)
-    said = rf"^error: {has} is on PATH, and tool v1 needs Go 1\.25 or later: install it"
-    with pytest.raises(SystemExit, match=said):
-        go_build.main(["monitoring"])
-    assert not monitoring[0].parent.exists()
+    assert [path.suffix for path in monitoring[0].parent.iterdir()] == [".lock"]

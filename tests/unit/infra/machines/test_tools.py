@@ -57,29 +57,38 @@ def test_programs_on_path(bare, put_program, find):
     assert Path(str(found.paths["ray"])).exists(), "of this environment, whatever PATH says"
 
 
-@pytest.mark.usefixtures("bare")
-def test_auto_falls_back_to_a_folder_and_says_so(find, told):
+@pytest.mark.usefixtures("go")
+def test_auto_builds_nothing(find, told, recorded):  # P25
     assert find("auto").store is None
-    assert told[0].startswith("info: No object store: results go to a folder")
-    assert "install Go 1.25 or later" in told[0]
+    assert not recorded.of_type(":GoTool")
+    assert told == []
 
 
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_asked_for_and_not_to_be_had_is_an_error(store, find):
-    with pytest.raises(pulumi.RunError, match=rf"objectStore = '{store}'.* install Go 1\.25"):
+    with pytest.raises(pulumi.RunError, match=rf"store is {store}, and no Go 1\.25.* install Go"):
         find(store)
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_folder_never_takes_the_place_of_a_store_with_results(find, data):
+    _keep(data, "minio")  # P25
+    with pytest.raises(pulumi.RunError, match="store is minio, and no Go"):
+        find("auto")
 
 
 def test_a_go_that_is_too_old_builds_none(bare, put_program, find):
     put_program(bare, "go", "echo go version go1.24.9 linux/amd64")
-    assert find("auto").store is None
+    with pytest.raises(pulumi.RunError, match="no Go 1"):
+        find(DEFAULT)
 
 
 def test_a_store_on_path_is_not_taken(bare, put_program, find):  # F41: it has no guard
     for store in STORES:
         put_program(bare, store, "exit 0")
-    assert find("auto").store is None
+    with pytest.raises(pulumi.RunError, match="no Go 1"):
+        find(DEFAULT)
 
 
 @pytest.mark.usefixtures("bare")
@@ -98,21 +107,30 @@ def test_directory_asks_for_no_store(find, told):
 
 @pytest.mark.usefixtures("go")
 def test_auto_goes_on_with_the_store_that_has_the_results(find, data):
-    assert find("auto").store.name == DEFAULT
-    for store in STORES:
-        if store != DEFAULT:
-            _keep(data, store)
-            assert find("auto").store.name == store
+    (data / "storage" / "run").mkdir(parents=True)
+    assert find("auto").store is None
+    _keep(data, "minio")
+    assert find("auto").store.name == "minio"
 
 
 @pytest.mark.usefixtures("go")
-def test_results_of_another_store_are_not_passed_over_in_silence(find, data, told):
+@pytest.mark.parametrize("chosen", ["versitygw", "directory"])
+def test_results_of_another_store_are_not_passed_over_in_silence(find, data, told, chosen):
     _keep(data, "minio")
-    assert find("versitygw").store.name == "versitygw"
-    assert told[0] == (
-        f"warn: {data}/minio holds results of minio, which versitygw cannot read: they stay there, "
-        "and are back with objectStore = 'minio'"
+    _keep(data, chosen)
+    find(chosen)
+    (said,) = told
+    assert said == (
+        f"warn: {data}/minio/data holds results that objectStore = {chosen!r} does not show: they "
+        "stay there, and are back with objectStore = 'minio'"
     )
+
+
+@pytest.mark.usefixtures("go")
+def test_results_in_a_folder_are_not_passed_over_in_silence(find, data, told):
+    (data / "storage" / "run").mkdir(parents=True)
+    find("versitygw")
+    assert told[0].startswith(f"warn: {data}/storage holds results that objectStore = 'versitygw'")
 
 
 @pytest.mark.usefixtures("bare")
