@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -48,13 +49,15 @@ class _Coercion:
     """Gives a parameter's values their type. Typer's own imports pydantic, even for None."""
 
     def __init__(self, param: Any, typers: Callable[[], Any]) -> None:
-        self._is_text = param.type_descriptor.annotation is str
+        self._kind = param.type_descriptor.annotation
         self._typers = typers
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return a value as the command takes it; typer's error if it is not one."""
-        if (self._is_text and isinstance(value, str)) or (value is None and param.nargs == 1):
-            return () if value is None and param.multiple else value
+        if self._kind in (str, Path) and isinstance(value, str):
+            return self._kind(value)
+        if value is None and param.nargs == 1:
+            return () if param.multiple else None
         return self._typers().coerce(value, param=param, ctx=ctx)
 
 
