@@ -12,15 +12,15 @@ from cluster import ray_node
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, setting, whole
-from cluster.replica import source_of
+from cluster.replica import module_files, source_of
 from cluster.service import HealthCheck, Port, Service, Volume
-from node import idle_watch, replicate
+from node import idle_watch
 from trainyard.access import outputs
 
 SERVICE = "idle-end"
 PORT = "idleEndPort"
 SETTING = "idleEnd"
-MODULE_FILE, REPLICATE_FILE = "idle_watch.py", "replicate.py"
+MODULE_FILE = "idle_watch.py"
 SETTINGS_FILE = "idle.json"  # a secret: it has tokens and keys
 STATE = Volume(name="state")
 STATE_FILE = "state.json"
@@ -81,10 +81,7 @@ class IdleEnd(pulumi.ComponentResource):
                     runtime.file(SERVICE, MODULE_FILE),
                     runtime.file(SERVICE, SETTINGS_FILE),
                 ],
-                files={
-                    MODULE_FILE: Path(idle_watch.__file__).read_text(),
-                    REPLICATE_FILE: Path(replicate.__file__).read_text(),
-                },
+                files={MODULE_FILE: Path(idle_watch.__file__).read_text(), **module_files()},
                 secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
                 volumes=[STATE],
                 ports=[Port(number=port, setting=PORT)],

@@ -238,7 +238,7 @@ def test_a_run_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:  
             ("metrics.jsonl", '{"epoch": 0}\n'),
             ("pulled.json", mark),
         ):
-            place.write(f"run-{number}/{name}", io.BytesIO(content.encode()))
+            place.write(f"run-{number}/{name}", content.encode())
     read = idle_watch.Results(place)
     assert (read(), place.opens) == ([], 400)
     assert (read(), place.opens) == ([], 400)
@@ -254,7 +254,7 @@ def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
     results = idle_watch.Results(place)
 
     def put(name: str, content: str = "{}") -> None:
-        place.write(name, io.BytesIO(content.encode()))
+        place.write(name, content.encode())
 
     put("other/file")  # no run
     put("failed/config.json")  # has nothing to lose
@@ -305,11 +305,11 @@ def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(  # F53
         "config.json": "{}",
     }
     for name, content in files.items():
-        place.write(f"one/{name}", io.BytesIO(content.encode()))
+        place.write(f"one/{name}", content.encode())
     assert results() == ["run one was neither pulled nor copied"]
     assert replica.copy() == []
-    with place.opened("one/replicated.json") as file:
-        assert json.load(file)["checkpoint"] == "checkpoint_1000000-ab"
+    mark = json.loads(place.read("one/replicated.json"))
+    assert mark["checkpoint"] == "checkpoint_1000000-ab"
     assert results() == []
 
 

@@ -308,7 +308,7 @@ def odd_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 @pytest.mark.usefixtures("odd_environment")
 def test_a_stack_with_keys_takes_nothing_from_the_environment() -> None:  # F76
     keys = objects.Keys("user", "canary")
-    client = objects._client("http://127.0.0.1:9", "eu-1", keys)
+    client = objects._client("http://127.0.0.1:9", "eu-1", keys, False)
     assert client.meta.endpoint_url == "http://127.0.0.1:9"
     assert client.meta.region_name == "eu-1"
     assert client.meta.config.request_checksum_calculation == "when_supported"
