@@ -80,7 +80,7 @@ class Bucket(BucketStore):
     """A bucket that is asked once: the next pass tries again."""
 
     waits = False
-    advice = "look at that service"
+    advice = "check keys, bucket, endpoint and region, or look at that service's log"
 
 
 class Parts:
@@ -397,7 +397,7 @@ def _refuse(error: Exception, url: str) -> None:
         SystemExit: keys, bucket or region are wrong.
     """
     if isinstance(error, RefusedError):
-        sys.exit(f"replicate.to = {url!r}: {error}; check keys, bucket, endpoint and region")
+        sys.exit(f"replicate.to = {url!r}: {error}")
 
 
 def _serve(address: tuple[str, int], ready: threading.Event) -> None:

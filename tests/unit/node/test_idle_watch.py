@@ -2,7 +2,6 @@
 
 import contextlib
 import http.server
-import io
 import json
 import threading
 import time
@@ -225,11 +224,11 @@ def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard
 
 def test_a_run_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:  # F50
     class Counted(Folder):
-        opens = 0
+        reads = 0
 
-        def opened(self, name: str) -> Any:
-            self.opens += 1
-            return super().opened(name)
+        def read(self, *given: Any) -> bytes:
+            self.reads += 1
+            return super().read(*given)
 
     place, mark = Counted(tmp_path), '{"checkpoint": "", "epochs": 1, "files": 0}'
     for number in range(200):
@@ -240,12 +239,12 @@ def test_a_run_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:  
         ):
             place.write(f"run-{number}/{name}", content.encode())
     read = idle_watch.Results(place)
-    assert (read(), place.opens) == ([], 400)
-    assert (read(), place.opens) == ([], 400)
-    place.write("run-7/metrics.jsonl", io.BytesIO(b'{"epoch": 0}\n{"epoch": 1}\n'))
-    assert (read(), place.opens) == (["run run-7 was neither pulled nor copied"], 401)
+    assert (read(), place.reads) == ([], 400)
+    assert (read(), place.reads) == ([], 400)
+    place.write("run-7/metrics.jsonl", b'{"epoch": 0}\n{"epoch": 1}\n')
+    assert (read(), place.reads) == (["run run-7 was neither pulled nor copied"], 401)
     place.delete("run-7/metrics.jsonl")
-    assert (read(), place.opens) == ([], 401)
+    assert (read(), place.reads) == ([], 401)
 
 
 def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
