@@ -21,6 +21,7 @@ import pytest
 from cluster.replica import MODULE_FILE, module_files
 from node import replicate
 from node.replicate import Bucket, Folder, Replica
+from tests import ran
 from tests.ports import free_ports
 from tests.waiting import wait_for
 from trainyard.client.pull import marks
@@ -268,6 +269,21 @@ def test_a_folder_whose_disk_is_not_there_is_a_fault(here: Path, tmp_path: Path)
     assert not (tmp_path / "disk").exists()
 
 
+def place_files(folder: Path) -> None:
+    for name, content in module_files().items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+
+
+def test_its_files_are_all_that_a_bucket_needs(tmp_path: Path) -> None:
+    place_files(tmp_path)
+    place = dict.fromkeys(("endpoint", "region", "access", "secret"), "x") | {"url": "s3://b"}
+    code = f"import replicate; print(replicate.location({place}).where, replicate.archive.__file__)"
+    done = ran.run([sys.executable, "-c", code], cwd=tmp_path)
+    assert done.stdout.split() == ["s3://b", f"{tmp_path}/trainyard/store/archive.py"], done.stderr
+
+
 @pytest.fixture
 def service(
     here: Path, there: Path, replica: Replica
@@ -278,10 +294,7 @@ def service(
     settings = here.parent / "replica.json"
     places = {"source": {"url": f"file://{here}"}, "target": {"url": f"file://{there}"}}
     settings.write_text(json.dumps({"listen": "127.0.0.1", "port": port, **places}))
-    for name, content in module_files().items():
-        file = here.parent / "files" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content)
+    place_files(here.parent / "files")
     process = subprocess.Popen(
         [sys.executable, here.parent / "files" / MODULE_FILE, settings],
         stdout=subprocess.PIPE,
