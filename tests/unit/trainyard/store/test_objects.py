@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +20,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeou
 from botocore.session import Session
 
 from tests import stores
+from tests.fakes.kubernetes import credentials
 from trainyard.client.store import ClientBucket
 from trainyard.store import objects, s3_requests
 
@@ -284,6 +286,28 @@ def test_a_store_that_stays_away_ends_the_patience(monkeypatch: pytest.MonkeyPat
         objects.StorageError, match=r"within 0 s \(TRAINYARD_STORE_PATIENCE_S\).* at http://127"
     ):
         objects.open_url("s3://ray").write("1", b"")
+
+
+def test_a_service_may_have_an_authority_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same variable counts for small files and for large ones."""
+    credentials.make(tmp_path, "127.0.0.1")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "apiserver.crt", tmp_path / "apiserver.key")
+    asked = {"protocol_version": "HTTP/1.1"}  # it answers the question before a large body
+    kind = type("Fresh", (Service,), {"due": [], "kept": {}, **asked})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        where, keys = f"https://127.0.0.1:{server.server_port}", objects.Keys("user", "canary")
+        bucket = objects.BucketStore("b", endpoint=where, region="eu-1", keys=keys, elsewhere=True)
+        bucket.write("small", b"1")
+        bucket.upload("large", io.BytesIO(b"2"))
+        server.shutdown()
+    assert kind.kept == {"/b/small": b"1", "/b/large": b"2"}
 
 
 ODD = {"AWS_PROFILE": "nope", "AWS_REQUEST_CHECKSUM_CALCULATION": "odd", "AWS_DEFAULTS_MODE": "odd"}
