@@ -14,14 +14,14 @@ from cluster import ray_node
 from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, setting, whole
-from cluster.replica import source_of
+from cluster.replica import module_files, source_of
 from cluster.service import HealthCheck, Port, Service, Volume
 from trainyard.access import outputs
 
 SERVICE = "idle-end"
 PORT = "idleEndPort"
 SETTING = "idleEnd"
-MODULE_FILE, REPLICATE_FILE = "idle_watch.py", "replicate.py"
+MODULE_FILE = "idle_watch.py"
 SETTINGS_FILE = "idle.json"  # a secret: it has tokens and keys
 STATE = Volume(name="state")
 STATE_FILE = "state.json"
@@ -77,8 +77,8 @@ class IdleEnd(Component):
                     runtime.file(SERVICE, SETTINGS_FILE),
                 ],
                 files={
-                    name: Path(node.__file__).with_name(name).read_text()
-                    for name in (MODULE_FILE, REPLICATE_FILE)
+                    MODULE_FILE: Path(node.__file__).with_name(MODULE_FILE).read_text(),
+                    **module_files(),
                 },
                 secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
                 volumes=[STATE],

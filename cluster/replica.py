@@ -24,6 +24,8 @@ PORT = "replicaPort"
 SETTING = "replicate"
 BUCKET = "s3://"
 MODULE_FILE = "replicate.py"
+# Modules of trainyard/store that replicate.py needs: machines lack that package.
+STORE = ("__init__", "objects", "archive", "s3_requests", "request_body")
 SETTINGS_FILE = "replica.json"  # a secret: it has keys
 # For a last pass: a checkpoint of 700 MB takes half a minute at 200 Mbit/s.
 STOP_SECONDS = 60
@@ -121,7 +123,7 @@ class Replica(Component):
                     runtime.file(SERVICE, MODULE_FILE),
                     runtime.file(SERVICE, SETTINGS_FILE),
                 ],
-                files={MODULE_FILE: Path(node.__file__).with_name(MODULE_FILE).read_text()},
+                files=module_files(),
                 secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
                 ports=[Port(number=port, setting=PORT)],
                 health=[HealthCheck(port=port, path="/health")],
@@ -130,6 +132,14 @@ class Replica(Component):
             # It ends before the store does: its last pass reads it.
             pulumi.ResourceOptions(parent=self, depends_on=list(storage.needs)),
         )
+
+
+def module_files() -> dict[str, str]:
+    """Return the files of a service that imports replicate.py, by their names."""
+    module = Path(node.__file__).with_name(MODULE_FILE)
+    names = ["trainyard/__init__.py", *(f"trainyard/store/{name}.py" for name in STORE)]
+    store = {name: (module.parents[1] / name).read_text() for name in names}
+    return {MODULE_FILE: module.read_text(), **store}
 
 
 def source_of(storage: Storage) -> dict[str, pulumi.Input[str]]:

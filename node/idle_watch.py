@@ -10,7 +10,7 @@ The machines' timers ask `GET /verdict` (node/ending.py), `train info` too;
 `POST /keep` postpones the end. Both need the token. The head's machine ends after the others, which
 ask it. A decision to end stands while the machines end.
 
-This module is a file of a service, and needs only replicate.py, boto3 and psutil.
+This module is a file of a service, next to replicate.py and what that needs, and needs psutil.
 """
 
 from __future__ import annotations
@@ -249,9 +249,9 @@ class Results:
     A file is read again only after it has changed: a store may hold thousands of runs.
     """
 
-    def __init__(self, source: replicate.Location) -> None:
+    def __init__(self, source: replicate.Store) -> None:
         self._source = source
-        self._known: dict[str, tuple[replicate.Stamp, Any]] = {}  # made of a file, by its name
+        self._known: dict[str, tuple[replicate.Listed, Any]] = {}  # made of a file, by its name
 
     def __call__(self) -> list[str]:
         """Return those runs."""
@@ -272,8 +272,7 @@ class Results:
                 return None
             stamp, made = known.get(name, (None, None))
             if stamp != listed[name]:
-                with self._source.opened(name) as file:
-                    made = make(file.read())
+                made = make(self._source.read(name, replicate.MOST_STATE_BYTES))
             self._known[name] = listed[name], made
             return made
 

@@ -5,21 +5,16 @@ removed are removed there too, after a newer one has arrived whole. Files that m
 stack are neither removed nor overwritten. If a run is gone here, its copy stays: once a machine has
 ended, nothing else is left of the run.
 
-This module is a file of the service, wherever that runs, and needs only boto3.
+This module is a file of the service, wherever that runs, next to the store's modules
+(cluster/replica.py); it needs only boto3.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
 import itertools
 import json
-import os
 import re
-import shutil
 import signal
-import stat
 import sys
 import threading
 import uuid
@@ -28,15 +23,26 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import Any
 
-import boto3
-from boto3.exceptions import Boto3Error
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from trainyard.store import archive
+from trainyard.store.objects import (
+    MOST_BYTES,
+    MOST_STATE_BYTES,
+    S3,
+    AwayError,
+    BucketStore,
+    Digest,
+    FolderStore,
+    Keys,
+    Listed,
+    Readable,
+    RefusedError,
+    StorageError,
+    Store,
+)
 
 PAUSE_SECONDS = 5.0  # between two passes
-CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 30, 3
 # Names in the store, as training/ writes them.
 CONFIG = "config.json"  # only runs of ours have one at the top
 STARTS, METRICS, MANIFEST, CHECKPOINT = (
@@ -47,168 +53,82 @@ STARTS, METRICS, MANIFEST, CHECKPOINT = (
 )
 CHECKPOINT_NAME = re.compile(CHECKPOINT + r"([0-9]{1,200})(?:-[0-9a-z]{1,32})?")
 MARK = "replicated.json"  # a run's copied results; `make down` reads it (client/pull/marks.py)
-PART = re.compile(
-    r"\..*\.part"
-)  # a file while it is written, here and by trainyard/store/objects.py
+DRAFT = re.compile(r"\..*\.part")  # a file while it is written (trainyard/store/archive.py)
 OWN = ".trainyard"  # folder of files that are not results
 LEFT_OUT = (MARK, "pulled.json")
 MANIFEST_BYTES = 16 * 1024 * 1024  # at most
-LONGEST_NAME, LONGEST_PART = 768, 255  # bytes, as of trainyard/store/archive.py
-FAULTS = (OSError, BotoCoreError, ClientError, Boto3Error)
-
-
+FAULTS = (OSError, StorageError, AwayError)
 OTHER = (
     "the replica has another run of this name, which is kept: give this one another name, or move "
     "that one away"
 )
 
 
-class Stamp(NamedTuple):
-    """Properties of a file that change with its content."""
-
-    size: int  # bytes
-    tag: str
-
-
-class Location(Protocol):
-    """A folder or bucket with results. Names are relative to it and may have slashes."""
-
-    def listed(self) -> dict[str, Stamp]:
-        """Return all files."""
-
-    def opened(self, name: str) -> IO[bytes]:
-        """Open a file for reading."""
-
-    def write(self, name: str, source: IO[bytes]) -> None:
-        """Store a file, which appears whole or not at all."""
-
-    def delete(self, name: str) -> None:
-        """Remove a file."""
-
-
-class Folder:
+class Folder(FolderStore):
     """A folder of this machine. Its parent has to exist: it may be another disk."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def listed(self) -> dict[str, Stamp]:
-        """Return all files, by their names within the folder."""
-        found = {}
-        for folder, _, names in os.walk(self._path):
-            for path in (Path(folder, name) for name in names if not PART.fullmatch(name)):
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    status = path.stat()
-                    if stat.S_ISREG(status.st_mode):
-                        name = path.relative_to(self._path).as_posix()
-                        found[name] = Stamp(status.st_size, str(status.st_mtime_ns))
-        return found
-
-    def opened(self, name: str) -> IO[bytes]:
-        """Open a file."""
-        return (self._path / name).open("rb")
-
-    def write(self, name: str, source: IO[bytes]) -> None:
-        """Write a draft next to it first."""
-        path = self._path / name
+    def _replace(self, verb: str, name: str, source: Readable) -> Digest:
         if not self._path.parent.is_dir():
             raise NotADirectoryError(f"{self._path.parent} is not there: attach its disk")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Short: the file's name may be as long as the file system allows.
-        part = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()}.part")
-        try:
-            with part.open("wb") as target:
-                shutil.copyfileobj(source, target)
-                target.flush()
-                os.fsync(target.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        return super()._replace(verb, name, source)
 
-    def delete(self, name: str) -> None:
-        """Remove it, and its folder with the last file."""
-        path = self._path / name
-        path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()
+    def _fault(self, _verb: str, _path: Path, error: OSError) -> Exception:
+        return error
 
 
-class Bucket:
-    """A bucket of an S3 service, below a prefix."""
+class Bucket(BucketStore):
+    """A bucket that is asked once: the next pass tries again."""
 
-    def __init__(
-        self, bucket: str, prefix: str, *, endpoint: str, region: str, access: str, secret: str
-    ) -> None:
-        self._bucket, self._prefix = bucket, f"{prefix}/" if prefix else ""
-        self._client = boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            region_name=region,
-            aws_access_key_id=access,
-            aws_secret_access_key=secret,
-            config=Config(
-                connect_timeout=CONNECT_SECONDS,
-                read_timeout=READ_SECONDS,
-                retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-                # All services of this kind know these, AWS's and others'.
-                s3={"addressing_style": "path"},
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-            ),
-        )
-
-    def listed(self) -> dict[str, Stamp]:
-        """Return all objects, by their names after the prefix."""
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=self._prefix
-        )
-        return {
-            each["Key"].removeprefix(self._prefix): Stamp(each["Size"], each["ETag"])
-            for page in pages
-            for each in page.get("Contents", [])
-            if not each["Key"].endswith("/")  # a mark of a folder
-        }
-
-    def opened(self, name: str) -> IO[bytes]:
-        """Open an object.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
-        try:
-            found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
-        except self._client.exceptions.NoSuchKey:
-            raise FileNotFoundError(name) from None
-        body: Any = found["Body"]  # reads as a file does
-        file: IO[bytes] = body
-        return file
-
-    def write(self, name: str, source: IO[bytes]) -> None:
-        """Upload in parts; an upload that fails leaves no object."""
-        self._client.upload_fileobj(source, self._bucket, self._prefix + name)
-
-    def delete(self, name: str) -> None:
-        """Remove an object."""
-        self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
+    waits = False
+    advice = "check keys, bucket, endpoint and region, or look at that service's log"
 
 
-def location(settings: dict[str, str]) -> Location:
-    """Return a location from its URL and, for a bucket, its endpoint, region and keys."""
-    scheme, _, rest = settings["url"].partition("://")
-    if scheme == "file":
-        return Folder(Path(rest))
-    bucket, _, prefix = rest.partition("/")
-    access = {key: settings[key] for key in ("endpoint", "region", "access", "secret")}
-    return Bucket(bucket, prefix.strip("/"), **access)
+class Parts:
+    """A file of a store that is read in parts, up to the size that it was listed with."""
+
+    def __init__(self, store: Store, name: str, size: int) -> None:
+        self._store, self._name, self._size = store, name, size
+        self._at = 0
+
+    def seek(self, first: int) -> None:
+        """Goes back to a byte."""
+        self._at = first
+
+    def read(self, size: int = -1) -> bytes:
+        """Reads on, at most so many bytes; b"" at the end."""
+        left = self._size - self._at
+        size = left if size < 0 else min(size, left)
+        content = self._store.part(self._name, self._at, size) if size else b""
+        self._at += len(content)
+        return content
+
+
+def location(settings: dict[str, str], *, elsewhere: bool = False) -> Store:
+    """Return a store from its URL and, for a bucket, its endpoint, region and keys.
+
+    Args:
+        settings: these, as texts.
+        elsewhere: whether it is no store of the stack's own.
+    """
+    url = settings["url"]
+    if not url.startswith(S3):
+        return Folder(Path(url.removeprefix("file://")))
+    return Bucket(
+        url.removeprefix(S3),
+        endpoint=settings["endpoint"],
+        region=settings["region"],
+        keys=Keys(settings["access"], settings["secret"]),
+        elsewhere=elsewhere,
+    )
 
 
 class Replica:
     """Copies results from one place to another."""
 
-    def __init__(self, source: Location, target: Location) -> None:
+    def __init__(self, source: Store, target: Store) -> None:
         self._source, self._target = source, target
-        self._copied: dict[str, Stamp] = {}  # of files that change, as they were when copied
-        self._whole: dict[str, tuple[Stamp, dict[str, int]]] = {}  # files by checkpoint
+        self._copied: dict[str, Listed] = {}  # of files that change, as they were when copied
+        self._whole: dict[str, tuple[Listed, dict[str, int]]] = {}  # files by checkpoint
         self._epochs: dict[str, int] = {}
         self._marks: dict[str, bytes] = {}
         self._proof = f"{OWN}/replica-{uuid.uuid4().hex}"
@@ -220,7 +140,7 @@ class Replica:
             SystemExit: it is the source.
         """
         name = self._proof
-        self._target.write(name, io.BytesIO(b""))
+        self._target.write(name, b"")
         try:
             own = any(each.endswith(name) for each in self._source.listed())
         finally:
@@ -241,7 +161,7 @@ class Replica:
                 faults.append(f"{run}: {error}")
         return faults
 
-    def _copy_run(self, run: str, here: dict[str, Stamp], there: dict[str, Stamp]) -> None:
+    def _copy_run(self, run: str, here: dict[str, Listed], there: dict[str, Listed]) -> None:
         here = {name: stamp for name, stamp in here.items() if _base(name) not in LEFT_OUT}
         starts = f"{run}/{STARTS}"
         # A folder's first start tells which run it is of.
@@ -259,26 +179,24 @@ class Replica:
             known = here[name].size if fixed else here[name]
             there_is = there[name].size if fixed and name in there else self._copied.get(name)
             if name not in there or known != there_is:
-                self._copy_file(run, name)
+                self._copy_file(run, name, here[name].size)
                 self._copied[name] = there[name] = here[name]
         own = set(there) if starts in here else self._copied.keys() & set(there)
         self._prune({folder for name in here if (folder := _checkpoint(name))}, whole, there, own)
         if f"{run}/{CONFIG}" in here:
             self._mark(run, newest(run, whole), inner(here)[run])
 
-    def _is_whole(self, name: str, here: dict[str, Stamp]) -> bool:
+    def _is_whole(self, name: str, here: dict[str, Listed]) -> bool:
         """See `is_whole`; a manifest is read again only after it has changed."""
         stamp, folder = here[name], _checkpoint(name)
         if folder not in self._whole or self._whole[folder][0] != stamp:
-            content = b""
-            if stamp.size <= MANIFEST_BYTES:
-                with self._source.opened(name) as file:
-                    content = file.read()
+            small = stamp.size <= MANIFEST_BYTES
+            content = self._source.read(name, MANIFEST_BYTES) if small else b""
             self._whole[folder] = stamp, named(content)
         return is_whole(folder, self._whole[folder][1], here)
 
     def _prune(
-        self, present: set[str], whole: set[str], there: dict[str, Stamp], own: set[str]
+        self, present: set[str], whole: set[str], there: dict[str, Listed], own: set[str]
     ) -> None:
         """Remove older checkpoints that the run removed; all present ones have arrived.
 
@@ -301,18 +219,16 @@ class Replica:
                     self._target.delete(name)
                     del there[name]
 
-    def _copy_file(self, run: str, name: str) -> None:
-        with self._source.opened(name) as file:
-            if name == f"{run}/{STARTS}":
-                content = file.read()
-                self._refuse_other(name, content)
-                self._target.write(name, io.BytesIO(content))
-            elif name == f"{run}/{METRICS}":
-                content = file.read()
-                self._target.write(name, io.BytesIO(content))
-                self._epochs[run] = records(content)
-            else:
-                self._target.write(name, file)
+    def _copy_file(self, run: str, name: str, size: int) -> None:
+        if name not in (f"{run}/{STARTS}", f"{run}/{METRICS}") and size > MOST_BYTES:
+            self._target.upload(name, Parts(self._source, name, size))
+            return
+        content = self._source.read(name, MOST_STATE_BYTES)
+        if name == f"{run}/{STARTS}":
+            self._refuse_other(name, content)
+        self._target.write(name, content)
+        if name == f"{run}/{METRICS}":
+            self._epochs[run] = records(content)
 
     def _refuse_other(self, name: str, content: bytes) -> None:
         """Keep the files of another run of this name there.
@@ -320,19 +236,15 @@ class Replica:
         Raises:
             FileExistsError: the run there began differently.
         """
-        try:
-            with self._target.opened(name) as file:
-                first = file.readline()
-        except FileNotFoundError:
-            return
-        if content.partition(b"\n")[0] != first.rstrip(b"\n"):
+        there = self._target.get(name, MOST_STATE_BYTES)
+        if there is not None and content.partition(b"\n")[0] != there.partition(b"\n")[0]:
             raise FileExistsError(OTHER)
 
     def _mark(self, run: str, checkpoint: str, files: int) -> None:
         found = {"checkpoint": checkpoint, "epochs": self._epochs.get(run, 0), "files": files}
         mark = json.dumps(found).encode()
         if self._marks.get(run) != mark:
-            self._source.write(f"{run}/{MARK}", io.BytesIO(mark))
+            self._source.write(f"{run}/{MARK}", mark)
             self._marks[run] = mark
 
 
@@ -345,12 +257,16 @@ def inner(names: Iterable[str]) -> Counter[str]:
     )
 
 
-def _by_run(listed: dict[str, Stamp]) -> dict[str, dict[str, Stamp]]:
+def _by_run(listed: dict[str, Listed]) -> dict[str, dict[str, Listed]]:
     """Return files by the first part of their names, if they can be files of a folder."""
-    found: dict[str, dict[str, Stamp]] = {}
+    found: dict[str, dict[str, Listed]] = {}
     for name, stamp in listed.items():
         parents = itertools.accumulate(name.split("/")[:-1], "{}/{}".format)
-        if _is_file_name(name) and not any(parent in listed for parent in parents):
+        if (
+            _is_file_name(name)
+            and not DRAFT.fullmatch(_base(name))
+            and not any(parent in listed for parent in parents)
+        ):
             found.setdefault(name.split("/")[0], {})[name] = stamp
     return found
 
@@ -361,8 +277,8 @@ def _is_file_name(name: str) -> bool:
     return (
         not {b"", b".", b".."} & set(parts)
         and "\0" not in name
-        and sum(map(len, parts)) + len(parts) <= LONGEST_NAME
-        and max(map(len, parts)) <= LONGEST_PART
+        and sum(map(len, parts)) + len(parts) <= archive.LONGEST_NAME
+        and max(map(len, parts)) <= archive.LONGEST_PART
     )
 
 
@@ -375,7 +291,7 @@ def named(content: bytes) -> dict[str, int]:
         return {}
 
 
-def is_whole(folder: str, files: Mapping[str, int], listed: Mapping[str, Stamp]) -> bool:
+def is_whole(folder: str, files: Mapping[str, int], listed: Mapping[str, Listed]) -> bool:
     """Tell whether a checkpoint's manifest names files, and all exist in their sizes."""
     return bool(files) and all(
         f"{folder}/{file}" in listed and listed[f"{folder}/{file}"].size == size
@@ -451,7 +367,8 @@ def main(settings: dict[str, Any]) -> None:
     ready, ending = threading.Event(), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     _serve((settings["listen"], int(settings["port"])), ready)
-    replica = Replica(location(settings["source"]), location(settings["target"]))
+    target = location(settings["target"], elsewhere=True)
+    replica = Replica(location(settings["source"]), target)
     said: list[str] = []
     while True:
         last = ending.is_set()
@@ -479,10 +396,8 @@ def _refuse(error: Exception, url: str) -> None:
     Raises:
         SystemExit: keys, bucket or region are wrong.
     """
-    if isinstance(error, ClientError):
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            sys.exit(f"replicate.to = {url!r}: {error}; check keys, bucket, endpoint and region")
+    if isinstance(error, RefusedError):
+        sys.exit(f"replicate.to = {url!r}: {error}")
 
 
 def _serve(address: tuple[str, int], ready: threading.Event) -> None:

@@ -54,6 +54,10 @@ class StorageError(Exception):
     """The store did not do the task in time; the message says what to do."""
 
 
+class RefusedError(StorageError):
+    """A bucket's service refuses: keys, name or region are wrong, say."""
+
+
 class AwayError(Exception):
     """The store did not answer, or is busy: worth another try."""
 
@@ -254,19 +258,28 @@ class BucketStore(Store):
         answer_s: seconds without a byte of an answer about a small file; None: READ_TIMEOUT_S.
         waits: whether a store that is away is waited for.
         error: kind of the error that the settings of the environment cannot be used.
+        advice: what to do after a refusal.
     """
 
     answer_s: float | None = None
     waits = True
     error: type[Exception] = StorageError
+    advice = "earlier files are unchanged: repair the store, then submit the run again"
 
     def __init__(
-        self, path: str, *, endpoint: str, region: str = "", keys: Keys | None = None
+        self,
+        path: str,
+        *,
+        endpoint: str,
+        region: str = "",
+        keys: Keys | None = None,
+        elsewhere: bool = False,
     ) -> None:
         """Asks nothing yet.
 
         The path is bucket[/prefix]. Without a region all stores have a default, and without keys
-        those of the environment are used.
+        those of the environment are used. `elsewhere` tells that it is no stack's own store: a
+        proxy of the environment is asked, and only checksums are used that all services know.
         """
         from botocore.credentials import ReadOnlyCredentials  # noqa: PLC0415 - folders need none
 
@@ -278,7 +291,8 @@ class BucketStore(Store):
         self._keys = keys
         self._region = region or REGION
         found = ReadOnlyCredentials(*keys, None) if keys else self._set_up(_environments_keys)
-        self._requests = Requests(endpoint, bucket, found, self._region)
+        self._elsewhere = elsewhere
+        self._requests = Requests(endpoint, bucket, found, self._region, proxied=elsewhere)
 
     def listed(self, prefix: str = "") -> dict[str, Listed]:
         start = self._below(prefix)
@@ -413,7 +427,9 @@ class BucketStore(Store):
         from boto3.exceptions import Boto3Error  # noqa: PLC0415
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
-        s3 = self._set_up(_client, self._requests.endpoint, self._region, self._keys)
+        s3 = self._set_up(
+            _client, self._requests.endpoint, self._region, self._keys, self._elsewhere
+        )
         at = {"Bucket": self._requests.bucket, "Key": self._prefix + name}
 
         def moved() -> T:
@@ -466,9 +482,9 @@ class BucketStore(Store):
             return AwayError(f"{said} at {self._requests.endpoint}")
         if status in PASSING_STATUS or code == PASSING_CODE:
             return AwayError(said or f"status {status}")
-        return StorageError(
-            f"cannot {verb} {self._address(name)}: {said or f'status {status}'}; earlier files are "
-            "unchanged: repair the store, then submit the run again"
+        kind = RefusedError if status // 100 == 4 else StorageError
+        return kind(
+            f"cannot {verb} {self._address(name)}: {said or f'status {status}'}; {self.advice}"
         )
 
     def _address(self, name: str) -> str:
@@ -640,7 +656,7 @@ def _environments_keys() -> Any:
 
 
 @functools.cache
-def _client(endpoint: str, region: str, keys: Keys | None) -> Any:
+def _client(endpoint: str, region: str, keys: Keys | None, elsewhere: bool) -> Any:
     """Return the process's client of a store: making it reads megabytes, and threads share it.
 
     Args:
@@ -648,6 +664,7 @@ def _client(endpoint: str, region: str, keys: Keys | None) -> Any:
         region: of the store.
         keys: None: those of the environment. With keys nothing of the environment counts, whose
             variables and files may be another project's.
+        elsewhere: see BucketStore.
     """
     import boto3  # noqa: PLC0415
     import botocore.session  # noqa: PLC0415
@@ -659,6 +676,8 @@ def _client(endpoint: str, region: str, keys: Keys | None) -> Any:
     own |= dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
     own["s3"] = (None, None, None, None)
     session = botocore.session.Session(own if keys else None)
+    checksums = ("request_checksum_calculation", "response_checksum_validation")
+    given = dict.fromkeys(checksums, "when_required") if elsewhere else {"proxies": {}}
     return boto3.session.Session(botocore_session=session).client(
         "s3",
         endpoint_url=endpoint,
@@ -670,8 +689,8 @@ def _client(endpoint: str, region: str, keys: Keys | None) -> Any:
             read_timeout=READ_TIMEOUT_S,
             retries={"mode": "standard", "total_max_attempts": 2},
             max_pool_connections=PARTS_AT_ONCE + 2,
-            proxies={},  # none, as in trainyard/store/s3_requests.py: the store is the stack's own
             # To sign a large body costs a pass over it.
             s3={"addressing_style": "path", "payload_signing_enabled": False},
+            **given,
         ),
     )

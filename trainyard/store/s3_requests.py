@@ -6,11 +6,14 @@ all of S3: half a second of processor time for a few kinds of requests.
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import time
 from http import HTTPStatus
 from typing import NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 from xml.etree import ElementTree as ET
 
 import urllib3
@@ -65,13 +68,19 @@ class Requests:
         bucket: str,
         keys: Credentials | ReadOnlyCredentials,
         region: str = REGION,
+        *,
+        proxied: bool = False,
     ) -> None:
+        """Asks nothing yet; `proxied` says whether a proxy of the environment is asked."""
         self.endpoint = endpoint.rstrip("/")
         self.bucket = bucket
         self._signature = S3SigV4Auth(keys, "s3", region)
         logging.getLogger("urllib3").setLevel(logging.ERROR)  # nothing about first attempts
-        self._pool = urllib3.PoolManager(
+        proxy = _proxy(self.endpoint) if proxied else None
+        kind = functools.partial(urllib3.ProxyManager, proxy) if proxy else urllib3.PoolManager
+        self._pool = kind(
             maxsize=CONNECTIONS,
+            ca_certs=os.environ.get("REQUESTS_CA_BUNDLE"),  # as boto3 does; None: the system's
             retries=urllib3.Retry(
                 total=1,
                 redirect=False,
@@ -134,6 +143,12 @@ class Requests:
                 break
             time.sleep(PASSING_PAUSE_S)
         return reply
+
+
+def _proxy(url: str) -> str | None:
+    """Return the proxy of the environment for a URL."""
+    address = urlsplit(url)
+    return None if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
 
 
 def xml(content: bytes) -> ET.Element | None:

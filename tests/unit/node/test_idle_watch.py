@@ -1,7 +1,6 @@
 """When a cluster counts as idle, and when its machines end for that."""
 
 import contextlib
-import io
 import json
 import time
 import urllib.error
@@ -219,11 +218,11 @@ def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard):
 
 def test_a_run_that_has_not_changed_is_not_read_again(tmp_path):  # F50
     class Counted(Folder):
-        opens = 0
+        reads = 0
 
-        def opened(self, name: str) -> Any:
-            self.opens += 1
-            return super().opened(name)
+        def read(self, *given: Any) -> bytes:
+            self.reads += 1
+            return super().read(*given)
 
     place, mark = Counted(tmp_path), '{"checkpoint": "", "epochs": 1, "files": 0}'
     for number in range(200):
@@ -232,14 +231,14 @@ def test_a_run_that_has_not_changed_is_not_read_again(tmp_path):  # F50
             ("metrics.jsonl", '{"epoch": 0}\n'),
             ("pulled.json", mark),
         ):
-            place.write(f"run-{number}/{name}", io.BytesIO(content.encode()))
+            place.write(f"run-{number}/{name}", content.encode())
     read = idle_watch.Results(place)
-    assert (read(), place.opens) == ([], 400)
-    assert (read(), place.opens) == ([], 400)
-    place.write("run-7/metrics.jsonl", io.BytesIO(b'{"epoch": 0}\n{"epoch": 1}\n'))
-    assert (read(), place.opens) == (["run run-7 was neither pulled nor copied"], 401)
+    assert (read(), place.reads) == ([], 400)
+    assert (read(), place.reads) == ([], 400)
+    place.write("run-7/metrics.jsonl", b'{"epoch": 0}\n{"epoch": 1}\n')
+    assert (read(), place.reads) == (["run run-7 was neither pulled nor copied"], 401)
     place.delete("run-7/metrics.jsonl")
-    assert (read(), place.opens) == ([], 401)
+    assert (read(), place.reads) == ([], 401)
 
 
 def test_runs_that_are_only_here_are_activity(tmp_path):  # B27
@@ -248,7 +247,7 @@ def test_runs_that_are_only_here_are_activity(tmp_path):  # B27
     results = idle_watch.Results(place)
 
     def put(name: str, content: str = "{}") -> None:
-        place.write(name, io.BytesIO(content.encode()))
+        place.write(name, content.encode())
 
     put("other/file")  # no run
     put("failed/config.json")  # has nothing to lose
@@ -297,11 +296,11 @@ def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(tmp_path)
         "config.json": "{}",
     }
     for name, content in files.items():
-        place.write(f"one/{name}", io.BytesIO(content.encode()))
+        place.write(f"one/{name}", content.encode())
     assert results() == ["run one was neither pulled nor copied"]
     assert replica.copy() == []
-    with place.opened("one/replicated.json") as file:
-        assert json.load(file)["checkpoint"] == "checkpoint_1000000-ab"
+    mark = json.loads(place.read("one/replicated.json"))
+    assert mark["checkpoint"] == "checkpoint_1000000-ab"
     assert results() == []
 
 

@@ -7,22 +7,25 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from botocore.exceptions import ClientError
 
+from cluster.replica import MODULE_FILE, module_files
 from node import replicate
-from node.replicate import Folder, Replica
+from node.replicate import Bucket, Folder, Replica
+from tests import ran
 from tests.ports import free_ports
 from tests.waiting import wait_for
 from trainyard.client.pull import marks
 from trainyard.client.store import StackFolder
 from trainyard.resume import checkpoint_files
-from trainyard.store import objects
+from trainyard.store import objects, s3_requests
 from trainyard.tracking.runs import Run
 
 WEIGHTS = b"w" * 1000
@@ -81,9 +84,7 @@ def test_a_pass_copies_what_changed_and_nothing_else(replica, here, there, monke
     written: list[str] = []
     write = Folder.write
     monkeypatch.setattr(
-        Folder,
-        "write",
-        lambda self, name, source: written.append(name) or write(self, name, source),
+        Folder, "write", lambda self, name, was: written.append(name) or write(self, name, was)
     )
     assert replica.copy() == written == []
     run.write_metrics([{"epoch": 0}, {"epoch": 1}])
@@ -102,10 +103,10 @@ def test_a_manifest_comes_after_its_files_and_the_mark_after_all(replica, here, 
     a_checkpoint(here, "checkpoint_000001-abcd")
     write = Folder.write
 
-    def full(self: Folder, name: str, source: object) -> None:
+    def full(self: Folder, name: str, content: bytes) -> None:
         if name.endswith("checkpoint.pt"):
             raise OSError(28, "No space left on device")
-        write(self, name, source)  # type: ignore[arg-type]
+        write(self, name, content)
 
     with monkeypatch.context() as patched:
         patched.setattr(Folder, "write", full)
@@ -199,15 +200,13 @@ def test_a_newer_one_that_is_not_whole_takes_no_ones_place(replica, here, there)
 )
 def test_a_name_that_leads_elsewhere_is_not_copied(name, replica, here, there, monkeypatch):  # F47
     a_run(here, 1)
-    listed, opened, source = Folder.listed, Folder.opened, replica._source
-    odd = {name: replicate.Stamp(1, "")}
+    listed, read, source = Folder.listed, Folder.read, replica._source
+    odd = {name: objects.Listed(1, "")}
     monkeypatch.setattr(
         Folder, "listed", lambda self: listed(self) | (odd if self is source else {})
     )
     monkeypatch.setattr(
-        Folder,
-        "opened",
-        lambda self, each: io.BytesIO(b"x") if each == name else opened(self, each),
+        Folder, "read", lambda self, each, most: b"x" if each == name else read(self, each, most)
     )
     assert replica.copy() == []
     assert names(there.parent) == {
@@ -254,6 +253,21 @@ def test_a_folder_whose_disk_is_not_there_is_a_fault(here, tmp_path):
     assert not (tmp_path / "disk").exists()
 
 
+def place_files(folder: Path) -> None:
+    for name, content in module_files().items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+
+
+def test_its_files_are_all_that_a_bucket_needs(tmp_path):
+    place_files(tmp_path)
+    place = dict.fromkeys(("endpoint", "region", "access", "secret"), "x") | {"url": "s3://b"}
+    code = f"import replicate; print(replicate.location({place}).where, replicate.archive.__file__)"
+    done = ran.run([sys.executable, "-c", code], cwd=tmp_path)
+    assert done.stdout.split() == ["s3://b", f"{tmp_path}/trainyard/store/archive.py"], done.stderr
+
+
 @pytest.fixture
 def service(here, there, replica) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """What copies, as its runtime starts it; and its URL."""
@@ -262,10 +276,9 @@ def service(here, there, replica) -> Iterator[tuple[subprocess.Popen[str], str]]
     settings = here.parent / "replica.json"
     places = {"source": {"url": f"file://{here}"}, "target": {"url": f"file://{there}"}}
     settings.write_text(json.dumps({"listen": "127.0.0.1", "port": port, **places}))
-    module = here.parent / "replicate.py"
-    module.write_text(Path(replicate.__file__).read_text())
+    place_files(here.parent / "files")
     process = subprocess.Popen(
-        [sys.executable, module, settings],
+        [sys.executable, here.parent / "files" / MODULE_FILE, settings],
         stdout=subprocess.PIPE,
         text=True,
         cwd=here.parent,
@@ -313,10 +326,8 @@ def test_what_is_written_or_removed_meanwhile_is_no_fault(replica, here, there, 
     (here / "second" / ".weights.pt.part").write_bytes(b"half")
     listed, source = Folder.listed, replica._source
 
-    def stale(self: Folder) -> dict[str, replicate.Stamp]:
-        return (
-            listed(self) | {"first/removed.txt": replicate.Stamp(1, "")} if self is source else {}
-        )
+    def stale(self: Folder) -> dict[str, objects.Listed]:
+        return listed(self) | {"first/removed.txt": objects.Listed(1, "")} if self is source else {}
 
     monkeypatch.setattr(Folder, "listed", stale)
     assert replica.copy() == []
@@ -332,12 +343,77 @@ def test_what_was_pulled_is_this_stores_own_business(replica, here, there):
     assert not {Path(name).name for name in names(there)} & set(marks.ALL)
 
 
-@pytest.mark.parametrize(("status", "ends"), [(403, True), (404, True), (503, False)])
-def test_only_what_the_settings_can_mend_ends_it(status, ends):  # F2
-    answer = {"Error": {"Code": "No"}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    error = ClientError(answer, "PutObject")  # type: ignore[arg-type]
+REFUSAL = b"<Error><Code>No</Code><Message>may not</Message></Error>"
+
+
+@pytest.mark.parametrize(
+    ("status", "ends"), [(403, True), (404, True), (503, False), (507, False), (0, False)]
+)
+def test_only_what_the_settings_can_mend_ends_it(status, ends, monkeypatch):  # F2
+    def send(*_: object, **__: object) -> s3_requests.Reply:
+        if not status:
+            raise s3_requests.UnansweredError("ConnectionRefusedError")
+        return s3_requests.Reply(status, REFUSAL)
+
+    monkeypatch.setattr(s3_requests.Requests, "send", send)
+    bucket = Bucket("there", endpoint="http://127.0.0.1:9", keys=objects.Keys("key", "secret"))
+    with pytest.raises(replicate.FAULTS) as caught:
+        bucket.write("a", b"")
+    assert "submit" not in str(caught.value)
     if ends:
-        with pytest.raises(SystemExit, match=r"s3://there.*check keys, bucket, endpoint"):
-            replicate._refuse(error, "s3://there")
+        with pytest.raises(
+            SystemExit, match=r"'s3://there': cannot write s3://there/a: No may not; check keys"
+        ):
+            replicate._refuse(caught.value, "s3://there")
     else:
-        replicate._refuse(error, "s3://there")
+        replicate._refuse(caught.value, "s3://there")
+
+
+def test_a_large_file_is_read_in_parts(replica, here, there, monkeypatch):
+    """And once more from its beginning, where a store gets it again."""
+    monkeypatch.setattr(replicate, "MOST_BYTES", 500)
+    a_run(here, 1)
+    a_checkpoint(here, "checkpoint_000001-abcd")
+    upload = Folder.upload
+
+    def again(self: Folder, name: str, source: objects.Readable) -> objects.Digest:
+        assert len(source.read(200) + source.read(100)) == 300
+        return upload(self, name, source)
+
+    monkeypatch.setattr(Folder, "upload", again)
+    assert replica.copy() == []
+    copied = there / "first" / "checkpoint_000001-abcd" / "checkpoint.pt"
+    assert copied.read_bytes() == WEIGHTS
+
+
+def test_a_proxy_is_asked_for_the_other_place_only(monkeypatch):  # F58
+    asked = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("ETag", '"1"')
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    (closed,) = free_ports(1)
+    endpoint = f"http://127.0.0.1:{closed}"
+    settings = {"url": "s3://b", "endpoint": endpoint, "region": "r", "access": "k", "secret": "s"}
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
+        monkeypatch.setenv("no_proxy", "")
+        own, other = (replicate.location(settings, elsewhere=each) for each in (False, True))
+        with pytest.raises(objects.AwayError):
+            own.write("a", b"1")
+        with pytest.raises(objects.AwayError):
+            own.upload("b", io.BytesIO(b"2"))
+        assert asked == []
+        other.write("a", b"1")
+        other.upload("b", io.BytesIO(b"2"))
+        proxy.shutdown()
+    assert asked == [f"{endpoint}/b/a", f"{endpoint}/b/b"]

@@ -4,6 +4,8 @@ import hashlib
 import io
 import os
 import socket
+import ssl
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,8 @@ from boto3.exceptions import RetriesExceededError
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from botocore.session import Session
 
-from tests import stores, web
+from tests import stores
+from tests.fakes.kubernetes import credentials
 from trainyard.client.store import ClientBucket
 from trainyard.store import objects, s3_requests
 
@@ -257,6 +260,26 @@ def test_a_store_that_stays_away_ends_the_patience(monkeypatch):
         objects.open_url("s3://ray").write("1", b"")
 
 
+def test_a_service_may_have_an_authority_of_its_own(tmp_path, monkeypatch):
+    """The same variable counts for small files and for large ones."""
+    credentials.make(tmp_path, "127.0.0.1")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "apiserver.crt", tmp_path / "apiserver.key")
+    asked = {"protocol_version": "HTTP/1.1"}  # it answers the question before a large body
+    kind = type("Fresh", (Service,), {"due": [], "kept": {}, **asked})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        where, keys = f"https://127.0.0.1:{server.server_port}", objects.Keys("user", "canary")
+        bucket = objects.BucketStore("b", endpoint=where, region="eu-1", keys=keys, elsewhere=True)
+        bucket.write("small", b"1")
+        bucket.upload("large", io.BytesIO(b"2"))
+        server.shutdown()
+    assert kind.kept == {"/b/small": b"1", "/b/large": b"2"}
+
+
 ODD = {"AWS_PROFILE": "nope", "AWS_REQUEST_CHECKSUM_CALCULATION": "odd", "AWS_DEFAULTS_MODE": "odd"}
 ODD |= {"AWS_METADATA_SERVICE_TIMEOUT": "odd"}
 
@@ -279,7 +302,7 @@ def odd_environment(tmp_path, monkeypatch) -> Iterator[None]:
 @pytest.mark.usefixtures("odd_environment")
 def test_a_stack_with_keys_takes_nothing_from_the_environment():  # F76
     keys = objects.Keys("user", "canary")
-    client = objects._client("http://127.0.0.1:9", "eu-1", keys)
+    client = objects._client("http://127.0.0.1:9", "eu-1", keys, False)
     assert client.meta.endpoint_url == "http://127.0.0.1:9"
     assert client.meta.region_name == "eu-1"
     assert client.meta.config.request_checksum_calculation == "when_supported"
