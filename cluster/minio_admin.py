@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pulumi
 from pulumi import dynamic
@@ -162,7 +162,7 @@ class StoreUser(Resource[UserArgs], module="minio", name="User"):
         accessKey: of the user; a secret output.
     """
 
-    _kind = StoreUserProvider
+    _kind: ClassVar[type[Provider[Any]]] = StoreUserProvider
     accessKey: pulumi.Output[str]
 
 

@@ -31,6 +31,8 @@ from typing import Any
 
 import psutil
 
+from trainyard.store.objects import MOST_STATE_BYTES, Listed, Store
+
 try:
     from node import replicate
 except ImportError:  # next to this file, where the service runs
@@ -249,9 +251,9 @@ class Results:
     A file is read again only after it has changed: a store may hold thousands of runs.
     """
 
-    def __init__(self, source: replicate.Store) -> None:
+    def __init__(self, source: Store) -> None:
         self._source = source
-        self._known: dict[str, tuple[replicate.Listed, Any]] = {}  # made of a file, by its name
+        self._known: dict[str, tuple[Listed, Any]] = {}  # made of a file, by its name
 
     def __call__(self) -> list[str]:
         """Return those runs."""
@@ -272,7 +274,7 @@ class Results:
                 return None
             stamp, made = known.get(name, (None, None))
             if stamp != listed[name]:
-                made = make(self._source.read(name, replicate.MOST_STATE_BYTES))
+                made = make(self._source.read(name, MOST_STATE_BYTES))
             self._known[name] = listed[name], made
             return made
 

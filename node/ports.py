@@ -1,6 +1,6 @@
 """Finds the programs that hold ports of this machine."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import psutil
 
@@ -26,7 +26,7 @@ def by_setting(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     return found
 
 
-def new_ports(before: Mapping[str, list[float]], after: Mapping[str, list[float]]) -> Ports:
+def new_ports(before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[float]]) -> Ports:
     """Return the ports that are new, by setting; no setting without any."""
     old = {number for numbers in before.values() for number in numbers}
     new = {key: [int(number) for number in after[key] if number not in old] for key in after}

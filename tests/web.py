@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -54,8 +55,14 @@ class Web(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(answer: Callable[[Request], Said], host: str = "127.0.0.1") -> Iterator[Web]:
+def serving(
+    answer: Callable[[Request], Said],
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[Web]:
     with Web(answer, host) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

@@ -173,9 +173,10 @@ class ProgramProvider(OnHostProvider[ProgramArgs]):
             return super().update(id_, olds, news)
         before, after = (ProgramArgs.of(props) for props in (olds, news))
         tokens = {args.secrets.get(ray_node.TOKEN_FILE) for args in (before, after)}
-        drains = len(tokens) == 1 and bool(before.leave["drains"])
+        leave = before.leave or {}  # never empty: it told the users
+        drains = len(tokens) == 1 and bool(leave["drains"])
         with _one_after_another if drains else nullcontext():
-            seconds = int((after.leave or before.leave)["seconds"])
+            seconds = int((after.leave or leave)["seconds"])
             drain = partial(self.act, "drain", seconds, olds)
             leaving.leave(after.name, users, drain, drains=drains, seconds=seconds)
             return super().update(id_, olds, news)

@@ -36,8 +36,9 @@ FORBIDDEN = {
 }
 # The only parts of the library that these four use.
 ACCESS = {"trainyard.access", "trainyard.failpoints"}
-# It is with node/replicate.py wherever that runs (cluster/replica.py).
+# These modules are with two of a node, wherever they run (cluster/replica.py).
 SHIPPED = {"trainyard.store"}
+SHIPPED_WITH = [ROOT / "node/replicate.py", ROOT / "node/idle_watch.py"]
 # Not part of the program: like the engine, they look at states, plans and real resources. The
 # client, in a checkout, reads a state in its own process.
 ASK_THE_ENGINE = [
@@ -92,7 +93,7 @@ def test_imports_go_one_way(package):
                 continue
             if _is_of(name, ACCESS) and not ACCESS & FORBIDDEN[package]:
                 continue
-            if path == ROOT / "node/replicate.py" and _is_of(name, SHIPPED):
+            if path in SHIPPED_WITH and _is_of(name, SHIPPED):
                 continue
             assert not _is_of(name, FORBIDDEN[package]), (path, name)
 

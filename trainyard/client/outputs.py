@@ -510,10 +510,12 @@ def _of_engine(folder: Path, stack: str) -> dict[str, Any]:
     """
     if sys.path[0] != (root := str(repository.ROOT)):
         sys.path.insert(0, root)  # of `python -m`, the working folder is first
-    from engine import outputs as recorded  # noqa: PLC0415 - an installed client lacks it
-    from engine.errors import EngineError  # noqa: PLC0415
-    from trainyard.access.state_bucket import BucketError  # noqa: PLC0415 - slow
-
+    try:  # an installed client lacks these modules, or what they need
+        from engine import outputs as recorded  # noqa: PLC0415
+        from engine.errors import EngineError  # noqa: PLC0415
+        from trainyard.access.state_bucket import BucketError  # noqa: PLC0415 - slow
+    except ModuleNotFoundError as error:
+        raise ClientError(str(error)) from None
     try:
         found: dict[str, Any] = recorded.read(*recorded.place(folder, stack), secrets=True)
     except EngineError as error:

@@ -677,7 +677,9 @@ def _client(endpoint: str, region: str, keys: Keys | None, elsewhere: bool) -> A
     own["s3"] = (None, None, None, None)
     session = botocore.session.Session(own if keys else None)
     checksums = ("request_checksum_calculation", "response_checksum_validation")
-    given = dict.fromkeys(checksums, "when_required") if elsewhere else {"proxies": {}}
+    given: dict[str, Any] = {"proxies": {}}
+    if elsewhere:
+        given = dict.fromkeys(checksums, "when_required")
     return boto3.session.Session(botocore_session=session).client(
         "s3",
         endpoint_url=endpoint,

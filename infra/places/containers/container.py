@@ -79,7 +79,7 @@ class NodeArgs(EngineArgs):
 
     def added(self, before: "NodeArgs | None") -> port_check.Ports:
         """Return the ports that it had not before, each with its setting."""
-        return port_check.added(before.ports if before else {}, self.ports)
+        return port_check.new_ports(before.ports if before else {}, self.ports)
 
 
 class ReadyArgs(EngineArgs):

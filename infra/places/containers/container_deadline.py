@@ -63,7 +63,7 @@ class DeadlineArgs(Args):
     def call(self, command: str, *settings: str, seconds: float = CALL_SECONDS) -> str:
         """Run a command with the timer's file and settings; its program is the standard input."""
         command = f"{command} {shlex.join([self.file, *settings])}"
-        return run(Connection.of(self.host), command, stdin=ending.text(), seconds=seconds)
+        return run(Connection.of(self.host), command, stdin=ending.source_text(), seconds=seconds)
 
     def waits(self) -> bool:
         """Return whether the timer waits for this end."""

@@ -172,7 +172,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
             "container": args.prefix + notebook.SERVICE,
             "folder": self.volume(notebook.SERVICE, notebook.WORKSPACE),
         }
-        told = {
+        told: dict[str, Any] = {
             "drainSeconds": args.settings.drain_seconds,
             "network": network.name,
             "leave": leave,

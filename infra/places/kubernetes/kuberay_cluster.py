@@ -46,7 +46,7 @@ class KubeRayCluster(pulumi.ComponentResource):
     ) -> None:
         """Declare it in a stack; `end` is that of its pods, None for none."""
         super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
-        files = {ray_start.FILE: ray_start.text()}
+        files = {ray_start.FILE: ray_start.source_text()}
         secrets = ray_node.secret_files(
             stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
         )

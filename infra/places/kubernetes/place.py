@@ -54,17 +54,19 @@ def declare(settings: Settings, _stack: str) -> Stack:
             ends=settings.reservation is not None,
         ),
     )
-    end = settings.reservation and End(
-        at=settings.reservation.end.isoformat(),
-        drain=settings.drain_seconds,
-        services=[
-            name
-            for service in running
-            if service is not services.RAY
-            for name in service.services(len(settings.workers))
-        ],
-        gcs_port=settings.ports["gcsPort"],
-    )
+    end = None
+    if settings.reservation is not None:
+        end = End(
+            at=settings.reservation.end.isoformat(),
+            drain=settings.drain_seconds,
+            services=[
+                name
+                for service in running
+                if service is not services.RAY
+                for name in service.services(len(settings.workers))
+            ],
+            gcs_port=settings.ports["gcsPort"],
+        )
     ray = replace(
         services.RAY, declare=partial(kuberay_cluster.KubeRayCluster, "ray", runtime, end)
     )

@@ -404,12 +404,10 @@ class InstanceProvider(_Provider[Order]):
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Ask for the instance; one that has ended is gone, an unhealthy one is to be replaced."""
         machine = machines.look_up(self._api, id_)
-        found = machine and {
-            **props,
-            "name": machine.name,
-            "healthy": machine.status not in machines.DEAD,
-        }
-        return seen(id_, found)
+        if machine is None:
+            return seen(id_, None)
+        healthy = machine.status not in machines.DEAD
+        return seen(id_, {**props, "name": machine.name, "healthy": healthy})
 
     def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
         """Rename the instance."""

@@ -9,7 +9,7 @@ import pytest
 from engine import crypto, kept_key
 from engine.crypto import Crypter
 from engine.errors import EngineError
-from engine.passphrase import make, read
+from engine.passphrase import make, read_file
 
 SALT = "v1:3/77fFO6W/8=:v1:grbGViW6bVIMqDp+:Z7Fen2VyWAIOtqQiUiyadzlD/l938w=="
 
@@ -189,5 +189,5 @@ def test_only_a_passphrase_that_was_drawn_is_free_to_guess(  # P18
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     scrypt = Mock(wraps=kept_key.Scrypt)
     monkeypatch.setattr(kept_key, "Scrypt", scrypt)
-    kept_key._cipher(phrase or read(make()), bytes(kept_key.SALT_BYTES))
+    kept_key._cipher(phrase or read_file(make()), bytes(kept_key.SALT_BYTES))
     assert scrypt.call_args.kwargs["n"] == cost

@@ -67,7 +67,7 @@ class Stored:
         stored()
 
     @contextmanager
-    def restored(self, check: Any) -> Iterator[Path | None]:
+    def restore_newest(self, check: Any) -> Iterator[Path | None]:
         found = self.folder / self.names[-1] if self.names else None
         if found:
             check(found)

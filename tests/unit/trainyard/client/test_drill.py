@@ -101,7 +101,7 @@ def test_a_head_that_nobody_would_start_again(stack):
 
 
 def test_a_store_that_is_not_on_this_machine_or_nowhere(stack):
-    with pytest.raises(ClientError, match=r"has no object store.*set objectStore to auto"):
+    with pytest.raises(ClientError, match=r"has no object store.*set objectStore to versitygw"):
         faults.check(Fault.STORE_LOSS, stack)
     ssh = Ssh(host="h", port=22, user="u", host_key="", key_file="", private_key="")
     with pytest.raises(ClientError, match="is on u@h: store-loss stops"):

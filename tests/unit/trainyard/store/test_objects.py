@@ -5,7 +5,6 @@ import io
 import os
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ from boto3.exceptions import RetriesExceededError
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from botocore.session import Session
 
-from tests import stores
+from tests import stores, web
 from tests.fakes.kubernetes import credentials
 from trainyard.client.store import ClientBucket
 from trainyard.store import objects, s3_requests
@@ -267,17 +266,13 @@ def test_a_service_may_have_an_authority_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "apiserver.crt", tmp_path / "apiserver.key")
-    asked = {"protocol_version": "HTTP/1.1"}  # it answers the question before a large body
-    kind = type("Fresh", (Service,), {"due": [], "kept": {}, **asked})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    service = Service()
+    with web.serving(service.answer, tls=context) as server:
         where, keys = f"https://127.0.0.1:{server.server_port}", objects.Keys("user", "canary")
         bucket = objects.BucketStore("b", endpoint=where, region="eu-1", keys=keys, elsewhere=True)
         bucket.write("small", b"1")
         bucket.upload("large", io.BytesIO(b"2"))
-        server.shutdown()
-    assert kind.kept == {"/b/small": b"1", "/b/large": b"2"}
+    assert service.kept == {"/b/small": b"1", "/b/large": b"2"}
 
 
 ODD = {"AWS_PROFILE": "nope", "AWS_REQUEST_CHECKSUM_CALCULATION": "odd", "AWS_DEFAULTS_MODE": "odd"}

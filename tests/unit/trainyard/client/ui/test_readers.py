@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from tests import ui_stack, waiting
-from trainyard.client import jobs
+from trainyard.client import job_log
 from trainyard.client.job_server import Job, Status
 from trainyard.client.ui import log, server
 from trainyard.client.ui.answers import Answers
@@ -112,7 +112,7 @@ def written(monkeypatch) -> list[str]:
             await asyncio.sleep(0)
         return Job(status=Status.SUCCEEDED, submission_id=job_id)
 
-    monkeypatch.setattr(jobs, "following", following)
+    monkeypatch.setattr(job_log, "following", following)
     return pieces
 
 
