@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pulumi
 from pydantic import Field
 
-from cluster import autoscaling, ray_node
+from cluster import autoscaling, job_processes, ray_node
 from cluster.descriptor import (
     Descriptor,
     Endpoint,
@@ -18,13 +18,12 @@ from cluster.descriptor import (
     Stack,
 )
 from cluster.inputs import join, lift
+from cluster.job_processes import JobProcesses
 from cluster.model import Says, setting
 from cluster.ray_node import (
     HEAD,
     JOB_START,
     JOB_START_SECONDS,
-    PROCESSES,
-    JobProcesses,
     NodeAddition,
     NodeResources,
     worker_name,
@@ -219,7 +218,7 @@ def head_flags(runtime: Runtime, ports: Mapping[str, int]) -> list[pulumi.Input[
 
 def node_environment(service: str, stack: Stack) -> dict[str, pulumi.Input[str]]:
     """Return the variables that all nodes have, for the program of a service."""
-    processes = stack.settings.of_services[PROCESSES]
+    processes = stack.settings.of_services[job_processes.SETTING].environment
     ports, additions = stack.settings.ports, stack.on_workers
     return ray_node.environment(service, stack.runtime, ports, stack.storage, additions, processes)
 
@@ -307,7 +306,7 @@ DESCRIPTOR = Descriptor(
     # kernel allows by default (32768).
     limit=Limit(memory_mib=0, processes=8192),
     settings={
-        PROCESSES: (
+        job_processes.SETTING: (
             JobProcesses,
             setting(
                 JobProcesses(),

@@ -3,13 +3,11 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
 import pulumi
 
 from cluster import storage as stored
 from cluster.inputs import join, lift
-from cluster.model import Model, one_of, whole
 from cluster.service import Runtime, Volume
 from cluster.storage import Storage
 from trainyard.access.variables import SERVE_HOST, SERVE_PORT, STORAGE_URL
@@ -20,7 +18,6 @@ OBJECT_STORE_MIN_MIB = 80  # Ray refuses less than 75 MiB
 RESERVED_RESOURCES = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
 
 HEAD = "ray-head"  # name of the head's service
-PROCESSES = "jobProcesses"
 JOB_START = "jobStartTimeoutSeconds"
 JOB_START_SECONDS = 900  # Ray's default
 TEMP = Volume(name="ray")
@@ -51,34 +48,6 @@ PROCESS_GROUPS = {
     "RAY_process_group_cleanup_enabled": "1",
     "RAY_kill_child_processes_on_worker_exit": "0",
 }
-ALLOCATORS: Mapping[str, Mapping[str, str]] = {
-    # Ray preloads its own jemalloc, if its wheel has one, for all its processes but these. One
-    # arena holds what all threads free for the next step, for 10 s: glibc returns tensors to the
-    # kernel in each step, or keeps holes between them.
-    "jemalloc": {
-        "RAY_LD_PRELOAD_ON_WORKERS": "1",
-        "MALLOC_CONF": "oversize_threshold:1,background_thread:true,metadata_thp:auto,"
-        "dirty_decay_ms:10000,muzzy_decay_ms:10000",
-    },
-    "system": {},
-}
-
-
-class JobProcesses(Model):
-    """How Ray starts the processes of jobs.
-
-    Attributes:
-        niceness: added to that of their node. With Ray's 15 all else on a machine goes before them.
-        allocator: of memory.
-    """
-
-    niceness: Annotated[int, whole(0, 19)] = 0
-    allocator: Annotated[str, one_of(ALLOCATORS)] = "jemalloc"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables of a node, which Ray reads."""
-        return {"RAY_worker_niceness": str(self.niceness), **ALLOCATORS[self.allocator]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +196,7 @@ def environment(
     ports: Mapping[str, int],
     storage: Storage,
     additions: Sequence[NodeAddition],
-    processes: JobProcesses,
+    processes: Mapping[str, str],
 ) -> dict[str, pulumi.Input[str]]:
     """Return the environment of a Ray node; jobs inherit it, so they need no secret of their own.
 
@@ -241,7 +210,7 @@ def environment(
         "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE": "1",
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_LOST_SECONDS),
         **PROCESS_GROUPS,
-        **processes.environment,
+        **processes,
         STORAGE_URL: storage.url,
         SERVE_HOST: runtime.listen_address(HEAD),
         SERVE_PORT: str(ports["servePort"]),

@@ -5,7 +5,7 @@ is used: a stack of this machine does not pay for it.
 """
 
 from infra import places
-from infra.machines.fleet import Cloud, MachineSource
+from infra.machines.source import Cloud, MachineSource
 
 SOURCES: tuple[MachineSource, ...] = tuple(module.SOURCE for module in places.modules("settings"))
 CLOUDS: tuple[Cloud, ...] = tuple(source.cloud for source in SOURCES if source.cloud)

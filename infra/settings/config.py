@@ -38,8 +38,8 @@ from cluster.model import (
 from cluster.ray_node import NodeResources
 from cluster.service import NAME_LIMIT, Port
 from infra.machines import local, sources, tools
-from infra.machines.fleet import FleetSettings
 from infra.machines.local import LocalHost
+from infra.machines.source import FleetSettings
 from infra.settings import containers as container_settings
 from infra.settings import hosts as host_settings
 from infra.settings import images, reservation, versions

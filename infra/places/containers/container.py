@@ -102,7 +102,7 @@ class ReadyArgs(EngineArgs):
     checks: Sequence[list[str]]
     once: bool
     processes: int
-    timeout: int
+    timeout: float
     steadySeconds: int | None = None
 
 

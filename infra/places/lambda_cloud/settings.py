@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import Field
 
 from cluster.model import Fault, Items, Meaning, Model, Only, matching, number, setting, whole
-from infra.machines.fleet import MAX_MACHINES, Cloud, FleetSettings, MachineSource
 from infra.machines.holdings import Account
+from infra.machines.source import MAX_MACHINES, Cloud, FleetSettings, MachineSource
 from infra.places.lambda_cloud import API_KEY
 from infra.settings.nodes import GROUPS, Group
 

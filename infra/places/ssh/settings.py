@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cluster.model import Fault, Items, Meaning, Model, Only, matching, setting, whole
-from infra.machines.fleet import MAX_MACHINES, FleetSettings, MachineSource
+from infra.machines.source import MAX_MACHINES, FleetSettings, MachineSource
 from infra.settings.nodes import GROUPS, Group
 
 SETTING = "hosts"

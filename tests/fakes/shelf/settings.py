@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from cluster.model import Model, Only, number, setting, whole
-from infra.machines.fleet import MAX_MACHINES, Cloud, FleetSettings, MachineSource
+from infra.machines.source import MAX_MACHINES, Cloud, FleetSettings, MachineSource
 
 from . import account
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ray._private.services import JEMALLOC_SO
 
-from cluster.ray_node import JobProcesses
+from cluster.job_processes import JobProcesses
 from tests import ran
 from trainyard.ray_train import SETTINGS
 

@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from cluster import ray_node
+from cluster import job_processes, ray_node
 from cluster.descriptor import Stack
 from cluster.ray_node import NodeResources
 from cluster.service import Service, Volume
@@ -50,7 +50,7 @@ def stack(
     """
     known = {
         ray_node.JOB_START: ray_node.JOB_START_SECONDS,
-        ray_node.PROCESSES: ray_node.JobProcesses(),
+        job_processes.SETTING: job_processes.JobProcesses(),
         **(of_services or {}),
     }
     settings: Any = SimpleNamespace(

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from cluster import minio_admin, minio_store, object_store, versitygw_admin, versitygw_store
+from cluster.job_processes import JobProcesses
 from cluster.object_store import ObjectStore
 from cluster.ray_cluster import RayCluster
-from cluster.ray_node import JobProcesses, NodeAddition, NodeResources
+from cluster.ray_node import NodeAddition, NodeResources
 from cluster.service import HealthCheck, Service
 from cluster.storage import Storage
 from cluster.store_kind import StoreKind

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from cluster import ray_node, tracking
+from cluster.job_processes import JobProcesses
 from cluster.ray_node import NodeAddition, NodeResources
 from cluster.storage import Storage
 from tests.unit.cluster.conftest import PORTS
@@ -27,7 +28,7 @@ def _tracked() -> NodeAddition:
 
 
 def _environment(runtime: Any, storage: Storage = STORE, *additions: NodeAddition) -> Any:
-    processes = ray_node.JobProcesses()
+    processes = JobProcesses().environment
     return ray_node.environment("ray-head", runtime, PORTS, storage, additions, processes)
 
 

@@ -181,6 +181,7 @@ def _pods(_folder: Path, patch: pytest.MonkeyPatch) -> Place:
     provider = ready.ReadyProvider()
     provider.configure(SimpleNamespace(config={}))
     props = {"kind": "StatefulSet", "name": "web", "pods": {}, "once": False, "timeout": 0}
+    props |= {"cluster": {}, "version": ""}
     whole = " (kubectl --context lab -n team logs web-0 -c main has all)"
     return Place(provider=provider, props=props | {"ready": True}, tell=tell, whole_log=whole)
 

@@ -6,7 +6,7 @@ import pytest
 
 from infra.machines import host_provider as presence
 from infra.machines import sources
-from infra.machines.fleet import Cloud
+from infra.machines.source import Cloud
 from infra.places.lambda_cloud import account as lambda_account
 from infra.places.lambda_cloud import machines
 from infra.places.lambda_cloud.errors import LambdaError, NotFoundError

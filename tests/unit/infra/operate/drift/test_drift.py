@@ -9,6 +9,7 @@ import pytest
 
 from engine.providers import DynamicProvider
 from infra.machines import probe
+from infra.operate.dashboard import AskError
 from infra.operate.drift import __main__ as drift
 from infra.operate.drift import expected, look, machines, ray_nodes
 from infra.operate.drift.findings import LAYERS, RAY, SERVICES, DriftReport, Finding
@@ -158,7 +159,7 @@ def test_a_silent_dashboard_is_a_failure_only_where_nothing_else_explains_it(
     looked, seen, tmp_path, monkeypatch
 ):
     def silent(*_: Any) -> list[Finding]:
-        raise drift.AskError("no answer")
+        raise AskError("no answer")
 
     monkeypatch.setattr(ray_nodes, "differing", silent)
     known = dict.fromkeys(names_of_outputs(), "")

@@ -1,0 +1,36 @@
+"""How Ray starts the processes of jobs: a setting of the cluster."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from cluster.model import Model, one_of, whole
+
+SETTING = "jobProcesses"
+ALLOCATORS: Mapping[str, Mapping[str, str]] = {
+    # Ray preloads its own jemalloc, if its wheel has one, for all its processes but these. One
+    # arena holds what all threads free for the next step, for 10 s: glibc returns tensors to the
+    # kernel in each step, or keeps holes between them.
+    "jemalloc": {
+        "RAY_LD_PRELOAD_ON_WORKERS": "1",
+        "MALLOC_CONF": "oversize_threshold:1,background_thread:true,metadata_thp:auto,"
+        "dirty_decay_ms:10000,muzzy_decay_ms:10000",
+    },
+    "system": {},
+}
+
+
+class JobProcesses(Model):
+    """How Ray starts the processes of jobs.
+
+    Attributes:
+        niceness: added to that of their node. With Ray's 15 all else on a machine goes before them.
+        allocator: of memory.
+    """
+
+    niceness: Annotated[int, whole(0, 19)] = 0
+    allocator: Annotated[str, one_of(ALLOCATORS)] = "jemalloc"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of a node, which Ray reads."""
+        return {"RAY_worker_niceness": str(self.niceness), **ALLOCATORS[self.allocator]}
