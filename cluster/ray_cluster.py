@@ -45,7 +45,7 @@ class RayCluster(pulumi.ComponentResource):
     Attributes:
         dashboard_url: URL of the dashboard and job server, for users.
         serve_url: URL of Ray Serve's proxy, for users.
-        nodes: the head, then the workers; each as `described` returns it.
+        nodes: the head, then the workers; each as `node_output` returns it.
     """
 
     dashboard_url: pulumi.Output[str]

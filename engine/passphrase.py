@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from engine import files
@@ -46,8 +47,12 @@ def is_set() -> bool:
 
 
 def is_drawn(phrase: str) -> bool:
-    """Whether a passphrase has the form of one that `make` drew at random."""
-    return DRAWN.fullmatch(phrase) is not None and len({*phrase}) >= LEAST_DIFFERENT
+    """Whether a passphrase is the one that `make` drew at random, by its form and its file."""
+    if DRAWN.fullmatch(phrase) is None or len({*phrase}) < LEAST_DIFFERENT:
+        return False
+    with suppress(EngineError, OSError):
+        return read_file(default_file()) == phrase
+    return False
 
 
 def default_file() -> Path:

@@ -84,7 +84,10 @@ class Bucket(BucketStore):
 
 
 class Parts:
-    """A file of a store that is read in parts, up to the size that it was listed with."""
+    """A file of a store that is read in parts, up to the size that it was listed with.
+
+    If it is written anew meanwhile, the copy is mixed until the next pass, which sees the change.
+    """
 
     def __init__(self, store: Store, name: str, size: int) -> None:
         self._store, self._name, self._size = store, name, size

@@ -505,6 +505,7 @@ def _write(folder: Path, definition: Definition) -> None:
     for path in definition.folders:
         Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
     for file, content in _files(folder, definition).items():
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # of modules in packages
         write_private(file, content)
 
 

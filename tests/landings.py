@@ -116,7 +116,8 @@ TOUCHES = (
     (r"health", r"infra/test_health"),
     (r"node_(provider|switch)|autoscal|scale", r"test_autoscaling|lambda_cloud/test_groups"),
     (r"gitops|review|policy|^\.github/", r"test_workflows"),
-    (r"replica", r"test_replica"),
+    (r"replica|trainyard/store/|supervis", r"test_replica"),
+    (r"trainyard/store/", r"lambda_cloud/test_stack"),  # the idle watch reads it
     (r"drill", r"test_drill"),
     (r"quickstart", r"test_quickstart|test_box"),
     (r"food11|trainyard/search/", r"test_food11"),

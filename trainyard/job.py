@@ -264,7 +264,7 @@ class Session:
                 is added. Values that JSON lacks are converted, at first with a warning
                 (trainyard/json_values.py).
             description: what is needed to use the weights without the job: `model` of
-                trainyard/files.py.
+                trainyard/resume/checkpoint_files.py.
             **parts: the state to resume from; the first worker's is stored.
 
         Raises:

@@ -60,7 +60,7 @@ class Machine(Host):
         identity: unique to the machine, whatever its address: user@address, or the id of an
             instance.
         connection: argument of `trainyard.access.ssh.Connection.of`, with the login key as a
-            secret; of a rented one also its id, under its cloud's name for it (`fleet.Cloud`).
+            secret; of a rented one also its id, under its cloud's name for it (`source.Cloud`).
         home: absolute home folder of its user.
         base: absolute folder of the stack's files there, apart from state and data.
         python_environment: absolute folder of an existing environment with Ray, "" to make

@@ -75,7 +75,7 @@ class ProgramArgs(FilesArgs):
         ports: number and setting of each.
         health: URLs that answer once it is up.
         startTimeout: seconds until they have to.
-        leave: file, arguments and drains of its Leave, and the seconds that a drain may take.
+        leave: file, arguments and drains of its LeaveSteps, and the seconds that a drain may take.
     """
 
     command: Given[Sequence[str]]

@@ -67,7 +67,7 @@ def machine(
         addresses: its `ip`, and `privateIp`, "" without a private network.
         number: its number in the stack.
         group: settings of its Ray worker.
-        id_property: see `fleet.Cloud.instance`.
+        id_property: see `source.Cloud.instance`.
         host_key: that the machine has.
         private_key: for logins.
         timeout_minutes: for its first boot.

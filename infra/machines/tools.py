@@ -47,8 +47,8 @@ def find(setting: str, data: Path, wanted: Iterable[Descriptor]) -> Tools:
     for name, folder in _results(data).items():
         if name != kind:
             pulumi.log.warn(
-                f"{folder} holds results that objectStore = {kind!r} does not show: they stay "
-                f"there, and are back with objectStore = {name!r}"
+                f"{folder} holds results that this stack's store, {kind!r}, does not show: they "
+                f"stay there, and are back with objectStore = {name!r} and without storeFrom"
             )
     paths: dict[str, pulumi.Input[str]] = dict(store_paths)
     for service in wanted:

@@ -45,9 +45,7 @@ def build(program: str, build_args: Mapping[str, str]) -> Build:
         for name, _ in images.ARGUMENT.findall((context / "Dockerfile").read_text())
         if name in build_args
     }
-    # Base images named in the Dockerfile are arguments only if a digest is added to them.
-    bases = images.bases(program, build_args)
-    arguments |= {name: base for name, base in bases.items() if "@" in base}
+    arguments |= images.bases(program, build_args)  # policies look at them
     # Stacks with other build arguments do not share a tag.
     tag = build_context.digest(context, arguments)[: build_context.NAME_LENGTH]
     return Build(context=context, arguments=arguments, tag=tag)

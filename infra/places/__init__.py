@@ -13,7 +13,7 @@ To add a cloud, read `tests/fakes/shelf`, which is a small one, and write a pack
    derive from `infra/machines/cloud_provider.py`. A launch looks for the stack's tags first. Each
    type of resource has a line in `cluster/provider_kinds.py`.
 3. `settings.py`: the model of its setting, and the SOURCE with the Cloud
-   (`infra/machines/fleet.py`).
+   (`infra/machines/source.py`).
 4. `place.py`: whether the settings ask for it, and its Stack. Instances become hosts by
    `infra/machines/rented_machine.py`, and hosts a Stack by `infra/machines/target.py`.
 5. Name the package in PACKAGES below, and the word of its resources' types in

@@ -20,6 +20,7 @@ from trainyard.client.console import say
 from trainyard.client.dashboard import RefusedError
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import JobServer
+from trainyard.client.jobs import SERVER_TIMEOUT_S
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.store import open_store
 from trainyard.failpoints import reach
@@ -44,7 +45,7 @@ def held(
     if outputs.keeps_files_away or not outputs.storage_url:
         yield
         return
-    session = str(server.version(timeout_s=10.0).get("session_name", ""))
+    session = str(server.version(SERVER_TIMEOUT_S).get("session_name", ""))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     mine = {"job": job, "user": user.name(), "session": session, "time": now}
     store = open_store(outputs)

@@ -20,6 +20,7 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.store.request_body import RequestBody
 
 CONNECTIONS = 4  # a request that was given up may still hold one
+CONNECT_S = 5  # for all but uploads: the kernel of a busy head accepts
 TIMEOUT_S = 30  # to connect, for each piece that is sent, and between two pieces of the reply
 STREAM_PIECE = 2**18  # bytes of a stream's piece, at most
 UPLOADED_S = 300  # for the reply to an upload: buffers and tunnels hold megabytes of it until then
@@ -129,7 +130,8 @@ class JsonServer:
         **sent: Any,
     ) -> Any:
         try:
-            return json.loads(self._ask(method, path, urllib3.Timeout(timeout_s), most_mib, **sent))
+            timeout = urllib3.Timeout(connect=min(CONNECT_S, timeout_s), read=timeout_s)
+            return json.loads(self._ask(method, path, timeout, most_mib, **sent))
         except (ValueError, RecursionError) as error:
             raise UnreadableError(type(error).__name__) from None
 

@@ -36,7 +36,9 @@ STACK_VARIABLE = "TRAINYARD_STACK"
 NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)  # as for the file of a stack's settings
 MOST_BYTES = 16 * 2**20  # of a file with outputs
 UNKNOWN_MIB = 2.0**20  # for a node whose memory is not known: more than it has
-READ_TIMEOUT_S = 120  # for pulumi: some seconds of work, which 40 commands at once share
+READ_TIMEOUT_S = 120  # of a command: some seconds of work, which 40 commands at once share
+# A process without it, such as a sweep of Hydra, may have a module `engine` of its user.
+OWN_PROCESS = "trainyard.client.cli"
 NO_STACK = "no stack named"  # the engine's message about a stack without a state
 WRONG_KEY = "incorrect passphrase"  # in the engine's message, and in the CLI's
 
@@ -471,30 +473,36 @@ def read_private(path: Path, what: str, advice: str) -> str:
 
 def _ask_engines(stack: str) -> str:
     folder, reasons = checkout(), []
+    asked = ["output", "--json", "--show-secrets", "-s", stack]
+    commands: dict[str, list[str]] = {}
     # Both read the same state if it is a file, and the engine answers sooner. The engine is this
     # checkout's: the folder may be anybody's, and its code must not run to read a state.
-    if repository.is_checkout():
+    if repository.is_checkout() and OWN_PROCESS in sys.modules:
         try:
             return json_values.text(_of_engine(folder, stack))
         except ClientError as error:
             reasons.append(f"engine: {error}")
+    elif repository.is_checkout():
+        commands["engine"] = [sys.executable, "-m", "engine", "-C", str(folder), *asked]
     if shutil.which("pulumi"):
-        reason, text = _of_cli(folder, stack)
+        commands["pulumi"] = ["pulumi", "-C", str(folder), "stack", *asked, "--non-interactive"]
+    for program, command in commands.items():
+        reason, text = _printed(stack, command)
         if not reason:
             return text
-        reasons.append(f"pulumi: {reason}")
+        reasons.append(f"{program}: {reason}")
     if not reasons:
         raise ClientError(
             f"cannot read the outputs of stack {stack!r}: this client was installed without a "
             "checkout, and pulumi is not on PATH; write them in the checkout, and name the file "
             f"by --outputs: {_how(stack)}"
         )
-    if NO_STACK in reasons[0]:
-        found = reasons[0].removeprefix("engine: ").partition(";")[0]
+    why = reasons[0].partition(": ")[2]
+    if NO_STACK in why:
+        found = why.partition(";")[0]
         raise DownError(f"stack {stack!r} is down, or never was up ({found}): run `make up`")
-    if WRONG_KEY in reasons[0]:
-        found = reasons[0].partition(": ")[2].removeprefix("error: ")
-        raise ClientError(f"cannot read the secrets of stack {stack!r}: {found}")
+    if WRONG_KEY in why:
+        raise ClientError(f"cannot read the secrets of stack {stack!r}: {why}")
     raise ClientError(
         f"cannot read the outputs of stack {stack!r} ({'; '.join(reasons)}); "
         f"if it does not exist yet, run `make up STACK={stack}`; "
@@ -513,31 +521,29 @@ def _of_engine(folder: Path, stack: str) -> dict[str, Any]:
     try:  # an installed client lacks these modules, or what they need
         from engine import outputs as recorded  # noqa: PLC0415
         from engine.errors import EngineError  # noqa: PLC0415
-        from trainyard.access.state_bucket import BucketError  # noqa: PLC0415 - slow
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise ClientError(str(error)) from None
     try:
         found: dict[str, Any] = recorded.read(*recorded.place(folder, stack), secrets=True)
     except EngineError as error:
         raise ClientError(str(error)) from None
-    except BucketError as error:
+    except OSError as error:  # also a bucket's
         raise ClientError(f"{error.filename}: {error.strerror}") from None
     return found
 
 
-def _of_cli(folder: Path, stack: str) -> tuple[str, str]:
-    """Why the pulumi CLI does not print a stack's outputs, "" if it does, and what it prints."""
-    command = ["pulumi", "-C", str(folder), "stack", "output", "--json", "--show-secrets"]
+def _printed(stack: str, command: list[str]) -> tuple[str, str]:
+    """Why a command does not print a stack's outputs, "" if it does, and what it prints."""
     try:
-        result = run_in_checkout([*command, "-s", stack, "--non-interactive"], READ_TIMEOUT_S)
+        result = run_in_checkout(command, READ_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise ClientError(
             f"cannot read the outputs of stack {stack!r}: waited {READ_TIMEOUT_S} s for the "
-            "answer of pulumi. The machine is busy, or does not reach the stack's state: run "
-            "the command again once other commands have ended"
+            f"answer of {command[0]}. The machine is busy, or does not reach the stack's state: "
+            "run the command again once other commands have ended"
         ) from None
     said = [line for line in result.stderr.strip().splitlines() if line.strip()]
-    reason = said[-1].strip() if said else "no reason given"
+    reason = said[-1].strip().rpartition("error: ")[2] if said else "no reason given"
     return (reason, "") if result.returncode else ("", result.stdout)
 
 

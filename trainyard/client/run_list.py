@@ -1,14 +1,16 @@
 """The runs of a store, for lists of thousands of them.
 
-A run that has ended has a summary (trainyard/tracking/run_folder.py); of others the files are read.
-In a bucket thousands of summaries take long to read, too. So the store has a copy of many in one
-object, which a client writes that had to read them. The list of the summaries gives a tag of each,
-the MD5 of its content: what has none of these tags is not used, whoever wrote the copy and when.
+A run that has ended well has a summary (trainyard/tracking/run_folder.py). The files of others are
+read, by an open page only if they have changed. In a bucket thousands of summaries take long to
+read, too. So the store has a copy of many in one object, which a client writes that had to read
+them. The list of the summaries gives a tag of each, the MD5 of its content: what has none of these
+tags is not used, whoever wrote the copy and when.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +26,9 @@ from trainyard.tracking.run_folder import SUMMARIES
 KEPT = ".trainyard/runs.jsonl"  # in the store: the copy, a line for each run
 LONGEST = 2**16  # bytes of a summary; a run with a longer one has its files read
 FEW = 50  # summaries that are read one by one, without the copy
+NO_MARKS: Mapping[str, Mapping[str, object]] = {}
+RECORDS = (run_folder.CONFIG, run_folder.STARTS, run_folder.METRICS)
+CHECKPOINT = "checkpoint_"
 UNLISTED = Listed(0, "")  # of a run whose summary is asked for by name
 
 Found = tuple[RunRecord | None, ClientError | None]
@@ -36,6 +41,9 @@ class RunList:
         """Asks nothing yet."""
         self._store = store
         self._seen: dict[str, tuple[Listed, bytes, RunRecord]] = {}
+        # Without a summary: what its files were before they were read, and what they said.
+        self._others: dict[str, tuple[Mapping[str, object], RunRecord]] = {}
+        self._many = False
 
     def look(self, names: Sequence[str] | None = None) -> tuple[int, Iterator[Found]]:
         """Return the number of folders, and each run as it is read, as `history.tried` does.
@@ -47,19 +55,51 @@ class RunList:
         """
         if names is not None:
             return len(names), self._all(names, dict.fromkeys(names, UNLISTED))
+        marks = self._marks() if self._many else {}
         listed = self._store.listed(SUMMARIES)
         names = [name for name in self._store.folders() if not name.startswith(".")]
-        return len(names), self._all(names, {n: listed[n] for n in names if n in listed})
+        return len(names), self._all(names, {n: listed[n] for n in names if n in listed}, marks)
 
-    def _all(self, names: Sequence[str], listed: Mapping[str, Listed]) -> Iterator[Found]:
+    def _marks(self) -> dict[str, dict[str, object]]:
+        """Return what tells whether a run's files have changed, by run."""
+        found: dict[str, dict[str, object]] = defaultdict(dict)
+        for name, listed in self._store.listed().items():
+            run, _, file = name.partition("/")
+            folder, _, rest = file.partition("/")
+            if file in RECORDS:
+                found[run][file] = listed
+            elif rest and folder.startswith(CHECKPOINT):
+                found[run][folder] = True
+        return found
+
+    def _all(
+        self,
+        names: Sequence[str],
+        listed: Mapping[str, Listed],
+        marks: Mapping[str, Mapping[str, object]] = NO_MARKS,
+    ) -> Iterator[Found]:
         self._seen = {n: seen for n, seen in self._seen.items() if seen[0] == listed.get(n)}
         if len(listed) > len(self._seen) + FEW:
             self._load(listed)
         known = list(self._seen.values())
         yield from ((summary, None) for _, _, summary in known)
         others = [name for name in names if name not in self._seen]
+        same = {
+            name: kept
+            for name, kept in self._others.items()
+            if name in marks and kept[0] == marks[name]
+        }
+        yield from ((same[name][1], None) for name in others if name in same)
+        read = [name for name in others if name not in same]
         with ThreadPoolExecutor(READERS) as pool:
-            yield from pool.map(lambda name: self._read(name, listed.get(name)), others)
+            for name, found in zip(
+                read, pool.map(lambda name: self._read(name, listed.get(name)), read), strict=True
+            ):
+                yield found
+                if found[0] is not None and found[1] is None and name in marks:
+                    same[name] = marks[name], found[0]
+        self._others = same
+        self._many = len(others) > FEW
         if len(self._seen) > len(known) + FEW:
             self._save()
 

@@ -72,17 +72,23 @@ def run(module: str, *arguments: str, variables: Mapping[str, str] | None = None
         typer.Exit: it fails; with its code, or as shells report a signal.
     """
     command = [sys.executable, "-P", "-m", module, *arguments]
+    environment, folder = os.environ | (variables or {}), contract.checkout()
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []  # came while the module started
+
+    def pass_on(number: int, _: object) -> None:
+        early.append(number) if process is None else process.send_signal(number)
+
     # A terminal sends Ctrl-C to both: the module ends as it must, and this command after it.
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+    before = signal.signal(signal.SIGINT, lambda *_: None), signal.signal(signal.SIGTERM, pass_on)
     try:
-        process = subprocess.Popen(
-            command, cwd=contract.checkout(), env=os.environ | (variables or {})
-        )
-        others = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+        process = subprocess.Popen(command, cwd=folder, env=environment)
+        for number in early:
+            process.send_signal(number)
         code = process.wait()
-        signal.signal(signal.SIGTERM, others)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(number, handler)
     if code:
         raise typer.Exit(code if code > 0 else 128 - code)
 

@@ -13,7 +13,7 @@ The client draws bars from records, and omits those of trained epochs, which a j
 own words; drills follow records (trainyard/client/log_writer.py, trainyard/client/drill/watch.py).
 """
 
-# ruff: noqa: D102 - `told` is a record's line, and `of` reads one from the groups of `FORM`
+# ruff: noqa: D102 - see the two methods of `Record`
 
 from __future__ import annotations
 

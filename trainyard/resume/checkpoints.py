@@ -104,7 +104,7 @@ def report(
         checkpoint_dir_name=name,
         checkpoint_upload_mode=CheckpointUploadMode.ASYNC,
         checkpoint_upload_fn=uploaded,
-        delete_local_checkpoint_after_upload=True,
+        delete_local_checkpoint_after_upload=False,  # we do
     )
     if wait:
         done.result()
@@ -122,6 +122,8 @@ def _upload(
         # The checkpoint can be restored; the run that resumes from it does the rest.
         with housekeeping(f"{name} is stored, but not everything that belongs to it"):
             stored()
+    # Ray's own thread would keep it until the controller's poll.
+    shutil.rmtree(folder, ignore_errors=True)
     prune(run, _Worker.broken, unfinished=False)  # another may be storing one
 
 

@@ -292,7 +292,7 @@ class BucketStore(Store):
         self._region = region or REGION
         found = ReadOnlyCredentials(*keys, None) if keys else self._set_up(_environments_keys)
         self._elsewhere = elsewhere
-        self._requests = Requests(endpoint, bucket, found, self._region, proxied=elsewhere)
+        self._requests = Requests(endpoint, bucket, found, self._region, elsewhere=elsewhere)
 
     def listed(self, prefix: str = "") -> dict[str, Listed]:
         start = self._below(prefix)
@@ -482,7 +482,7 @@ class BucketStore(Store):
             return AwayError(f"{said} at {self._requests.endpoint}")
         if status in PASSING_STATUS or code == PASSING_CODE:
             return AwayError(said or f"status {status}")
-        kind = RefusedError if status // 100 == 4 else StorageError
+        kind = RefusedError if status // 100 in (3, 4) else StorageError
         return kind(
             f"cannot {verb} {self._address(name)}: {said or f'status {status}'}; {self.advice}"
         )

@@ -6,14 +6,12 @@ all of S3: half a second of processor time for a few kinds of requests.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import time
 from http import HTTPStatus
-from typing import NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
 from xml.etree import ElementTree as ET
 
 import urllib3
@@ -21,6 +19,8 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError
+from botocore.httpsession import ProxyConfiguration, get_cert_path
+from botocore.utils import get_environ_proxies
 
 from trainyard.store.request_body import PIECE_BYTES, RequestBody
 
@@ -28,7 +28,7 @@ REGION = "us-east-1"  # the default of all stores
 # versitygw answers this if the last object of the same folder is deleted at that moment.
 PASSING_CODE = "ExistingObjectIsDirectory"
 CONNECTIONS = 8  # as many as trainyard/client/history.py has readers
-CONNECT_TIMEOUT_S = 1
+CONNECT_TIMEOUT_S, ELSEWHERE_TIMEOUT_S = 1, 5
 SEND_TIMEOUT_S = 30  # for a piece of a large body: a busy store may be slow to accept it
 BUSY = (500, 502, 503, 504)  # HTTP statuses after which the request is repeated once
 PASSING_TRIES, PASSING_PAUSE_S = 5, 0.05
@@ -69,26 +69,36 @@ class Requests:
         keys: Credentials | ReadOnlyCredentials,
         region: str = REGION,
         *,
-        proxied: bool = False,
+        elsewhere: bool = False,
     ) -> None:
-        """Asks nothing yet; `proxied` says whether a proxy of the environment is asked."""
+        """Asks nothing yet; for `elsewhere` see `BucketStore`."""
         self.endpoint = endpoint.rstrip("/")
         self.bucket = bucket
         self._signature = S3SigV4Auth(keys, "s3", region)
         logging.getLogger("urllib3").setLevel(logging.ERROR)  # nothing about first attempts
-        proxy = _proxy(self.endpoint) if proxied else None
-        kind = functools.partial(urllib3.ProxyManager, proxy) if proxy else urllib3.PoolManager
-        self._pool = kind(
-            maxsize=CONNECTIONS,
-            ca_certs=os.environ.get("REQUESTS_CA_BUNDLE"),  # as boto3 does; None: the system's
-            retries=urllib3.Retry(
-                total=1,
-                redirect=False,
-                status_forcelist=BUSY,
-                raise_on_status=False,
-                respect_retry_after_header=False,
-            ),
+        self._connect_s = ELSEWHERE_TIMEOUT_S if elsewhere else CONNECT_TIMEOUT_S
+        retries = urllib3.Retry(
+            total=2 if elsewhere else 1,
+            backoff_factor=0.5 if elsewhere else 0,
+            redirect=False,
+            status_forcelist=(*BUSY, HTTPStatus.TOO_MANY_REQUESTS) if elsewhere else BUSY,
+            raise_on_status=False,
+            respect_retry_after_header=False,
         )
+        # boto3 trusts its own list of authorities, not the system's: elsewhere both go one way.
+        authorities = os.environ.get("REQUESTS_CA_BUNDLE") or (
+            get_cert_path(True) if elsewhere else None
+        )
+        known: dict[str, Any] = {
+            "maxsize": CONNECTIONS,
+            "retries": retries,
+            "ca_certs": authorities,
+        }
+        proxies = ProxyConfiguration(get_environ_proxies(self.endpoint) if elsewhere else {})
+        self._pool = urllib3.PoolManager(**known)
+        if proxy := proxies.proxy_url_for(self.endpoint):
+            headers = proxies.proxy_headers_for(proxy)
+            self._pool = urllib3.ProxyManager(proxy, proxy_headers=headers, **known)
 
     def send(
         self,
@@ -114,7 +124,7 @@ class Requests:
             url += "?" + urlencode(query, quote_via=quote)
         # The time-out to connect is also that of each piece that is sent.
         is_large = len(content) > PIECE_BYTES
-        connect = SEND_TIMEOUT_S if is_large else CONNECT_TIMEOUT_S
+        connect = SEND_TIMEOUT_S if is_large else self._connect_s
         if is_large:
             headers = {**(headers or {}), "Content-Length": str(len(content))}
         request = AWSRequest(method, url, data=content, headers=headers)
@@ -138,17 +148,12 @@ class Requests:
                 answer.release_conn()
             except urllib3.exceptions.HTTPError as error:
                 cause = getattr(error, "reason", None) or error
-                raise UnansweredError(type(cause).__name__) from None
+                why = f": {cause}" if isinstance(cause, urllib3.exceptions.SSLError) else ""
+                raise UnansweredError(f"{type(cause).__name__}{why}") from None
             if not left or reply.good or reply.refusal[0] != PASSING_CODE:
                 break
             time.sleep(PASSING_PAUSE_S)
         return reply
-
-
-def _proxy(url: str) -> str | None:
-    """Return the proxy of the environment for a URL."""
-    address = urlsplit(url)
-    return None if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
 
 
 def xml(content: bytes) -> ET.Element | None:

@@ -116,12 +116,14 @@ def images_by_digest(role: str, props: Props) -> Iterator[str]:
     if key is None or key not in props:
         return
     if build := _mapping(props, "build"):
-        names = [str(without_mark(value)) for value in _mapping(build, "buildArgs").values()]
+        arguments = _mapping(build, "buildArgs").items()
+        names = [str(without_mark(base)) for name, base in arguments if name.endswith("_IMAGE")]
     else:
         names = [str(without_mark(props[key]))]
     # A container may name an image by its ID, which is a digest.
-    if not any("sha256:" in name or is_unknown(name) for name in names):
-        what = "is built from an image" if build else f"takes {names[0]}"
+    bare = [name for name in names if "sha256:" not in name and not is_unknown(name)]
+    if bare or not names:
+        what = f"is built from {bare[0] if bare else 'an image'}" if build else f"takes {bare[0]}"
         yield f"{what} without a digest: run make digests"
 
 

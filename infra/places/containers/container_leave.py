@@ -29,7 +29,7 @@ _drained: dict[str, tuple[str, str]] = {}
 
 
 class LeaveArgs(EngineArgs):
-    """Arguments of a Leave; arguments and drains are those of `cluster.service.Leave`.
+    """Arguments of a Leave; arguments and drains are those of `cluster.service.LeaveSteps`.
 
     Attributes:
         container: its name.

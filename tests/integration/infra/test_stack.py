@@ -580,6 +580,13 @@ def test_the_stacks_keys_open_its_bucket_only(outputs, bucket):  # F36
         assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] in (403, 404)
 
 
+def test_prometheus_takes_no_orders(prometheus):  # F37
+    request = urllib.request.Request(f"{prometheus}/-/quit", method="POST")
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(request, timeout=10)
+    assert re.search("not enabled|disabled|Forbidden", raised.value.read().decode())
+
+
 def _node(stack: Any, service: str, started_below: Any, name: str) -> psutil.Process:
     (found,) = [
         process

@@ -476,6 +476,22 @@ def test_a_training_goes_through(away, host, tmp_path):
     wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
 
+def test_a_command_that_is_interrupted_takes_its_tunnel_along(away, host, counting):
+    process = away.popen("submit", counting)
+    try:
+        for line in process.stdout:
+            if line == "line 3\n":
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stdout.read()
+        assert process.wait(DEADLINE_S) == 130
+    finally:
+        process.kill()
+    job_id = re.findall(r"stop it: `\S*train stop ([^\s`]+)", rest)[0]
+    wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
+    assert f"job {job_id}: STOPPED" in away.train("stop", job_id).stdout
+
+
 def test_a_log_goes_on_after_a_cut(away, host, counting):
     process = away.popen("submit", counting, "--name", "cut-off")
     seen = ""

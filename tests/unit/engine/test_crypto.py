@@ -179,8 +179,9 @@ def test_a_guess_costs_a_reader_of_the_file_about_as_much_as_one_of_the_state(mo
         ("correct horse battery staple correct horse", 2**14),
         ("a" * 42 + "A", 2**14),
         ("0123456789-0123456789-0123456789-0123456780", 2**14),
+        ("the_quick_brown_fox_jumps_over_the_lazy_dog", 2**14),  # it has the form of a drawn one
     ],
-    ids=["drawn", "short", "a sentence", "one letter", "figures"],
+    ids=["drawn", "short", "a sentence", "one letter", "figures", "all letters"],
 )
 def test_only_a_passphrase_that_was_drawn_is_free_to_guess(  # P18
     phrase, cost, monkeypatch, tmp_path

@@ -16,6 +16,7 @@ from node.folders import FolderMark
 from node.life import ServiceError
 from node.programs import Data, Files
 from node.supervisor import Supervisor
+from tests.waiting import wait_for
 
 MARK = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
 
@@ -246,6 +247,8 @@ def test_jobs_that_go_on_without_supervisord_are_its_users(monkeypatch, tmp_path
     variables = os.environ | {programs.JOB: "{}"}
     with subprocess.Popen(["sleep", "60"], env=variables) as job:
         found = [psutil.Process(), psutil.Process(job.pid)]
+        # For a moment a new process has no environment yet.
+        wait_for("its variables", lambda: programs.JOB in found[1].environ(), 20)
         monkeypatch.setattr(owned_processes, "of_supervisord", lambda *_: found)
         props = {"folder": str(tmp_path / "s"), "mark": MARK}
         assert programs.Daemon().users(props) == [f"process {job.pid}"]

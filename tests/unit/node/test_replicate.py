@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from cluster.replica import MODULE_FILE, module_files
-from node import replicate
+from node import replicate, supervisor
 from node.replicate import Bucket, Folder, Replica
 from tests import ran
 from tests.ports import free_ports
@@ -253,19 +253,27 @@ def test_a_folder_whose_disk_is_not_there_is_a_fault(here, tmp_path):
     assert not (tmp_path / "disk").exists()
 
 
-def place_files(folder: Path) -> None:
-    for name, content in module_files().items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content)
+def place_files(folder: Path) -> Path:
+    """The files of the service, as a supervisor writes them; return their folder."""
+    (folder / "conf.d").mkdir(parents=True)
+    service = supervisor.Definition(
+        name="replica",
+        command=["true"],
+        environment={},
+        files=module_files(),
+        folders=[],
+        stop_seconds=0,
+    )
+    supervisor._write(folder, service)
+    return folder / "replica" / "files"
 
 
 def test_its_files_are_all_that_a_bucket_needs(tmp_path):
-    place_files(tmp_path)
+    files = place_files(tmp_path)
     place = dict.fromkeys(("endpoint", "region", "access", "secret"), "x") | {"url": "s3://b"}
     code = f"import replicate; print(replicate.location({place}).where, replicate.archive.__file__)"
-    done = ran.run([sys.executable, "-c", code], cwd=tmp_path)
-    assert done.stdout.split() == ["s3://b", f"{tmp_path}/trainyard/store/archive.py"], done.stderr
+    done = ran.run([sys.executable, "-c", code], cwd=files)
+    assert done.stdout.split() == ["s3://b", f"{files}/trainyard/store/archive.py"], done.stderr
 
 
 @pytest.fixture
@@ -276,9 +284,9 @@ def service(here, there, replica) -> Iterator[tuple[subprocess.Popen[str], str]]
     settings = here.parent / "replica.json"
     places = {"source": {"url": f"file://{here}"}, "target": {"url": f"file://{there}"}}
     settings.write_text(json.dumps({"listen": "127.0.0.1", "port": port, **places}))
-    place_files(here.parent / "files")
+    files = place_files(here.parent / "stack")
     process = subprocess.Popen(
-        [sys.executable, here.parent / "files" / MODULE_FILE, settings],
+        [sys.executable, files / MODULE_FILE, settings],
         stdout=subprocess.PIPE,
         text=True,
         cwd=here.parent,

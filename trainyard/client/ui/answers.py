@@ -16,8 +16,8 @@ from trainyard.client.job_server import ACTIVE, Job
 from trainyard.client.state import OneLook
 from trainyard.client.ui import commands, live, rows, sweeps, table
 from trainyard.client.ui.commands import Action, Commands
-from trainyard.client.ui.run_cache import RunCache
 from trainyard.client.ui.stacks import Stack, Stacks
+from trainyard.store.objects import Store
 
 MOST_EXPLAINED = 20  # jobs of a page
 
@@ -136,13 +136,12 @@ class Answers:
 
     def sweeps(self, query: Query) -> Answer:
         """Return the sweeps."""
-        return {"rows": sweeps.listed(self._here, self._search_runs(query))}
+        return {"rows": sweeps.listed(self._here, self._searches(query)[1])}
 
     def sweep(self, query: Query) -> Answer:
         """Return the points of one sweep (`kind`, `sweep`)."""
-        runs = self._search_runs(query)
         kind, name = query.get("kind", ""), query.get("sweep", "")
-        return {"rows": sweeps.points(kind, name, self._here, runs)}
+        return {"rows": sweeps.points(kind, name, self._here, *self._searches(query))}
 
     def services(self, query: Query) -> Answer:
         """Return the services, with their buttons."""
@@ -221,15 +220,15 @@ class Answers:
         """The jobs; none when no cluster answers, since the store outlives it."""
         return _unless_away(stack.jobs, [])
 
-    def _search_runs(self, query: Query) -> RunCache | None:
-        """The runs of a stack, if it has a store that answers: sweeps of Hydra are files here."""
+    def _searches(self, query: Query) -> tuple[Store | None, dict[str, list[str]]]:
+        """A stack's store and its searches; none if it does not answer: Hydra's sweeps are here."""
+        nothing: tuple[Store | None, dict[str, list[str]]] = (None, {})
 
-        def asked() -> RunCache | None:
+        def asked() -> tuple[Store | None, dict[str, list[str]]]:
             cache = self.stacks.get(query["stack"]).runs()
-            cache.all()
-            return cache
+            return cache.store, cache.trials()
 
-        return _unless_away(asked, None)
+        return _unless_away(asked, nothing)
 
 
 def message(error: Exception, stack: str) -> str:

@@ -23,7 +23,7 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.client.store import open_store
 from trainyard.client.ui.run_cache import RunCache
 
-OUTPUTS_S = 30.0  # reading them starts the engine
+OUTPUTS_S = 30.0  # reading them may take seconds, from a bucket
 FAILED_S = 10.0
 JOBS_S = 2.0
 

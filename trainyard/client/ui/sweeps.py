@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from trainyard.client.errors import ClientError
 from trainyard.client.history import READERS
 from trainyard.client.sweep import records
 from trainyard.client.sweep.point import settings, values
-from trainyard.client.ui.run_cache import TRIAL_RESULTS, RunCache
+from trainyard.client.ui.run_cache import TRIAL_RESULTS
 from trainyard.json_values import number
+from trainyard.store.objects import Store
 from trainyard.tracking import run_folder
 
 DEPTH = 4  # folders below this one: Hydra's default is multirun/DATE/TIME
@@ -25,32 +26,44 @@ MOST_FOLDERS = 20_000  # a working folder may have a data set in it
 NOISE = ("time_", "timestamp", "iterations_since", "pid", "node_ip", "done", "should_checkpoint")
 
 
-def listed(here: Path, runs: RunCache | None) -> list[dict[str, Any]]:
-    """Return the sweeps: `kind`, `sweep` (its folder, or run) and `points`, the newest first."""
+def listed(here: Path, searches: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """Return the sweeps: `kind`, `sweep` (its folder, or run) and `points`, the newest first.
+
+    Args:
+        here: the folder with Hydra's.
+        searches: trials of each search with Tune.
+    """
     folders = sorted(_folders(here), key=lambda path: -path.stat().st_mtime)
     found = [
         {"kind": HYDRA, "sweep": path.relative_to(here).as_posix(), "points": _count(path)}
         for path in folders
     ]
-    searches = runs.trials() if runs is not None else {}
-    found += [
+    return found + [
         {"kind": TUNE, "sweep": run, "points": len(trials)} for run, trials in searches.items()
     ]
-    return found
 
 
-def points(kind: str, sweep: str, here: Path, runs: RunCache | None) -> list[dict[str, Any]]:
+def points(
+    kind: str, sweep: str, here: Path, store: Store | None, searches: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
     """Return the points of a sweep: `point`, `settings`, `values` and `error` of each.
+
+    Args:
+        kind: of the sweep.
+        sweep: as it is listed.
+        here: see `listed`.
+        store: has the results of the searches.
+        searches: see `listed`.
 
     Raises:
         ClientError: it is not one of the listed sweeps, or cannot be read.
     """
-    if all((each["kind"], each["sweep"]) != (kind, sweep) for each in listed(here, runs)):
+    if all((each["kind"], each["sweep"]) != (kind, sweep) for each in listed(here, searches)):
         raise ClientError(f"no sweep is called {sweep[:80]!r} here: choose one of the list")
     if kind == HYDRA:
         return _of_hydra(here / sweep)
-    assert runs is not None  # noqa: S101 - it lists the others
-    return _of_tune(sweep, runs)
+    assert store is not None  # noqa: S101 - the searches are in it
+    return _of_tune(sweep, store, searches[sweep])
 
 
 def _of_hydra(folder: Path) -> list[dict[str, Any]]:
@@ -73,16 +86,16 @@ def _damaged_point(path: Path, why: str) -> dict[str, Any]:
     return {"point": path.stem, "settings": {}, "values": {}, "error": f"UNREADABLE: {why}"}
 
 
-def _of_tune(run: str, runs: RunCache) -> list[dict[str, Any]]:
-    trials = sorted(runs.trials()[run])[:MOST_POINTS]
+def _of_tune(run: str, store: Store, trials: Sequence[str]) -> list[dict[str, Any]]:
+    trials = sorted(trials)[:MOST_POINTS]
     with ThreadPoolExecutor(READERS) as pool:
-        return list(pool.map(lambda trial: _trial(trial, run, runs), trials))
+        return list(pool.map(lambda trial: _trial(trial, run, store), trials))
 
 
-def _trial(name: str, run: str, runs: RunCache) -> dict[str, Any]:
+def _trial(name: str, run: str, store: Store) -> dict[str, Any]:
     error = "no result yet"
     try:
-        results = run_folder.whole_records(runs.store.get(f"{run}/{name}/{TRIAL_RESULTS}"))
+        results = run_folder.whole_records(store.get(f"{run}/{name}/{TRIAL_RESULTS}"))
     except ClientError as found:  # of this trial
         results, error = [], str(found)
     last = results[-1] if results else {}

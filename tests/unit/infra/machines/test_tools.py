@@ -121,8 +121,8 @@ def test_results_of_another_store_are_not_passed_over_in_silence(find, data, tol
     find(chosen)
     (said,) = told
     assert said == (
-        f"warn: {data}/minio/data holds results that objectStore = {chosen!r} does not show: they "
-        "stay there, and are back with objectStore = 'minio'"
+        f"warn: {data}/minio/data holds results that this stack's store, {chosen!r}, does not show: "
+        "they stay there, and are back with objectStore = 'minio' and without storeFrom"
     )
 
 
@@ -130,7 +130,7 @@ def test_results_of_another_store_are_not_passed_over_in_silence(find, data, tol
 def test_results_in_a_folder_are_not_passed_over_in_silence(find, data, told):
     (data / "storage" / "run").mkdir(parents=True)
     find("versitygw")
-    assert told[0].startswith(f"warn: {data}/storage holds results that objectStore = 'versitygw'")
+    assert told[0].startswith(f"warn: {data}/storage holds results that this stack's store, 'versi")
 
 
 @pytest.mark.usefixtures("bare")

@@ -136,7 +136,7 @@ def test_an_image_is_declared_once_and_gets_the_arguments_that_it_declares(decla
     (inputs,) = found.values()
     assert inputs["name"].startswith("trainyard/first:")
     assert inputs["build"]["context"] == "first"
-    assert inputs["build"]["buildArgs"] == {"BASE": "base:2"}
+    assert inputs["build"]["buildArgs"] == {"BASE": "base:2", "TOOLS": "tools:1"}
     assert inputs["keepLocally"] is True
 
 

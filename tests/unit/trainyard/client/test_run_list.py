@@ -210,3 +210,21 @@ def test_a_page_reads_again_what_changed(bucket, stack) -> None:  # P23
         "second": 1,
     }
     assert {name for name in bucket.asked if "first" in name} == set()
+
+
+def test_a_page_reads_runs_without_a_summary_again_only_if_they_changed(  # P23
+    bucket, stack, monkeypatch
+):
+    monkeypatch.setattr(run_list, "FEW", 1)
+    runs = {name: Run(stack.storage_url, name) for name in ("first", "second")}
+    for run in runs.values():
+        run.start({"epochs": 3})
+    seen = run_list.RunList(bucket)
+    for _ in range(2):  # the second look knows what to keep
+        assert len([*seen.look()[1]]) == 2
+    bucket.asked.clear()
+    assert {run.name for run, _ in seen.look()[1]} == set(runs)
+    assert bucket.asked == []
+    runs["second"].write_metrics(EPOCHS)
+    assert {run.name: run.epochs for run, _ in seen.look()[1]} == {"first": 0, "second": 3}
+    assert {name.partition("/")[0] for name in bucket.asked} == {"second"}

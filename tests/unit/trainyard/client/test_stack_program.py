@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import typer
 
 from tests.waiting import wait_for
 from trainyard.access import repository
@@ -209,6 +210,20 @@ def test_signals_and_exit_codes_pass_through(number, to_group, code, tmp_path):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert (process.returncode, said) == (code, "")
+
+
+def test_a_signal_that_comes_while_the_module_starts_ends_it(monkeypatch):
+    real = subprocess.Popen
+
+    def signalled(*_: object, **__: object) -> subprocess.Popen[bytes]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(["sleep", "60"])
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(stack_program.subprocess, "Popen", signalled)
+    with pytest.raises(typer.Exit) as ended:
+        stack_program.run("stand_in")
+    assert ended.value.exit_code == 143
 
 
 def test_the_modules_exist():

@@ -57,7 +57,7 @@ export function overview({ stack, stacks }) {
       el("h2", {}, "Next"), facts(found.next.map(([command, effect]) => [effect, el("code", {}, command)])));
   };
   const load = async () => {
-    // Asked once a minute, one after another: the questions start the engine, or kubectl.
+    // Asked once a minute, one after another: the questions read a state, or start kubectl.
     const rarely = asked++ % 12 === 0;
     await others(stack);
     if (rarely) rest();

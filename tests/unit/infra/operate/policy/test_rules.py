@@ -112,8 +112,17 @@ CASES: list[tuple[str, str, dict[str, Any], list[str]]] = [
     (
         "images-by-digest",
         rules.IMAGE,
-        {"name": "a:1", "build": {"buildArgs": {"BASE": "debian@sha256:0a"}}},
+        {"name": "a:1", "build": {"buildArgs": {"BASE_IMAGE": "debian@sha256:0a", "X": "1"}}},
         [],
+    ),
+    (
+        "images-by-digest",
+        rules.IMAGE,
+        {
+            "build": {"buildArgs": {"BASE_IMAGE": "debian@sha256:0a", "GO_IMAGE": "golang:1"}},
+            "name": "",
+        },
+        ["is built from golang:1 without a digest"],
     ),
     ("images-by-digest", rules.CONTAINER, {"image": "sha256:0a"}, []),
     ("images-by-digest", rules.CONTAINER, {"image": UNKNOWN}, []),
