@@ -121,8 +121,8 @@ def test_results_of_another_store_are_not_passed_over_in_silence(find, data, tol
     find(chosen)
     (said,) = told
     assert said == (
-        f"warn: {data}/minio/data holds results that this stack's store, {chosen!r}, does not show: "
-        "they stay there, and are back with objectStore = 'minio' and without storeFrom"
+        f"warn: {data}/minio/data holds results that this stack's store, {chosen!r}, does not "
+        "show: they stay there, and are back with objectStore = 'minio' and without storeFrom"
     )
 
 
