@@ -154,12 +154,14 @@ class Replica:
     def copy(self) -> list[str]:
         """Copy all new files; return the runs that failed, and why."""
         here, there = _by_run(self._source.listed()), _by_run(self._target.listed())
-        faults = []
+        faults: list[str] = []
         for run in sorted(here.keys() - {OWN}):
             try:
                 self._copy_run(run, here[run], there.get(run, {}))
             except FileNotFoundError:  # the run removed it meanwhile: the next pass sees the rest
                 continue
+            except AwayError as error:  # for the other runs too: each would wait for it
+                return [*faults, f"{run}: {error}"]
             except FAULTS as error:
                 faults.append(f"{run}: {error}")
         return faults

@@ -20,8 +20,8 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.store.request_body import RequestBody
 
 CONNECTIONS = 4  # a request that was given up may still hold one
-CONNECT_S = 5  # for all but uploads: the kernel of a busy head accepts
-TIMEOUT_S = 30  # to connect, for each piece that is sent, and between two pieces of the reply
+CONNECT_S = 5  # for requests with answers in JSON: the kernel of a busy head accepts
+TIMEOUT_S = 30  # else to connect; for each piece that is sent, and between two of the reply
 STREAM_PIECE = 2**18  # bytes of a stream's piece, at most
 UPLOADED_S = 300  # for the reply to an upload: buffers and tunnels hold megabytes of it until then
 

@@ -487,7 +487,7 @@ def _ask_engines(stack: str) -> str:
     if shutil.which("pulumi"):
         commands["pulumi"] = ["pulumi", "-C", str(folder), "stack", *asked, "--non-interactive"]
     for program, command in commands.items():
-        reason, text = _printed(stack, command)
+        reason, text = _printed(stack, program, command)
         if not reason:
             return text
         reasons.append(f"{program}: {reason}")
@@ -528,18 +528,19 @@ def _of_engine(folder: Path, stack: str) -> dict[str, Any]:
     except EngineError as error:
         raise ClientError(str(error)) from None
     except OSError as error:  # also a bucket's
-        raise ClientError(f"{error.filename}: {error.strerror}") from None
+        where = f"{error.filename}: " if error.filename else ""
+        raise ClientError(f"{where}{error.strerror or type(error).__name__}") from None
     return found
 
 
-def _printed(stack: str, command: list[str]) -> tuple[str, str]:
+def _printed(stack: str, program: str, command: list[str]) -> tuple[str, str]:
     """Why a command does not print a stack's outputs, "" if it does, and what it prints."""
     try:
         result = run_in_checkout(command, READ_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise ClientError(
             f"cannot read the outputs of stack {stack!r}: waited {READ_TIMEOUT_S} s for the "
-            f"answer of {command[0]}. The machine is busy, or does not reach the stack's state: "
+            f"answer of {program}. The machine is busy, or does not reach the stack's state: "
             "run the command again once other commands have ended"
         ) from None
     said = [line for line in result.stderr.strip().splitlines() if line.strip()]

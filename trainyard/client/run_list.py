@@ -87,7 +87,7 @@ class RunList:
         same = {
             name: kept
             for name, kept in self._others.items()
-            if name in marks and kept[0] == marks[name]
+            if name not in listed and name in marks and kept[0] == marks[name]
         }
         yield from ((same[name][1], None) for name in others if name in same)
         read = [name for name in others if name not in same]
@@ -99,7 +99,8 @@ class RunList:
                 if found[0] is not None and found[1] is None and name in marks:
                     same[name] = marks[name], found[0]
         self._others = same
-        self._many = len(others) > FEW
+        # The list of all files is longer than a few runs are to read.
+        self._many = len(others) > max(FEW, len(names) // 8)
         if len(self._seen) > len(known) + FEW:
             self._save()
 

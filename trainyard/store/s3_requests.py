@@ -30,12 +30,12 @@ PASSING_CODE = "ExistingObjectIsDirectory"
 CONNECTIONS = 8  # as many as trainyard/client/history.py has readers
 CONNECT_TIMEOUT_S, ELSEWHERE_TIMEOUT_S = 1, 5
 SEND_TIMEOUT_S = 30  # for a piece of a large body: a busy store may be slow to accept it
-BUSY = (500, 502, 503, 504)  # HTTP statuses after which the request is repeated once
+BUSY = (500, 502, 503, 504)  # HTTP statuses after which the request is repeated
 PASSING_TRIES, PASSING_PAUSE_S = 5, 0.05
 
 
 class UnansweredError(Exception):
-    """The service did not answer; the message is the kind of the cause."""
+    """The service did not answer; the message is the cause's kind, and why for a certificate."""
 
 
 class Reply(NamedTuple):

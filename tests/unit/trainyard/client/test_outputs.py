@@ -247,6 +247,20 @@ def test_nothing_of_a_foreign_folder_is_run(path, tmp_path, monkeypatch):
     (folder / "lib").mkdir()
     (folder / "engine").rename(folder / "lib" / "engine")
     code = "from trainyard.client import outputs; outputs.read('dev')"
-    told = ran_by.run([sys.executable, "-P", "-c", code], cwd=folder)
-    assert "stack 'dev' is down, or never was up" in told.stderr
+    for module in ("trainyard.client.cli", "sys"):  # the client's own process, and a user's
+        told = ran_by.run([sys.executable, "-P", "-c", f"import {module}; {code}"], cwd=folder)
+        assert "stack 'dev' is down, or never was up" in told.stderr
     assert list(ran.iterdir()) == []
+
+
+@pytest.mark.usefixtures("program")
+def test_a_module_engine_of_a_user_stays_theirs(monkeypatch, tmp_path):
+    """Hydra reads the outputs in the process of a user's script."""
+    (tmp_path / "engine.py").write_text("power = 400\n")
+    code = (
+        "import engine, sys; from trainyard.client import outputs; "
+        "print(outputs.read('engine-only').stack, engine.power, sys.path[0])"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{repository.ROOT}")
+    done = ran_by.run([sys.executable, "-P", "-c", code])
+    assert done.stdout.split() == ["engine-only", "400", str(tmp_path)], done.stderr

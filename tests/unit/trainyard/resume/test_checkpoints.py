@@ -130,6 +130,7 @@ def test_it_is_stored_while_rays_thread_waits_for_the_controller(worker):  # P8
     waits = worker.uploads.submit(polled.wait, 20)
     worker.save(1, wait=True)
     assert not waits.done()
+    assert not [*Path.cwd().glob(f"{checkpoints.SCRATCH_PREFIX}*")]
     polled.set()
 
 

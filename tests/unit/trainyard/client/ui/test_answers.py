@@ -3,13 +3,16 @@
 import json
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 from starlette.testclient import TestClient
 
 from tests import ui_stack, waiting
 from tests.hostile import HARM
 from trainyard.client import history, run_list, store
+from trainyard.client.errors import ClientError
 from trainyard.client.outputs import parse
+from trainyard.client.ui.run_cache import RunCache
 
 
 def ask(browser: TestClient, path: str, **query: str) -> dict:
@@ -178,7 +181,7 @@ def test_runs_are_compared_by_settings_and_epochs(browser):
     assert browser.get("/api/dev/compared", params={"runs": "../x"}).status_code == 503
 
 
-def test_sweeps_of_hydra_and_tune_have_points(store, tmp_path, browser):
+def test_sweeps_of_hydra_and_tune_have_points(store, tmp_path, browser, monkeypatch):
     ui_stack.write_sweep(tmp_path / "multirun/2026-11-20/10-00-00", points=3)
     for number in range(2):
         trial = store / f"run-0001/train_{number}"
@@ -205,6 +208,9 @@ def test_sweeps_of_hydra_and_tune_have_points(store, tmp_path, browser):
     found = ask(browser, "dev/sweep", kind="tune", sweep="run-0001")["rows"]
     assert found[1:] == trials[1:]
     assert "more than 16 MiB" in found[0]["error"]
+    with monkeypatch.context() as away:
+        away.setattr(RunCache, "trials", Mock(side_effect=ClientError("the store is away")))
+        assert ask(browser, "dev/sweeps")["rows"] == [hydra | {"points": 3 + len(odd)}]
     for kind, sweep in (("hydra", ".."), ("hydra", "/"), ("tune", "run-0002"), ("x", "run-0001")):
         answer = browser.get("/api/dev/sweep", params={"kind": kind, "sweep": sweep})
         assert answer.status_code == 503, sweep
