@@ -3,6 +3,8 @@
 import pulumi
 
 from infra.machines import identity, local
+from infra.places.lambda_cloud.choice import InstanceRequest
+from infra.places.lambda_cloud.machines import Order
 from infra.places.lambda_cloud.resources import (
     Account,
     AccountArgs,
@@ -24,14 +26,13 @@ own = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
 account = Account("account", AccountArgs(organization=pulumi.get_organization(), **own))
 choice = Choice(
     "choice",
-    {
-        "stackId": account.stackId,
-        "candidates": config.require_object("candidates"),
-        "count": config.require_int("count"),
-        "maxHourlyCost": config.require_int("maxHourlyCost"),
-        "budget": 0,
-        "ttlHours": ttl,
-    },
+    InstanceRequest(
+        stackId=account.stackId,
+        candidates=config.require_object("candidates"),
+        count=config.require_int("count"),
+        maxHourlyCost=config.require_int("maxHourlyCost"),
+        ttlHours=ttl,
+    ),
 )
 key = SshKey(
     "key",
@@ -68,20 +69,20 @@ if system := config.get("fileSystem"):
 instances = [
     Instance(
         f"node-{node}",
-        {
-            "stackId": account.stackId,
-            "name": f"rented-{node}",
-            "node": node,
-            "count": config.require_int("count"),
-            "choices": choice.choices,
-            "sshKeyName": key.name,
-            "hostname": f"rented-{node}",
-            "tags": identity.tags(**own, owner=local.owner(), backend=account.backendId),
-            "userData": pulumi.Output.secret("#cloud-config\n# canary-user-data\n"),
-            "firewallRulesetIds": rulesets.ids,
-            "fileSystemMounts": mounts,
-            "ttlHours": ttl,
-        },
+        Order(
+            stackId=account.stackId,
+            name=f"rented-{node}",
+            node=node,
+            count=config.require_int("count"),
+            choices=choice.choices,
+            sshKeyName=key.name,
+            hostname=f"rented-{node}",
+            tags=identity.tags(**own, owner=local.owner(), backend=account.backendId),
+            userData=pulumi.Output.secret("#cloud-config\n# canary-user-data\n"),
+            firewallRulesetIds=rulesets.ids,
+            fileSystemMounts=mounts,
+            ttlHours=ttl,
+        ),
     )
     for node in range(config.require_int("count"))
 ]
