@@ -105,9 +105,14 @@ def picture(seed: int, kind: str = "PNG", mode: str = "RGB") -> bytes:
     return file.getvalue()
 
 
+def on_white(image: Image.Image) -> Image.Image:
+    page = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(page, image.convert("RGBA")).convert("RGB")
+
+
 def own_answer(number: int, images: list[bytes]) -> torch.Tensor:
     transform = to_tensor(IMAGE_SIZE)  # of training
-    batch = torch.stack([transform(Image.open(io.BytesIO(each)).convert("RGB")) for each in images])
+    batch = torch.stack([transform(on_white(Image.open(io.BytesIO(each)))) for each in images])
     with torch.inference_mode():
         return network(number)(batch).softmax(1)
 
