@@ -66,7 +66,7 @@ class Args:
         Raises:
             TypeError: a property is missing, or of another type.
         """
-        kinds = _kinds(cls)  # type: ignore[arg-type]  # mypy: of a dataclass, no hash
+        kinds = _kinds(cls)  # type: ignore[arg-type]  # mypy takes the class for unhashable
         return cls(**{n: _checked(n, props[n], kinds[n]) for n in kinds.keys() & props.keys()})
 
 

@@ -34,8 +34,8 @@ class FleetArgs:
     """A stack's requirements for its machines, whatever their source.
 
     Attributes:
-        settings: of the stack. Without startRay, Ray's launcher copies the private key to the head,
-            where jobs read it: then no machine holds a secret of the account.
+        settings: all settings of the stack. Without startRay, Ray's launcher copies the private
+            key to the head, where jobs can read it. Then no machine holds a secret of the account.
         requested: numbers of the machines of groups that grow that have to exist now.
         idle: service that machines which end themselves ask too; None where only the deadline
             counts.

@@ -28,8 +28,8 @@ class OnHostArgs(Args):
     """Arguments of what a stack has on a host; host and machine are None for this machine.
 
     Attributes:
-        folder: of a supervisord, unless it says otherwise.
-        mark: of the stack, see `StackMark.props`.
+        folder: the supervisord's folder, where a subclass names no other.
+        mark: the stack's mark, as `StackMark.props` has it.
         host: see HostArgs.
         machine: see HostArgs.
     """

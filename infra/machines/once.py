@@ -29,10 +29,10 @@ class OnceArgs(Args):
     """Arguments of a program that runs once.
 
     Attributes:
-        folder: of a supervisord.
-        hostFiles: paths by the names that it knows them by.
-        folders: that it fills.
-        mark: of the stack.
+        folder: the supervisord's folder.
+        hostFiles: paths on this machine, by the names that the program uses for them.
+        folders: the folders that the program fills.
+        mark: the stack's mark.
     """
 
     folder: Given[str]

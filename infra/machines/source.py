@@ -67,7 +67,7 @@ class Cloud:
             its own one, which also tells in states which cloud a machine is from.
         account: opens the account of this environment, or else of the setting's value, which may
             be None.
-        module: of its resources, as their types in states have it; docs/ARCHITECTURE.md has their
+        module: the module in the types of its resources in states. docs/ARCHITECTURE.md lists their
             names and the properties that are read.
     """
 

@@ -18,7 +18,7 @@ class RuntimeArgs:
     """Arguments of a runtime on machines.
 
     Attributes:
-        settings: of the stack.
+        settings: all settings of the stack.
         running: the services that run.
         store: name of the object store, "" for a folder.
     """

@@ -28,7 +28,6 @@ LONGEST = 2**16  # bytes of a summary; a run with a longer one has its files rea
 FEW = 50  # summaries that are read one by one, without the copy
 NO_MARKS: Mapping[str, Mapping[str, object]] = {}
 RECORDS = (run_folder.CONFIG, run_folder.STARTS, run_folder.METRICS)
-CHECKPOINT = "checkpoint_"
 UNLISTED = Listed(0, "")  # of a run whose summary is asked for by name
 
 Found = tuple[RunRecord | None, ClientError | None]
@@ -68,7 +67,7 @@ class RunList:
             folder, _, rest = file.partition("/")
             if file in RECORDS:
                 found[run][file] = listed
-            elif rest and folder.startswith(CHECKPOINT):
+            elif rest and folder.startswith(run_folder.CHECKPOINT):
                 found[run][folder] = True
         return found
 

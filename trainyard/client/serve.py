@@ -15,6 +15,7 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import PACKAGE, Script
 from trainyard.client.store import open_store
 from trainyard.store.objects import Store
+from trainyard.tracking import run_folder
 
 DEPLOY = Script(
     name="serve",
@@ -151,7 +152,7 @@ def how_to_ask(service: str, outputs: StackOutputs) -> str:
 
 def _check_stored(run: str, checkpoint: str | None, store: Store) -> None:
     """Refuses a run or checkpoint that the store lacks; the job checks the files."""
-    found = [name for name in store.folders(run) if name.startswith("checkpoint_")]
+    found = [name for name in store.folders(run) if name.startswith(run_folder.CHECKPOINT)]
     if checkpoint in found or (checkpoint is None and found):
         return
     if not found and history.find_run(store, run) is None:

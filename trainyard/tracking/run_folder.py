@@ -31,6 +31,7 @@ STARTS = "starts.jsonl"
 METRICS = "metrics.jsonl"
 CURVES = "curves.png"
 TRACKED = "tracking.json"
+CHECKPOINT = "checkpoint_"  # how the name of a checkpoint's folder begins
 CHECKPOINT_FILE = "checkpoint.pt"
 SUMMARIES = ".trainyard/runs"  # in the store; no run's name begins with a dot
 
@@ -69,7 +70,7 @@ def whole_records(content: bytes | None) -> list[dict[str, Any]]:
 
 def newest_checkpoint(folders: Iterable[str]) -> str:
     """Return the last of a run's folders that is a checkpoint's; "" without one."""
-    return max((name for name in folders if name.startswith("checkpoint_")), default="")
+    return max((name for name in folders if name.startswith(CHECKPOINT)), default="")
 
 
 def best(metrics: Iterable[dict[str, Any]]) -> float | None:

@@ -52,9 +52,9 @@ class NodeArgs(EngineArgs):
         stack: its name.
         project: its name.
         identity: name of its network, with which its volumes' names begin.
-        names: of all containers.
-        ports: numbers by setting, which it has for as long as the network.
-        address: that they are opened on besides loopback, or "".
+        names: the names of all containers.
+        ports: the numbers by setting, claimed for as long as the network exists.
+        address: where the ports are opened besides loopback, or "".
         images: references by setting.
         volumes: other names that stay.
         store: name of the object store.

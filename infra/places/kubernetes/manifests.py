@@ -54,7 +54,7 @@ class ObjectDefaults:
     """Values that all objects of a stack share.
 
     Attributes:
-        settings: of the stack.
+        settings: all settings of the stack.
         where: those of them that name the cluster.
         labels: of all objects and pods.
     """

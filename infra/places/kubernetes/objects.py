@@ -47,7 +47,7 @@ class ManifestArgs(Args):
     Attributes:
         cluster: kubeconfig, context, namespace, and the cluster's uid.
         owner: id of the stack.
-        manifest: of the object.
+        manifest: the object, as Kubernetes takes it.
     """
 
     cluster: Mapping[str, Any]
@@ -86,7 +86,7 @@ class ObjectArgs(ManifestArgs):
     """Arguments of an object.
 
     Attributes:
-        secrets: of a Secret, texts by key; {} for others.
+        secrets: the texts of a Secret by key; {} for other objects.
         keep: whether it outlives the stack.
     """
 

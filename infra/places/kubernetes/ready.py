@@ -41,8 +41,8 @@ class ReadyArgs(Args):
 
     Attributes:
         cluster: as an Object has it.
-        kind: of the object.
-        name: of the object.
+        kind: the object's kind, such as StatefulSet.
+        name: the object's name.
         pods: labels of its pods.
         once: whether they have to end.
         version: a text that changes when the object does.

@@ -49,10 +49,10 @@ def points(
     """Return the points of a sweep: `point`, `settings`, `values` and `error` of each.
 
     Args:
-        kind: of the sweep.
-        sweep: as it is listed.
+        kind: HYDRA or TUNE.
+        sweep: the name in the list.
         here: see `listed`.
-        store: has the results of the searches.
+        store: the store with the results of the searches.
         searches: see `listed`.
 
     Raises:
