@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import shutil
 import signal
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from bench.measure import FailedError
+from node.process_health import answers
 from node.supervisor import inherited_environment
 
 POLL_SECONDS = 0.1
@@ -98,11 +96,7 @@ class PlainServices:
 
 def _await(url: str, deadline: float) -> None:
     while time.perf_counter() < deadline:
-        try:
-            with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 loopback
-                if answer.status == 200:
-                    return
-        except (OSError, urllib.error.URLError, http.client.HTTPException):
-            pass
+        if answers(url):
+            return
         time.sleep(POLL_SECONDS)
     raise FailedError(f"{url} did not answer within {START_SECONDS:.0f} s")
