@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
-from bench import results, table
+from bench import moved, results, table
 from bench.form import Form
 from bench.measure import FailedError, Skipped, SkippedError, machine
 from bench.results import Record
@@ -54,6 +56,12 @@ def main() -> int:
         help="Show that each works: once, with little data; figures are not kept.",
     )
     parser.add_argument(
+        "--ratios",
+        type=Path,
+        metavar="FILE",
+        help="Add the ratios to those of earlier landings, and print which moved.",
+    )
+    parser.add_argument(
         "--write",
         action="store_true",
         help="Measure nothing; write the newest figures of these into docs/benchmarks.md.",
@@ -69,10 +77,10 @@ def main() -> int:
         except FailedError as error:
             sys.exit(f"error: {error}")
         return 0
-    return _measure(chosen, smallest=args.smallest)
+    return _measure(chosen, args.ratios, smallest=args.smallest)
 
 
-def _measure(modules: Sequence[str], *, smallest: bool) -> int:
+def _measure(modules: Sequence[str], file: Path | None, *, smallest: bool) -> int:
     console = Console(width=table.COLUMNS, soft_wrap=True)
     commit, line = results.commit(), machine()
     console.print(f"{results.now():%Y-%m-%d %H:%M} UTC, commit {commit}\n{line}")
@@ -118,6 +126,8 @@ def _measure(modules: Sequence[str], *, smallest: bool) -> int:
         console.print(f"skipped: {each.name}: {each.reason}", markup=False)
     for module, why in failures.items():
         console.print(f"\nfailed: {module}: {why}", markup=False, highlight=False)
+    for text in moved.note(file, commit, ratios) if file else ():
+        console.print(text, markup=False, highlight=False)
     missed = not smallest and any(ratio.verdict == "missed" for ratio in ratios)
     return 1 if failures or missed else 0
 
@@ -127,6 +137,8 @@ if __name__ == "__main__":
     # is ended by one, would go on. A SIGTERM, too, takes down stacks that are up.
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.default_int_handler)
+    # Each program would compile all its modules again, which takes longer than what is measured.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         sys.exit(main())
     except KeyboardInterrupt:

@@ -1,6 +1,7 @@
 """A benchmark's output, records and page, and its message when a child fails."""
 
 import io
+import json
 import re
 import sys
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from bench import __main__ as command
-from bench import chart, measure, results, table
+from bench import chart, measure, moved, results, table
 from bench.measure import FailedError, Ratio, Result, Skipped, Usage
 from bench.results import Record
 
@@ -47,6 +48,21 @@ def test_a_ratio_is_met_up_to_its_goal():
     for ours, least, verdict in cases:
         assert _ratio(ours, least=least).verdict == verdict
     assert _ratio(9.0, goal=None).verdict == "no goal"
+
+
+def test_a_ratio_outside_of_what_landings_had_is_told(tmp_path):
+    file = tmp_path / "ratios.json"
+    for number, ours in enumerate((1.0, 1.2, 1.1)):
+        assert moved.note(file, f"c{number}", [_ratio(ours)]) == []
+    assert moved.note(file, "c3", [_ratio(1.29), _ratio(9.0, name="P1")]) == []
+    [line] = moved.note(file, "c4", [_ratio(1.45)])
+    assert line == "moved: P0 is 1.450, and was 1.000 to 1.290 in 4 landings"
+    assert moved.note(file, "c4", [_ratio(1.45)]) == [line]  # tried again: not its own noise
+    [line] = moved.note(file, "c5", [_ratio(0.7)])
+    assert "P0 is 0.700" in line
+    for number in range(moved.KEPT):
+        moved.note(file, f"d{number}", [_ratio(2.0)])
+    assert len(json.loads(file.read_text())["P0"]) == moved.KEPT
 
 
 def test_the_table_fits_80_columns_and_cuts_no_figure():
