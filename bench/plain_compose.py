@@ -80,6 +80,7 @@ def _service(container: dict[str, Any], folder: Path) -> dict[str, Any]:
         "container_name": name,
         "image": container["image"],
         "command": [_literal(each) for each in container["command"]],
+        **({"entrypoint": starts} if (starts := container.get("entrypoints")) else {}),
         "environment": [_literal(each) for each in container.get("envs", [])],
         "labels": _labels(container["labels"]),
         "ports": [

@@ -20,8 +20,9 @@ from infra.places.containers.container import ReadyProvider
 # Properties for which `docker create` needs no option: only the provider looks at them, `docker rm`
 # gets them, or they are Docker's own defaults.
 NO_OPTION = {
-    "__defaults", "image", "command", "uploads", "mustRun", "start", "waitTimeout", "networkMode",
-    "containerReadRefreshTimeoutMilliseconds", "removeVolumes", "destroyGraceSeconds",
+    "__defaults", "image", "command", "entrypoints", "uploads", "mustRun", "start", "waitTimeout",
+    "networkMode", "containerReadRefreshTimeoutMilliseconds", "removeVolumes",
+    "destroyGraceSeconds",
 }  # fmt: skip
 
 
@@ -95,7 +96,10 @@ class PlainContainers:
 
     def _run(self, container: dict[str, Any], ready: dict[str, Any]) -> None:
         name = container["name"]
-        create = [*options(container), container["image"], *container["command"]]
+        # `docker create` takes one word as an entry point.
+        first, *entry = container.get("entrypoints") or [""]
+        starts = [f"--entrypoint={first}"] if first else []
+        create = [*options(container), *starts, container["image"], *entry, *container["command"]]
         if container["uploads"]:
             _docker("create", *create)
             _docker("cp", "-", f"{name}:/", given=archive(container["uploads"]))

@@ -177,6 +177,7 @@ def _node(
     return Service(
         name=name,
         program="ray",
+        script=ray_start.FILE,
         arguments=ray_node.common_flags(name, index, runtime, resources, ports),
         environment={
             **node_environment(name, stack),

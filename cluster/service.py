@@ -102,6 +102,7 @@ class Service:
         name: unique within the stack; lowercase words joined by hyphens.
         program: which program, by the name that its descriptor has.
         arguments: its command line after the program; never holds a secret.
+        script: one of its files, which the program's own Python runs in place of the program.
         environment: variables beyond those that the runtime sets; never holds a secret.
         files: content of its configuration files by name.
         secrets: content of its secret files by name; only the service and root can read them.
@@ -126,6 +127,7 @@ class Service:
     name: str
     program: str
     arguments: Sequence[pulumi.Input[str]]
+    script: str = ""
     environment: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     files: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)

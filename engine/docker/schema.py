@@ -67,6 +67,7 @@ CONTAINER: Table = {
     "name": _GIVEN,
     "image": _GIVEN,
     "command": Property(computed=True, ordered=True),
+    "entrypoints": Property(computed=True, ordered=True),
     "envs": _COMPUTED,
     "labels": Property(computed=True, fields=_LABELS),
     "init": _COMPUTED,

@@ -7,7 +7,7 @@ of other machines each runs one.
 import ipaddress
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pulumi
@@ -226,7 +226,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         props = ProgramArgs(
             folder=daemon.folder,
             name=service.name,
-            command=[host.programs[service.program], *service.arguments],
+            command=[*self._program(service, host), *service.arguments],
             environment={
                 **service.environment,
                 **self.environment(host),
@@ -333,6 +333,17 @@ class ProcessRuntime(pulumi.ComponentResource):
         )
         self._filled |= {volume.name: once for volume in service.volumes if volume.shared}
         return once
+
+    def _program(self, service: Service, host: Host) -> list[pulumi.Input[str]]:
+        """Return the words that start a service's program, or its script."""
+        path = host.programs[service.program]
+        if not service.script:
+            return [path]
+        # The programs of an environment are beside its Python.
+        python = pulumi.Output.from_input(path).apply(
+            lambda known: str(PurePosixPath(known).with_name("python"))
+        )
+        return [python, self.file(service.name, service.script)]
 
     def _one_machine(self, service: Service, host: Host) -> dict[str, str]:
         """Return the variables of a Ray worker of this machine, which its head shares."""

@@ -265,6 +265,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
                 name=self._args.prefix + service.name,
                 image=self._image(service.program),
                 command=list(service.arguments),
+                entrypoints=self._entrypoint(service),
                 envs=[
                     pulumi.Output.concat(key, "=", value)
                     for key, value in service.environment.items()
@@ -338,6 +339,10 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         if service.once:
             self._filled |= {volume.name: ready for volume in service.volumes if volume.shared}
         return ready
+
+    def _entrypoint(self, service: Service) -> list[str] | None:
+        """Return the words that start a service's script; None where its image says it."""
+        return ["python", self.file(service.name, service.script)] if service.script else None
 
     def _leaving(self, service: Service, opts: pulumi.ResourceOptions) -> list[Leave]:
         """Return the Leave of a service, whose users leave before its container is replaced."""
