@@ -59,7 +59,7 @@ def main() -> None:
     """
     for name in UNUSED:
         sys.modules[name] = None  # type: ignore[assignment] # Ray goes on without it
-    # Not at the top: it would load them, and the stack's program, which reads this file, needs none.
+    # Not at the top: it would load them, and a stack's program reads this module without Ray.
     from ray.scripts import scripts  # noqa: PLC0415
 
     scripts.cli(prog_name="ray")
