@@ -29,7 +29,7 @@ from cluster.ray_node import (
     worker_name,
 )
 from cluster.service import HealthCheck, LeaveSteps, Port, Runtime, Service
-from node import ray_leave, ray_start
+from node import ray_command, ray_leave, ray_start
 from trainyard.access import outputs
 
 NODE_SWITCH_PORT = "nodeSwitchPort"
@@ -177,13 +177,13 @@ def _node(
     return Service(
         name=name,
         program="ray",
-        script=ray_start.FILE,
+        script=ray_command.FILE,
         arguments=ray_node.common_flags(name, index, runtime, resources, ports),
         environment={
             **node_environment(name, stack),
             **ray_start.environment(runtime.file(name, ray_start.FILE)),
         },
-        files={ray_start.FILE: ray_start.source_text(), ray_leave.FILE: ray_leave.source_text()},
+        files={each.FILE: each.source_text() for each in (ray_command, ray_start, ray_leave)},
         secrets=ray_node.secret_files(
             stack.token, stack.storage, additions, serve_token=stack.serve_token
         ),

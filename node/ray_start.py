@@ -32,8 +32,6 @@ from typing import Any
 
 import psutil  # Ray brings its own
 
-# Modules of `ray serve`, `ray list` and `ray job`.
-UNUSED = ("ray.serve.scripts", "ray.util.state.state_cli", "ray.dashboard.modules.job.cli")
 HOOK = "RAY_START_HOOK"  # Ray calls what this variable names before it starts a node
 FILE = "ray_start.py"
 MODULES = "PYTHONPATH"
@@ -49,20 +47,6 @@ AGAIN_SECONDS = 30.0
 CONNECT_SECONDS = 3.0
 # For Ray, which reports more about a crash, and then ends.
 GRACE_SECONDS = 3.0
-
-
-def main() -> None:
-    """Run Ray's command line without the commands that no node needs.
-
-    They load pandas, FastAPI and more: 1.5 of the 1.8 s of a processor that `ray start` needs to
-    load, and 75 MB for as long as the node runs.
-    """
-    for name in UNUSED:
-        sys.modules[name] = None  # type: ignore[assignment] # Ray goes on without it
-    # Not at the top: it would load them, and a stack's program reads this module without Ray.
-    from ray.scripts import scripts  # noqa: PLC0415
-
-    scripts.cli(prog_name="ray")
 
 
 def environment(path: str) -> dict[str, str]:
@@ -165,7 +149,3 @@ def _runs(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-if __name__ == "__main__":
-    main()

@@ -275,7 +275,7 @@ def _command(props: Props) -> list[str]:
 
 def _is_ray(props: Props) -> bool:
     # Nodes of a stack are started by a script of that name.
-    return any(word.rpartition("/")[2] in ("ray", "ray_start.py") for word in _command(props)[:2])
+    return any(word.rpartition("/")[2] in ("ray", "ray_command.py") for word in _command(props)[:2])
 
 
 def _is_beyond_loopback(address: str) -> bool:

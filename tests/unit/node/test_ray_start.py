@@ -54,16 +54,6 @@ LARGEST_COPY = 2**20  # bytes
 Start = Callable[..., subprocess.Popen[str]]
 
 
-def test_a_node_loads_no_command_that_it_does_not_need():
-    # `ray` itself loads all, with pandas and FastAPI.
-    words = [sys.executable, "-X", "importtime", ray_start.__file__, "--version"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert re.fullmatch(r"ray, version [\d.]+\n", done.stdout)
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "ray.scripts.scripts" in loaded
-    assert not loaded & {"pandas", "fastapi", "ray.serve", "ray.util.state", "aiohttp"}
-
-
 @pytest.fixture
 def start(tmp_path) -> Iterator[Start]:
     """Starts a node; `word` says whether it collects its raylet, `more` is added to the hook."""
