@@ -192,7 +192,10 @@ DESCRIPTOR = Descriptor(
     ports=(PortSetting(PORT, 3000, "Grafana"),),
     limit=Limit(memory_mib=1024, processes=1024),
     settings={
-        "grafana": (bool, setting(True, "Whether Grafana runs (docker, kubernetes)")),
+        "grafana": (
+            bool,
+            setting(True, "Whether Grafana runs; false where memory is short (docker, kubernetes)"),
+        ),
     },
     wanted=lambda settings: bool(settings.of_services["grafana"]),
     endpoints=(ENDPOINT,),

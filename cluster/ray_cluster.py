@@ -311,7 +311,7 @@ DESCRIPTOR = Descriptor(
             JobProcesses,
             setting(
                 JobProcesses(),
-                "Niceness and allocator of the processes of jobs: `{niceness, allocator}`",
+                "Niceness and allocator of processes of jobs, to measure: `{niceness, allocator}`",
                 see="#processes-of-jobs",
             ),
         ),

@@ -126,7 +126,10 @@ class Settings(Model):
         2, "Ray workers, 1 to 64; other machines have one each", alias="workers"
     )
     head_node: Node = setting(
-        Node(), "Resources of the Ray head for jobs", see="#nodes", alias="head"
+        Node(),
+        "Resources of the Ray head for jobs, where it has some to spare",
+        see="#nodes",
+        alias="head",
     )
     worker_node: Node = setting(
         Node(), "Resources of each worker for jobs", see="#nodes", alias="worker"
@@ -136,7 +139,7 @@ class Settings(Model):
         Meaning("must be an array", f"write each group's fields: {', '.join(Group.declared())}"),
     ] = setting(
         (),
-        "Groups of workers that differ or grow, instead of `workers` and `worker`",
+        "Groups of workers that differ, or grow with demand, instead of `workers` and `worker`",
         see="#node-groups",
     )
     asked_store: Annotated[str, one_of(OBJECT_STORES)] = setting(
@@ -175,14 +178,15 @@ class Settings(Model):
     )
     data_folder: Annotated[str, ABSOLUTE, PROCESSES] = setting(
         "",
-        "Absolute path of the folder for results (process): letters a-z, digits and /._~@+=,:-. "
-        "Default: `$XDG_DATA_HOME/trainyard/<stack>`, on other machines "
-        "`~/.local/share/trainyard/<stack>`",
+        "Absolute path of the folder for results, where your home is small (process): letters "
+        "a-z, digits and /._~@+=,:-. Default: `$XDG_DATA_HOME/trainyard/<stack>`, on other "
+        "machines `~/.local/share/trainyard/<stack>`",
         alias="dataDir",
     )
     keep_data: bool = setting(
         True,
-        "Whether `destroy` keeps results: `dataDir`, or volumes. Takes effect with the next `up`",
+        "Whether `destroy` keeps results: `dataDir`, or volumes; false for clusters made for one "
+        "test. Takes effect with the next `up`",
     )
     state_folder: Annotated[str, ABSOLUTE, PROCESSES] = setting(
         "",
@@ -213,7 +217,10 @@ class Settings(Model):
         "digits and `. _ -` at most (docker). Default: the `owner` and `-`, if set",
     )
     named_images: Annotated[container_settings.Images, IMAGES] = setting(
-        {}, "Images to use by program (docker, kubernetes)", see="#images", alias="images"
+        {},
+        "Images of yours by program, where a registry has them (docker, kubernetes)",
+        see="#images",
+        alias="images",
     )
     build_args: Annotated[container_settings.BuildArgs, CONTAINERS] = setting(
         {}, "Build arguments of images; images show them, so no secrets (docker)", see="#images"
