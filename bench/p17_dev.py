@@ -2,28 +2,46 @@
 
 Both run the same script in equal folders of 90 MB on the same warm cluster. Each time one byte of
 the folder's one large file changes. The bytes that a save sends are bounded as well.
+
+The whole loop is from a save of a training of 3 s, by one worker of Ray Train, until it has ended.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench.form import Form
 from bench.measure import FailedError, Ratio, in_turn
+from bench.scratch import ScratchStack
 
-ROUNDS = 10
+ROUNDS, LOOPS = 10, 3
+LOOP_SECONDS = 6.0
 TREE_BYTES = 90_000_000
 SENT_BYTES = 64_000  # at most
 END_SECONDS = 60.0
 SCRIPT = """\
 import pathlib
 print("first line", pathlib.Path("data").read_bytes()[:8].hex(), flush=True)
+"""
+TRAINING = """\
+import time
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+
+def train(_):
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        time.sleep(0.1)
+
+TorchTrainer(train, {}, scaling_config=ScalingConfig(num_workers=1)).fit()
 """
 
 
@@ -40,15 +58,7 @@ def run(form: Form) -> list[Ratio]:
             Path(name), "--working-dir", str(folders[1]), "--", "python", "job.py"
         )
         sent: list[float] = []
-        session = subprocess.Popen(
-            stack.train("dev", folders[0] / "job.py"),
-            env=stack.environment | {"PYTHONUNBUFFERED": "1"},
-            cwd=stack.project,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            _read(session, "run 1 succeeded")
+        with _session(stack, folders[0]) as session:
 
             def save() -> float:
                 begun = time.perf_counter()
@@ -74,13 +84,41 @@ def run(form: Form) -> list[Ratio]:
                 return took
 
             ours, theirs = in_turn(form.rounds(ROUNDS), save, submit)
-        finally:
-            _end(session)
+
+        file = folders[0] / "job.py"
+        file.write_text(TRAINING)
+        with _session(stack, folders[0]) as training:
+
+            def loop() -> float:
+                begun = time.perf_counter()
+                file.write_text(f"{file.read_text()}\n")
+                _read(training, "succeeded")
+                return time.perf_counter() - begun
+
+            [loops] = in_turn(form.rounds(LOOPS), loop)
     bound = [float(SENT_BYTES)] * len(sent)
     return [
         Ratio(name="P17 save", ours=ours, plain=theirs, unit="s", goal=0.3),
         Ratio(name="P17 sent by a save", ours=sent, plain=bound, unit="bytes", goal=1.0),
+        Ratio(name="P17 loop", ours=loops, plain=[LOOP_SECONDS], unit="s", goal=1.0),
     ]
+
+
+@contextlib.contextmanager
+def _session(stack: ScratchStack, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A `train dev` of the folder's job.py, which has succeeded once."""
+    process = subprocess.Popen(
+        stack.train("dev", folder / "job.py"),
+        env=stack.environment | {"PYTHONUNBUFFERED": "1"},
+        cwd=stack.project,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _read(process, "run 1 succeeded")
+        yield process
+    finally:
+        _end(process)
 
 
 def _end(session: subprocess.Popen[str]) -> None:

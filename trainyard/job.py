@@ -40,7 +40,7 @@ from ray.train.torch import TorchTrainer, get_device
 from ray.util import get_node_ip_address
 from torch import distributed
 
-from trainyard import options, ray_train
+from trainyard import options, ray_train, start_up
 from trainyard.counted_gpus import torch_config
 from trainyard.epochs import Totals
 from trainyard.errors import JobError
@@ -583,6 +583,7 @@ def by_name(function: Callable[..., T], script: str | None = None) -> Callable[.
 
 def _work(train_worker: Callable[[Session], object], config: Config) -> None:
     """Runs on each worker."""
+    start_up.collect_as_usual()
     logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
     try:
         train_worker(Session(config))

@@ -23,9 +23,8 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2.api.callback import RayTrainCallback
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from trainyard import options
+from trainyard import options, start_up
 from trainyard.errors import JobError
-from trainyard.resume import controller_log
 from trainyard.resume.controller_files import LIST
 from trainyard.resume.lost_workers import LostWorkers, job_error
 from trainyard.store.objects import StorageError, open_url
@@ -78,7 +77,7 @@ def connect() -> None:
     ours |= {k: v for k, v in os.environ.items() if k == "RAY_ADDRESS"}
     env: dict[str, Any] = {"env_vars": ours}
     if HOOK not in json.loads(os.environ.get(JOB_VARIABLE, "{}")).get("runtime_env", {}):
-        env[HOOK] = f"{controller_log.__name__}.{controller_log.shorten.__name__}"
+        env[HOOK] = f"{start_up.__name__}.{start_up.of_worker.__name__}"
     # Otherwise Ray reports three times that it is connected, between the job's lines.
     ray.init(runtime_env=env, logging_level=logging.WARNING)
 

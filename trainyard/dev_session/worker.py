@@ -13,7 +13,7 @@ SESSION_VARIABLE = "TRAINYARD_DEV_SESSION"
 NEXT_VARIABLE = "TRAINYARD_DEV_NEXT_HOOK"
 HOOK = "worker_process_setup_hook"
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # of Ray: the job's own runtime environment
-OURS = "trainyard.resume.controller_log.shorten"  # as in trainyard/ray_train.py
+OURS = "trainyard.start_up.of_worker"  # as in trainyard/ray_train.py
 
 
 def set_up() -> None:

@@ -15,7 +15,7 @@ BUSY = "warning: the cluster is busy and answers Ray Train late; training goes o
 
 
 def shorten() -> None:
-    """Sets the filter; Ray calls it in each process of a job (`worker_process_setup_hook`)."""
+    """Sets the filter."""
     logging.getLogger(LOGGER).addFilter(LateAnswers())
 
 

@@ -28,10 +28,9 @@ from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import Check
 from ray.train.v2._internal.execution.training_report import _TrainingReport
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from trainyard import ray_train
+from trainyard import ray_train, start_up
 from trainyard.counted_gpus import torch_config
 from trainyard.errors import JobError
-from trainyard.resume import controller_log
 from trainyard.resume.controller_files import LIST, ControllerFiles
 from trainyard.store import objects
 from trainyard.store.objects import StorageError
@@ -61,7 +60,7 @@ def test_the_driver_and_the_workers_get_the_settings(started):
     assert call["logging_level"] == logging.WARNING  # Ray does not tell that it is connected
     # Each process shortens what the controller logs.
     module, _, name = call["runtime_env"]["worker_process_setup_hook"].rpartition(".")
-    assert getattr(importlib.import_module(module), name) is controller_log.shorten
+    assert getattr(importlib.import_module(module), name) is start_up.of_worker
 
 
 def test_a_setting_of_the_job_stays_and_is_not_sent_twice(started):
