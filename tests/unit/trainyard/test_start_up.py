@@ -17,11 +17,12 @@ def _usual():
     start_up.collect_as_usual()
 
 
-def test_a_process_collects_less_until_its_training_begins():
+def test_a_process_collects_less_until_its_training_begins(monkeypatch):
     assert gc.get_threshold() == start_up.USUAL
     start_up.of_worker()
     assert gc.get_threshold() == (start_up.THRESHOLD, *start_up.USUAL[1:])
     found = []
+    monkeypatch.setattr(job, "Session", dict)  # outside of a training
     job._work(lambda _: found.append(gc.get_threshold()), {})
     assert found == [start_up.USUAL]
 
