@@ -341,7 +341,7 @@ class ProcessRuntime(pulumi.ComponentResource):
             return [path]
         # The programs of an environment are beside its Python.
         python = pulumi.Output.from_input(path).apply(
-            lambda known: str(PurePosixPath(known).with_name("python"))
+            lambda known: str(PurePosixPath(known).with_name("python3"))
         )
         return [python, self.file(service.name, service.script)]
 

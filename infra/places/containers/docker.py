@@ -342,7 +342,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
 
     def _entrypoint(self, service: Service) -> list[str] | None:
         """Return the words that start a service's script; None where its image says it."""
-        return ["python", self.file(service.name, service.script)] if service.script else None
+        return ["python3", self.file(service.name, service.script)] if service.script else None
 
     def _leaving(self, service: Service, opts: pulumi.ResourceOptions) -> list[Leave]:
         """Return the Leave of a service, whose users leave before its container is replaced."""

@@ -373,7 +373,7 @@ def test_a_container_tracks_what_runs(run, recorded):  # A45
     assert containers["dataset"]["command"] == ["--folder", "/mnt", "--generate"]
     assert "entrypoints" not in containers["dataset"]
     python, script = containers["ray-head"]["entrypoints"]  # as its image's `ray`, with less loaded
-    assert (python, Path(script).name) == ("python", ray_command.FILE)
+    assert (python, Path(script).name) == ("python3", ray_command.FILE)
     head = {(port["ip"], port["external"]) for port in containers["ray-head"]["ports"]}
     assert head == {("127.0.0.1", 8265), ("127.0.0.1", 8000)}  # A46
     assert "TRAINYARD_SERVE_HOST=0.0.0.0" in containers["ray-worker-0"]["envs"]

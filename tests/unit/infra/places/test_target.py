@@ -218,7 +218,7 @@ def test_the_head_is_on_the_first_host_and_a_worker_on_each(run, recorded):
             "python": f"{base}/env/bin/python",
         }
     assert programs["ray-worker-1"]["command"][0] == (
-        "/srv/bob/.trainyard/trainyard-test/env/bin/python"
+        "/srv/bob/.trainyard/trainyard-test/env/bin/python3"
     )
     assert [(node["name"], node["cpus"], node["gpus"]) for node in exported["nodes"]] == [
         ("ray-head", 0, 0),
@@ -326,7 +326,7 @@ def test_a_new_environment_needs_room_and_python(run, looks, recorded):
     assert recorded.created == []
     run(hosts=[ONE, TWO], pythonEnvironment="/opt/ray")
     commands = [props["command"][0] for props in _programs(recorded).values()]
-    assert commands.count("/opt/ray/bin/python") == 3
+    assert commands.count("/opt/ray/bin/python3") == 3
 
 
 def test_hosts_without_gpus_that_are_said_to_have_some_are_refused(run, looks, recorded):
