@@ -5,6 +5,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -195,7 +196,7 @@ def test_the_training_user_administers_nothing(store):  # F36
             with pytest.raises(MinioAdminException, match=r"403|AccessDenied"):
                 call()
         return
-    as_training = {**store.root, "rootUser": access, "rootPassword": secret}
+    as_training = SimpleNamespace(**{**store.root, "rootUser": access, "rootPassword": secret})
     for target in (
         "list-users",
         "list-buckets",

@@ -83,8 +83,11 @@ def test_nobody_works_on_a_cluster_without_its_data(volume, make_small_lab, arch
     assert f"volume {volume} is its /mnt" in text
     assert _run(volume, "ls", "-A", "/mnt") == []
     assert "ray-head" not in lab.containers()
-    # Files from root's container belong to root, and so does the volume's own folder.
+    _run(volume, "touch", "/mnt/thesis.txt")
     lab.change(dataset={"archive": str(archive), "volume": volume})
+    assert "(thesis.txt): name another volume, or empty this one" in lab.refused()
+    # Files from root's container belong to root, and so does the volume's own folder.
+    _run(volume, "rm", "/mnt/thesis.txt")
     assert "the volume has to be writable for user 1000" in lab.refused()
     _run(volume, "chown", "1000", "/mnt")
     assert "dataset: /mnt/Food-11 is ready" in lab.stack.engine("up", "--yes").stderr
