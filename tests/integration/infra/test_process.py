@@ -1,6 +1,7 @@
 """The process runtime on a real supervisord."""
 
 import os
+import re
 import shutil
 import socket
 import stat
@@ -386,8 +387,11 @@ def test_a_program_that_keeps_ending_after_it_was_up_is_told(program, tmp_path):
     assert not ProgramProvider().diff("web", made, props).changes
     stop.touch()
     kill(lambda: _pid(props))
-    said = "web ended 3 times in the last 10 min (exit status 3); its log says: no key"
-    wait_for("three ends", lambda: said in ProgramProvider().fault("web", props), 60)
+    # A busy machine may look for the first time after the fourth.
+    said = re.compile(
+        r"web ended [3-9] times in the last 10 min \(exit status 3\); its log says: no key"
+    )
+    wait_for("three ends", lambda: said.search(ProgramProvider().fault("web", props)), 60)
     assert ProgramProvider().read("web", made).outs == {**made, "healthy": False}
     assert ProgramProvider().diff("web", made, props).changes
     with pytest.raises(ServiceError, match="ended 3 times"):
