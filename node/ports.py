@@ -12,9 +12,9 @@ COMMAND_LIMIT = 60  # characters of a holder's command line that a message shows
 Ports = Mapping[str, list[int]]  # numbers by the setting that changes them
 
 
-def refuse_held(ports: Ports) -> None:
+def refuse_held(ports: Ports, own: Collection[int] = ()) -> None:
     """Raise a ServiceError that names each port that is held, its holder, and what to do."""
-    if faults := describe_listening(ports):
+    if faults := describe_listening(ports, own):
         raise ServiceError("\n".join([*faults, advice()]))
 
 

@@ -407,6 +407,8 @@ def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:
         raise ServiceError(
             f"{process_health.no_answer_error(daemon)}. Run `up` again to bring the services back"
         )
+    # Before the former program ends: if it cannot be started again, it goes on as it is.
+    own = owned_processes.of_supervisord(daemon.url, daemon.mark, definition.name)
+    port_check.refuse_held(process_health.ports_of(props), {each.pid for each in own})
     daemon.remove(definition.name)
-    port_check.refuse_held(process_health.ports_of(props))
     daemon.add(definition)

@@ -425,6 +425,18 @@ def test_an_update_restarts_only_what_changed(program):
     assert not ProgramProvider().diff("web", old, {**old, "healthy": None}).changes
 
 
+def test_a_program_that_could_not_start_again_goes_on(program):  # F63
+    old = program()
+    ProgramProvider().create(old)
+    first = _pid(old)
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        news = {**old, "ports": [*old["ports"], {"number": port, "setting": "otherPort"}]}
+        with pytest.raises(ServiceError, match=rf"port {port} \(otherPort\) is held by"):
+            ProgramProvider().update("web", old, {**news, "environment": {"COLOR": "blue"}})
+    assert _pid(old) == first
+
+
 def test_what_an_interrupted_create_left_is_found(program, daemon):
     props = program(command=["sleep", "1000"])
     assert ProgramProvider().find(props) is None
