@@ -197,7 +197,7 @@ def test_what_a_killed_supervisord_has_left_may_hold_ports_for_moments(  # F63
     monkeypatch.setattr(Supervisor, "sweep", lambda _: None)
     monkeypatch.setattr(Supervisor, "start", lambda _, known: None)
     monkeypatch.setattr(
-        programs.port_check, "describe_listening", lambda _: left.pop() if left else []
+        programs.port_check, "describe_listening", lambda *_: left.pop() if left else []
     )
     monkeypatch.setattr(programs.time, "sleep", lambda _: None)
     props = {"folder": str(tmp_path / "s"), "mark": MARK, "ports": {"p": [1]}}
