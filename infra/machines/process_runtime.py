@@ -7,7 +7,8 @@ of other machines each runs one.
 import ipaddress
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -339,10 +340,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         path = host.programs[service.program]
         if not service.script:
             return [path]
-        # The programs of an environment are beside its Python.
-        python = pulumi.Output.from_input(path).apply(
-            lambda known: str(PurePosixPath(known).with_name("python3"))
-        )
+        python = pulumi.Output.from_input(path).apply(partial(_python, here=not host.reached))
         return [python, self.file(service.name, service.script)]
 
     def _one_machine(self, service: Service, host: Host) -> dict[str, str]:
@@ -382,3 +380,9 @@ def _ports(ports: Collection[Port], host: int, *, several: bool) -> dict[str, li
         return (port.setting == NODE_SWITCH_PORT) == (host > 0)
 
     return by_setting((each.setting, each.number) for each in ports if is_here(each))
+
+
+def _python(program: str, *, here: bool) -> str:
+    """Return the Python beside an environment's program; here that may be a link to another's."""
+    path = Path(program)
+    return str((path.resolve() if here else path).with_name("python3"))

@@ -10,7 +10,7 @@ import pytest
 from cluster.service import Port, Volume
 from infra.machines.environment import EnvironmentArgs, prepare
 from infra.machines.machine import Machine
-from infra.machines.process_runtime import ProcessRuntime, ProcessRuntimeArgs, _ports
+from infra.machines.process_runtime import ProcessRuntime, ProcessRuntimeArgs, _ports, _python
 from node.folders import FolderMark
 from tests.host_facts import machine
 
@@ -100,3 +100,14 @@ def test_another_machine_of_the_same_index_is_set_up_again(recorded):
     (first,) = [args.inputs["triggers"] for args in commands.values()]
     assert first[0] == "i-1"
     assert first[1].startswith("agent-")  # and with another content of the agent
+
+
+def test_a_program_that_is_a_link_is_run_by_the_python_of_its_own_environment(tmp_path):
+    program = tmp_path / "other" / "bin" / "ray"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    link = tmp_path / "bin" / "ray"
+    link.parent.mkdir()
+    link.symlink_to(program)
+    assert _python(str(link), here=True) == str(program.with_name("python3"))
+    assert _python("/opt/ray/bin/ray", here=False) == "/opt/ray/bin/python3"
