@@ -21,8 +21,6 @@ python:
 # One locked environment; `pulumi up` uses it too (runtime options in Pulumi.yaml). uv's locks stay in TMPDIR.
 $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 	@$(PYTHON) -m scripts.new_environment
-	@echo 'installing the packages of requirements/dev.txt'
-	@TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt
 	TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m infra.operate.checkout
 	@cd -P .venv && pwd >.ready

@@ -36,12 +36,12 @@ import time
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
 
-def train(_):
+def train():
     end = time.monotonic() + 3
     while time.monotonic() < end:
         time.sleep(0.1)
 
-TorchTrainer(train, {}, scaling_config=ScalingConfig(num_workers=1)).fit()
+TorchTrainer(train, scaling_config=ScalingConfig(num_workers=1)).fit()
 """
 
 
@@ -152,11 +152,17 @@ def _first_line(process: subprocess.Popen[str], begun: float) -> tuple[float, st
 
 
 def _read(process: subprocess.Popen[str], text: str) -> str:
-    """Return a process's output up to the line that holds a text."""
+    """Return a process's output up to the line that holds a text.
+
+    Raises:
+        FailedError: it ends before, or says that a run has failed.
+    """
     assert process.stdout is not None  # noqa: S101 Popen was given PIPE
     said = ""
     for line in process.stdout:
         said += line
         if text in line:
             return said
+        if "failed" in line:
+            break
     raise FailedError(f"{text!r} was not said:\n{said}")

@@ -110,8 +110,8 @@ def store_runs(store: Store, count: int) -> list[str]:
     def put(name: str) -> None:
         for file, content in files.items():
             store.write(f"{name}/{file}", content.encode())
-        summary = run_folder.summary(name, {"epochs": EPOCHS}, STARTED_MS, history, "")
-        store.write(f"{run_folder.SUMMARIES}/{name}", summary)
+        if summary := run_folder.sum_up(store, name):
+            store.write(f"{run_folder.SUMMARIES}/{name}", summary)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(put, names))

@@ -195,7 +195,7 @@ DESCRIPTOR = Descriptor(
                 matching(
                     r"(https?://\S+)?",
                     "must be an http or https URL",
-                    f"set it with `python -m engine config set --secret {WEBHOOK}`, or remove it",
+                    f"set it with `train config set --secret {WEBHOOK}`, or remove it",
                     secret=True,
                 ),
             ],

@@ -18,7 +18,7 @@ from cluster import autoscaling
 from cluster.autoscaling import RayNodeProvider
 from cluster.ray_node import NodeAddition, NodeResources
 from cluster.secret import TOKEN_BYTES, Secret
-from cluster.service import Runtime
+from cluster.service import Runtime, Volume
 from cluster.storage import FOLDER, Storage
 
 
@@ -210,6 +210,7 @@ class Stack:
         expires_at: when the services, or rented machines, end themselves; "" for never.
         idle_token: bearer token for asking whether the cluster is idle, "" without a watch.
         prometheus: URL of Prometheus for other services; None without one.
+        volumes: folders from outside the stack, for Ray nodes and the notebook.
         additions: what services add to Ray nodes.
         outputs: outputs of the services, by name.
     """
@@ -236,6 +237,7 @@ class Stack:
     expires_at: pulumi.Input[str] = ""
     idle_token: pulumi.Input[str] = ""
     prometheus: pulumi.Input[str] | None = None
+    volumes: Sequence[Volume] = ()
     additions: list[NodeAddition] = field(default_factory=list)
     outputs: dict[str, pulumi.Input[Any]] = field(default_factory=dict)
 

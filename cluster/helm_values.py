@@ -13,7 +13,7 @@ from cluster.kuberay import CLUSTER_LABEL, TOKEN_KEY
 from cluster.kuberay_pods import API_ACCESS
 
 CHART = "kuberay/ray-cluster"
-VERSION = "1.7.0"
+VERSION = "1.6.2"  # that tests install
 # Labels of pods that the chart writes itself; a second one of the same name breaks its YAML.
 CHARTS_LABELS = (
     "app.kubernetes.io/instance",
@@ -31,6 +31,7 @@ POD_VALUES = {
 }
 CONTAINER_VALUES = {
     "env": "containerEnv",
+    "envFrom": "envFrom",
     "ports": "ports",
     "resources": "resources",
     "securityContext": "securityContext",

@@ -4,15 +4,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster import ray_node
-from cluster.kuberay_spec import SECRET_MODE, USER, Mount, RayClusterSpec, WorkerGroup, memory
+from cluster.kuberay_spec import (
+    SECRET_MODE,
+    USER,
+    Mount,
+    Packages,
+    RayClusterSpec,
+    WorkerGroup,
+    memory,
+)
 from cluster.ray_node import NodeResources
+from node import packages
 
+PACKAGES = "packages"  # name of the container that installs them
 METRICS_PORT, AGENT_PORT = 8080, 52365  # KubeRay's, on each pod
 GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}  # by accelerator
 # CPUs kept for the head's own processes, and their limit, on top of those that it offers to jobs.
 HEAD_CPUS, HEAD_CPUS_LIMIT = 1.0, 2.0
 STOP_SECONDS = 5  # before a pod's end: runs continue from their checkpoints
-PULL_POLICY = "IfNotPresent"  # tags do not change
+PULL_POLICY = "IfNotPresent"  # images have a tag or a digest that stays
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 (where Ray keeps objects)
 API_ACCESS = "api-access"  # name of a volume
 API_ACCESS_MOUNT: Mapping[str, Any] = {
@@ -174,12 +184,33 @@ def _template(
     if spec.shared:
         volume = next(mount for mount in mounts if mount.path == spec.shared)
         pod["initContainers"] = [_check_shared(spec, container["image"], volume)]
+    if spec.environment_secret:
+        pod["containers"][0]["envFrom"] = [{"secretRef": {"name": spec.environment_secret}}]
+    if spec.packages:
+        install = _install(spec, spec.packages, pod["containers"][0])
+        pod["initContainers"] = [*pod.get("initContainers", []), install]
     if spec.pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in spec.pull_secrets]
     metadata: dict[str, Any] = {"labels": dict(sorted(spec.labels.items()))}
     if spec.annotations:
         metadata["annotations"] = dict(sorted(spec.annotations.items()))
     return {"metadata": metadata, "spec": pod}
+
+
+def _install(
+    spec: RayClusterSpec, wanted: Packages, container: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the container that brings a pod what its image lacks, like the pod's own."""
+    kept = ("image", "imagePullPolicy", "resources", "securityContext", "volumeMounts")
+    tag = f"rayproject/ray:{spec.ray_version}-py{wanted.python.replace('.', '')}"
+    advice = f"set kubernetes.image (or the group's image) to one such as {tag}"
+    arguments = [wanted.module, spec.ray_version, wanted.python, advice]
+    return {
+        "name": PACKAGES,
+        **{key: container[key] for key in kept},
+        "command": ["/bin/sh", "-c", packages.START, "sh", *arguments],
+        "env": [{"name": packages.BASE, "value": wanted.folder}],
+    }
 
 
 def _check_shared(spec: RayClusterSpec, image: str, volume: Mount) -> dict[str, Any]:

@@ -77,6 +77,21 @@ class WorkerGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Packages:
+    """What jobs need and an image with Ray alone lacks, as `node.packages` installs it.
+
+    Attributes:
+        folder: where the packages are in a volume.
+        module: path of that module.
+        python: major.minor that the image has to have.
+    """
+
+    folder: str
+    module: str
+    python: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RayClusterSpec:
     """A Ray cluster on Kubernetes.
 
@@ -99,9 +114,11 @@ class RayClusterSpec:
         head_mounts: volumes of the head alone.
         shared: path of the one among them where jobs keep results, "" for none; all pods check at
             their start that they may write there.
+        packages: what pods install first; None where the image has all that jobs need.
         accelerator: kind of the nodes' GPUs, nvidia or amd; "" counts them only.
         annotations: annotations of all pods. KubeRay recreates the pods when one changes, so
             digests of the files' contents belong here.
+        environment_secret: name of a Secret with further variables of all nodes, "" for none.
         group: group that owns volumes; a folder of the host must belong to it already.
         cpu_share: share of the CPUs that nodes offer, which Kubernetes keeps for them.
         pod_seconds: how long a pod may take until Ray runs in it, before the autoscaler ends it
@@ -123,8 +140,10 @@ class RayClusterSpec:
     mounts: Sequence[Mount] = ()
     head_mounts: Sequence[Mount] = ()
     shared: str = ""
+    packages: Packages | None = None
     accelerator: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    environment_secret: str = ""
     group: int = USER
     cpu_share: float = 1.0
     pod_seconds: int = POD_SECONDS

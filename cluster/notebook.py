@@ -52,7 +52,7 @@ class Notebook(Component):
                     JUPYTER_TOKEN_FILE: token.value,
                     OUTPUTS_FILE: outputs_file(stack),
                 },
-                volumes=[WORKSPACE],
+                volumes=[WORKSPACE, *stack.volumes],
                 ports=[Port(number=port, setting=PORT, published=True)],
                 health=[HealthCheck(port=port, path="/api")],
             ),

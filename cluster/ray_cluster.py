@@ -187,7 +187,7 @@ def _node(
         secrets=ray_node.secret_files(
             stack.token, stack.storage, additions, serve_token=stack.serve_token
         ),
-        volumes=ray_node.volumes(additions),
+        volumes=[*ray_node.volumes(additions), *stack.volumes],
         shared_memory_mib=lift(ray_node.shared_memory_mib, resources),
         memory_mib=lift(ray_node.memory_limit_mib, resources),
         stop_seconds=ray_node.STOP_SECONDS,

@@ -10,7 +10,7 @@ from cluster import storage as stored
 from cluster.inputs import join, lift
 from cluster.service import Runtime, Volume
 from cluster.storage import Storage
-from trainyard.access.variables import SERVE_HOST, SERVE_PORT, STORAGE_URL
+from trainyard.access.variables import DASHBOARD, SERVE_HOST, SERVE_PORT, STORAGE_URL
 from trainyard.access.variables import SERVE_TOKEN_FILE as SERVE_TOKEN_VARIABLE
 
 MIB = 1024 * 1024  # bytes
@@ -212,6 +212,7 @@ def environment(
         **PROCESS_GROUPS,
         **processes,
         STORAGE_URL: storage.url,
+        DASHBOARD: runtime.address(HEAD, ports["dashboardPort"]),
         SERVE_HOST: runtime.listen_address(HEAD),
         SERVE_PORT: str(ports["servePort"]),
         SERVE_TOKEN_VARIABLE: runtime.file(service, SERVE_TOKEN_FILE),

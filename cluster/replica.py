@@ -34,7 +34,7 @@ STOP_SECONDS = 60
 KEY = matching(
     r"\S*",
     "must be a key without blanks",
-    "set it with `python -m engine config set --secret --path {key}`, or remove it",
+    "set it with `train config set --secret --path {key}`, or remove it",
     secret=True,
 )
 
@@ -86,7 +86,7 @@ class Replicate(Model):
                 yield Fault(key, bound, "remove it, or set replicate.to to s3://<bucket>")
         elif missing := [f"{SETTING}.{key}" for key, value in fields.items() if not value]:
             action = "set what is missing, keys with "
-            action += "`python -m engine config set --secret --path replicate.accessKey`"
+            action += "`train config set --secret --path replicate.accessKey`"
             yield Fault("to", f"lacks {' and '.join(missing)}", action)
 
     @property
@@ -170,7 +170,7 @@ DESCRIPTOR = Descriptor(
                 "Second copy of all results while jobs run: `{to: /folder}` of the head's machine, "
                 "or `{to: s3://<bucket>/<prefix>, endpoint, region, accessKey, secretKey}` "
                 "(process)",
-                see="train.md#a-second-copy-while-jobs-run",
+                see="results.md#a-second-copy-while-jobs-run",
             ),
         )
     },

@@ -60,6 +60,7 @@ class Volume:
         shared: whether every service of the stack that names it has the same folder.
         read_only: whether the service only reads it, where the runtime can see to that.
         mount: where its image expects it; "" for any place.
+        source: {"path": …}, {"nfs": "SERVER:/…"} or {"claim": …} of one that is not the stack's.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Volume:
     shared: bool = False
     read_only: bool = False
     mount: str = ""
+    source: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

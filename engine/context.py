@@ -19,7 +19,7 @@ from engine.policy import Policies
 from engine.project import Project
 from engine.providers import WORK, DynamicProvider, TypeProvider
 from engine.recorded import TrustedProviders
-from engine.state import PROPERTY_FIELDS, PROVIDER_TYPE, Entry, now
+from engine.state import PROPERTY_FIELDS, PROVIDER_TYPE, now
 from engine.values import Properties, reveal
 
 DYNAMIC_PACKAGE = "pulumi-python"
@@ -183,15 +183,3 @@ def _recorded(project: Project, journal: Journal) -> TrustedProviders:
         for name in PROPERTY_FIELDS:
             recorded.trust(entry.get(name, {}))
     return recorded
-
-
-def is_living(entry: Entry) -> bool:
-    """True for what a provider made, unless it is on its way out."""
-    going = entry.get("delete") or entry.get("pendingReplacement")
-    return is_managed(entry) and not going
-
-
-def is_managed(entry: Entry) -> bool:
-    """True for what a provider made, not for components, default providers and references."""
-    made = entry.get("custom") and not entry.get("external")
-    return bool(made) and not entry["type"].startswith(PROVIDER_TYPE)

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 
-from engine.context import PARALLEL, Context, is_managed
+from engine.context import PARALLEL, Context
 from engine.errors import EngineError
 from engine.goal import PROTECTED
 from engine.providers import working
-from engine.state import Entry, needs
+from engine.state import Entry, is_managed, needs
 from engine.values import reveal
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,10 @@ from engine.values import Properties, is_secret, mask
 HIDDEN = "__"  # begins properties that tell how a resource is made, not its state
 CONTEXT = 30  # characters before a difference that are shown with it
 LONGEST = 200  # characters of a value or line that is shown
+SHORT, MOST_TOLD = 40, 3  # characters of a value, and changes, in a reason
+STARTED = ("command", "environment")  # properties of what runs, which is started again with others
+OPTION = re.compile(r"--([\w-]+)=")  # begins a word of a command
+LAST_NAME = re.compile(r"[^.\[\]]*[^.\[\]\d][^.\[\]]*")  # of a path, without indexes
 MOST_LINES = 100  # of the differences of one text
 
 
@@ -61,6 +66,32 @@ def cut_values(
         if not name.startswith(HIDDEN)
         for path, old, new in differences(name, olds.get(name), news.get(name))
     }
+
+
+def reason(olds: Properties, news: Properties, clean: Callable[[str], str] = str) -> str:
+    """A resource's first changes, in units of people: `memory 7.1 → 14.1 GiB`.
+
+    One value that stands in several places is told once, and a text that is long by its name.
+    """
+    found: dict[str, str] = {}
+    changed = cut_values(olds, news, SHORT, clean)
+    for path, both in changed.items():
+        words = {word[1] for word in map(OPTION.match, both) if word}
+        name = words.pop() if len(words) == 1 else LAST_NAME.findall(path)[-1]
+        values = [value.removeprefix(f"--{name}=") for value in both]
+        text = " → ".join(map(_gib, values) if "memory" in name.lower() else values)
+        is_cut = "…" in text or "\n" in text
+        found.setdefault(text, name if is_cut else f"{name} {text.replace(' GiB →', ' →')}")
+    told = sorted({*found.values()}, key=lambda text: ("memory" not in text, len(text), text))
+    more = f" and {len(told) - MOST_TOLD} more (--diff)" if told[MOST_TOLD:] else ""
+    restarts = "; restarts" if any(path.startswith(STARTED) for path in changed) else ""
+    return ", ".join(told[:MOST_TOLD]) + more + restarts
+
+
+def _gib(amount: str) -> str:
+    """An amount of bytes, or of MiB where it is small, in GiB; other texts as they are."""
+    unit = 2**10 if len(amount) < len("10000000") else 2**30
+    return f"{int(amount) / unit:.1f} GiB" if amount.isdecimal() else amount
 
 
 def describe_differences(

@@ -11,13 +11,17 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from engine.differences import describe_differences
+from engine.differences import describe_differences, reason
 from engine.values import Properties
 from trainyard.access import terminal, typed
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 SYMBOLS = {
     "same": " ",
@@ -55,6 +59,10 @@ class Display:
         self._lock = threading.Lock()
         self._secrets: list[str] = []  # the longest first: one may hold another
         self._started = time.monotonic()
+        # A terminal shows what runs in its last line, and then only how it ended.
+        self._redraws = self._console.is_terminal and not debug
+        self._running: dict[object, tuple[str, float]] = {}
+        self._live: Live
 
     @contextmanager
     def step(
@@ -67,14 +75,43 @@ class Display:
         """Show one step from its start to its end."""
         begun = time.monotonic()
         changes = None if inputs is None else (olds or {}, inputs)
-        if not self._dry_run:
+        if not self._dry_run and not self._redraws:
             self._line(operation, urn, "...", changes=changes)
         try:
-            yield
+            with self._shown_as_running(urn, begun):
+                yield
         except BaseException:
             self._line(operation, urn, "failed", begun)
             raise
-        self.done(operation, urn, begun, changes if self._dry_run else None)
+        self.done(operation, urn, begun, changes if self._dry_run or self._redraws else None)
+
+    @contextmanager
+    def _shown_as_running(self, urn: str, begun: float) -> Iterator[None]:
+        """On a terminal, show a step with a clock in the last line until it ends."""
+        if self._dry_run or not self._redraws:
+            yield
+            return
+        from rich.live import Live  # noqa: PLC0415 - only a terminal needs it
+
+        step = object()
+        with self._lock:
+            self._running[step] = urn, begun
+            if len(self._running) == 1:
+                self._live = Live(get_renderable=self._clock, console=self._console, transient=True)
+                self._live.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._running[step]
+                if not self._running:  # also gives the cursor back
+                    self._live.stop()
+
+    def _clock(self) -> Text:
+        now = time.monotonic()
+        steps = [f"{_name(urn)} {now - begun:.0f}s" for urn, begun in [*self._running.values()]]
+        text = terminal.clean(f"    {', '.join(steps)}")
+        return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
 
     def done(
         self,
@@ -144,8 +181,13 @@ class Display:
         changes: tuple[Properties, Properties] | None = None,
     ) -> None:
         symbol = SYMBOLS[operation]
+        what = f"{_short(urn)} {operation} {state}"
+        if self._redraws and state == "done":  # its type is the program's business
+            what = _name(urn)
         took = "" if begun is None or self._dry_run else f" ({time.monotonic() - begun:.1f}s)"
-        line = f" {symbol:2} {_short(urn)} {operation} {state}{took}"
+        line = f" {symbol:2} {what}{took}"
+        if changes and changes[0] and self._dry_run and not self._diff:
+            line += f": {why}" if (why := reason(*changes, self.clean)) else ""
         lines = describe_differences(*changes, self.clean) if changes and self._diff else ()
         style = "bold red" if state == "failed" else STYLES[symbol[0]]
         self._print(line, style, "".join(f"\n        {each}" for each in lines))
@@ -164,6 +206,10 @@ class Display:
         for value in self._secrets:
             text = text.replace(value, "[secret]")
         return text
+
+
+def _name(urn: str) -> str:
+    return urn.rpartition("::")[2]
 
 
 def _short(urn: str) -> str:

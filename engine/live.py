@@ -7,8 +7,8 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
-from engine.context import PARALLEL, Context, is_living, is_managed
-from engine.state import Entry, now
+from engine.context import PARALLEL, Context
+from engine.state import Entry, is_living, is_managed, now
 from engine.values import Properties, mark_like, reveal, secret_keys
 
 

@@ -224,7 +224,7 @@ def refusal(found: Judged, stack: str) -> LockedError:
         return LockedError(f"the stack is locked by {found.who}; wait for that process to end")
     return LockedError(
         f"the stack is locked by {found.who}; wait for it to end, or when you are sure that it is "
-        f"dead: `python -m engine cancel -s {stack}`"
+        f"dead: `train cancel -s {stack}`"
     )
 
 

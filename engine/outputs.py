@@ -49,5 +49,5 @@ def unknown_stack(project: Project, stack: str, backend: Backend) -> EngineError
     known = ", ".join(backend.stacks(project.name)) or "none"
     return EngineError(
         f"no stack named {stack!r} in {backend.url} (there: {known}); to make it, write "
-        f"Pulumi.{stack}.yaml and run `python -m engine up -s {stack}`"
+        f"Pulumi.{stack}.yaml and run `train up -s {stack}`"
     )

@@ -30,7 +30,7 @@ VERSION = 1
 LESS = {"replace": ("replace", "update"), "update": ("update",)}
 # Parts of a binding that have to be the same, and the part that names each in messages.
 BOUND = {"stack": "stack", "tree": "commit", "settings": "", "state": ""}
-AGAIN = "look at a new one: preview --save-plan"
+AGAIN = "look at a new one: `train preview --plan FILE`"
 
 
 def binding(project: Project, stack: str, settings: StackSettings, backend: Backend) -> Binding:

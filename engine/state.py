@@ -77,6 +77,18 @@ def stack_outputs(resources: Iterable[Entry]) -> dict[str, Any]:
     return next((each.get("outputs", {}) for each in resources if each["type"] == STACK_TYPE), {})
 
 
+def is_living(entry: Entry) -> bool:
+    """True for what a provider made, unless it is on its way out."""
+    going = entry.get("delete") or entry.get("pendingReplacement")
+    return is_managed(entry) and not going
+
+
+def is_managed(entry: Entry) -> bool:
+    """True for what a provider made, not for components, default providers and references."""
+    made = entry.get("custom") and not entry.get("external")
+    return bool(made) and not entry["type"].startswith(PROVIDER_TYPE)
+
+
 class Backend:
     """A folder, or a bucket, with the states of stacks.
 

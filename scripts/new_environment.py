@@ -7,16 +7,22 @@ that stack. Nothing here imports a package: none may be installed yet.
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 from trainyard.access import terminal
 
 ENVIRONMENT = Path(".venv")
 UV = Path("requirements/setup.txt")
+PACKAGES = Path("requirements/dev.txt")
 NEEDED_BYTES = 6 * 10**9  # of all packages; measured: 5.8 GB
 GB = 10**9
+BAR = 30  # characters
+PAUSE_S = 0.5  # between two looks at the disk
 BROKEN = re.compile(r"connection broken by '(.*)': /")  # pip, of each try
 OBJECT = re.compile(r"<[^>]*>:? *")
 INDEX = re.compile(r"\(default (https?://[^)\s]+)\)")
@@ -34,6 +40,7 @@ def main() -> None:
             make()
         show_checkout()
         install()
+        install_packages()
     except SetupError as error:
         sys.exit(terminal.clean_lines(f"error: {error}, then run the same command again"))
 
@@ -50,8 +57,7 @@ def look(checkout: Path) -> None:
             f"{sys.executable} lacks the module ensurepip, which makes {ENVIRONMENT}: install "
             "python3-venv (sudo apt-get install python3-venv)"
         )
-    home = Path.home()
-    cache = _named("UV_CACHE_DIR") or (_named("XDG_CACHE_HOME") or home / ".cache") / "uv"
+    home, cache = Path.home(), _cache()
     for folder, holds, variable in (
         (checkout, "packages", "a checkout of yours"),
         (cache, "downloaded packages", "HOME or XDG_CACHE_HOME"),
@@ -70,9 +76,7 @@ def look(checkout: Path) -> None:
     # On one disk the environment is links to the cache.
     needs = {checkout: NEEDED_BYTES - (0 if apart else cached), cache: NEEDED_BYTES - cached}
     for folder, needed in needs.items():
-        found = os.statvfs(_existing(folder))
-        free = found.f_bavail * found.f_frsize
-        if free < needed:
+        if (free := shutil.disk_usage(_existing(folder)).free) < needed:
             raise SetupError(
                 f"the disk of {folder} has {free / GB:.1f} GB free, and the packages need "
                 f"{needed / GB:.1f} GB: make room there, or use another disk"
@@ -82,8 +86,7 @@ def look(checkout: Path) -> None:
 def works(programs: Path) -> bool:
     """Return whether an environment of this Python is there, and was made there.
 
-    Args:
-        programs: folder of its programs, which name that folder in their first lines.
+    Its programs name their folder in their first lines.
     """
     version = ".".join(map(str, sys.version_info[:2]))
     asked = "import pip, sys; print(*sys.version_info[:2], sep='.')"
@@ -135,6 +138,48 @@ def install() -> None:
             "and UV_DEFAULT_INDEX"
         )
     sys.exit(terminal.clean_lines(done.stderr.rstrip()))
+
+
+def install_packages() -> None:
+    """Install the packages with uv; a terminal shows one bar, of what has been written.
+
+    uv itself draws a bar for each package, twenty times a second.
+    """
+    command = [f"{ENVIRONMENT}/bin/uv", "pip", "install", "--require-hashes"]
+    command += ["--python", str(ENVIRONMENT), "-r", str(PACKAGES)]
+    environment = os.environ | {"TMPDIR": str(Path.cwd() / ENVIRONMENT)}  # for uv's locks
+    if not sys.stderr.isatty():
+        terminal.warn(f"installing the packages of {PACKAGES}")
+        if code := subprocess.run(command, env=environment, check=False).returncode:
+            sys.exit(code)
+        return
+    disks = {_existing(each).stat().st_dev: _existing(each) for each in (_cache(), Path.cwd())}
+    free, began = _free(disks), time.monotonic()
+    whole = NEEDED_BYTES * len(disks)
+    with tempfile.TemporaryFile("w+") as said:
+        with subprocess.Popen([*command, "--no-progress"], env=environment, stderr=said) as process:
+            while process.poll() is None:
+                written = min(whole, max(0, free - _free(disks)))
+                bar = ("#" * (written * BAR // whole)).ljust(BAR, ".")
+                amount = f"{written / GB:.1f} of {whole / GB:.1f} GB"
+                line = f"\rpackages  [{bar}]  {amount}  {time.monotonic() - began:.0f} s"
+                print(line, end="", file=sys.stderr, flush=True)  # noqa: T201
+                time.sleep(PAUSE_S)
+        sys.stderr.write("\r\x1b[K")
+        said.seek(0)
+        if process.returncode:
+            sys.exit(terminal.clean_lines(said.read().rstrip()))
+        terminal.warn(f"packages are installed ({time.monotonic() - began:.0f} s)")
+
+
+def _free(disks: dict[int, Path]) -> int:
+    return sum(shutil.disk_usage(folder).free for folder in disks.values())
+
+
+def _cache() -> Path:
+    """Return the folder where uv keeps downloaded packages."""
+    home = _named("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return _named("UV_CACHE_DIR") or home / "uv"
 
 
 def _index(pip: Path) -> str:

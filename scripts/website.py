@@ -2,7 +2,8 @@
 
 Sphinx reads a copy: the pages stay plain Markdown, as a forge shows them. All of its warnings are
 errors, so a link to a page or a heading that is missing fails. VERSION is the tag of HEAD, else
-`dev`. Versions that are in out/site already stay, and the switcher lists them.
+`dev`. Versions that are in out/site already stay, and the switcher lists them. Next to each page is
+its Markdown; llms.txt lists these, and docs/skill.md is for a coding agent that uses `train`.
 """
 
 import json
@@ -21,6 +22,19 @@ SITE = Path("out/site")
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 ASSETS = {".md", ".svg", ".png", ".ipynb"}
 LATEST = "dev"
+EXTRA = "_extra"  # Sphinx copies what is there into the site as it is
+# The pages of a list, in a page of docs/site/.
+TREE = re.compile(r"```\{toctree\}\n:hidden:\n\n(?P<names>[^`]+)```")
+BEGINNING = re.compile(r"# (?P<title>[^\n]+)\n+(?P<sentence>.+?\.)\s", re.DOTALL)
+SKILL_PAGES = ("commands", "jobs", "resume")
+SKILL = """\
+---
+name: trainyard
+description: {summary} Use it to write, submit, resume and look at training jobs with `train`.
+---
+[All pages](../llms.txt) say more.
+
+"""
 # Opens the newest version; a static host needs no rule for it.
 FORWARD = """\
 <!DOCTYPE html>
@@ -75,13 +89,34 @@ def prepare(checkout: Path, source: Path, blob: str) -> None:
             target.write_text(links(text, path, kept, checkout, blob), encoding="utf-8")
         elif path.suffix != ".ipynb":
             shutil.copy(path, target)
-    for path in (checkout / "docs/site").glob("*.*"):
-        shutil.copy(path, source)
-    shutil.copytree(checkout / "trainyard", source / "_package/trainyard")
     command = ["-m", "typer", "trainyard.client.cli", "utils", "docs", "--name", "train"]
+    command += ["--title", "Options of each command"]
     # Without its user's settings, and so that no line is as wide as a terminal.
     done = subprocess.run([sys.executable, *command], check=True, capture_output=True, text=True)
     (source / "cli.md").write_text(done.stdout, encoding="utf-8")
+    shutil.copytree(source, source / EXTRA, ignore=shutil.ignore_patterns("_*", "*.svg", "*.png"))
+    for path in (checkout / "docs/site").glob("*.*"):
+        shutil.copy(path, source)
+    shutil.copytree(checkout / "trainyard", source / "_package/trainyard")
+    _write_lists(source)
+
+
+def listed(page: str) -> list[str]:
+    """Return the names of the pages that a page of docs/site/ lists."""
+    return [name for tree in TREE.finditer(page) for name in tree["names"].split()]
+
+
+def beginning(page: str) -> tuple[str, str]:
+    """Return a page's title and its first sentence, on one line and without links.
+
+    Raises:
+        ValueError: the page does not begin with them.
+    """
+    found = BEGINNING.match(page)
+    if found is None:
+        raise ValueError(f"a page begins with {page[:80]!r}, not with a title and a sentence")
+    sentence = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", " ".join(found["sentence"].split()))
+    return found["title"], sentence
 
 
 def links(text: str, page: Path, kept: set[Path], checkout: Path, blob: str) -> str:
@@ -118,6 +153,29 @@ def versions() -> list[dict[str, object]]:
         | ({"preferred": True} if name in tags[:1] else {})
         for name in (*tags, *(each for each in names if each == LATEST))
     ]
+
+
+def _write_lists(source: Path) -> None:
+    """Write the lists of pages, with each one's first sentence, into their pages and llms.txt."""
+    index = (source / "index.md").read_text(encoding="utf-8")
+    title, summary = beginning(index)
+    for_agents = f"# {title}\n\n> {summary}\n"
+    for name in listed(index):
+        page = source / f"{name}.md"
+        text = page.read_text(encoding="utf-8")
+        items = ""
+        for each in listed(text):
+            if (path := source / f"{each}.md").exists():  # the library's pages come later
+                about, sentence = beginning(path.read_text(encoding="utf-8"))
+                items += f"- [{about}]({each}.md): {sentence}\n"
+        text = text.replace("```{toctree}", f"{items}\n```{{toctree}}")
+        page.write_text(text, encoding="utf-8")
+        for_agents += f"\n## {beginning(text)[0]}\n\n{items}"
+    extra = source / EXTRA
+    (extra / "llms.txt").write_text(for_agents, encoding="utf-8")
+    pages = ((extra / f"docs/{name}.md").read_text(encoding="utf-8") for name in SKILL_PAGES)
+    skill = SKILL.format(summary=summary) + "\n".join(pages)
+    (extra / "docs/skill.md").write_text(skill, encoding="utf-8")
 
 
 def _switcher() -> str:

@@ -28,8 +28,9 @@ def page() -> str:
     """Return the text of the page."""
     return (
         "# The course's scripts, step by step\n"
-        "Written by `make docs` from the scripts of the [course](course.md): each is the previous "
-        "one plus what is new.\n"
+        "This page is for readers of the [course](course.md): it shows what each of its scripts "
+        "adds to the previous one.\n"
+        "`make docs` writes it.\n"
         "`git diff --no-index training/food11/A.py training/food11/B.py` shows the same, with the "
         "docstrings.\n"
     ) + "".join(_section(old, new) for old, new in pairwise(ORDER))

@@ -3,6 +3,8 @@
 The page shows a stack in memory, whose figures are the same each time.
 """
 
+import json
+import math
 import os
 import signal
 import subprocess
@@ -29,11 +31,25 @@ def main() -> None:
         for number in range(1, RUNS + 1):
             rate = (0.001, 0.003, 0.01, 0.03)[number % 4]
             ui_stack.write_run(folder / "store", f"run-{number:04}", epochs=20, lr=rate)
+        _write_logged(folder / "store/run-0003")
         ui_stack.write_sweep(folder / SWEEP, points=24)
-        head = ui_stack.Head([ui_stack.job(number) for number in range(1, RUNS + 1)])
+        jobs = [ui_stack.job(number) for number in range(1, RUNS + 1)]
+        head = ui_stack.Head([*jobs, ui_stack.job(RUNS + 1, "PENDING", start_time=0)])
         with ui_stack.serving(head) as address:
             file = ui_stack.write_outputs(folder / "outputs.json", address, folder / "store")
             _take(file, folder)
+
+
+def _write_logged(run: Path) -> None:
+    """Writes what a program has logged, and what it has left."""
+    (run / "logged").mkdir()
+    rows = (
+        {"step": step, "time": step / 2, "grad_norm": 1 + math.sin(step / 40) + math.cos(step) / 4}
+        for step in range(600)
+    )
+    (run / "logged/1.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (run / "output").mkdir()
+    (run / "output/confusion.csv").write_text("0,1\n" * 200)
 
 
 def _take(file: Path, folder: Path) -> None:
@@ -43,7 +59,12 @@ def _take(file: Path, folder: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        # The pictures show `train` without its folder.
+        env=os.environ
+        | {
+            "PYTHONPATH": str(ROOT),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
     )
     try:
         assert served.stdout is not None
@@ -54,8 +75,10 @@ def _take(file: Path, folder: Path) -> None:
             page.wait_text("gpu-1")
             show(page, "runs/run-0001,run-0002,run-0003", "Settings that differ")
             page.picture(DOCS / "ui-runs.png")
+            show(page, "run/run-0003", "confusion.csv")
+            page.picture(DOCS / "ui-run.png")
             page.size(*LOW)
-            show(page, f"sweeps/hydra%3A{SWEEP.replace('/', '%2F')}", "the largest")
+            show(page, f"sweeps/hydra%3A{SWEEP.replace('/', '%2F')}", "Points")
             page.picture(DOCS / "ui-sweep.png")
             page.scheme("dark")
             page.size(*PHONE)

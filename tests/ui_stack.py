@@ -61,7 +61,12 @@ def write_run(store: Path, name: str, epochs: int = 12, **config: Any) -> None:
     (folder / "config.json").write_text(json.dumps(settings))
     start = {"time": "2026-11-20T10:00:00+00:00", "commit": "a0fd5dd", "python": "3.11.2"}
     packages = {"torch": "2.11.0", "ray": ray.__version__}
-    (folder / "starts.jsonl").write_text(json.dumps(start | {"packages": packages}) + "\n")
+    (folder / "starts.jsonl").write_text(
+        json.dumps(
+            start | {"packages": packages, "goals": {"valid_acc": "max", "val_accuracy": "max"}}
+        )
+        + "\n"
+    )
     records = [epoch_record(number, float(settings["lr"])) for number in range(epochs)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
 
@@ -81,7 +86,7 @@ def epoch_record(number: int, lr: float) -> dict[str, float]:
 def write_sweep(folder: Path, points: int = 12) -> None:
     """Writes the records of a sweep of Hydra, as `trainyard.client.sweep` does."""
     (folder / ".points").mkdir(parents=True)
-    (folder / ".points/sweep.json").write_text('{"name": "s1"}')
+    (folder / ".points/sweep.json").write_text('{"name": "s1", "goals": {"valid_acc": "max"}}')
     for number in range(points):
         lr = 10 ** -(1 + number % 4)
         width = 64 * (1 + number % 3)

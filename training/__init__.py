@@ -1,5 +1,5 @@
 """One flat script per job; its top docstring gives its command.
 
-The client reads the argparse calls at the top of a script without running it: docs/train.md.
+The client reads the argparse calls at the top of a script without running it: docs/jobs.md.
 `train new NAME` writes a script from _template.py.
 """

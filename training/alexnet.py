@@ -2,6 +2,7 @@
 
     train submit alexnet -- --epochs 3
     train submit alexnet --name big -- --data cifar10 --epochs 20 --workers 2
+    train submit alexnet -- --images /data/mine    # your own, with a folder for each class
     train submit alexnet -- --cpu    # also where nodes have GPUs
 
 Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
@@ -32,24 +33,20 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from trainyard import data, job
 from trainyard.epochs import Totals, evaluate, seed_epoch, share
 from trainyard.models.alexnet import IMAGE_SIZE, AlexNet
-from trainyard.options import at_least, matching
+from trainyard.options import absolute_path, at_least, worker_count
 from trainyard.tracking.run_folder import CHECKPOINT_FILE
 
 JOB = "alexnet"
 # The defaults of training are the notebook's (trainyard/models/alexnet.py).
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-parser.add_argument(
-    "--data",
-    type=matching("digits|cifar10|folder:/.*", "digits, cifar10 or folder:PATH"),
-    default="digits",
-    help="digits, cifar10 or folder:PATH, an absolute path on the nodes",
-)
+parser.add_argument("--data", choices=["digits", "cifar10"], default="digits")
+parser.add_argument("--images", type=absolute_path, help="your own, in place of --data")
 parser.add_argument("--epochs", type=at_least(1), default=20, help="epochs in all")
 parser.add_argument("--batch-size", type=at_least(1), default=256, help="images, on all workers")
 parser.add_argument("--learning-rate", type=at_least(0.0), default=1e-4, help="Adam's rate")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes split, order and dropout")
 parser.add_argument("--max-images", type=at_least(1), help="images of each split; None: all")
-parser.add_argument("--workers", type=at_least(1), default=1, help="processes that train")
+parser.add_argument("--workers", type=worker_count, default=1, help="processes that train")
 parser.add_argument("--cpus-per-worker", type=at_least(1), default=1, help="CPUs of each worker")
 parser.add_argument(
     "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
@@ -57,7 +54,7 @@ parser.add_argument(
 parser.add_argument("--loader-processes", type=at_least(0), default=0, help="processes that decode")
 parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
 # With other data or another split, a resumed model might be tested on its training data.
-FIXED = ("data", "seed", "max_images")
+FIXED = ("data", "images", "seed", "max_images")
 # Describes the model, for using its weights without this job.
 DESCRIPTION: dict[str, Any] = {
     "job": JOB,
@@ -75,7 +72,9 @@ def train_worker(session: job.Session) -> None:
     config, rank, world, device = session.config, session.rank, session.world, session.device
     seed, processes = config["seed"], config["loader_processes"]
     splits = session.together(
-        lambda: data.load(config["data"], IMAGE_SIZE, seed, config["max_images"])
+        lambda: data.load(
+            config["images"] or config["data"], IMAGE_SIZE, seed, config["max_images"]
+        )
     )
     per_worker = max(1, config["batch_size"] // world)
     sampler: DistributedSampler[Any] = DistributedSampler(splits.train, world, rank, seed=seed)
@@ -91,7 +90,7 @@ def train_worker(session: job.Session) -> None:
         "resized_side": splits.resized_side,
     }
 
-    def measure(split: Dataset[Any]) -> tuple[float, float]:
+    def measure(split: Dataset[Any]) -> list[float]:
         part = DataLoader(share(split, rank, world), per_worker, num_workers=processes)
         return evaluate(model, session.measured_batches(part), device).of_all_workers()
 
@@ -131,7 +130,7 @@ def print_epoch(record: dict[str, Any], epochs: int) -> None:
 
 def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` replaces the arguments of the command line."""
-    run = job.run(train_worker, JOB, parser, FIXED, given)
+    run = job.run(train_worker, JOB, parser, FIXED, given, {"valid_acc": "max"})
     last = run.metrics()[-1]
     print(f"Total Training Time: {last['minutes']:.2f} min")
     if "test_acc" in last:  # missing if a longer run was interrupted and now has fewer epochs

@@ -14,9 +14,13 @@ and at the end the run's sample.txt. Submitted again under its --name it resumes
 from __future__ import annotations
 
 import argparse
+import secrets
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from ray.train.torch import prepare_model
 from torch import nn
@@ -24,16 +28,20 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+import trainyard
 from trainyard import job
 from trainyard.data import characters
 from trainyard.data.characters import Blocks, Corpus, RandomBatches
 from trainyard.epochs import Totals, evaluate, seed_epoch, share
 from trainyard.models import char_gpt
 from trainyard.models.char_gpt import SIZES, CharGpt, description, sample
-from trainyard.options import at_least, between, matching
+from trainyard.options import at_least, between, matching, worker_count
+from trainyard.resume import checkpoint_files
 
 JOB = "chargpt"
 SAMPLE = "sample.txt"  # in the run's folder
+MOST_CHARACTERS = 5_000  # of a request's text
+ANSWER_CHARACTERS = 500
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
 parser.add_argument(
     "--text",
@@ -56,7 +64,7 @@ parser.add_argument("--dropout", type=between(0.0, 1.0), help="probability; None
 parser.add_argument("--prompt", default="", help="beginning of the sample")
 parser.add_argument("--sample-characters", type=at_least(0), default=500, help="sample's length")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights and batches")
-parser.add_argument("--workers", type=at_least(1), default=1, help="processes that train")
+parser.add_argument("--workers", type=worker_count, default=1, help="processes that train")
 parser.add_argument("--cpus-per-worker", type=at_least(1), default=1, help="CPUs of each worker")
 parser.add_argument(
     "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
@@ -70,7 +78,7 @@ def train_worker(session: job.Session) -> None:
     """Runs on each worker: the remaining epochs."""
     config, rank, world, device = session.config, session.rank, session.world, session.device
     seed, size = config["seed"], SIZES[config["size"]]
-    corpus = session.together(lambda: load(config))
+    corpus = session.together(lambda: corpus_of(config))
     per_worker = max(1, (config["batch_size"] or size.batch_size) // world)
     batches = RandomBatches(corpus.train, size.block, per_worker, config["steps_per_epoch"])
     held_out = DataLoader(share(Blocks(corpus.valid, size.block), rank, world), per_worker)
@@ -105,7 +113,7 @@ def train_worker(session: job.Session) -> None:
             )
 
 
-def load(config: job.Config) -> Corpus:
+def corpus_of(config: job.Config) -> Corpus:
     """Return the text; a JobError if it cannot be trained on or lacks the prompt's characters."""
     block, most = SIZES[config["size"]].block, config["max_characters"]
     corpus = characters.load(config["text"], block, config["text_sha256"], most)
@@ -139,9 +147,27 @@ def train_epoch(
         sums.add(logits, following, loss)
 
 
+def load(folder: Path) -> tuple[CharGpt, str]:
+    """Return the network of a checkpoint and its vocabulary, for `train serve`."""
+    network: Any = trainyard.load(folder)
+    return network, "".join(checkpoint_files.model(folder)["classes"])
+
+
+def predict(inputs: Any, model: tuple[CharGpt, str]) -> Iterator[str]:
+    """Continues a text, piece by piece."""
+    network, vocabulary = model
+    if not isinstance(inputs, str) or len(inputs) > MOST_CHARACTERS:
+        what = f"{len(inputs):,} characters" if isinstance(inputs, str) else "no text"
+        raise job.JobError(f"the request has {what}: send a text, at most {MOST_CHARACTERS:,} long")
+    nothing = np.zeros(0, np.uint16)
+    begun = Corpus(vocabulary, "", nothing, nothing).encode(inputs or vocabulary[0])
+    for number in network.written(begun, ANSWER_CHARACTERS, secrets.randbits(32)):
+        yield vocabulary[number]
+
+
 def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` replaces the arguments of the command line."""
-    run = job.run(train_worker, JOB, parser, FIXED, given)
+    run = job.run(train_worker, JOB, parser, FIXED, given, {"valid_loss": "min"})
     if (text := run.read(SAMPLE)) is not None:  # none if an interrupted run now has fewer epochs
         print(f"A sample, as in {run.url}/{SAMPLE}:\n{text.decode()}")
 

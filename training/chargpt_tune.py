@@ -60,14 +60,16 @@ parser.add_argument(
     "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
 )
 # Columns of the table with the layout of their values, and the figure that is best when least.
-GOAL = Objective({"learning_rate": ".3g", "batch_size": "d", "weight_decay": ".3g"}, "valid_loss")
+GOAL = Objective(
+    {"learning_rate": ".3g", "batch_size": "d", "weight_decay": ".3g"}, "valid_loss", "min"
+)
 
 
 def train_func(config: dict[str, Any]) -> None:
     """Runs one trial."""
     logging.getLogger("ray").setLevel(logging.WARNING)  # it repeats the printed output
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    corpus, block = chargpt.load(config), SIZES[config["size"]].block
+    corpus, block = chargpt.corpus_of(config), SIZES[config["size"]].block
     batches = RandomBatches(corpus.train, block, config["batch_size"], config["steps_per_epoch"])
     held_out = DataLoader(Blocks(corpus.valid, block), config["batch_size"])
     network, optimizer = chargpt.build(corpus, config, device)
@@ -99,7 +101,7 @@ def train_func(config: dict[str, Any]) -> None:
 
 def main() -> None:
     """Runs the driver."""
-    with recorded_search(JOB, parser, GOAL, check=chargpt.load) as search:
+    with recorded_search(JOB, parser, GOAL, check=chargpt.corpus_of) as search:
         config = search.config
         trainable = tune.with_resources(train_func, search.resources)
         if search.resumes:

@@ -10,6 +10,7 @@ Submitted again under the same --name it resumes from its last checkpoint.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import torch
 from torch import nn
@@ -47,11 +48,11 @@ def train_worker(session: job.Session) -> None:
     data = TensorDataset(pixels.flatten(1) / digits.LEVELS, labels)
     train, valid, _ = (Subset(data, part) for part in cut(len(data), config["seed"], held_out=2))
     torch.manual_seed(config["seed"])
-    network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    optimizer = torch.optim.Adam(network.parameters(), lr=config["learning_rate"])
-    session.restore(model=network, optimizer=optimizer)
+    trained = network()
+    optimizer = torch.optim.Adam(trained.parameters(), lr=config["learning_rate"])
+    session.restore(model=trained, optimizer=optimizer)
     loader = DataLoader(train, config["batch_size"], shuffle=True)
-    model, optimizer, loader = accelerator.prepare(network, optimizer, loader)
+    model, optimizer, loader = accelerator.prepare(trained, optimizer, loader)
     held_out = DataLoader(share(valid, session.rank, session.world), config["batch_size"])
 
     for epoch in session.epochs_left():
@@ -70,10 +71,22 @@ def train_worker(session: job.Session) -> None:
         valid_acc, valid_loss = measured.of_all_workers()
         record = {"loss": train_loss, "epoch": epoch, "train_acc": train_acc}
         record |= {"valid_acc": valid_acc, "valid_loss": valid_loss}
-        session.report(record, {"job": NAME}, model=network, optimizer=optimizer)
+        session.report(record, {"job": NAME}, model=trained, optimizer=optimizer)
         if session.rank == 0:
             print(record, flush=True)
 
 
+def network() -> nn.Module:
+    """Return the untrained network; `train serve` gives it a checkpoint's weights."""
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def predict(inputs: Any, model: nn.Module) -> Any:
+    """Answers digits, each 64 pixels from 0 to 16, with their classes."""
+    with torch.inference_mode():
+        logits = model(digits.given(inputs).flatten(1) / digits.LEVELS)
+    return digits.predictions(logits.softmax(1))
+
+
 if __name__ == "__main__":
-    job.run(train_worker, NAME, parser, ("seed",))
+    job.run(train_worker, NAME, parser, ("seed",), goals={"valid_acc": "max"})

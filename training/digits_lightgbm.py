@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 from typing import Any
 
 from ray.train import LoggingConfig, RunConfig, ScalingConfig, get_context
@@ -73,9 +74,21 @@ def train_func(config: dict[str, Any]) -> None:
         print(records[-1], flush=True)
 
 
+def load(folder: Path) -> Any:
+    """Return the trees of a checkpoint, for `train serve`."""
+    import lightgbm
+
+    return lightgbm.Booster(model_file=folder / "model.txt")
+
+
+def predict(inputs: Any, model: Any) -> Any:
+    """Answers digits, each 64 pixels from 0 to 16, with their classes."""
+    return digits.predictions(model.predict(digits.given(inputs).flatten(1).numpy()))
+
+
 def main() -> None:
     """Runs the driver."""
-    with recorded_run("digits_lightgbm", parser) as (run, config):
+    with recorded_run("digits_lightgbm", parser, goals={"valid_acc": "max"}) as (run, config):
         from ray.train.lightgbm import LightGBMTrainer
 
         LightGBMTrainer(

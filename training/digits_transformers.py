@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from ray.train import LoggingConfig, RunConfig, ScalingConfig, get_context
 from ray.train.torch import TorchTrainer
 
@@ -99,9 +101,23 @@ def train_func(config: dict[str, Any]) -> None:
         print(records[-1], flush=True)
 
 
+def load(folder: Path) -> Any:
+    """Return the network of a checkpoint, for `train serve`."""
+    from transformers import ViTForImageClassification
+
+    return ViTForImageClassification.from_pretrained(folder / "checkpoint")  # in evaluation mode
+
+
+def predict(inputs: Any, model: Any) -> Any:
+    """Answers digits, each 64 pixels from 0 to 16, with their classes."""
+    with torch.inference_mode():
+        logits = model(digits.given(inputs) / digits.LEVELS).logits
+    return digits.predictions(logits.softmax(1))
+
+
 def main() -> None:
     """Runs the driver."""
-    with recorded_run("digits_transformers", parser) as (run, config):
+    with recorded_run("digits_transformers", parser, goals={"valid_acc": "max"}) as (run, config):
         use_gpu = "GPU" in ray_train.resources(config)[0]
         TorchTrainer(
             train_func,

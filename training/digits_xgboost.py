@@ -9,6 +9,7 @@ A round of trees counts as an epoch. The run's checkpoint has the trees, in `mod
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from ray.train import LoggingConfig, RunConfig, ScalingConfig, get_context
@@ -65,9 +66,21 @@ def train_func(config: dict[str, Any]) -> None:
         print(records[-1], flush=True)
 
 
+def load(folder: Path) -> Any:
+    """Return the trees of a checkpoint, for `train serve`."""
+    import xgboost
+
+    return xgboost.Booster(model_file=folder / "model.ubj")
+
+
+def predict(inputs: Any, model: Any) -> Any:
+    """Answers digits, each 64 pixels from 0 to 16, with their classes."""
+    return digits.predictions(model.inplace_predict(digits.given(inputs).flatten(1).numpy()))
+
+
 def main() -> None:
     """Runs the driver."""
-    with recorded_run("digits_xgboost", parser) as (run, config):
+    with recorded_run("digits_xgboost", parser, goals={"valid_acc": "max"}) as (run, config):
         from ray.train.xgboost import XGBoostTrainer
 
         XGBoostTrainer(

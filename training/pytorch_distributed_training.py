@@ -2,6 +2,7 @@
 
     train submit pytorch_distributed_training
     train submit pytorch_distributed_training --name shirts -- --epochs 4 --workers 2
+    train submit pytorch_distributed_training --name mine -- --images /data/mine
 
 Each epoch it prints its report, as `{'loss': 0.4821, 'epoch': 0}`, and
 
@@ -9,7 +10,8 @@ Each epoch it prints its report, as `{'loss': 0.4821, 'epoch': 0}`, and
 
 FashionMNIST is read from TRAINYARD_DATA_DIR of each node or ~/.cache/trainyard/data, and fetched if
 missing. If that fails, scikit-learn's digits stand in for it, and each line with a figure says so;
-`--data fashion-mnist` stops instead, `--data digits` does not try.
+`--data fashion-mnist` stops instead, `--data digits` does not try. `--images` are your own, with a
+folder for each class (trainyard/data/folder.py).
 
 docker/jupyter/examples/pytorch-distributed-training.ipynb has the same training as a notebook.
 Checkpoints and metrics go to <storage>/<run>/ (trainyard/tracking/run_folder.py); submitted again
@@ -27,12 +29,12 @@ from torch import distributed
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
-from trainyard import job
+from trainyard import data, job
 from trainyard.data import fashion_mnist
 from trainyard.data.splits import Splits
 from trainyard.epochs import Totals, evaluate, share
 from trainyard.models.resnet import resnet18
-from trainyard.options import at_least
+from trainyard.options import absolute_path, at_least, worker_count
 from trainyard.tracking.run_folder import CHECKPOINT_FILE
 
 JOB = "pytorch_distributed_training"
@@ -44,16 +46,18 @@ parser.add_argument(
     default="auto",
     help="auto: digits where FashionMNIST cannot be downloaded",
 )
+parser.add_argument("--images", type=absolute_path, help="your own, in place of --data")
+parser.add_argument("--image-side", type=at_least(64), default=64, help="pixels, of --images")
 parser.add_argument("--epochs", type=at_least(1), default=4, help="epochs in all")
 parser.add_argument("--batch-size", type=at_least(1), default=64, help="images, on each worker")
 parser.add_argument("--learning-rate", type=at_least(0.0), default=1e-3, help="Adam's rate")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights and order")
-parser.add_argument("--workers", type=at_least(1), default=2, help="processes that train")
+parser.add_argument("--workers", type=worker_count, default=2, help="processes that train")
 parser.add_argument(
     "--cpu", action=argparse.BooleanOptionalAction, default=False, help="CPUs, also on GPU nodes"
 )
 parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
-FIXED = ("data", "seed")  # a resumed run must keep its images
+FIXED = ("data", "images", "image_side", "seed")  # a resumed run must keep its images
 # Describes the model, for using its weights without this job.
 DESCRIPTION: dict[str, Any] = {
     "job": JOB,
@@ -69,17 +73,22 @@ DESCRIPTION: dict[str, Any] = {
 def train_worker(session: job.Session) -> None:
     """Runs on each worker: the remaining epochs."""
     config, rank, world, device = session.config, session.rank, session.world, session.device
-    torch.manual_seed(config["seed"])
-    network = resnet18(num_classes=10).to(device)
+    seed, side, images = config["seed"], config["image_side"], config["images"]
+    own = session.together(lambda: data.load(images, side, seed)) if images else None
+    torch.manual_seed(seed)
+    network = resnet18(len(own.classes) if own else 10).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=config["learning_rate"])
     session.restore(model=network, optimizer=optimizer)
-    # A run that began with the stand-in goes on with it, even if FashionMNIST is available now.
-    name, splits = load(session, session.history[0]["data"] if session.history else config["data"])
-    description = DESCRIPTION | {"classes": list(splits.classes)}
+    if own:
+        name, splits = images, own
+        shown = {"image_side": side, "mean": [0.0] * 3, "std": [1.0] * 3}  # images stay in 0..1
+    else:
+        # A run that began with the stand-in goes on with it, even if FashionMNIST is there now.
+        begun = session.history[0]["data"] if session.history else config["data"]
+        (name, splits), shown = load(session, begun), {}
+    description = DESCRIPTION | shown | {"classes": list(splits.classes)}
 
-    sampler: DistributedSampler[Any] = DistributedSampler(
-        splits.train, world, rank, seed=config["seed"]
-    )
+    sampler: DistributedSampler[Any] = DistributedSampler(splits.train, world, rank, seed=seed)
     loader = DataLoader(splits.train, config["batch_size"], sampler=sampler)
     held_out = DataLoader(share(splits.valid, rank, world), config["batch_size"])
     model = prepare_model(network)
@@ -138,7 +147,7 @@ def print_epoch(record: dict[str, Any], epochs: int) -> None:
 
 def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` replaces the arguments of the command line."""
-    job.run(train_worker, JOB, parser, FIXED, given)
+    job.run(train_worker, JOB, parser, FIXED, given, {"valid_acc": "max"})
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ parser.add_argument(
 )
 parser.add_argument("--smoke-test", action="store_true", help="one image, one worker, CPUs")
 parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
+GOALS = {"loss": "min"}
 FIXED = ("data_size_gb", "smoke_test")
 BATCH_SIZE = 64  # images, on each worker
 LEARNING_RATE, MOMENTUM = 0.001, 0.9  # SGD's
@@ -134,7 +135,7 @@ def train_on_stream(run: Run, config: dict[str, Any]) -> None:
 def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` replaces the arguments of the command line."""
     with job.one_message():
-        run, config = job.begin(JOB, parser, FIXED, given, epochs="num_epochs")
+        run, config = job.begin(JOB, parser, FIXED, given, epochs="num_epochs", goals=GOALS)
         if config["smoke_test"] and config["num_workers"] > 1:
             raise job.JobError("--smoke-test is one image on CPUs: leave --num-workers out")
         if not job.is_done(run, config):

@@ -11,17 +11,24 @@ The last one has about 50 million parameters. On CPUs a device is a process.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import hydra
 import lightning as L  # noqa: N812 - Lightning's own short name
 import torch
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
+import trainyard
 from trainyard import data, devices
+from trainyard.callbacks import KeptModel
+from trainyard.data import digits as scanned
 from trainyard.models import digits
+from trainyard.resume import checkpoint_files
 
 
 class Digits(L.LightningModule):
@@ -49,6 +56,21 @@ class Digits(L.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=self.lr)
 
 
+def load(folder: Path) -> tuple[nn.Module, int]:
+    """Return the network of a checkpoint and its images' side, for `train serve`."""
+    found = checkpoint_files.model(folder)
+    network = digits.build(OmegaConf.create(found["network"]), found["image_side"])
+    return trainyard.load(folder, network=network), found["image_side"]
+
+
+def predict(inputs: Any, model: tuple[nn.Module, int]) -> Any:
+    """Answers digits, each 64 pixels from 0 to 16, with their classes."""
+    network, side = model
+    with torch.inference_mode():
+        logits = network(scanned.enlarged(scanned.given(inputs), side))
+    return scanned.predictions(logits.softmax(1))
+
+
 @hydra.main(version_base="1.3", config_path="config", config_name="train_lightning")
 def main(config: DictConfig) -> dict[str, float]:
     """Trains; returns the figures for the table of a sweep."""
@@ -58,6 +80,8 @@ def main(config: DictConfig) -> dict[str, float]:
     network = digits.build(config.model, config.data.side)
     model = Digits(network, config.optimizer.lr)
     print(f"{digits.count(model):,} parameters on {config.devices} x {config.accelerator.name}")
+    described = {"job": "train_lightning", "prefix": "model.", "image_side": config.data.side}
+    described["network"] = OmegaConf.to_container(config.model)
     bar: list[Callback] = [TQDMProgressBar(settings.refresh_rate)] if settings.refresh_rate else []
     kind = devices.lightning_name(config.accelerator.name)
     trainer = L.Trainer(
@@ -67,7 +91,7 @@ def main(config: DictConfig) -> dict[str, float]:
         # Forks: a script in a job has no command line to start again. Chips of a TPU have their own
         # strategy.
         strategy="ddp_fork" if config.devices > 1 and kind != "tpu" else "auto",
-        callbacks=bar,
+        callbacks=[*bar, KeptModel(described)],
         enable_progress_bar=bool(bar),
         num_sanity_val_steps=0,
         logger=False,

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 
@@ -19,6 +21,7 @@ from trainyard.housekeeping import housekeeping
 from trainyard.report.progress import LINE_INTERVAL_S, Epoch, Progress, interval, print_record
 from trainyard.resume import optimizer_settings as settings
 from trainyard.resume.checkpoints import new_folder
+from trainyard.tracking.runs import keep_checkpoint
 
 # It reports what these callbacks print.
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
@@ -163,6 +166,23 @@ class EpochRecords(Callback):
         print(f"{title} | {train}{self._mark}")  # noqa: T201
         print(f"{title} | {valid}{self._mark}")  # noqa: T201
         print(f"Time elapsed: {record['minutes']:.2f} min", flush=True)  # noqa: T201
+
+
+class KeptModel(Callback):
+    """Stores the trained weights as a checkpoint of the job's run: `train serve` needs no more."""
+
+    def __init__(self, description: dict[str, Any]) -> None:  # as of `write_manifest`
+        self._description = description
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        state = {name: value.cpu() for name, value in pl_module.state_dict().items()}
+        model = self._description | getattr(pl_module, "description", {})
+        with tempfile.TemporaryDirectory() as folder, housekeeping("the run has no checkpoint"):
+            saved = {"state_dict": state, "epoch": trainer.current_epoch - 1}
+            torch.save(saved, Path(folder, LIGHTNING_FILE))
+            keep_checkpoint(Path(folder), model | {"file": LIGHTNING_FILE})
 
 
 class ResumableCheckpoints(Checkpoint):

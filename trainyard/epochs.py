@@ -15,14 +15,14 @@ from trainyard.data.splits import size
 
 
 class Totals:
-    """Sums over the labels of an epoch; `of_all_workers` adds up those of all workers.
+    """Sums over the items of an epoch; `of_all_workers` adds up those of all workers.
 
     Attributes:
-        sums: correct predictions, loss, labels: float64 (3,).
+        sums: the sum of each figure (default: accuracy and loss), then the items; float64.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
+    def __init__(self, device: torch.device, figures: int = 2) -> None:
+        self.sums = torch.zeros(figures + 1, dtype=torch.float64, device=device)
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor, loss: torch.Tensor) -> None:
         """Adds a batch: logits (batch, classes, ...), labels (batch, ...), and its mean loss."""
@@ -30,15 +30,20 @@ class Totals:
         self.sums[1] += loss.detach() * labels.numel()
         self.sums[2] += labels.numel()
 
-    def of_all_workers(self) -> tuple[float, float]:
-        """Accuracy in 0..1 and mean loss of all workers' labels. Each worker calls it, once."""
+    def add_means(self, items: int, *figures: torch.Tensor | float) -> None:
+        """Adds a batch: how many items it has, and the mean of each figure."""
+        for index, figure in enumerate((*figures, 1)):
+            self.sums[index] += items * torch.as_tensor(figure).detach()
+
+    def of_all_workers(self) -> list[float]:
+        """Return the means over all workers' items. Each worker calls it, once."""
         distributed.all_reduce(self.sums)
         return self.means()
 
-    def means(self) -> tuple[float, float]:
-        """Accuracy in 0..1 and mean loss of `sums`: of a process that trains alone."""
-        correct, loss, count = self.sums.tolist()
-        return correct / count, loss / count
+    def means(self) -> list[float]:
+        """Return the means over this process's items."""
+        *sums, items = self.sums.tolist()
+        return [each / items for each in sums]
 
 
 def evaluate(model: nn.Module, loader: Iterable[Any], device: torch.device) -> Totals:

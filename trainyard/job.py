@@ -8,7 +8,7 @@ A job has an argparse parser at its top, a function for the workers and a driver
     def train_worker(session: job.Session) -> None: ...
 
     if __name__ == "__main__":
-        job.run(train_worker, JOB, parser)
+        job.run(train_worker, JOB, parser, goals={"valid_acc": "max"})
 
 `train new NAME` writes one to start from.
 """
@@ -35,8 +35,9 @@ from typing import Any, Protocol, TypeVar
 import ray
 import torch
 from ray import train
-from ray.train import ScalingConfig, TrainingFailedError
+from ray.train import TrainingFailedError
 from ray.train.torch import TorchTrainer, get_device
+from ray.train.v2.api.config import ScalingConfig
 from ray.util import get_node_ip_address
 from torch import distributed
 
@@ -44,6 +45,7 @@ from trainyard import options, ray_train, start_up
 from trainyard.counted_gpus import torch_config
 from trainyard.epochs import Totals
 from trainyard.errors import JobError
+from trainyard.housekeeping import housekeeping
 from trainyard.json_values import plain
 from trainyard.report import progress
 from trainyard.resume import checkpoint_files as files
@@ -52,7 +54,8 @@ from trainyard.resume import optimizer_settings as settings
 from trainyard.resume.epoch_position import Position
 from trainyard.resume.notices import Notices
 from trainyard.store.objects import StorageError
-from trainyard.tracking.run_folder import CHECKPOINT_FILE, RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.tracking import run_folder
+from trainyard.tracking.run_folder import NO_GOALS, Goals
 from trainyard.tracking.runs import Run
 from trainyard.user_code import load_script, name_of_main
 
@@ -73,6 +76,7 @@ T = TypeVar("T")
 _ASKED = "asked"
 RAYS_LOG_OF_ERRORS = "ray.train.v2._internal.util"
 RESERVED = {"job", "run", "storage"}  # in a job's configuration, next to its arguments
+RESIZE_S = 60.0  # between two looks for room for more workers, if a job takes more
 OWN = ("history", _ASKED, "position")  # in a checkpoint, next to its parts
 
 
@@ -155,7 +159,7 @@ class Session:
         with checkpoints.restore_newest(_check_state) as folder:
             if folder is None:
                 return
-            state = files.load(folder / CHECKPOINT_FILE, self.device)
+            state = files.load(folder / run_folder.CHECKPOINT_FILE, self.device)
             self._description = files.model(folder)
         if missing := parts.keys() - state.keys():
             raise JobError(
@@ -316,9 +320,9 @@ class Session:
         folder = checkpoints.new_folder()
         state = {name: part.state_dict() for name, part in parts.items()}
         own = {"history": self.history, _ASKED: self._asked, **more}
-        torch.save(state | own, folder / CHECKPOINT_FILE)
+        torch.save(state | own, folder / run_folder.CHECKPOINT_FILE)
         if not self._loads:  # the next ones hold the same types
-            self._check_loads(folder / CHECKPOINT_FILE, state)
+            self._check_loads(folder / run_folder.CHECKPOINT_FILE, state)
             self._loads = True
         return folder
 
@@ -350,7 +354,7 @@ def _check_state(folder: Path) -> None:
     Raises:
         CheckpointError: it does not.
     """
-    state: Any = files.load(folder / CHECKPOINT_FILE, mapped=True)
+    state: Any = files.load(folder / run_folder.CHECKPOINT_FILE, mapped=True)
     try:
         history = [
             {key: plain(each, key) for key, each in record.items()} for record in state["history"]
@@ -362,10 +366,10 @@ def _check_state(folder: Path) -> None:
             Position(**state["position"])
     except (JobError, LookupError, TypeError, AttributeError) as error:
         raise files.CheckpointError(
-            f"{CHECKPOINT_FILE} is not a run's checkpoint: {error!r}"
+            f"{run_folder.CHECKPOINT_FILE} is not a run's checkpoint: {error!r}"
         ) from None
     if not good:
-        raise files.CheckpointError(f"{CHECKPOINT_FILE} has no records of epochs")
+        raise files.CheckpointError(f"{run_folder.CHECKPOINT_FILE} has no records of epochs")
 
 
 def run(
@@ -374,6 +378,7 @@ def run(
     parser: argparse.ArgumentParser,
     fixed: Sequence[str] = (),
     given: Sequence[str] | None = None,
+    goals: Goals = NO_GOALS,
 ) -> Run:
     """Runs a job's driver: begins or resumes the run, trains, and ends it.
 
@@ -383,12 +388,13 @@ def run(
         parser: of the job; `epochs`, `workers` and `max_failures` are among its arguments.
         fixed: arguments that a resumed run keeps.
         given: arguments in place of the command line's.
+        goals: see `trainyard.goal`; the first one decides which epoch is the best.
 
     Returns:
         The run, with all epochs done. An error that a user can fix ends the process with a line.
     """
     with one_message():
-        the_run, config = begin(name, parser, fixed, given)
+        the_run, config = begin(name, parser, fixed, given, goals=goals)
         if not is_done(the_run, config):
             ray_train.connect()
             fit(train_worker, the_run, config)
@@ -412,7 +418,7 @@ def one_message() -> Iterator[None]:
 
 @contextmanager
 def recorded_run(
-    name: str, parser: argparse.ArgumentParser, fixed: Sequence[str] = ()
+    name: str, parser: argparse.ArgumentParser, fixed: Sequence[str] = (), goals: Goals = NO_GOALS
 ) -> Iterator[tuple[Run, Config]]:
     """The run of a driver in plain Ray: recorded in the store, with its curves at the end.
 
@@ -422,21 +428,26 @@ def recorded_run(
         name: of the job.
         parser: of the job; `total_epochs` is among its arguments.
         fixed: arguments that a resumed run keeps; with them, a finished run is not trained again.
+        goals: as of `run`.
 
     Yields:
         The run, and the values of its arguments.
     """
     with one_message():
-        the_run, config = begin(name, parser, fixed, epochs="total_epochs")
+        the_run, config = begin(name, parser, fixed, epochs="total_epochs", goals=goals)
         if fixed:
             _end_if_finished(the_run, config)
         ray_train.connect()
         ray_train.forget_checkpoints(the_run.storage, the_run.name)
         the_run.start(config)
+        before = files.candidates(the_run.store)
         try:
             yield the_run, config
         except TrainingFailedError as error:
             raise ray_train.failure(error) from None
+        if files.candidates(the_run.store).keys() <= before.keys():
+            with housekeeping("the run has no checkpoint that `train serve` and `pull` take"):
+                files.adopt(the_run.store, {"job": name})
         the_run.end()
         say_completed(the_run)
 
@@ -460,27 +471,22 @@ def begin(
     given: Sequence[str] | None = None,
     *,
     epochs: str = "epochs",
+    goals: Goals = NO_GOALS,
 ) -> tuple[Run, Config]:
     """Return the run that the client named, and its configuration.
 
     Without the client a run gets a new name. Arguments that are not given are those of the run's
-    last start. A line says which ones differ from it.
-
-    Args:
-        name: of the job.
-        parser: of the job.
-        fixed: arguments that a resumed run keeps.
-        given: arguments in place of the command line's.
-        epochs: the argument that says how many epochs there are.
+    last start. A line says which ones differ from it. `epochs` is the argument that says how many
+    there are; for the others see `run`.
 
     Raises:
         JobError: the run was started with other arguments.
         StorageError: the run's files in the store cannot be read.
         ValueError: an argument has a name of the configuration's own.
     """
-    storage = os.environ.get(STORAGE_VARIABLE) or (Path.home() / "ray_results").as_uri()
+    storage = os.environ.get(run_folder.STORAGE_VARIABLE) or (Path.home() / "ray_results").as_uri()
     own = f"{name.replace('/', '-')}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    the_run = Run(storage, os.environ.get(RUN_VARIABLE) or own.replace("_", "-"))
+    the_run = Run(storage, os.environ.get(run_folder.RUN_VARIABLE) or own.replace("_", "-"), goals)
     earlier = the_run.config() or {}
     parser.prog = f"train submit {name} --"
     values = options.parse(parser, given, earlier)
@@ -493,7 +499,7 @@ def begin(
             "take another --name, or the same arguments"
         )
     if changed := options.differences(earlier, config, [*filter(earlier.__contains__, values)]):
-        print(f"other arguments than at the last start: {changed}", flush=True)
+        print(f"resuming with other arguments: {changed}", flush=True)
     return the_run, config | {"epochs": config[epochs]}
 
 
@@ -509,12 +515,7 @@ def is_done(the_run: Run, config: Config) -> bool:
     return True
 
 
-def fit(
-    train_worker: Worker,
-    the_run: Run,
-    config: Config,
-    **trainer: Any,
-) -> None:
+def fit(train_worker: Worker, the_run: Run, config: Config, **trainer: Any) -> None:
     """Trains with Ray Train; the process is connected already.
 
     Args:
@@ -529,13 +530,14 @@ def fit(
         StorageError: the store stays unavailable.
     """
     the_run.start(config)
-    bundles = ray_train.resources(config)
+    bundles, (least, most) = ray_train.resources(config), options.worker_range(config)
     torch_trainer = TorchTrainer(
         partial(_work, by_name(train_worker)),
         train_loop_config=config | {"storage": the_run.storage, "run": the_run.name},
         torch_config=torch_config(use_gpu="GPU" in bundles[0]),
         scaling_config=ScalingConfig(
-            num_workers=len(bundles),
+            num_workers=least if least == most else (least, most),
+            elastic_resize_monitor_interval_s=RESIZE_S,
             use_gpu="GPU" in bundles[0],
             resources_per_worker=bundles[0],
         ),

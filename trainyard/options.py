@@ -20,6 +20,12 @@ NEGATIVE = re.compile(r"-\.?\d\S*[eE_]\S*")  # such as -1e-3, which argparse mis
 Config = Mapping[str, Any]
 Nodes = Sequence[Mapping[str, float]]
 """What each node offers, by Ray's names."""
+HELP = {
+    "epochs": "epochs in all",
+    "seed": "fixes what is drawn at random",
+    "workers": "processes that train, or the fewest and the most, as in 1:4",
+    "max_failures": "restarts of lost workers",
+}
 ROUNDING = 1e-6  # three times 0.1 fit into 0.3
 
 
@@ -43,12 +49,51 @@ def between(least: float, most: float) -> Callable[[str], float]:
     return number
 
 
-def matching(pattern: str, description: str) -> Callable[[str], str]:
-    """Return an argument's type: texts that match a pattern from beginning to end.
+def worker_count(text: str) -> int | str:
+    """Return an argument's type: a number of workers, or the fewest and the most, as in `1:4`."""
+    least, colon, most = text.partition(":")
+    try:
+        number = at_least(1)(least)
+        return f"{number}:{at_least(number)(most)}" if colon else int(number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number or range such as 1:4") from None
 
-    Args:
-        pattern: a regular expression.
-        description: names the allowed texts in the message for others.
+
+def worker_range(config: Config) -> tuple[int, int]:
+    """Return the fewest and the most workers that a configuration asks for.
+
+    Raises:
+        TypeError, ValueError: `workers` or `num_workers` is no number and no range.
+    """
+    found = config.get("workers", config.get("num_workers", 0))
+    least, most = found.split(":") if isinstance(found, str) else (found, found)
+    return int(least), int(most)
+
+
+def arguments(**defaults: float | str) -> argparse.ArgumentParser:
+    """Return a parser with an option for each default, and with those that every job has.
+
+    `arguments(epochs=5, learning_rate=1e-3)` adds `--epochs`, whole numbers from 1 on, and
+    `--learning-rate`, numbers from 0 on. A text's option takes any text.
+    """
+    parser = argparse.ArgumentParser(
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False
+    )
+    bounds: dict[type, Callable[[str], Any]] = {int: at_least(1), float: at_least(0.0), str: str}
+    for name, default in ({"seed": 1, "workers": 1, "max_failures": 3} | defaults).items():
+        kind = at_least(0) if name in {"seed", "max_failures"} else bounds[type(default)]
+        kind = worker_count if name == "workers" else kind
+        text = HELP.get(name, name.replace("_", " "))
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, help=text)
+    flag = argparse.BooleanOptionalAction
+    parser.add_argument("--cpu", action=flag, default=False, help="CPUs, also on GPU nodes")
+    return parser
+
+
+def matching(pattern: str, description: str) -> Callable[[str], str]:
+    """Return an argument's type: texts that match a regular expression from beginning to end.
+
+    The description names the allowed texts in the message for others.
     """
 
     def text(given: str) -> str:
@@ -57,6 +102,11 @@ def matching(pattern: str, description: str) -> Callable[[str], str]:
         return given
 
     return text
+
+
+def absolute_path(given: str) -> str:
+    """An argument's type: a path from the root, which each node reads as its own."""
+    return matching("/.*", "an absolute path, such as /data/mine")(given)
 
 
 def parse(
@@ -84,16 +134,11 @@ def parse(
 def workers(config: Config, nodes: Nodes) -> list[dict[str, float]]:
     """Return Ray's resources for each worker, or for a search's trial, by the arguments' names.
 
-    `workers` or `num_workers` is their number. Each gets `cpus_per_worker` (default: 1) and
-    `gpus_per_worker`. A trial gets `cpus_per_trial` and `gpus_per_trial`. With an argument `cpu`,
-    the GPUs (default: 1) are for nodes that have them: on others, and with `--cpu`, there are none.
-
-    Args:
-        config: values of the arguments.
-        nodes: what the cluster's nodes offer, also those that its autoscaler may start.
-
-    Returns:
-        One bundle for each; none without these arguments, or where one is not an amount.
+    `workers` or `num_workers` is their number, or a range, of which the fewest count. Each gets
+    `cpus_per_worker` (default: 1) and `gpus_per_worker`. A trial gets `cpus_per_trial` and
+    `gpus_per_trial`. With an argument `cpu`, the GPUs (default: 1) are for nodes that have them: on
+    others, and with `--cpu`, there are none. Without these arguments, or if one is not an amount,
+    the list is empty. `nodes` are also those that the cluster's autoscaler may start.
     """
     unit, number = _unit(config)
     chooses = isinstance(config.get("cpu"), bool)  # else a script of the user means something else
@@ -124,7 +169,7 @@ def idle_gpus(config: Config, nodes: Nodes) -> str:
     elif config.get("smoke_test") is True:
         why = "--smoke-test says so"
     elif not isinstance(config.get("cpu"), bool) or not each:
-        why = f"the job asks for none; see --gpus-per-{unit} and --cpu in docs/train.md"
+        why = f"the job asks for none; see --gpus-per-{unit} and --cpu in docs/jobs.md"
     else:
         asked = {"GPU": each} | bundles[0]
         names = ", ".join(f"{name} {amount:g}" for name, amount in asked.items())
@@ -146,7 +191,10 @@ def _unit(config: Config) -> tuple[str, Any]:
     """Return the unit of the resources, and how many of it there are."""
     if {"cpus_per_trial", "gpus_per_trial"} & config.keys():
         return "trial", 1
-    return "worker", config.get("workers", config.get("num_workers", 0))
+    try:
+        return "worker", worker_range(config)[0]
+    except (OverflowError, TypeError, ValueError):  # a script of the user means something else
+        return "worker", None
 
 
 def _room(bundle: Mapping[str, float], nodes: Nodes) -> int:
@@ -159,9 +207,9 @@ def _room(bundle: Mapping[str, float], nodes: Nodes) -> int:
 
 
 def differences(earlier: Config | None, config: Config, names: Iterable[str]) -> str:
-    """Describes arguments that differ from the run's last start; "" where none does."""
-    return "; ".join(
-        f"{name} was {earlier.get(name)!r}, now {config[name]!r}"
+    """Describes arguments that differ from the run's last start: `epochs 3 → 6`; "" for none."""
+    return ", ".join(
+        f"{name} {earlier.get(name)!r} → {config[name]!r}"
         for name in names
         if earlier and earlier.get(name) != config[name]
     )

@@ -12,19 +12,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.train import (
-    FailureConfig,
-    LoggingConfig,
-    RunConfig,
-    TrainingFailedError,
-)
-from ray.train.v2._internal.callbacks import DatasetsCallback
-from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
-from ray.train.v2.api.callback import RayTrainCallback
-from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+from ray.train import FailureConfig, LoggingConfig, RunConfig, TrainingFailedError
+from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+from ray.train.v2._internal.execution.worker_group import WorkerGroup
 
 from trainyard import options, start_up
+from trainyard.dev_session import controller
 from trainyard.errors import JobError
+from trainyard.resume import controller_log
 from trainyard.resume.controller_files import LIST
 from trainyard.resume.lost_workers import LostWorkers, job_error
 from trainyard.store.objects import StorageError, open_url
@@ -72,11 +67,15 @@ def connect() -> None:
     # process.
     import torch  # noqa: F401, PLC0415
 
-    _start_no_idle_actors()
-    # Ray Train's helpers look up their cluster, and fail if the machine has two.
-    ours |= {k: v for k, v in os.environ.items() if k == "RAY_ADDRESS"}
+    controller.in_driver()
+    controller_log.shorten()
+    jobs = json.loads(os.environ.get(JOB_VARIABLE, "{}")).get("runtime_env", {})
+    # Ray Train's helpers look up their cluster, and fail if the machine has two. The recorder of a
+    # job has told it, and Ray refuses a variable that a job's environment has already.
+    if "RAY_ADDRESS" in os.environ and "RAY_ADDRESS" not in jobs.get("env_vars", {}):
+        ours["RAY_ADDRESS"] = os.environ["RAY_ADDRESS"]
     env: dict[str, Any] = {"env_vars": ours}
-    if HOOK not in json.loads(os.environ.get(JOB_VARIABLE, "{}")).get("runtime_env", {}):
+    if HOOK not in jobs:
         env[HOOK] = f"{start_up.__name__}.{start_up.of_worker.__name__}"
     # Otherwise Ray reports three times that it is connected, between the job's lines.
     ray.init(runtime_env=env, logging_level=logging.WARNING)
@@ -112,26 +111,18 @@ def run_config(run: Run, max_failures: int) -> RunConfig:
         storage_filesystem=run.files,
         failure_config=FailureConfig(max_failures=max_failures),
         logging_config=LoggingConfig(log_level="WARNING"),
-        callbacks=[LostWorkers(max_failures)],  # type: ignore[list-item]  # as above
+        callbacks=[LostWorkers(max_failures), Ranks()],  # type: ignore[list-item]  # as above
     )
 
 
-def _start_no_idle_actors() -> None:
-    """Omits two actors that do nothing for a job, at two seconds of processor time each.
+class Ranks(WorkerGroupCallback):
+    """Tells `train logs` which process is the worker of which rank, as Ray Train's own log does."""
 
-    One passes on data sets: a run without Ray Data has none. The other frees the workers' resources
-    after a kill of the controller: that ends the driver too, and Ray frees what a job held when its
-    driver ends. Ray 2.60 has no setting for either.
-    """
-    callbacks = DataParallelTrainer._create_default_callbacks
-
-    def needed(trainer: DataParallelTrainer) -> list[RayTrainCallback]:
-        idle: tuple[type, ...] = (PlacementGroupCleanerCallback,)
-        if not trainer.datasets:
-            idle += (DatasetsCallback,)
-        return [each for each in callbacks(trainer) if not isinstance(each, idle)]
-
-    DataParallelTrainer._create_default_callbacks = needed  # type: ignore[method-assign,assignment]
+    def after_worker_group_training_start(self, worker_group: WorkerGroup) -> None:
+        """Prints a line for each worker."""
+        for rank, worker in enumerate(worker_group.get_workers()):
+            process = worker.metadata
+            print(f"- (ip={process.node_ip}, pid={process.pid}) world_rank={rank}", flush=True)  # noqa: T201
 
 
 def forget_checkpoints(storage: str, name: str) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import gc
 import threading
 
-from trainyard.resume import controller_log
-
 THRESHOLD = 50_000  # objects made between two looks
 SECONDS = 10.0
 USUAL = gc.get_threshold()
@@ -23,7 +21,6 @@ def of_worker() -> None:
     timer = threading.Timer(SECONDS, collect_as_usual)
     timer.daemon = True
     timer.start()
-    controller_log.shorten()
 
 
 def collect_as_usual() -> None:

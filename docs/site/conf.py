@@ -12,11 +12,13 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_package"]
+exclude_patterns = ["_package", "_extra"]
+html_extra_path = ["_extra"]
 # Pages are read on a forge too: CommonMark, and anchors as a forge makes them.
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 suppress_warnings = [
+    "autoapi.python_import_resolution",  # of the modules that autoapi_ignore names
     "misc.highlighting_failure",  # JSON with an ellipsis
     "myst.header",  # the promises begin with deeper headings
 ]
@@ -37,6 +39,7 @@ napoleon_numpy_docstring = False
 copybutton_exclude = ".linenos, .gp, .go"
 html_theme = "pydata_sphinx_theme"
 html_title = "Trainyard"
+html_search_scorer = "docs/site/scorer.js"
 html_static_path = ["_static"]
 html_show_copyright = False
 html_theme_options = {

@@ -111,7 +111,7 @@ class Volume(Resources):
         """See Provider: an existing volume of the name is taken over, as by the plugin."""
         name, labels = news["name"], to_labels(news.get("labels", []))
         with explained(f"volume {name}"):
-            self._client.create_volume(name, labels=labels)
+            self._client.create_volume(name, driver_opts=news.get("driverOpts"), labels=labels)
             return _volume(self._client.inspect_volume(name))
 
     def find(self, news: Properties) -> Live | None:

@@ -46,7 +46,7 @@ NETWORK: Table = {
     "labels": Property(fields=_LABELS),
 }
 
-VOLUME: Table = {"name": _GIVEN, "labels": Property(fields=_LABELS)}
+VOLUME: Table = {"name": _GIVEN, "driverOpts": _TEXT, "labels": Property(fields=_LABELS)}
 
 IMAGE: Table = {
     "name": _GIVEN,

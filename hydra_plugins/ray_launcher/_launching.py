@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from trainyard.access.terminal import clean_lines
 from trainyard.client import connection, scripts, submission, unreachable
 from trainyard.client import outputs as contract
 from trainyard.client.command import INTERRUPTED
+from trainyard.client.commands import attach
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep import report, upload
@@ -34,6 +36,8 @@ from trainyard.client.sweep.records import Records
 from trainyard.client.sweep.run import Sweep
 from trainyard.client.sweep.upload import Code, Upload
 from trainyard.sweep import points as sent_points
+
+OTHER_RAY = "ray"  # the name in messages of a Ray that the environment names
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def launch(
     except ClientError as error:
         raise CompactHydraException(f"error: {clean_lines(error)}") from None
     except LetGoError as let_go:
-        _tell_how_to_go_on(let_go, task.config)
+        _tell_how_to_go_on(let_go, task.config, _other_ray(settings))
         sys.exit(INTERRUPTED)
     except Exception as error:
         message = unreachable.explained(error)
@@ -86,7 +90,11 @@ def _launch(
     folder = Path(task.config.hydra.sweep.dir)
     is_uploaded = upload.contains(script, folder)
     file = settings["outputs"]
-    outputs = contract.read(settings["stack"], Path(file) if file else None)
+    if url := _other_ray(settings):
+        say(f"no stack is chosen: points go to {url}, as RAY_ADDRESS or RAY_IP says")
+        outputs, _ = attach.described(OTHER_RAY, url)
+    else:
+        outputs = contract.read(settings["stack"], Path(file) if file else None)
     imported.result()
     gc.freeze()  # imports stay: collections, and the last at exit, take much less
     with ExitStack() as held:
@@ -103,6 +111,9 @@ def _launch(
                 f"{folder} had another sweep, which is in {aside} now with its results; "
                 "`train list` shows whether jobs of it still run"
             )
+        metric = settings["metric"]
+        mode = "max" if settings["direction"] is Direction.maximize else "min"
+        records.rank({metric: mode} if metric else {})
         sent = Upload(
             code=code,
             points=_pickled(above, task, script, points, records.name),
@@ -113,15 +124,21 @@ def _launch(
         sweep = Sweep([each.point for each in points], records, outputs, sent, as_tasks)
         outcomes = sweep.run()
         ended = [(each.point, outcome) for each, outcome in zip(points, outcomes, strict=True)]
-        maximize = settings["direction"] is Direction.maximize
         told = report.with_others(ended, records.all())
-        report.print_report(told, folder, settings["metric"], maximize=maximize)
+        records.rank({report.print_report(told, folder, metric, mode): mode})
     for each, outcome in ended:
         if outcome.error:
             warn(f"failed: {each.label}: {outcome.error}")
     return [
         composed.returned(each, outcome) for each, outcome in zip(points, outcomes, strict=True)
     ]
+
+
+def _other_ray(settings: Mapping[str, Any]) -> str:
+    """The address of a Ray that the environment names; "" if a stack is chosen, or without one."""
+    variables = (os.environ.get(each) for each in (contract.STACK_VARIABLE, contract.FILE_VARIABLE))
+    chosen = any((settings["stack"], settings["outputs"], *variables))
+    return "" if chosen else attach.of_environment()
 
 
 def _script(function: TaskFunction, working_dir: str | None) -> scripts.Script:
@@ -168,10 +185,13 @@ def _by_name(function: TaskFunction, script: scripts.Script) -> sent_points.Scri
     return None if there is None else sent_points.ScriptFunction(script.command, name, layers)
 
 
-def _tell_how_to_go_on(let_go: LetGoError, config: DictConfig) -> None:
+def _tell_how_to_go_on(let_go: LetGoError, config: DictConfig, url: str) -> None:
     say(f"\ndetached; {len(let_go.jobs)} jobs keep running")
+    follow, stop = "train logs -f", "train stop"
+    if url:  # `train` does not follow the environment
+        follow, stop = (f"ray job {each} --address {url}" for each in ("logs -f", "stop"))
     for job_id in let_go.jobs:
-        say(f"  follow: `train logs -f {job_id}`; stop: `train stop {job_id}`")
+        say(f"  follow: `{follow} {job_id}`; stop: `{stop} {job_id}`")
     if let_go.waiting:
         say(f"{let_go.waiting} points were in the queue and are not sent")
     say(f"go on: the same command again, with hydra.sweep.dir={config.hydra.sweep.dir}")

@@ -10,14 +10,10 @@ from omegaconf import DictConfig
 
 
 class Once:
-    """Hydra's loader, which keeps the sweeper's points for the launcher.
-
-    Attributes:
-        loader: Hydra's own.
-    """
+    """Hydra's loader, which keeps the sweeper's points for the launcher."""
 
     def __init__(self, loader: ConfigLoader) -> None:
-        self.loader = loader
+        self.loader = loader  # Hydra's own
         self._kept: dict[tuple[str, ...], DictConfig] = {}
 
     def __getattr__(self, name: str) -> Any:

@@ -162,6 +162,8 @@ class ProcessRuntime(pulumi.ComponentResource):
 
     def volume(self, service: str, volume: Volume) -> str:
         """Return the path at which a service finds one of its volumes."""
+        if volume.source:
+            return volume.mount
         host = self._hosts[self._index(service)]
         base = host.path(self._data) if volume.keep else self._folder
         return f"{base}/{volume.name}" if volume.shared else f"{base}/{service}/{volume.name}"
@@ -351,8 +353,9 @@ class ProcessRuntime(pulumi.ComponentResource):
         return ray_logs.environment(self.volume(ray_node.HEAD, ray_node.TEMP))
 
     def _folders(self, service: Service) -> list[str]:
-        """Return the folders that a service needs; another one makes those that it only reads."""
-        return [self.volume(service.name, v) for v in service.volumes if not v.read_only]
+        """Return the folders that a service needs; others make those that it only reads."""
+        own = (v for v in service.volumes if not (v.read_only or v.source))
+        return [self.volume(service.name, volume) for volume in own]
 
 
 def _node_provider(

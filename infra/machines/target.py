@@ -22,7 +22,7 @@ from infra.operate.ray_launcher import LaunchTarget
 from infra.places import docker_stack
 from infra.places.stack_mark import StackMark
 from infra.places.target import services_for, warn_of_missing
-from infra.settings import versions
+from infra.settings import versions, volumes
 from infra.settings.config import Settings
 from infra.settings.nodes import worker
 from trainyard.access import outputs
@@ -85,7 +85,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
             hosts=environment.prepare(
                 machines,
                 EnvironmentArgs(
-                    setup_commands=settings.setup_commands,
+                    setup_commands=[*settings.setup_commands, *volumes.checks(settings.volumes)],
                     own=own,
                     ray=versions.RAY,
                     links_ray=not settings.start_ray,

@@ -57,6 +57,7 @@ def declare(
         gpus=gpus,
         python=settings.python,
         workers=settings.workers if worker_there is None else [worker_there],
+        outputs={outputs.CONTAINER_PREFIX: settings.names_of_containers},
     )
 
 

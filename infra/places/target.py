@@ -33,6 +33,7 @@ def find(settings: Settings, stack: str) -> Stack:
     made = next(place for place in found if place.is_wanted(settings, stack)).declare(
         settings, stack
     )
+    made.volumes = [each.volume for each in settings.volumes]
     if reserved := settings.reservation:
         made.reserved_from, made.expires_at = reserved.start.isoformat(), reserved.end.isoformat()
     return made

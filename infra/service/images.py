@@ -25,6 +25,6 @@ class FromImages:
 
 def path(volume: Volume) -> str:
     """Return the path at which a service finds a volume of its own, or of its image."""
-    if volume.keep or volume.shared:
+    if volume.keep or volume.shared or volume.source:
         return volume.mount or f"{VOLUMES}/{volume.name}"
     return f"/tmp/{volume.name}"  # noqa: S108 (goes with the container or pod)

@@ -45,6 +45,7 @@ from infra.settings import hosts as host_settings
 from infra.settings import images, reservation, versions
 from infra.settings import kubernetes as kubernetes_settings
 from infra.settings import nodes as node_settings
+from infra.settings import volumes as volume_settings
 from infra.settings.container_limits import Limits
 from infra.settings.containers import Dataset
 from infra.settings.kubernetes import Kubernetes
@@ -144,7 +145,7 @@ class Settings(Model):
     )
     asked_store: Annotated[str, one_of(OBJECT_STORES)] = setting(
         tools.AUTO,
-        "`auto`, `versitygw`, `minio` or `directory` (process)",
+        "`auto`, `versitygw`, `minio` or `directory` (process, kubernetes)",
         see="#storage",
         alias="objectStore",
     )
@@ -240,6 +241,12 @@ class Settings(Model):
     dataset: Dataset | None = setting(
         None, "Source of the Food-11 images (this machine, kubernetes)", see="#data-set"
     )
+    volumes: volume_settings.Volumes = setting(
+        (),
+        "Folders from outside the stack, such as data sets, for jobs and the notebook: `[{name, "
+        "path | nfs | claim, mount, readOnly}]`",
+        see="#volumes",
+    )
     allowed_cidrs: Annotated[container_settings.Cidrs, CONTAINERS] = setting(
         (),
         "IPv4 networks that may connect (docker), or log in by SSH (lambdaCloud, required)",
@@ -303,13 +310,15 @@ class Settings(Model):
                 continue
             if only.runtimes and not (key == "allowedCidrs" and self.renting):
                 found[only.runtimes[0]].append(key)  # there it is a setting of the firewall
-        if self.asked_store == tools.DIRECTORY:
+        if self.asked_store == tools.DIRECTORY and not self.in_pods:
             found["process"].append("objectStore")
         if self.asked_runtime == "auto":
             if self.growing:
                 found["process"].append(node_settings.GROUPS)
             if self.dataset and "volume" in self.dataset.model_fields_set:
                 found["docker"].append("dataset.volume")
+            if any(each.mount != each.path for each in self.volumes):
+                found["docker"].append("volumes")
         return found
 
     @cached_property
@@ -342,9 +351,18 @@ class Settings(Model):
         return tools.DIRECTORY if self.store_from else self.asked_store
 
     @cached_property
+    def store_of_pods(self) -> str:
+        """The object store that runs as a pod; "" where results are in a folder, or elsewhere."""
+        elsewhere = self.kubernetes and self.kubernetes.bucket
+        none = elsewhere or self.asked_store == tools.DIRECTORY
+        return "" if none else tools.in_container(self.object_store)
+
+    @cached_property
     def images(self) -> Mapping[str, str]:
         """Reference of each program's image that is not built here."""
         named = {**images.PULLED, **self.named_images}
+        if self.kubernetes and self.kubernetes.image:
+            named["ray"] = self.kubernetes.image
         return {program: images.pinned(reference) for program, reference in named.items()}
 
     @property
@@ -507,9 +525,10 @@ class Settings(Model):
             action = "set count in place of min and max, or runtime to process"
             yield Fault(key, bound, action, "a group with max")
 
-    @check("runtime")
-    def _dataset_faults(self) -> Iterator[Fault]:
-        data = self.dataset
+    @check("runtime", *PLACES)
+    def _volume_faults(self) -> Iterator[Fault]:
+        data, here = self.dataset, not (self.on_hosts or self.in_pods)
+        yield from volume_settings.faults(self.volumes, self.runtime, here=here)
         if data and self.asked_runtime == "process" and "volume" in data.model_fields_set:
             bound = "is a Docker volume, and runtime = 'process' has the images in dataDir"
             yield Fault("dataset.volume", bound, "remove dataset.volume")
@@ -609,14 +628,19 @@ class Settings(Model):
             yield from kubernetes_settings.faults(
                 where, self._stack, self.names_of_objects, self.dataset, limits
             )
+            if where:
+                yield from kubernetes_settings.image_and_store_faults(
+                    where, self.asked_store, self.named_images, self.programs, self.accelerator
+                )
         else:
             yield from kubernetes_settings.elsewhere_faults(where, self.node_groups, chosen)
 
     @check("images", "objectStore", *OF_SERVICES)
     def _pod_image_faults(self) -> Iterator[Fault]:
         if self.in_pods:
-            store = tools.in_container(self.object_store)
-            yield from kubernetes_settings.image_faults(self.images, self.programs, store)
+            yield from kubernetes_settings.image_faults(
+                self.images, self.programs, self.store_of_pods
+            )
 
     @check("dataDir", "stateDir", "runtime", *PLACES)
     def _folder_faults(self) -> Iterator[Fault]:
@@ -741,7 +765,7 @@ def read(host: LocalHost) -> Settings:
             advice = f"has the account. Make a new key at {accounts[key]}, and store"
         text = (
             f"{key} is in Pulumi.{stack}.yaml in the clear: anyone who has the file {advice} it "
-            f"with `python -m engine config set --secret {'--path ' if field else ''}{key}`"
+            f"with `train config set --secret {'--path ' if field else ''}{key}`"
         )
         if key in accounts:
             raise pulumi.RunError(typed.commands(text, stack))

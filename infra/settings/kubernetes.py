@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -25,10 +25,11 @@ from cluster.model import (
     whole,
 )
 from cluster.ray_node import NodeResources
+from infra.machines.tools import AUTO, DIRECTORY
 from infra.settings import build_context
 from infra.settings import nodes as node_settings
 from infra.settings.container_limits import ContainerLimits
-from infra.settings.containers import Dataset
+from infra.settings.containers import Dataset, Image
 from infra.settings.hosts import from_home
 from infra.settings.images import BUILT
 from infra.settings.nodes import OF_PODS, Group, Node
@@ -38,7 +39,13 @@ KEY = "kubernetes"
 # Names of Kubernetes: of a namespace, and of objects that may have dots.
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+OTHERWISE = {  # than to build a program's image
+    build_context.NOTEBOOK: "; or set notebook and page to false",
+    "ray": f"; or set {KEY}.image to Ray's own",
+}
 AS_SHOWN = "write it as kubectl shows it"
+BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._~@+=,-]+)*"
+NFS = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?:/[^\s:]{0,1000}"
 # The names of a stack's objects begin with its own; KubeRay appends to that of the cluster.
 STACK = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
 # Ports of each pod that are not the settings': KubeRay's own, for Ray's agents.
@@ -49,16 +56,29 @@ WORKER_CPUS, WORKER_MEMORY_MIB = 2, 8192
 
 
 class Shared(Model):
-    """The volume that all Ray pods share: a claim, or a folder of each node."""
+    """The volume that all Ray pods share: a claim, or a folder of each node or an NFS server."""
 
     claim: Annotated[str, matching(NAME, "must be the name of a claim", AS_SHOWN)] = ""
     host_path: Annotated[str, ABSOLUTE] = ""
+    nfs: Annotated[str, matching(NFS, "must be SERVER:/folder", "write it as mount takes it")] = ""
 
     def faults(self) -> Iterator[Fault]:
         """Yield anything but one of them."""
-        if bool(self.claim) == bool(self.host_path):
-            bound = "must be an object with one of claim, hostPath"
-            yield Fault("", bound, "write {claim: NAME} or {hostPath: /folder}")
+        if len(self.model_fields_set) != 1:
+            bound = "must be an object with one of claim, hostPath, nfs"
+            yield Fault(
+                "", bound, "write {claim: NAME}, {hostPath: /folder} or {nfs: HOST:/folder}"
+            )
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The volume's source, as Kubernetes says it."""
+        if self.claim:
+            return {"persistentVolumeClaim": {"claimName": self.claim}}
+        if self.nfs:
+            server, _, path = self.nfs.partition(":/")
+            return {"nfs": {"server": server, "path": f"/{path}"}}
+        return {"hostPath": {"path": self.host_path, "type": "Directory"}}
 
 
 class Kubernetes(Model):
@@ -68,6 +88,9 @@ class Kubernetes(Model):
         context: of the kubeconfig.
         kubeconfig: path of that file, "" for the default of kubectl.
         namespace: of all objects.
+        image: Ray's own, for all Ray pods, which install what jobs need; "" for images.ray.
+        bucket: URL of an existing one for results, "" for none.
+        environment_secret: name of a Secret with variables for all Ray pods, such as its keys.
         storage_class: of claims, "" for the cluster's default.
         storage_gib: size of each claim.
         shared: what pods share; None for nothing.
@@ -96,6 +119,13 @@ class Kubernetes(Model):
     namespace: Annotated[
         str, matching(LABEL, "must be at most 63 lowercase letters, digits and hyphens", AS_SHOWN)
     ] = "default"
+    image: Image = ""
+    bucket: Annotated[
+        str, matching(BUCKET, "must be s3://BUCKET[/PREFIX]", "name an existing bucket")
+    ] = ""
+    environment_secret: Annotated[str, matching(NAME, "must be the name of a Secret", AS_SHOWN)] = (
+        ""
+    )
     storage_class: Annotated[
         str, matching(NAME, "must be the name of a StorageClass", AS_SHOWN)
     ] = ""
@@ -150,6 +180,26 @@ def faults(
             yield Fault(key, "is bounded by the kubelet (podPidsLimit)", f"remove {key}")
 
 
+def image_and_store_faults(
+    where: Kubernetes, asked: str, images: Collection[str], programs: Collection[str], gpus: str
+) -> Iterator[Fault]:
+    """Yield what is said twice, PyTorch for other GPUs, and a store that services do not read."""
+    if where.image and gpus == "amd":
+        bound = "gets the PyTorch of the package index, which has no ROCm"
+        yield Fault(f"{KEY}.image", bound, "build an image for AMD, and name it as images.ray")
+    if where.image and "ray" in images:
+        yield Fault(f"{KEY}.image", "and images.ray are for the same pods", "remove one of them")
+    if where.bucket and asked != AUTO:
+        bound = f"and objectStore = {asked!r} are two stores"
+        yield Fault(f"{KEY}.bucket", bound, "remove one of them")
+    if (where.bucket or asked == DIRECTORY) and {"mlflow", build_context.NOTEBOOK} & {*programs}:
+        bound = "and results are where notebook, page and MLflow do not read them"
+        yield Fault("objectStore", bound, "set notebook and page to false, and remove tracking")
+    if asked == DIRECTORY and not where.shared:
+        bound = f"needs a volume that pods share: {KEY}.shared is not set"
+        yield Fault("objectStore", bound, f"set {KEY}.shared, or objectStore to versitygw", asked)
+
+
 def elsewhere_faults(
     where: Kubernetes | None, groups: Sequence[Group], runtime: str
 ) -> Iterator[Fault]:
@@ -178,9 +228,7 @@ def image_faults(images: Collection[str], programs: Collection[str], store: str)
         bound = f"must be named with runtime = {KEY!r}: nothing is built there"
         action = f"build and push it: python -m infra.operate.build_images REGISTRY {program} "
         action += f"--push, and write its output as images.{program} (docs/kubernetes.md)"
-        if program == build_context.NOTEBOOK:
-            action += "; or set notebook and page to false"
-        yield Fault(f"images.{program}", bound, action, "")
+        yield Fault(f"images.{program}", bound, action + OTHERWISE.get(program, ""), "")
 
 
 def gpu_faults(head: Node, groups: Sequence[Group]) -> Iterator[Fault]:

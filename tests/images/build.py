@@ -322,8 +322,8 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _stand_in(name: str) -> Recipe:
-    return Recipe(("base",), functools.partial(_folder, HERE / name))
+def _stand_in(name: str, *arguments: str) -> Recipe:
+    return Recipe(("base",), functools.partial(_folder, HERE / name), arguments)
 
 
 def _ours(name: str, *parents: str, arguments: tuple[str, ...] = ()) -> Recipe:
@@ -363,6 +363,7 @@ RECIPES = {
         ),
     ),
     "ray": _ours("ray"),
+    "ray-alone": _stand_in("ray-alone", f"RAY_VERSION={versions.RAY}"),
 }
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
 """The course's pages: the differences of its scripts, and what its page says."""
 
 import re
+import runpy
+from argparse import ArgumentParser
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ray.train.torch import TorchTrainer
 from ray.tune import TuneError, Tuner
 
 from tests import course_page
+from trainyard import counted_gpus, job
 
 PAGE = course_page.PAGE.with_name("course.md").read_text()
 PICTURE = course_page.PAGE.with_name("course.svg").read_text()
@@ -46,3 +52,21 @@ def test_a_trainer_in_a_tuner_fails_as_the_page_says():  # D53
     with pytest.raises(TuneError) as error:
         Tuner(TorchTrainer(print), param_space={"train_loop_config": {}})
     assert f"ray.tune.error.TuneError: {error.value}\n" in PAGE
+
+
+def test_what_a_reader_edits_in_the_script_takes_precedence(monkeypatch, tmp_path):  # D41 D43
+    script = (course_page.PAGE.parents[1] / "training/food11/train_ray.py").read_text()
+    lines = r"( +scaling_config=ScalingConfig\(\n.*?\n            \),\n)"
+    (edited,) = re.findall(rf"```text\n{lines}```", PAGE, re.DOTALL)
+    (own,) = re.findall(lines, script, re.DOTALL)
+    (copy := tmp_path / "train_ray.py").write_text(script.replace(own, edited))
+    found: list[Any] = []
+
+    def recorded(_: str, parser: ArgumentParser, **__: Any) -> Any:
+        return nullcontext((SimpleNamespace(name="two", storage="/"), vars(parser.parse_args([]))))
+
+    monkeypatch.setattr(job, "recorded_run", recorded)
+    monkeypatch.setattr(counted_gpus, "torch_config", lambda **_: None)  # asks a cluster
+    monkeypatch.setattr(TorchTrainer, "fit", lambda it: found.append(it.scaling_config))
+    runpy.run_path(str(copy), run_name="__main__")
+    assert (found[0].num_workers, found[0].resources_per_worker) == (2, {"GPU": 1, "CPU": 8})

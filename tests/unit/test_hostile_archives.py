@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from node.replicate import Folder, Replica
-from trainyard.client import store
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.pull.transfer import Transfer
@@ -160,7 +159,7 @@ def pulled(storage: Path, folder: Path, _: pytest.MonkeyPatch) -> str:
 
 def collected(storage: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     place = StackFolder(storage)
-    monkeypatch.setattr(store, "open_store", lambda _: place)
+    monkeypatch.setattr(collect, "results", lambda *_: place)
     record_key, archive_key = result.keys("sweep", 0, "job")
     place.write(record_key, result.write(result.Result(completed=True, value=1)))
     place.write(archive_key, (storage / "first" / NAME / "packed.tar").read_bytes())

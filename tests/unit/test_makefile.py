@@ -20,18 +20,14 @@ PYTHON = """#!/bin/sh
 echo "$*" >> {folder}/log
 case "$*" in
 *scripts.new_environment*) mkdir -p .venv/bin
-  for name in pip train python; do cp "$0" .venv/bin/$name; done; cp {folder}/uv.sh .venv/bin/uv ;;
+  for name in pip train python uv; do cp "$0" .venv/bin/$name; done
+  echo "Downloading torch (846.6MiB)"; exit {packages} ;;
 *infra.operate.gitops*) PYTHONPATH={root} exec {real} "$@" ;;
 *"engine preview"*) exit "${{PREVIEW:-0}}" ;;
 *infra.operate.review*) printf %s "$PAGE"; exit "${{REVIEW:-0}}" ;;
 *"stack ls") [ -z "$LIST" ] && printf '%s\n' $STACKS ;;
 *infra.operate.expired) [ -z "$EXPIRED" ] && echo $PAST ;;
 *"engine destroy"*) exit "${{DESTROY:-0}}" ;;
-esac
-"""
-UV = """#!/bin/sh
-case "$*" in
-*dev.txt*) echo "Downloading torch (846.6MiB)"; exit {packages} ;;
 esac
 """
 
@@ -46,10 +42,9 @@ def run(tmp_path):
         for name in ("Makefile", "pyproject.toml", *map(str, _requirements())):
             shutil.copy2(ROOT / name, checkout / name)
         values = {"folder": tmp_path, "root": ROOT, "real": sys.executable, "packages": 0} | codes
-        for name, text in (("python.sh", PYTHON), ("uv.sh", UV)):
-            path = tmp_path / name
-            path.write_text(text.format(**values))
-            path.chmod(0o755)
+        path = tmp_path / "python.sh"
+        path.write_text(PYTHON.format(**values))
+        path.chmod(0o755)
         done = subprocess.run(
             ["make", f"PYTHON={tmp_path}/python.sh", *arguments],
             cwd=checkout,

@@ -29,7 +29,7 @@ PARSERS = {
     "infra.operate.review": infra.operate.review.__main__._parser,
 }
 # Their first block lists commands with their options.
-USAGES = {"docs/train.md", "docs/engine.md"}
+USAGES = {"docs/commands.md", "docs/engine.md"}
 COMMAND = re.compile(
     r"\$ |(sudo|make|train|python|docker|kubectl|git|ssh|curl|pip|export|source)\b "
 )
@@ -67,6 +67,11 @@ def test_text_is_what_a_program_prints_or_how_it_is_used():
 
 def test_the_readme_links_to_all_pages():
     assert {*pages.PAGES} >= {*pages.ROOT.glob("docs/*.md"), pages.ROOT / "CONTRIBUTING.md"}
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
+def test_a_link_is_named_after_what_it_is_about(page):
+    assert re.findall(r"\[[\w/-]+\.md\]\(", page.read_text()) == []
 
 
 def test_a_mark_that_is_not_understood_is_an_error(tmp_path):
@@ -156,7 +161,7 @@ def test_each_command_of_the_engine_is_in_its_list():
 
 
 def test_each_command_of_train_is_in_its_list():
-    overview = next(block for block in BLOCKS if block.page == "docs/train.md")
+    overview = next(block for block in BLOCKS if block.page == "docs/commands.md")
     usages = [re.split(r"  +", line)[0] for line in overview.text.splitlines()]
     named = {name for usage in usages for name in re.findall(r"(?:^train|\|) ([a-z-]+)", usage)}
     assert named == set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]

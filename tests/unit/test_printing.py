@@ -36,6 +36,7 @@ CLEANS = {
     "trainyard/client/commands/drill.py",  # what the client says, to standard error
     "trainyard/client/sweep/run.py",  # LogWriter writes to it
     "engine/display.py",
+    "scripts/new_environment.py",  # a bar in place, of numbers
     "infra/operate/build_images.py",  # what Docker says
     "infra/operate/drift/__main__.py",  # argparse's usage
 }
@@ -50,6 +51,7 @@ ON_NODES = {
     "node/agent.py",
     "node/ending.py",
     "node/locked_supervisord.py",
+    "node/packages.py",
 }
 FOR_USERS = ("trainyard/quickstart/project/",)  # files of a project that users begin with
 ASKS = r"engine/cli\.py:\d+: (input|getpass\.getpass)\(question\)"  # by a name that the user typed

@@ -23,10 +23,12 @@ def test_an_environment_of_conda_installs_a_lock(accelerator):  # B4 B24
     path = FOLDER / "conda" / f"environment_{accelerator}.yaml"
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert found["name"] == f"trainyard-{accelerator}"
-    assert f"python={next(iter(versions.IMAGE_BASES))}" in found["dependencies"]
-    (packages,) = (each["pip"] for each in found["dependencies"] if isinstance(each, dict))
-    option, _, lock = packages[0].partition(" ")
-    assert option == "-r"
+    # Nobody here can ask conda's registry, so nothing comes from there but what it surely has.
+    assert found["channels"] == ["conda-forge"]
+    *from_conda, of_pip = found["dependencies"]
+    assert from_conda == [f"python={next(iter(versions.IMAGE_BASES))}", "pip"]
+    ((option, lock),) = (line.split(" ") for line in of_pip.pop("pip"))
+    assert (option, of_pip) == ("-r", {})
     assert "--hash=sha256:" in (path.parent / lock).read_text(encoding="utf-8")
     # As in the runtime environment of that name.
     runtime = FOLDER.parent / "training/config/runtime" / f"{accelerator}.yaml"

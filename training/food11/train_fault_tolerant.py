@@ -23,7 +23,7 @@ from ray.train.torch import TorchTrainer
 
 from trainyard.counted_gpus import torch_config
 from trainyard.job import recorded_run
-from trainyard.options import at_least, between
+from trainyard.options import absolute_path, at_least, between
 from trainyard.resume.lost_workers import LostWorkers
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
@@ -38,6 +38,7 @@ parser.add_argument(
     "--dropout-probability", type=between(0.0, 1.0), default=0.5, help="before the head"
 )
 parser.add_argument("--weights", default="imagenet", help="imagenet, none, or a file on each node")
+parser.add_argument("--images", type=absolute_path, help="your own, in place of Food-11")
 parser.add_argument("--image-side", type=at_least(32), default=224, help="pixels")
 parser.add_argument("--loader-processes", type=at_least(0), default=2, help="processes that read")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes order, crops and dropout")
@@ -45,7 +46,8 @@ parser.add_argument("--num-workers", type=at_least(1), default=1, help="processe
 parser.add_argument("--gpus-per-worker", type=at_least(0.0), default=1.0, help="may be part of one")
 parser.add_argument("--cpus-per-worker", type=at_least(0.0), default=8.0, help="CPUs of a worker")
 # With others of these, a resumed run would not be the one that was begun.
-FIXED = ("weights", "image_side", "initial_epochs", "seed")
+GOALS = {"valid_acc": "max"}
+FIXED = ("weights", "images", "image_side", "initial_epochs", "seed")
 
 
 def train_func(config: dict[str, Any]) -> None:
@@ -62,13 +64,14 @@ def train_func(config: dict[str, Any]) -> None:
     from trainyard.resume.checkpoints import get_checkpoint  # Ray's, for checked ones
 
     data = food11.load(
+        images=config["images"],
         side=config["image_side"],
         batch_size=config["batch_size"],
         seed=config["seed"],
         processes=config["loader_processes"],
     )
     model = Classifier(
-        len(food11.CLASSES),
+        len(data.classes),
         weights=config["weights"],
         dropout=config["dropout_probability"],
         lr=config["lr"],
@@ -106,7 +109,7 @@ def train_func(config: dict[str, Any]) -> None:
 
 def main() -> None:
     """Runs the driver."""
-    with recorded_run("food11/train_fault_tolerant", parser, FIXED) as (run, config):
+    with recorded_run("food11/train_fault_tolerant", parser, FIXED, GOALS) as (run, config):
         resources = {"GPU": config["gpus_per_worker"], "CPU": config["cpus_per_worker"]}
         use_gpu = resources["GPU"] > 0
         trainer = TorchTrainer(

@@ -23,10 +23,10 @@ from typing import Any
 import lightning as L  # noqa: N812 - Lightning's own short name
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
-from trainyard.callbacks import EpochRecords, Finetuning
+from trainyard.callbacks import EpochRecords, Finetuning, KeptModel
 from trainyard.data import food11
 from trainyard.models.mobilenet import Classifier
-from trainyard.options import at_least, between
+from trainyard.options import absolute_path, at_least, between
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
 parser.add_argument("--initial-epochs", type=at_least(0), default=5, help="epochs of the head only")
@@ -40,6 +40,7 @@ parser.add_argument(
     "--dropout-probability", type=between(0.0, 1.0), default=0.5, help="before the head"
 )
 parser.add_argument("--weights", default="imagenet", help="imagenet, none, or a file on each node")
+parser.add_argument("--images", type=absolute_path, help="your own, in place of Food-11")
 parser.add_argument("--image-side", type=at_least(32), default=224, help="pixels")
 parser.add_argument("--loader-processes", type=at_least(0), default=2, help="processes that read")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes order, crops and dropout")
@@ -48,13 +49,14 @@ parser.add_argument("--seed", type=at_least(0), default=1, help="fixes order, cr
 def train_func(config: dict[str, Any]) -> None:
     """Trains and tests."""
     data = food11.load(
+        images=config["images"],
         side=config["image_side"],
         batch_size=config["batch_size"],
         seed=config["seed"],
         processes=config["loader_processes"],
     )
     model = Classifier(
-        len(food11.CLASSES),
+        len(data.classes),
         weights=config["weights"],
         dropout=config["dropout_probability"],
         lr=config["lr"],
@@ -70,6 +72,7 @@ def train_func(config: dict[str, Any]) -> None:
             Finetuning(config["initial_epochs"], backbone_initial_lr=config["fine_tune_lr"]),
             EpochRecords(config["total_epochs"], generated=data.generated),
             ModelCheckpoint("checkpoints", monitor="val_loss", mode="min"),
+            KeptModel(data.description),
         ],
         num_sanity_val_steps=0,
         logger=False,

@@ -19,7 +19,7 @@ from ray.train.torch import TorchTrainer
 
 from trainyard.counted_gpus import torch_config
 from trainyard.job import recorded_run
-from trainyard.options import at_least, between
+from trainyard.options import absolute_path, at_least, between
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
 parser.add_argument("--initial-epochs", type=at_least(0), default=5, help="epochs of the head only")
@@ -33,6 +33,7 @@ parser.add_argument(
     "--dropout-probability", type=between(0.0, 1.0), default=0.5, help="before the head"
 )
 parser.add_argument("--weights", default="imagenet", help="imagenet, none, or a file on each node")
+parser.add_argument("--images", type=absolute_path, help="your own, in place of Food-11")
 parser.add_argument("--image-side", type=at_least(32), default=224, help="pixels")
 parser.add_argument("--loader-processes", type=at_least(0), default=2, help="processes that read")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes order, crops and dropout")
@@ -48,19 +49,20 @@ def train_func(config: dict[str, Any]) -> None:
     import ray.train.lightning
     from lightning.pytorch.callbacks import EarlyStopping
 
-    from trainyard.callbacks import EpochRecords, Finetuning
+    from trainyard.callbacks import EpochRecords, Finetuning, KeptModel
     from trainyard.data import food11
     from trainyard.models.mobilenet import Classifier
     from trainyard.tracking.runs import write_metrics
 
     data = food11.load(
+        images=config["images"],
         side=config["image_side"],
         batch_size=config["batch_size"],
         seed=config["seed"],
         processes=config["loader_processes"],
     )
     model = Classifier(
-        len(food11.CLASSES),
+        len(data.classes),
         weights=config["weights"],
         dropout=config["dropout_probability"],
         lr=config["lr"],
@@ -78,6 +80,7 @@ def train_func(config: dict[str, Any]) -> None:
             Finetuning(config["initial_epochs"], backbone_initial_lr=config["fine_tune_lr"]),
             EpochRecords(config["total_epochs"], generated=data.generated, write=write_metrics),
             ray.train.lightning.RayTrainReportCallback(),
+            KeptModel(data.description),
         ],
         num_sanity_val_steps=0,
         logger=False,
@@ -91,7 +94,7 @@ def train_func(config: dict[str, Any]) -> None:
 
 def main() -> None:
     """Runs the driver."""
-    with recorded_run("food11/train_ray", parser) as (run, config):
+    with recorded_run("food11/train_ray", parser, goals={"valid_acc": "max"}) as (run, config):
         resources = {"GPU": config["gpus_per_worker"], "CPU": config["cpus_per_worker"]}
         use_gpu = resources["GPU"] > 0
         trainer = TorchTrainer(

@@ -30,7 +30,7 @@ from ray import tune
 from ray.tune import FailureConfig, RunConfig, TuneConfig, Tuner
 from ray.tune.search import BasicVariantGenerator
 
-from trainyard.options import at_least
+from trainyard.options import absolute_path, at_least
 from trainyard.search.recorded import recorded_search
 from trainyard.search.state import ASHAScheduler  # Ray's, for resumed searches too
 from trainyard.search.trials import Objective
@@ -43,6 +43,7 @@ parser.add_argument("--lr", type=at_least(0.0), default=1e-4, help="learning rat
 parser.add_argument("--fine-tune-lr", type=at_least(0.0), default=1e-6, help="of the base; doubles")
 parser.add_argument("--scratch-lr", type=at_least(0.0), default=1e-3, help="of all, if no weights")
 parser.add_argument("--weights", default="imagenet", help="imagenet, none, or a file on each node")
+parser.add_argument("--images", type=absolute_path, help="your own, in place of Food-11")
 parser.add_argument("--image-side", type=at_least(32), default=224, help="pixels")
 parser.add_argument("--loader-processes", type=at_least(0), default=2, help="processes that read")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes order, crops and dropout")
@@ -50,7 +51,7 @@ parser.add_argument("--num-samples", type=at_least(1), default=16, help="trials"
 parser.add_argument("--gpus-per-trial", type=at_least(0.0), default=0.25, help="may be part of one")
 parser.add_argument("--cpus-per-trial", type=at_least(0.0), default=2.0, help="CPUs of each trial")
 # Columns of the table, and the layout of their values.
-GOAL = Objective({"batch_size": "d", "dropout_probability": ".4f"})
+GOAL = Objective({"batch_size": "d", "dropout_probability": ".4f"}, "valid_acc", "max")
 
 
 def train_func(config: dict[str, Any]) -> None:
@@ -65,13 +66,14 @@ def train_func(config: dict[str, Any]) -> None:
     from trainyard.report.callbacks import SafeTuneReportCallback
 
     data = food11.load(
+        images=config["images"],
         side=config["image_side"],
         batch_size=config["batch_size"],
         seed=config["seed"],
         processes=config["loader_processes"],
     )
     model = Classifier(
-        len(food11.CLASSES),
+        len(data.classes),
         weights=config["weights"],
         dropout=config["dropout_probability"],
         lr=config["lr"],

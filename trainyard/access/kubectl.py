@@ -39,18 +39,11 @@ class KubectlError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A namespace of a cluster.
+    """A namespace of a cluster."""
 
-    Attributes:
-        kubeconfig: path of the file with its address, "" for kubectl's default on each machine:
-            another person's is elsewhere.
-        context: name of the context in that file.
-        namespace: of the stack.
-    """
-
-    kubeconfig: str
-    context: str
-    namespace: str
+    kubeconfig: str  # path of the file with its address; "" for kubectl's default on each machine
+    context: str  # name of the context in that file
+    namespace: str  # of the stack
 
     @classmethod
     def of(cls, props: Mapping[str, Any]) -> Cluster:
@@ -80,13 +73,9 @@ class Cluster:
 
 
 class Forward:
-    """A port of this machine that leads to a service, for as long as its kubectl runs.
+    """A port of this machine that leads to a service, for as long as its kubectl runs."""
 
-    Attributes:
-        port: of this machine.
-    """
-
-    port: int
+    port: int  # of this machine
 
     def __init__(self, cluster: Cluster, service: str, port: int, *, local: int = 0) -> None:
         """Start kubectl, and return once the port answers; without `local` it is a free one.

@@ -30,6 +30,7 @@ SSH = "ssh"
 # name), services (name of the Service by port)}: addresses are those that kubectl forwards to.
 KUBERNETES = "kubernetes"
 CONNECTIONS = (SSH, KUBERNETES)
+CONTAINER_PREFIX = "containerPrefix"  # what names of containers begin with; "" without one
 OWNER = "owner"  # whose the stack is, as its labels and tags have it
 RESERVED_FROM = "reservedFrom"  # ISO 8601, UTC: when the reservation begins; "" without one
 # Seconds after which Ray fails a job that could not start; 0 for never.
@@ -38,6 +39,7 @@ EXPIRES_AT = "expiresAt"  # ISO 8601, UTC: when the services or machines end the
 # Folder on the machine of SSH with the files that name the requested machines of an elastic group;
 # "" without such a group.
 REQUESTS_FOLDER = "requestsFolder"
+VOLUMES = "volumes"  # text: the folders from outside, with their mounts
 IDLE_END_URL = "idleEndUrl"  # of the idle watch; "" without idleEnd
 IDLE_END_TOKEN = "idleEndToken"  # secret  # noqa: S105 - a name
 RAY_CLUSTER_FILE = "rayClusterFile"  # secret: for `ray up`; "" where the cluster is this machine's
@@ -47,9 +49,10 @@ SERVICES = "services"
 
 # Those that are text.
 TEXTS = (
+    VOLUMES,
     *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
     *(ACCESS_KEY, SECRET_KEY, SERVE_URL, SERVE_TOKEN, RAY_VERSION, PYTHON_VERSION, EXPIRES_AT),
-    *(RAY_CLUSTER_FILE, OWNER, RESERVED_FROM),
+    *(RAY_CLUSTER_FILE, OWNER, RESERVED_FROM, CONTAINER_PREFIX),
 )
 # All that the client needs, with the values of a cluster that has nothing of it.
 NOTHING: Mapping[str, object] = {

@@ -21,15 +21,11 @@ class SshError(Exception):
 
 
 class UnreachableError(SshError):
-    """No answer, or the connection broke: a machine that is starting may answer later.
-
-    Attributes:
-        reason: why, in a few words.
-    """
+    """No answer, or the connection broke: a machine that is starting may answer later."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason = reason  # why, in a few words
 
 
 class LoginRefusedError(SshError):
@@ -41,33 +37,22 @@ class NoKeyError(SshError):
 
 
 class HostKeyError(SshError):
-    """Another machine than the intended one answers.
-
-    Attributes:
-        shown: fingerprint of the host key that it shows, "" if it has none that could be right.
-    """
+    """Another machine than the intended one answers."""
 
     def __init__(self, message: str, shown: str = "") -> None:
         super().__init__(message)
-        self.shown = shown
+        self.shown = shown  # fingerprint of its host key, "" if it has none that could be right
 
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """How to reach a machine.
+    """How to reach a machine."""
 
-    Attributes:
-        host: name or address.
-        user: name to log in as.
-        host_key: its public host key as in known_hosts, without the names: "ssh-ed25519 AAAA…".
-        port: of its SSH server.
-        private_key: text of the key to log in with; "" leaves it to the SSH agent.
-    """
-
-    host: str
-    user: str
-    host_key: str
-    port: int = PORT
+    host: str  # name or address
+    user: str  # name to log in as
+    host_key: str  # its public host key as in known_hosts, without the names: "ssh-ed25519 AAAA…"
+    port: int = PORT  # of its SSH server
+    # text of the key to log in with; "" leaves it to the SSH agent
     private_key: str = field(default="", repr=False)
 
     @classmethod

@@ -50,14 +50,10 @@ class BucketPath:
     """A name in a bucket, with the methods of `pathlib.Path` that states need.
 
     They raise FileNotFoundError and FileExistsError like those of a path, else BucketError.
-
-    Attributes:
-        url: how the bucket is reached, as PULUMI_BACKEND_URL has it.
-        key: the name.
     """
 
-    url: str
-    key: PurePosixPath
+    url: str  # how the bucket is reached, as PULUMI_BACKEND_URL has it
+    key: PurePosixPath  # the name
 
     def __str__(self) -> str:
         return f"{SCHEME}{urlsplit(self.url).netloc}/{self.key}"

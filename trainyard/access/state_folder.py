@@ -56,21 +56,13 @@ class DamagedStateError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """The content of a state's file.
+    """The content of a state's file."""
 
-    Attributes:
-        version: of its format.
-        features: of the CLI that its reader has to know.
-        deployment: resources, pending operations and more; secrets are encrypted.
-        digest: checksum of the checkpoint.
-        seal: made from that by the embedded engine's passphrase, "" where the CLI wrote it.
-    """
-
-    version: int
-    features: Any
-    deployment: dict[str, Any]
-    digest: str
-    seal: str
+    version: int  # of its format
+    features: Any  # of the CLI that its reader has to know
+    deployment: dict[str, Any]  # resources, pending operations and more; secrets are encrypted
+    digest: str  # checksum of the checkpoint
+    seal: str  # made from that by the embedded engine's passphrase, "" where the CLI wrote it
 
 
 def logged_in() -> str:

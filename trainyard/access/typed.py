@@ -1,6 +1,6 @@
 """Commands in messages, as the user can type them: with the path of this environment's programs.
 
-Messages name them in backquotes: `train runs`, `python -m engine cancel`, `make up`.
+Messages name them in backquotes: `train runs`, `train cancel`, `make up`.
 """
 
 from __future__ import annotations

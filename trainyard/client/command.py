@@ -14,11 +14,12 @@ import typer
 from trainyard.access import typed
 from trainyard.client import completion, info
 from trainyard.client import outputs as contract
-from trainyard.client.console import say, warn
+from trainyard.client.console import duration, say, warn
 
 if TYPE_CHECKING:
     from trainyard.client import waiting
     from trainyard.client.job_server import Job, JobServer
+    from trainyard.client.log_writer import LogWriter
 
 # What shells report after Ctrl-C, and after SIGTERM.
 INTERRUPTED, TERMINATED = 130, 143
@@ -39,6 +40,9 @@ Outputs = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Print Ray's own lines too, and paths of the nodes.")
+]
 JobName = Annotated[
     str,
     typer.Argument(
@@ -90,10 +94,14 @@ def warn_of_end(outputs: contract.StackOutputs) -> None:
         warn(f"warning: {ending}")
 
 
-def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -> None:
+def follow_job(
+    server: JobServer, job_id: str, outputs: contract.StackOutputs, log: LogWriter | None = None
+) -> None:
     """Writes a job's log until its end; a job that fails, or Ctrl-C, ends the command too."""
     from trainyard.client import failure, job_log, jobs
     from trainyard.client.log_writer import LogWriter
+
+    writer = log or LogWriter()
 
     def notice(job: Job) -> None:
         wait = why_it_waits(server, job, outputs)
@@ -109,7 +117,6 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
             warned = True
             warn_of_end(outputs)
 
-    writer = LogWriter()
     try:
         job = job_log.follow(server, job_id, write, notice, jobs.patience(outputs))
     except KeyboardInterrupt:
@@ -119,14 +126,18 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
         say(f"follow it again: `train logs -f {name}`; stop it: `train stop {name}`")
         raise typer.Exit(INTERRUPTED) from None
     writer.close()
-    if job.status == "SUCCEEDED":
-        say(f"Job '{job_id}' succeeded", rule=True)
-        return
-    ending = {"FAILED": "failed", "STOPPED": "was stopped"}[job.status]
+    ending = {"SUCCEEDED": "succeeded", "FAILED": "failed", "STOPPED": "was stopped"}[job.status]
     say(f"Job '{job_id}' {ending}", rule=True)
     if job.status == "FAILED":
-        warn(f"error: {failure.of(job)}")
-    raise typer.Exit(1)
+        warn(f"error: {failure.of(job, shown=True)}")
+    if job.run and outputs.storage_url:
+        run = typed.argument(job.run)
+        goes_on = f"submit it again with --name {run}, and it goes on in this run"
+        shown = f"`train show {run}` has its figures, `train pull {run}` brings its files"
+        then = shown if job.status == "SUCCEEDED" else goes_on
+        say(f"it took {duration(job.seconds)}; next: {then}")
+    if job.status != "SUCCEEDED":
+        raise typer.Exit(1)
 
 
 def why_it_waits(

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from trainyard.access import terminal, typed
 from trainyard.access.terminal import clean, print_json
 
-TIMES, MINUTE = ("started",), len("2026-01-31 18:00")
+TIMES, SECONDS, MINUTE = ("started",), ("seconds",), len("2026-01-31 18:00")
+DAY_S = 86_400
 # Of a cell, by its text: the status of a job or of a service.
 STYLES = {
     **dict.fromkeys(("SUCCEEDED", "RUNNING", "HEALTHY"), "green"),
@@ -80,18 +82,44 @@ def print_table(
         terminal.print_table(shown, texts(rows, shown, short=True), whole=whole, styles=STYLES)
         for row in rows:
             if row.get(below):
-                say(f"{clean(row[columns[0]])} {below}: {clean(row[below])}")
+                say(f"{clean(row[columns[0]])}: {clean(row[below])}")
 
 
 def texts(
     rows: Sequence[dict[str, Any]], columns: Sequence[str], *, short: bool = False
 ) -> list[list[object]]:
-    """Return the cells of a table; `short` cuts times to their minute, for a terminal."""
-    found = [[row.get(name, "") for name in columns] for row in rows]
-    return [
-        [
-            "" if value is None else str(value)[:MINUTE] if short and name in TIMES else value
-            for name, value in zip(columns, values, strict=True)
-        ]
-        for values in found
-    ]
+    """Return the cells of a table; `short` has times as people tell them, for a terminal."""
+
+    def cell(name: str, value: Any) -> object:
+        if short and name in TIMES:
+            return ago(str(value))
+        if short and name in SECONDS and isinstance(value, int | float):
+            return duration(value)
+        return "" if value is None else value
+
+    return [[cell(name, row.get(name, "")) for name in columns] for row in rows]
+
+
+def ago(time: str) -> str:
+    """Return how long ago a time was, such as `3 min ago`; of another day, its minute."""
+    try:
+        seconds = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
+    except (ValueError, TypeError):  # none, or without a zone
+        return time[:MINUTE]
+    if not 0 <= seconds < DAY_S:
+        return time[:MINUTE]
+    steps = ((60, 1, "s"), (3600, 60, "min"), (DAY_S, 3600, "h"))
+    per, unit = next((per, unit) for most, per, unit in steps if seconds < most)
+    return f"{seconds // per:.0f} {unit} ago"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its two largest units: `26s`, `1m 26s`, `2h 05m`, `3d 04h`."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    days, hours_left = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours_left:02}h"
+    if hours:
+        return f"{hours}h {minutes_left:02}m"
+    return f"{minutes}m {rest:02}s" if minutes else f"{rest}s"

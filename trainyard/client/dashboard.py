@@ -43,12 +43,7 @@ class TooLongError(UnreadableError):
 
 
 class RefusedError(DashboardError):
-    """The answer's status is not 200.
-
-    Attributes:
-        status: of HTTP.
-        text: the server's answer.
-    """
+    """The answer's status is not 200; `text` is the server's answer."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"status {status}")
@@ -88,12 +83,10 @@ class JsonServer:
         return True
 
     def put(self, path: str, content: bytes, sent: Callable[[int], None] | None = None) -> None:
-        """Puts bytes to a path; the answer is not JSON.
+        """Puts bytes to a path, which begins with a `/`; the answer is not JSON.
 
-        Args:
-            path: with a `/`.
-            content: may take any time, as long as each piece is taken in time.
-            sent: called with the number of bytes of each piece.
+        It may take any time, as long as each piece is taken in time; `sent` is called with the
+        number of bytes of each.
         """
         self._ask(
             "PUT",
@@ -117,7 +110,7 @@ class JsonServer:
             )
             if reply.status != HTTPStatus.OK:
                 raise RefusedError(reply.status, _text(reply, path))
-            yield from reply.read_chunked(STREAM_PIECE)
+            yield from reply.stream(STREAM_PIECE)
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(type(error).__name__) from None
 

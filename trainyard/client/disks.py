@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trainyard import usage
 from trainyard.access.bounded import MIB
 from trainyard.client import fields
 from trainyard.client.console import say
@@ -29,17 +30,11 @@ NO_SIZE = 1  # bytes; in pods Ray reports it for the real size, unless it is tol
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """The disk of a node's Ray folder.
+    """The disk of a node's Ray folder."""
 
-    Attributes:
-        node: "head", or the address of another node.
-        free: in bytes.
-        size: in bytes.
-    """
-
-    node: str
-    free: int
-    size: int
+    node: str  # "head", or the address of another node; with commas those of one machine
+    free: int  # in bytes
+    size: int  # in bytes
 
     def __str__(self) -> str:
         return f"{self.node} {self.free / GIB:.1f} of {self.size / GIB:.1f} GiB free"
@@ -52,7 +47,7 @@ def of_nodes(outputs: StackOutputs) -> list[Disk]:
         DashboardError: it cannot be asked.
     """
     disks = summary(outputs, of_node)
-    return sorted(filter(None, disks), key=lambda disk: (disk.node != "head", disk.node))
+    return sorted(filter(None, disks), key=lambda disk: (disk.node[:4] != "head", disk.node))
 
 
 def summary(
@@ -60,14 +55,14 @@ def summary(
     decode: Callable[[Any], T],
     otherwise: Callable[[Any, str], T] | None = None,
 ) -> list[T]:
-    """Return the dashboard's list of nodes, decoded as `fields.decoded` does.
+    """Return the living nodes by machine, decoded as `fields.decoded` does.
 
     Raises:
         DashboardError: it cannot be asked.
     """
     found = Dashboard(outputs).get("/nodes?view=summary", TIMEOUT_S)
     try:
-        return fields.decoded(found["data"]["summary"], decode, otherwise)
+        return fields.decoded(usage.by_machine(found["data"]["summary"]), decode, otherwise)
     except fields.FAULTS as error:
         raise UnreadableError(f"no list of nodes: {fields.reason(error)}") from None
 
@@ -121,12 +116,10 @@ def _content(package: bytes) -> int:
 
 def of_node(node: Any) -> Disk | None:
     """Return the disk of one node of the dashboard's list; None if it is not known."""
-    raylet = node["raylet"]
-    if raylet.get("state") != "ALIVE" or not node.get("disk"):
+    if not node.get("disk"):
         return None
     # The file system's root, then that of Ray's folder.
     place = [*node["disk"].values()][-1]
     if place["total"] <= NO_SIZE:
         return None
-    name = "head" if raylet["isHeadNode"] else str(raylet["nodeManagerAddress"])
-    return Disk(node=name, free=int(place["free"]), size=int(place["total"]))
+    return Disk(node=node["name"], free=int(place["free"]), size=int(place["total"]))

@@ -1,7 +1,7 @@
 """What is wrong with the services of a stack: one question for all commands, asked where one fails.
 
-`infra.operate.drift` answers it, as a process, since it reads the stack's state and asks its
-places.
+Programs of this machine are looked at here, in a tenth of a second. `infra.operate.drift` answers
+for all others, and says what is wrong, as a process: it loads Pulumi and asks the stack's places.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from trainyard.access import repository
@@ -55,6 +56,12 @@ def remedy(outputs: StackOutputs) -> str:
 
 
 def _ask(folder: Path, stack: str) -> list[str] | None:
+    contract.checkout_first()
+    with suppress(Exception):  # whatever goes wrong, the process below says it in one line
+        from infra.operate import health  # noqa: PLC0415 - with psutil and the engine
+
+        if health.all_well(folder, stack):
+            return []
     question = [sys.executable, "-P", "-m", "infra.operate.drift", "--health"]
     try:
         done = contract.run_in_checkout([*question, "-C", str(folder), "-s", stack], LIMIT_S)

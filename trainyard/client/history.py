@@ -2,45 +2,69 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard import json_values
+from trainyard.access.terminal import clean
 from trainyard.client import fields
 from trainyard.client.errors import ClientError, guess
+from trainyard.resume import checkpoint_files
+from trainyard.serving import lacking
 from trainyard.store.objects import Store
 from trainyard.tracking import run_folder
+from trainyard.tracking.run_folder import Goals
 
 READERS = 8
 DIGITS = 4
+USUAL = ("loss", "valid_acc", "test_acc")
+NO_FIGURES = ("epoch", "step", "time", "minutes")  # columns of rows that tell where they belong
+MOST_FIGURES = 6  # in a table
+LONGEST_COMMAND = 200  # characters
 LONGEST_CELL = 20  # characters of a setting in a table
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run, as far as it can be read.
-
-    Attributes:
-        name: of the run.
-        config: of its last start.
-        starts: one record a start: texts `time`, `commit` and `python`; `packages` by name.
-        metrics: one record an epoch; in a list of runs perhaps only the newest.
-        checkpoint: the newest one's address.
-        epochs: number of these records.
-        best: the best `valid_acc`; None without one.
-        started: when its newest start began, in milliseconds since 1970; 0 if that is not known.
-        fault: the parts that cannot be read; "" for a whole run.
-    """
+    """One run, as far as it can be read; in a list of runs some of it stays empty."""
 
     name: str
-    config: dict[str, Any]
+    config: dict[str, Any]  # of its last start; the settings of a point of a sweep
+    # One record a start: texts `time`, `commit` and `python`; `packages` by name.
     starts: list[dict[str, Any]]
+    # One record an epoch, or a row of what was logged in a run without epochs; in a list of runs
+    # perhaps only the newest figures.
     metrics: list[dict[str, Any]]
-    checkpoint: str | None
-    fault: str = ""
-    started: int = 0
-    epochs: int = 0
-    best: float | None = None
+    checkpoint: str | None  # the newest one's address
+    fault: str = ""  # the parts that cannot be read
+    started: int = 0  # when its newest start began, in ms since 1970; 0 if that is not known
+    epochs: int = 0  # number of their records
+    # Of figures, whether the most (`max`) or the least (`min`) is best; the first one decides.
+    goals: Goals = field(default_factory=dict)
+    best: float | None = None  # value of the first goal's figure
+    unservable: str = ""  # why `train serve` cannot serve it; not in a list of runs
+    # The rows of `trainyard.log`, by step; not in a list of runs.
+    logged: list[dict[str, Any]] = field(default_factory=list)
+    # Pictures and texts that it has logged: `file`, `step` and `name` of each.
+    shown: list[dict[str, Any]] = field(default_factory=list)
+    # A record for each (trainyard/tracking/job_record.py); in a list of runs perhaps the newest.
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    # Rows of what its jobs have used (trainyard/usage.py); not in a list of runs.
+    usage: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        """How its newest job ended; "" if that is not recorded."""
+        found = self.jobs[-1].get("status") if self.jobs else ""
+        return found if found in run_folder.ENDS else ""
+
+    @property
+    def user(self) -> str:
+        """Who submitted its newest job; "" if that is not recorded."""
+        return str(self.jobs[-1].get("user") or "")[: fields.LONGEST_ID] if self.jobs else ""
 
 
 def read_run(store: Store, name: str) -> RunRecord:
@@ -67,8 +91,83 @@ def find_run(store: Store, name: str) -> RunRecord | None:
 
 
 def epochs(run: RunRecord, done: int) -> str:
-    """Return a number of epochs of all that a run is to have: `3/10`."""
+    """Return a number of epochs of all that a run is to have: `3/10`; the step of one without."""
+    if not ("epochs" in run.config or run.epochs):
+        step = json_values.number(run.metrics[-1].get("step")) if run.metrics else None
+        return "" if step is None else f"step {step:g}"
     return f"{done}/{str(run.config.get('epochs', '?'))[:LONGEST_CELL]}"
+
+
+def figures(rows: Iterable[Mapping[str, Any]], most: int = MOST_FIGURES) -> list[str]:
+    """Return the names of figures in rows of metrics, the most usual ones first."""
+    found = Counter(
+        name
+        for row in rows
+        for name, value in row.items()
+        if isinstance(value, int | float) and json_values.number(value) is not None
+    )
+    first = [name for name in USUAL if name in found]
+    others = [name for name, _ in found.most_common() if name not in {*USUAL, *NO_FIGURES}]
+    return [*first, *others][:most]
+
+
+def best(run: RunRecord) -> str:
+    """Return a run's best value in words, `max valid_acc 0.9712`; "" without one."""
+    figure, mode = next(iter(run.goals.items()), ("", ""))
+    return "" if run.best is None else clean(f"{mode} {figure} {run.best:.4g}")
+
+
+def unservable(store: Store, run: str, checkpoint: str, jobs: Sequence[Mapping[str, Any]]) -> str:
+    """Return why a run cannot be served, by its records and a checkpoint's manifest; "" if it can.
+
+    `checkpoint` is its name, "" for none.
+    """
+    job = jobs[-1] if jobs else {}
+    if not checkpoint and not job.get("ended"):
+        return f"it has no checkpoint yet: `train show {run}` tells how far it is"
+    if job.get("answers"):
+        return ""
+    if not checkpoint:
+        return "its script does not define predict(inputs): add it and submit again (docs/serve.md)"
+    model = None  # a manifest may be damaged, and the one before not
+    with suppress(ClientError):
+        content = store.get(f"{run}/{checkpoint}/{checkpoint_files.MANIFEST}") or b""
+        model = (json_values.parse_object(content) or {}).get("model")
+    return lacking(model) if isinstance(model, dict) else ""
+
+
+def told(job: Mapping[str, Any]) -> str:
+    """Return the record of a job in words: how it ended, how long it took, who ran what."""
+    ended = str(job.get("status", "no end is recorded"))
+    if job.get("exit"):
+        ended += f" (exit code {job['exit']})"
+    parts = [ended]
+    with suppress(*fields.FAULTS):
+        began, end = (fields.milliseconds(job[name]) for name in ("started", "ended"))
+        parts.append(f"{(end - began) / 1000:.0f} s")
+    if job.get("user"):
+        parts.append(f"by {job['user']}")
+    if job.get("files"):
+        parts.append(f"files: {job['files']}")
+    if found := str(job.get("commit") or ""):
+        parts.append(f"commit {found.removesuffix(run_folder.DIRTY)[:7]}")
+    if found.endswith(run_folder.DIRTY):
+        diff = "train pull has the diff" if job.get("diff") else "their diff is not kept"
+        count = str(job.get("changed") or "some")[:9]
+        parts[-1] += f" with {count} changed file{'' if count == '1' else 's'} ({diff})"
+    command = job.get("command")
+    said = " ".join(map(str, command)) if isinstance(command, list) else ""
+    return clean(f"{', '.join(parts)}; {said[:LONGEST_COMMAND]}")
+
+
+def stored_log(store: Store, name: str) -> str | None:
+    """Return the log of a run's newest job, or of a job, as far as the store has it; or None."""
+    jobs = run_folder.whole_records(store.get(f"{name}/{run_folder.JOBS}"))
+    of_job = f"/{run_folder.log_of({'job': name})}"
+    files = [each for each in store.listed() if each.endswith(of_job)] if not jobs else []
+    files += [f"{name}/{run_folder.log_of(job)}" for job in jobs[-1:]]
+    content = store.get(files[0]) if files else None
+    return None if content is None else content.decode(errors="replace")
 
 
 def rounded(value: Any) -> Any:
@@ -94,34 +193,51 @@ def tried(store: Store, name: str) -> tuple[RunRecord | None, ClientError | None
 
 def _read(store: Store, name: str) -> RunRecord | None:
     content = store.get(f"{name}/{run_folder.CONFIG}")
-    if content is None:
+    of_jobs = store.get(f"{name}/{run_folder.JOBS}")
+    if content is None and of_jobs is None:
         return None
     faults = []
-    config = json_values.parse_object(content)
+    config = json_values.parse_object(b"{}" if content is None else content)
     if config is None:
         faults.append(f"{run_folder.CONFIG} is not a JSON object")
     lines: dict[str, list[dict[str, Any]]] = {}
-    for file in (run_folder.STARTS, run_folder.METRICS):
-        content = store.get(f"{name}/{file}")
+    for file in (run_folder.STARTS, run_folder.METRICS, run_folder.JOBS):
+        content = of_jobs if file == run_folder.JOBS else store.get(f"{name}/{file}")
         lines[file] = run_folder.whole_records(content)
         if len(lines[file]) < len((content or b"").splitlines()):
             faults.append(f"{file} is damaged after line {len(lines[file])}")
     starts, started = [_start(record) for record in lines[run_folder.STARTS]], 0
+    jobs, metrics = lines[run_folder.JOBS], lines[run_folder.METRICS]
     try:
-        started = fields.milliseconds(starts[-1]["time"]) if starts else 0
+        if starts or jobs:
+            began = starts[-1]["time"] if starts else jobs[-1]["started"]
+            started = fields.milliseconds(began)
     except fields.FAULTS as error:
-        faults.append(f"the time in {run_folder.STARTS} cannot be read: {fields.reason(error)}")
-    checkpoint = run_folder.newest_checkpoint(store.folders(name))
+        file = run_folder.STARTS if starts else run_folder.JOBS
+        faults.append(f"the time in {file} cannot be read: {fields.reason(error)}")
+    folders = store.folders(name)
+    (logged, goals, shown), (usage, *_) = (
+        run_folder.logged(store, name, each) if each in folders else run_folder.NOTHING_LOGGED
+        for each in (run_folder.LOGGED, run_folder.USAGE)
+    )
+    goals = run_folder.known_goals(starts[-1].get("goals") if starts else None, goals)
+    checkpoint = run_folder.newest_checkpoint(folders)
     return RunRecord(
         name=name,
-        config=config or {},
+        config=config or (jobs[-1].get("settings") if jobs else None) or {},
         starts=starts,
-        metrics=(metrics := lines[run_folder.METRICS]),
+        metrics=metrics or logged,
         checkpoint=f"{store.where}/{name}/{checkpoint}" if checkpoint else None,
         fault="; ".join(faults),
         started=started,
         epochs=len(metrics),
-        best=run_folder.best(metrics),
+        goals=goals,
+        best=run_folder.best(metrics or logged, goals),
+        unservable=unservable(store, name, checkpoint, jobs),
+        logged=logged,
+        shown=shown,
+        jobs=jobs,
+        usage=usage,
     )
 
 

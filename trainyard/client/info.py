@@ -38,10 +38,12 @@ def addresses(outputs: StackOutputs, disk: str = "", idle: str = "") -> list[tup
         ("to have them here", typed.command(f"train tunnel -s {outputs.stack}") if away else ""),
         ("head's pod", _head_pod(outputs.cluster) if outputs.cluster else ""),
         ("owner", outputs.owner),
+        ("names begin with", outputs.container_prefix),
         ("reserved from", f"{_at(outputs.reserved_from)}" if outputs.reserved_from else ""),
         ("ends itself", _ending(outputs.expires_at) if outputs.expires_at else ""),
         ("ends when idle", idle),
         ("results", outputs.storage_url),
+        ("volumes", outputs.volumes),
         *(
             row
             for service in outputs.services
@@ -50,6 +52,20 @@ def addresses(outputs: StackOutputs, disk: str = "", idle: str = "") -> list[tup
         ),
     ]
     return [row for row in rows if row[1]]
+
+
+def facts(outputs: StackOutputs) -> dict[str, object]:
+    """Return names and addresses for scripts, without tokens; see `addresses` for the rest."""
+    return {
+        "stack": outputs.stack,
+        "owner": outputs.owner,
+        "containerPrefix": outputs.container_prefix,
+        "nodes": [node.name for node in outputs.nodes],
+        "results": outputs.storage_url,
+        "services": {
+            each.title: each.url.partition("?")[0] for each in outputs.services if each.url
+        },
+    }
 
 
 def _service(service: Service, outputs: StackOutputs) -> list[tuple[str, str]]:
@@ -135,18 +151,16 @@ def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
     """Return the commands that a user is likely to want now, each with its effect."""
     stack, train = _option(outputs), typed.program("train")
     return [
-        (f"{train} dashboard{stack}", "open Ray's dashboard, and print its token"),
-        (f"{train} runs{stack}", "list the runs with their accuracies"),
+        (f"{train} ui{stack}", "jobs, runs and curves in the browser"),
+        (f"{train} new my_job", "write a job of your own"),
+        (f"{train} runs{stack}", "list the runs with their figures"),
         (f"{train} show RUN --curves curves.png{stack}", "one run: settings, versions, curves"),
         (f"{train} pull RUN{stack}", "bring its records and newest checkpoint here"),
         (f"{train} submit alexnet{stack} -- --epochs 20", "train longer; --help shows the rest"),
         (f"{train} list{stack}", "jobs; then train logs, status and stop"),
         (f"{train} detach{stack}", "forget this cluster, which keeps running")
         if outputs.attached
-        else (
-            f"{train} down{stack}",
-            f"end everything; {RESULTS[outputs.ssh is not None]}",
-        ),
+        else (f"{train} down{stack}", f"end everything; {RESULTS[outputs.ssh is not None]}"),
     ]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -64,19 +65,14 @@ class _Log:
         return end
 
 
-def _whole_log(server: JobServer, job_id: str) -> Iterator[str]:
-    yield server.log(job_id)
-
-
 async def following(
     server: JobServer,
     job_id: str,
     write: Callable[[str], None],
     notice: Callable[[Job], None] = lambda _: None,
     lost_after_s: float = LOST_AFTER_S,
-    read: Callable[[JobServer, str], Iterator[str]] = _whole_log,
 ) -> Job:
-    """Do what `follow` does, in a loop that has other work too; `read` returns the log so far."""
+    """Do what `follow` does, in a loop that has other work too."""
     log = _Log(write)
     tail = asyncio.create_task(_tail(server, job_id, log))
     started = answered = time.monotonic()
@@ -88,7 +84,7 @@ async def following(
                 ended = job.status.ended
                 if ended or not log.length:
                     with suppress(RefusedError):  # its node is gone; its result is known anyway
-                        pieces, offset = read(server, job_id), 0
+                        pieces, offset = server.log_pieces(job_id), 0
                         while (piece := await _aside(next, pieces, None)) is not None:
                             offset = log.feed(offset, piece)
                 answered = time.monotonic()
@@ -117,14 +113,11 @@ async def _aside(request: Callable[..., Any], *arguments: object) -> Any:
 
 
 async def _tail(server: JobServer, job_id: str, log: _Log) -> None:
-    raw = False
-    while True:
+    for stream in itertools.cycle((server.tail, server.raw_tail)):
+        # One ends at bytes that are not UTF-8, the other serves few.
         offset = 0
-        try:
-            job = await _aside(server.job, job_id) if raw else None
-            async for text in server.raw_tail(job) if job else server.tail(job_id):
+        with suppress(DashboardError, OSError, TimeoutError):
+            async for text in stream(job_id):
                 offset = log.feed(offset, text)
-        except (DashboardError, OSError, TimeoutError):
-            pass  # cut: the stream begins again, and the log knows what it has passed on
-        raw = not raw  # one ends at bytes that are not UTF-8, the other serves few
+        # Cut: the stream begins again, and the log knows what it has passed on.
         await asyncio.sleep(RECONNECT_S)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -29,6 +30,8 @@ from trainyard.client.outputs import StackOutputs
 
 RAW_LOG = "/api/v0/logs/file"
 RAW_TAIL = "/api/v0/logs/stream"
+NO_NODE = "has no driver node id"  # in Ray's refusal: the job waits for one
+NO_FILE = re.compile(r"is not found|doesn't exist")  # likewise: the file, or its node
 RAW_INTERVAL_S = 0.25  # between two looks of Ray at a log's end
 LOG_MOST_MIB = 512  # of a log that is read as a whole
 LOG_TIMEOUT_S = 30  # between two pieces of a log that is read to its present end
@@ -55,28 +58,19 @@ ACTIVE = (Status.PENDING, Status.RUNNING)
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job; texts are empty while the server does not know them.
-
-    Attributes:
-        submitted: False for a program that uses the cluster without a submission.
-        submission_id: "" for such a program.
-        job_id: Ray's own, once its driver runs.
-        start_time: in milliseconds since 1970; 0 before.
-        end_time: likewise.
-        node_id: of the node that its driver runs on.
-    """
+    """A job; texts are empty while the server does not know them."""
 
     status: Status
-    submitted: bool = True
+    submitted: bool = True  # False for a program that uses the cluster without a submission
     entrypoint: str = ""
-    submission_id: str = ""
-    job_id: str = ""
+    submission_id: str = ""  # "" for such a program
+    job_id: str = ""  # Ray's own, once its driver runs
     message: str = ""
-    start_time: int = 0
-    end_time: int = 0
+    start_time: int = 0  # in milliseconds since 1970; 0 before
+    end_time: int = 0  # likewise
     metadata: dict[str, str] = field(default_factory=dict)
     runtime_env: dict[str, Any] = field(default_factory=dict)
-    node_id: str = ""
+    node_id: str = ""  # of the node that its driver runs on
 
     @property
     def run(self) -> str:
@@ -126,26 +120,20 @@ class JobServer:
         except fields.FAULTS as error:
             raise UnreadableError(f"no job: {fields.reason(error)}") from None
 
-    def log(self, job_id: str, most_mib: int = LOG_MOST_MIB) -> str:
-        """Return a job's log so far; bytes that are not UTF-8 are replaced."""
-        try:
-            found = self._dashboard.get(f"{_path(job_id)}/logs", most_mib=most_mib)
-        except RefusedError as refused:
-            if refused.status != HTTPStatus.INTERNAL_SERVER_ERROR:
-                raise
-            return _text_decoder().decode(self.raw_log(job_id, most_mib), final=True)
-        if not isinstance(found, dict) or not isinstance(found.get("logs"), str):
-            raise UnreadableError("no log")
-        return str(found["logs"])
-
     def raw_log(self, job_id: str, most_mib: int = LOG_MOST_MIB) -> bytes:
         """Return a job's log so far, as it was written."""
-        found = bytearray()
-        for piece in self._raw_pieces(job_id):
-            found += piece
-            if len(found) > most_mib * MIB:
-                raise TooLongError(f"the log of job {job_id} has more than {most_mib} MiB")
-        return bytes(found)
+        return _bounded(self._raw_pieces(job_id), f"the log of job {job_id}", most_mib)
+
+    def file(self, node_id: str, name: str, most_mib: int) -> bytes | None:
+        """Return a file in a node's folder of logs; None if it is not there, or its node."""
+        query = {"node_id": node_id, "filename": name, "lines": "-1"}
+        pieces = self._dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **query)
+        try:
+            return _bounded(pieces, name, most_mib)
+        except RefusedError as error:
+            if NO_FILE.search(error.text):
+                return None
+            raise
 
     def log_pieces(self, job_id: str) -> Iterator[str]:
         """Yield a job's log so far, of any length."""
@@ -154,7 +142,11 @@ class JobServer:
             yield decoder.decode(piece)
 
     def _raw_pieces(self, job_id: str) -> Iterator[bytes]:
-        return self._dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **_log_query(self.job(job_id)))
+        try:
+            yield from self._dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **_log_query(job_id))
+        except RefusedError as error:
+            if NO_NODE not in error.text:  # else it has no log yet
+                raise
 
     def stop(self, job_id: str) -> None:
         """Asks a job to end; it is killed some seconds later."""
@@ -171,11 +163,11 @@ class JobServer:
                 if message.type == message.type.TEXT:
                     yield message.data
 
-    async def raw_tail(self, job: Job) -> AsyncIterator[str]:
+    async def raw_tail(self, job_id: str) -> AsyncIterator[str]:
         """Yield a log of any bytes; the dashboard serves some hundred of these at a time."""
         decoder = _text_decoder()
         url = f"{self._dashboard.url}{RAW_TAIL}"
-        query = _log_query(job) | {"interval": str(RAW_INTERVAL_S)}
+        query = _log_query(job_id) | {"interval": str(RAW_INTERVAL_S)}
         async with (
             self._session() as session,
             session.get(url, params=query, allow_redirects=False, timeout=None) as reply,
@@ -197,8 +189,18 @@ class JobServer:
             raise UnreachableError(type(error).__name__) from None
 
 
-def _log_query(job: Job) -> dict[str, str]:
-    return {"node_id": job.node_id, "submission_id": job.submission_id, "lines": "-1"}
+def _bounded(pieces: Iterator[bytes], what: str, most_mib: int) -> bytes:
+    found = bytearray()
+    for piece in pieces:
+        found += piece
+        if len(found) > most_mib * MIB:
+            raise TooLongError(f"{what} has more than {most_mib} MiB")
+    return bytes(found)
+
+
+def _log_query(job_id: str) -> dict[str, str]:
+    # Ray finds the job's node, and refuses a request that names none.
+    return {"node_id": "any", "submission_id": job_id, "lines": "-1"}
 
 
 def _text_decoder() -> io.IncrementalNewlineDecoder:

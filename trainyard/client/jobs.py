@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 
 from trainyard.access import typed
 from trainyard.client import health
-from trainyard.client.dashboard import (
-    RefusedError,
-    UnreachableError,
-    UnreadableError,
-)
+from trainyard.client.dashboard import RefusedError, UnreachableError, UnreadableError
 from trainyard.client.errors import ClientError, guess
 from trainyard.client.job_server import Job, JobServer
 from trainyard.client.outputs import StackOutputs
@@ -100,6 +96,11 @@ def newest_first(found: Iterable[Job]) -> list[Job]:
     return sorted((job for job in found if job.submitted), key=lambda job: -job.start_time)
 
 
+def newest(outputs: StackOutputs, run: str) -> Job | None:
+    """Return the newest job of a run, None without one; ClientError if the server is away."""
+    return next((job for job in submissions(connect(outputs)) if job.run == run), None)
+
+
 def resolve(server: JobServer, wanted: str) -> Job:
     """Finds a job by its submission id, or by its run's name: the active one, else the newest.
 
@@ -126,10 +127,10 @@ def resolve(server: JobServer, wanted: str) -> Job:
     )
 
 
-def read_log(server: JobServer, job_id: str) -> str:
-    """Return a job's log so far; ClientError if the server refuses it."""
+def read_log(server: JobServer, job_id: str) -> Iterator[str]:
+    """Yield the pieces of a job's log so far; ClientError if the server refuses it."""
     try:
-        return server.log(job_id)
+        yield from server.log_pieces(job_id)
     except RefusedError as error:
         said = (error.text.strip().splitlines() or ["no reason given"])[-1]
         raise ClientError(

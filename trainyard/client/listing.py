@@ -47,19 +47,12 @@ class Entry:
 
 @dataclass
 class Listing:
-    """The uploaded part of a folder.
+    """The uploaded part of a folder."""
 
-    Attributes:
-        files: sorted by name.
-        empty: names of folders that hold nothing.
-        folders: all that can hold uploaded files.
-        skipped: name and kind of each entry that is not uploaded, though no pattern of the user
-            names it.
-    """
-
-    files: list[Entry] = field(default_factory=list)
-    empty: list[str] = field(default_factory=list)
-    folders: list[Path] = field(default_factory=list)
+    files: list[Entry] = field(default_factory=list)  # sorted by name
+    empty: list[str] = field(default_factory=list)  # names of folders that hold nothing
+    folders: list[Path] = field(default_factory=list)  # all that can hold uploaded files
+    # name and kind of each entry that is not uploaded, though no pattern of the user names it
     skipped: list[str] = field(default_factory=list)
 
 

@@ -32,21 +32,13 @@ DEADLINE_S = 15.0
 
 @dataclass
 class Losses:
-    """The jobs and runs that end with a stack; None as long as they are unknown.
+    """The jobs and runs that end with a stack; None as long as they are unknown."""
 
-    Attributes:
-        jobs: active ones, each with its run and user.
-        users: who submitted them.
-        runs: not completely pulled or copied, if the machines end.
-        bills: machines that cost money until they end, and how much; "" for none.
-        reason: why one of them is unknown.
-    """
-
-    jobs: list[str] | None = None
-    users: list[str] = field(default_factory=list)
-    runs: list[str] | None = None
-    bills: str = ""
-    reason: str = ""
+    jobs: list[str] | None = None  # active ones, each with its run and user
+    users: list[str] = field(default_factory=list)  # who submitted them
+    runs: list[str] | None = None  # not completely pulled or copied, if the machines end
+    bills: str = ""  # machines that cost money until they end, and how much; "" for none
+    reason: str = ""  # why one of them is unknown
 
 
 def main() -> None:

@@ -83,34 +83,21 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A service at one of the stack's addresses.
+    """A service at one of the stack's addresses."""
 
-    Attributes:
-        title: its name for users.
-        output: name of the output with its URL.
-        url: its URL, which may hold a token; "" where it does not run.
-        login: name of the output with its password or token, "" for none.
-        password: that password or token.
-        user: who logs in with it, "" for a token.
-    """
-
-    title: str
-    output: str
-    url: str = field(repr=False)
-    login: str
-    password: str = field(repr=False)
-    user: str
+    title: str  # its name for users
+    output: str  # name of the output with its URL
+    url: str = field(repr=False)  # its URL, which may hold a token; "" where it does not run
+    login: str  # name of the output with its password or token, "" for none
+    password: str = field(repr=False)  # that password or token
+    user: str  # who logs in with it, "" for a token
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ssh(Connection):
-    """How to log in to the machine of a stack.
+    """How to log in to the machine of a stack."""
 
-    Attributes:
-        key_file: of the key to log in with; "" without one: then `private_key`, else the agent.
-    """
-
-    key_file: str
+    key_file: str  # of the key to log in with; "" without one: then `private_key`, else the agent
 
     @property
     def rented(self) -> bool:
@@ -120,17 +107,11 @@ class Ssh(Connection):
 
 @dataclass(frozen=True, kw_only=True)
 class InCluster:
-    """The place of a stack on Kubernetes.
+    """The place of a stack on Kubernetes."""
 
-    Attributes:
-        cluster: its namespace, and how kubectl reaches it.
-        ray_cluster: name of its RayCluster.
-        services: name of the Service of each port.
-    """
-
-    cluster: Cluster
-    ray_cluster: str
-    services: Mapping[str, str]
+    cluster: Cluster  # its namespace, and how kubectl reaches it
+    ray_cluster: str  # name of its RayCluster
+    services: Mapping[str, str]  # name of the Service of each port
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,10 +139,12 @@ class StackOutputs:
     ssh: Ssh | None  # None where the services run on this machine, or in a cluster
     cluster: InCluster | None = None  # None outside a cluster
     owner: str
+    container_prefix: str = ""  # what the names of its containers begin with
     reserved_from: datetime | None  # when the reservation begins, in UTC
     expires_at: datetime | None  # when the services or machines end themselves, in UTC
     job_start_timeout: timedelta | None  # after which Ray fails a job that could not start
     ray_cluster_file: str = field(repr=False)
+    volumes: str  # the folders from outside, for people
     folder: Path | None = None  # of the project whose state has them; None if a file has
 
     @property
@@ -213,11 +196,9 @@ class StackOutputs:
 
 
 def read(stack: str | None = None, file: Path | None = None) -> StackOutputs:
-    """Reads a stack's outputs.
+    """Reads the outputs of a stack (default: TRAINYARD_STACK, else the file's own, else `dev`).
 
-    Args:
-        stack: the stack asked for; without one TRAINYARD_STACK, else the file's own or `dev`.
-        file: outputs as JSON, with secrets; without one TRAINYARD_OUTPUTS.
+    The file has them as JSON, with secrets; without one it is that in TRAINYARD_OUTPUTS.
 
     Raises:
         ClientError: no such stack or file, outputs missing or of another stack.
@@ -302,10 +283,7 @@ def of_state(stack: str) -> StackOutputs:
 def parse(text: str, stack: str | None, source: str) -> StackOutputs:
     """Checks and types the JSON object of a stack's outputs.
 
-    Args:
-        text: the JSON.
-        stack: the stack that it must be of; None accepts any.
-        source: name of the text's source, for messages.
+    The stack is the one that it must be of; None accepts any. Messages name the source.
 
     Raises:
         ClientError: naming every output that is missing or of a wrong type.
@@ -375,10 +353,12 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         ssh=ssh,
         cluster=cluster,
         owner=values[names.OWNER],
+        container_prefix=values[names.CONTAINER_PREFIX],
         reserved_from=reserved_from,
         expires_at=expires_at,
         job_start_timeout=start_timeout,
         ray_cluster_file=values[names.RAY_CLUSTER_FILE],
+        volumes=values[names.VOLUMES],
     )
 
 
@@ -445,7 +425,7 @@ def _time(text: str) -> datetime:
 
 def _how(stack: str | None) -> str:
     name = stack or DEFAULT_STACK
-    show = typed.command(f"python -m engine output --json --show-secrets -s {name}")
+    show = typed.command(f"train output --json --show-secrets -s {name}")
     return f"(umask 077; {show} > FILE)"
 
 
@@ -506,7 +486,7 @@ def _ask_engines(stack: str) -> str:
     raise ClientError(
         f"cannot read the outputs of stack {stack!r} ({'; '.join(reasons)}); "
         f"if it does not exist yet, run `make up STACK={stack}`; "
-        "`python -m engine stack ls` lists the stacks"
+        "`train stack ls` lists the stacks"
     )
 
 
@@ -516,8 +496,7 @@ def _of_engine(folder: Path, stack: str) -> dict[str, Any]:
     Raises:
         ClientError: saying why they cannot be read, as the engine does.
     """
-    if sys.path[0] != (root := str(repository.ROOT)):
-        sys.path.insert(0, root)  # of `python -m`, the working folder is first
+    checkout_first()
     try:  # an installed client lacks these modules, or what they need
         from engine import outputs as recorded  # noqa: PLC0415
         from engine.errors import EngineError  # noqa: PLC0415
@@ -531,6 +510,12 @@ def _of_engine(folder: Path, stack: str) -> dict[str, Any]:
         where = f"{error.filename}: " if error.filename else ""
         raise ClientError(f"{where}{error.strerror or type(error).__name__}") from None
     return found
+
+
+def checkout_first() -> None:
+    """Have Python look for modules in the checkout first: of `python -m`, it is another folder."""
+    if sys.path[0] != (root := str(repository.ROOT)):
+        sys.path.insert(0, root)
 
 
 def _printed(stack: str, program: str, command: list[str]) -> tuple[str, str]:

@@ -46,15 +46,10 @@ def pack(found: Listing, top: str = "") -> bytes:
 
 
 class Packed(NamedTuple):
-    """A runtime environment whose folders and files are packed.
+    """A runtime environment whose folders and files are packed."""
 
-    Attributes:
-        env: the environment, with the packages' addresses.
-        packages: their content by name, which holds a digest of it.
-    """
-
-    env: dict[str, Any]
-    packages: dict[str, bytes]
+    env: dict[str, Any]  # the environment, with the packages' addresses
+    packages: dict[str, bytes]  # their content by name, which holds a digest of it
 
 
 def packages(runtime_env: dict[str, Any], secrets: Sequence[str] = ()) -> Packed:

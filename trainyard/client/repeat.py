@@ -13,6 +13,7 @@ from trainyard.client import scripts, submission
 from trainyard.client.errors import ClientError
 from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import Job
+from trainyard.client.submission import RECORDER
 
 # Of a job's runtime environment, with the types that Ray keeps them in: given a text, Ray's client
 # takes the last three for files of this machine, and sends their lines.
@@ -72,6 +73,7 @@ def script_of(job: Job, own: scripts.Script | None) -> tuple[scripts.Script, lis
         words = shlex.split(job.entrypoint)
     except ValueError:
         words = []
+    words = words[len(RECORDER) :] if tuple(words[: len(RECORDER)]) == RECORDER else words
     module = words[2] if tuple(words[:2]) == MODULE and len(words) > 2 else ""
     name = module.removeprefix(JOBS_PACKAGE).replace(".", "/")
     if own is None and module.startswith(JOBS_PACKAGE) and name in scripts.names():

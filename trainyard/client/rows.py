@@ -13,11 +13,15 @@ from trainyard.client.errors import ClientError
 from trainyard.client.history import RunRecord
 from trainyard.client.job_server import Job, JobServer, Status
 from trainyard.client.outputs import StackOutputs
+from trainyard.client.recorded import LOST
+from trainyard.client.selection import ALL, Selection
 from trainyard.client.state import OneLook
 
 NODES = ("node", "cpu", "memory", "gpu", "gpu memory", "free disk")
 JOBS = ("job", "status", "run", "user", "started", "seconds", "waits")
-RUNS = ("run", "epochs", "job", "loss", "valid_acc", "test_acc", "started")
+RUNS = ("run", "epochs", "job", "started")  # and figures
+LAST = ("best", "fault")  # where a run has one
+FIRST = 2  # figures before the time, which a narrow terminal has room for
 NO_JOBS = "no jobs yet: `train submit pytorch_distributed_training` starts one"
 NO_RUNS = "no runs in the store yet: `train submit pytorch_distributed_training` begins one"
 
@@ -33,17 +37,20 @@ def of_nodes(outputs: StackOutputs) -> list[dict[str, str]]:
     return [_of_node(node) for node in live.nodes(outputs)]
 
 
-def of_jobs(server: JobServer, outputs: StackOutputs) -> list[dict[str, Any]]:
+def of_jobs(
+    listed: Sequence[Job], outputs: StackOutputs, chosen: Sequence[Job] | None = None
+) -> list[dict[str, Any]]:
     """Return a row for each submitted job, by JOBS; one that waits says why, if that is known.
 
-    Raises:
-        DashboardError: the job server does not answer.
+    Args:
+        listed: all jobs that the cluster knows.
+        outputs: the outputs of the cluster's stack.
+        chosen: those that get a row; None for all that were submitted, newest first.
     """
-    everything = server.jobs()
     state = OneLook(outputs)
     return [
-        of_job(job) | {"waits": _wait(job, everything, outputs, state)}
-        for job in jobs.newest_first(everything)
+        of_job(job) | {"waits": _wait(job, listed, outputs, state)}
+        for job in (jobs.newest_first(listed) if chosen is None else chosen)
     ]
 
 
@@ -59,8 +66,12 @@ def of_job(job: Job) -> dict[str, Any]:
     }
 
 
-def of_runs(outputs: StackOutputs, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return a row for each run of the store, or those with names, by RUNS; damaged: `fault`.
+def of_runs(
+    outputs: StackOutputs,
+    names: Sequence[str] | None = None,
+    selection: Selection = ALL,
+) -> list[dict[str, Any]]:
+    """Return a row for each run of the store, or those with names, by `of_run`; damaged: `fault`.
 
     Raises:
         ClientError: the store cannot be read.
@@ -68,7 +79,9 @@ def of_runs(outputs: StackOutputs, names: Sequence[str] | None = None) -> list[d
     states = _states(outputs)
     found = run_list.list_runs(store.open_store(outputs), names)
     newest_first = sorted(found, key=lambda run: -run.started)
-    return [of_run(run, states.get(run.name, "")) for run in newest_first]
+    told = ((run, states.get(run.name, "") or run.status) for run in newest_first)
+    chosen = selection.of((run, status, run.user, run.started) for run, status in told)
+    return [of_run(run, states.get(run.name, "")) for run in chosen]
 
 
 def of_run(run: RunRecord, job: str) -> dict[str, Any]:
@@ -76,12 +89,24 @@ def of_run(run: RunRecord, job: str) -> dict[str, Any]:
     last = run.metrics[-1] if run.metrics else {}
     return {
         "run": run.name,
+        "user": run.user,
         "epochs": history.epochs(run, run.epochs),
-        "job": job,
-        **{name: _figure(last.get(name)) for name in ("loss", "valid_acc", "test_acc")},
+        "job": job or run.status,
+        "figures": {
+            name: history.rounded(last[name]) for name in history.figures([last], len(last))
+        },
+        "best": history.best(run),
         "started": _local(run.started),
         "fault": run.fault,
     }
+
+
+def table_of_runs(found: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return rows and columns of a table of runs: the figures that most of them have."""
+    names = [each for each in history.figures(row["figures"] for row in found) if each not in RUNS]
+    columns = [*RUNS[:-1], *names[:FIRST], RUNS[-1], *names[FIRST:]]
+    columns += [each for each in LAST if any(row[each] for row in found)]
+    return [row["figures"] | row for row in found], columns
 
 
 def _of_node(node: dict[str, Any]) -> dict[str, str]:
@@ -106,7 +131,7 @@ def _share(amounts: list[float] | None) -> str:
 
 
 def _wait(job: Job, others: Sequence[Job], outputs: StackOutputs, state: OneLook) -> str:
-    if job.status is Status.UNREADABLE:
+    if job.status is Status.UNREADABLE or job.message == LOST:
         return job.message
     if wait := waiting.explain(job, others, outputs, state):
         return wait.reason
@@ -115,15 +140,13 @@ def _wait(job: Job, others: Sequence[Job], outputs: StackOutputs, state: OneLook
 
 def _states(outputs: StackOutputs) -> dict[str, str]:
     """Job state by run; empty when no cluster answers, since the store outlives it."""
+    if not outputs.dashboard_url:
+        return {}
     try:
         found = jobs.submissions(JobServer(outputs))
     except (ClientError, DashboardError):
         return {}
     return {job.run: str(job.status) for job in reversed(found)}
-
-
-def _figure(value: Any) -> Any:
-    return history.rounded(value) if isinstance(value, int | float) else None
 
 
 def _local(milliseconds: int) -> str:

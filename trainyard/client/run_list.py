@@ -27,7 +27,6 @@ KEPT = ".trainyard/runs.jsonl"  # in the store: the copy, a line for each run
 LONGEST = 2**16  # bytes of a summary; a run with a longer one has its files read
 FEW = 50  # summaries that are read one by one, without the copy
 NO_MARKS: Mapping[str, Mapping[str, object]] = {}
-RECORDS = (run_folder.CONFIG, run_folder.STARTS, run_folder.METRICS)
 UNLISTED = Listed(0, "")  # of a run whose summary is asked for by name
 
 Found = tuple[RunRecord | None, ClientError | None]
@@ -65,7 +64,7 @@ class RunList:
         for name, listed in self._store.listed().items():
             run, _, file = name.partition("/")
             folder, _, rest = file.partition("/")
-            if file in RECORDS:
+            if file in run_folder.RECORDS or folder == run_folder.LOGGED:
                 found[run][file] = listed
             elif rest and folder.startswith(run_folder.CHECKPOINT):
                 found[run][folder] = True
@@ -131,7 +130,9 @@ class RunList:
                 checkpoint=f"{self._store.where}/{name}/{checkpoint}" if checkpoint else None,
                 started=int(fields.amount(found, "started", fields.LATEST_MS)),
                 epochs=int(fields.amount(found, "epochs")),
+                goals=run_folder.known_goals(found.get("goals")),
                 best=json_values.number(found.get("best")),
+                jobs=[job] if (job := fields.typed(found, "job", dict)) else [],
             )
         except fields.FAULTS:
             return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import re
+import tomllib
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,8 @@ KEYS: dict[str, Kind] = {
     **dict.fromkeys(("_nsight", "_rocprof_sys"), MAPPING_OR_TEXT),
 }
 LISTS = ("pip", "uv")  # or the name of a requirements file
+# A block of PEP 723: its type, and its lines with their `#`.
+BLOCK = re.compile(r"^# /// ([\w-]+)$\s((?:^#(?:| .*)$\s)+)^# ///$", re.MULTILINE)
 CONFIG_KEYS = ("setup_timeout_seconds", "eager_install", "log_files")
 
 
@@ -91,6 +95,61 @@ def read(file: Path) -> dict[str, Any]:
             )
     _check_keys(env.get("config", {}), CONFIG_KEYS, f"config of {where}")
     return env
+
+
+def with_more(
+    env: dict[str, Any], packages: Sequence[str], variables: Sequence[str]
+) -> dict[str, Any]:
+    """Return a runtime environment with more packages of pip, and variables as `KEY=VALUE`.
+
+    Raises:
+        ClientError: a variable has another form, or the environment has packages of another tool.
+    """
+    made = dict(env)
+    if packages:
+        if other := next((key for key in ("uv", "conda") if key in env), ""):
+            raise ClientError(
+                f"the runtime environment has {other}, and pip installs {', '.join(packages)}: "
+                f"list these packages under {other} too, and leave out --pip"
+            )
+        pip = with_files(env).get("pip", [])
+        listed = pip if isinstance(pip, dict) else {"packages": pip}
+        made["pip"] = listed | {"packages": [*listed.get("packages", []), *packages]}
+    for each in variables:
+        name, sign, value = each.partition("=")
+        if not sign or not name.isidentifier():
+            raise ClientError(f"--env {each[:80]!r} is not KEY=VALUE, such as --env SEED=1")
+        made["env_vars"] = made.get("env_vars", {}) | {name: value}
+    return made
+
+
+def requirements(files: Sequence[Path]) -> list[str]:
+    """Return the lines of requirements files, without comments.
+
+    Raises:
+        ClientError: one cannot be read.
+    """
+    texts = [_text(file, "the requirements") for file in files]
+    lines = [line.partition(" #")[0].strip() for text in texts for line in text.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def inline(script: Path) -> list[str]:
+    """Return the dependencies that a script names in its first comment, as PEP 723 has them.
+
+    Raises:
+        ClientError: the comment is not valid TOML, or `dependencies` is not a list of texts.
+    """
+    text = script.read_text(errors="replace")
+    block = next((found[2] for found in BLOCK.finditer(text) if found[1] == "script"), "")
+    lines = [line[2:] if line.startswith("# ") else line[1:] for line in block.splitlines()]
+    try:
+        found = tomllib.loads("\n".join(lines)).get("dependencies", [])
+    except tomllib.TOMLDecodeError as error:
+        raise ClientError(f"{script}: the comment `# /// script` is not TOML: {error}") from None
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ClientError(f"{script}: dependencies of `# /// script` are {found!r:.80}, no texts")
+    return found
 
 
 def with_files(env: dict[str, Any]) -> dict[str, Any]:

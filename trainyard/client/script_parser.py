@@ -9,27 +9,39 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-from typing import Any
+from typing import Any, NoReturn
 
 from trainyard import options
+from trainyard.client.console import warn
+from trainyard.client.errors import guess
 
 OF_ARGPARSE = (
-    "ArgumentParser",
     "ArgumentDefaultsHelpFormatter",
     "RawDescriptionHelpFormatter",
     "BooleanOptionalAction",
     "SUPPRESS",
 )
-BOUNDS = ("at_least", "between", "matching")
+OURS = ("arguments", "at_least", "between", "matching", "absolute_path", "worker_count")
+MAKERS = ("argparse.ArgumentParser", "arguments", "options.arguments")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the nearest option and where the others are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with the code of argparse's errors."""
+        unknown = re.findall(r" (--[\w-]+)", message if message.startswith("unrec") else "")
+        near = "".join(guess(word, self._option_string_actions) for word in unknown)
+        warn(f"error: {message}: {near}`{self.prog} --help` has them all")
+        self.exit(2)
 
 
 def read(source: bytes, prog: str) -> argparse.ArgumentParser | None:
     """Return the parser of a script; `prog` is what stands before the arguments.
 
-    Returns:
-        None for a script without a parser, with several, or whose arguments may differ: it uses
-        the parser for more than `add_argument` at module level and parsing the command line, or an
-        argument is made of more than literals, types and bounds.
+    None for a script without a parser, with several, or whose arguments may differ: it uses the
+    parser for more than `add_argument` at module level and parsing the command line, or an argument
+    is made of more than literals, types and bounds.
 
     Raises:
         SyntaxError: the script is not Python.
@@ -39,7 +51,7 @@ def read(source: bytes, prog: str) -> argparse.ArgumentParser | None:
     for statement in tree.body:
         match statement:
             case ast.Assign([ast.Name(name)], ast.Call(function) as call) if (
-                ast.unparse(function) == "argparse.ArgumentParser"
+                ast.unparse(function) in MAKERS
             ):
                 made.append((name, call))
             case ast.Expr(ast.Call(ast.Attribute(ast.Name(), "add_argument")) as call):
@@ -77,7 +89,7 @@ def _is_plain(tree: ast.Module, name: str, added: int) -> bool:
     )
     uses = sum(isinstance(node, ast.Name) and node.id == name for node in nodes)
     return (
-        sum(function.endswith("ArgumentParser") for function in functions) == 1
+        sum(each.endswith("ArgumentParser") or each in MAKERS for each in functions) == 1
         and uses == 1 + added + parsing + functions.count(f"{name}.error")
         and parsing > 0
         and "argv" not in {getattr(node, "attr", getattr(node, "id", "")) for node in nodes}
@@ -100,11 +112,12 @@ def _values(tree: ast.Module) -> dict[str, Any]:
     values["__doc__"] = ast.get_docstring(tree, clean=False)
     if any(ast.unparse(node) == "import argparse" for node in tree.body):
         values |= {f"argparse.{each}": getattr(argparse, each) for each in OF_ARGPARSE}
+        values["argparse.ArgumentParser"] = _Parser
     for module, names in _imports(tree):
         if module == options.__name__:
-            values |= {each: getattr(options, each) for each in names & {*BOUNDS}}
+            values |= {each: getattr(options, each) for each in names & {*OURS}}
         elif module == "trainyard" and "options" in names:
-            values |= {f"options.{each}": getattr(options, each) for each in BOUNDS}
+            values |= {f"options.{each}": getattr(options, each) for each in OURS}
     return values
 
 

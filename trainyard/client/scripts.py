@@ -27,21 +27,13 @@ DRIVERS = {f"{PACKAGE.name}.{each}" for each in ("job", "search.recorded", "ray_
 
 @dataclass(frozen=True)
 class Script:
-    """A job's script.
+    """A job's script."""
 
-    Attributes:
-        name: names its runs.
-        path: the file.
-        command: starts it on the cluster.
-        working_dir: folder or address to upload, None for none.
-        module: the package to upload with it, None for none.
-    """
-
-    name: str
-    path: Path
-    command: tuple[str, ...]
-    working_dir: str | None
-    module: Path | None
+    name: str  # names its runs
+    path: Path  # the file
+    command: tuple[str, ...]  # starts it on the cluster
+    working_dir: str | None  # folder or address to upload, None for none
+    module: Path | None  # the package to upload with it, None for none
 
     @property
     def job(self) -> str:
@@ -154,10 +146,9 @@ def _own(given: Path, working_dir: str | None) -> Script:
             "script"
         )
     command = ("python", path.relative_to(folder).as_posix())
-    # Nodes do not have this package. A module of its name that is uploaded takes precedence.
+    # Nodes lack this package, which records the run. An uploaded module of its name would hide it.
     hidden = any(own_module(each) is not None for each in (folder, path.parent))
-    ours = PACKAGE.name in map(_top, _imports(path)) and not hidden
-    return Script(path.stem, path, command, str(folder), PACKAGE if ours else None)
+    return Script(path.stem, path, command, str(folder), None if hidden else PACKAGE)
 
 
 def own_module(folder: Path) -> Path | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
+from contextlib import suppress
 from typing import Any
 
+from trainyard import serving
 from trainyard.access import typed
 from trainyard.client import feasibility, fields, health, history, submission
+from trainyard.client.console import say
 from trainyard.client.dashboard import Dashboard, DashboardError, JsonServer
 from trainyard.client.errors import ClientError
 from trainyard.client.feasibility import Bundle
@@ -14,7 +18,10 @@ from trainyard.client.job_server import JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import PACKAGE, Script
 from trainyard.client.store import open_store
-from trainyard.store.objects import Store
+from trainyard.errors import JobError
+from trainyard.serving import uploaded
+from trainyard.store import signed
+from trainyard.store.objects import MOST_STATE_BYTES
 from trainyard.tracking import run_folder
 
 DEPLOY = Script(
@@ -25,6 +32,8 @@ DEPLOY = Script(
     module=PACKAGE,
 )
 COLUMNS = ("service", "status", "replicas", "run", "checkpoint", "url", "message")
+IMAGES = "-F images=@a.jpg -F images=@b.jpg"
+JSON = "--json @inputs.json"
 REQUEST_TIMEOUT_S = 10.0
 ANSWER_DEADLINE_S = 30.0
 POLL_S = 0.5
@@ -36,26 +45,20 @@ def start(
     outputs: StackOutputs,
     *,
     checkpoint: str | None,
-    replicas: int,
+    replicas: str,
     replica: Bundle,
     timeout_s: float,
+    trust_code: bool = False,
 ) -> tuple[JobServer, str]:
-    """Submits the job that deploys a run's checkpoint.
+    """Submits the job that deploys a run; returns the job server, and the job's submission id.
 
-    Args:
-        run: the run with the checkpoint.
-        service: name of the service and of its route; one that exists is updated.
-        outputs: of the stack.
-        checkpoint: of the run; None for the newest valid one.
-        replicas: how many.
-        replica: CPU and GPU of each.
-        timeout_s: until all replicas answer.
-
-    Returns:
-        The job server, and the job's submission id.
+    A service of that name is updated. The checkpoint is the newest valid one if it is None.
+    `replicas` are a number, or `1:4`, which follows the load; each has the CPU and GPU of
+    `replica`, and the least number must answer within `timeout_s`. `trust_code` serves the run's
+    own code though another cluster has stored it.
 
     Raises:
-        ClientError: a bad name, a run that is not in the store or has no checkpoint, no node can
+        ClientError: a bad name, a run that is not in the store or cannot be served, no node can
             hold a replica, or a check failed.
     """
     for name in (run, service):
@@ -69,14 +72,24 @@ def start(
                 else "run `make up` with this version"
             )
         )
-    feasibility.check_fits([replica] * replicas, outputs)
+    try:
+        least, _ = serving.replicas(replicas)
+    except ValueError:
+        raise ClientError(
+            f"--replicas {replicas[:80]!r} is not a number from 1 to {serving.MOST_REPLICAS}, or "
+            "two of them, the least and the most: give 2, or 1:4"
+        ) from None
+    feasibility.check_fits([replica] * least, outputs)
+    packages: dict[str, Any] = {}
     if outputs.storage_url and not outputs.keeps_files_away:
-        _check_stored(run, checkpoint, open_store(outputs))
-    arguments = [run, "--name", service, "--replicas", str(replicas), "--timeout", f"{timeout_s:g}"]
+        packages = _check_stored(run, checkpoint, outputs, trust_code)
+    arguments = [run, "--name", service, "--replicas", replicas, "--timeout", f"{timeout_s:g}"]
     arguments += ["--cpus", f"{replica['CPU']:g}", "--gpus", f"{replica['GPU']:g}"]
     if checkpoint is not None:
         arguments += ["--checkpoint", checkpoint]
-    return _submit(service, arguments, outputs)
+    if trust_code:
+        arguments.append("--trust-code")
+    return _submit(service, arguments, outputs, packages)
 
 
 def stop(service: str, outputs: StackOutputs) -> tuple[JobServer, str]:
@@ -90,7 +103,21 @@ def stop(service: str, outputs: StackOutputs) -> tuple[JobServer, str]:
     if service not in known:
         there = f"there are {', '.join(known)}" if known else "nothing is served"
         raise ClientError(f"no service is called {service!r}: {there}")
-    return _submit(service, ["--name", service, "--stop"], outputs)
+    return _submit(service, ["--name", service, "--stop"], outputs, {})
+
+
+def deploy_again(outputs: StackOutputs) -> None:
+    """Submits the services that a former head of this stack had; ClientError if one is refused."""
+    store, key = open_store(outputs), signed.derived(outputs.ray_token)
+    kept = store.listed(serving.SERVICES)
+    there = {row["service"] for row in services(outputs)} if kept else set()
+    for service in sorted(kept.keys() - there):
+        name = f"{serving.SERVICES}/{service}"
+        with suppress(signed.SignatureError):  # of another stack, as after `train down`
+            if content := signed.content_of(store.read(name), name, key):
+                facts = json.loads(content)
+                _, job = _submit(service, facts["arguments"], outputs, facts["packages"])
+                say(f"service {service} is deployed again by job {job}: `train services` lists it")
 
 
 def services(outputs: StackOutputs) -> list[dict[str, Any]]:
@@ -141,39 +168,53 @@ def wait_for_answer(service: str, outputs: StackOutputs) -> dict[str, Any]:
             return model
 
 
-def how_to_ask(service: str, outputs: StackOutputs) -> str:
-    """Return a command line that sends two images; the token is not an argument of a program."""
-    token = typed.command(f"python -m engine output serveToken --show-secrets -s {outputs.stack}")
+def how_to_ask(service: str, outputs: StackOutputs, sent: str = IMAGES) -> str:
+    """Return a command line that sends something; the token is not an argument of a program."""
+    token = typed.command(f"train output serveToken --show-secrets -s {outputs.stack}")
     return (
         f"""curl -H @<(printf 'Authorization: Bearer %s' "$({token})") """
-        f"-F images=@a.jpg -F images=@b.jpg {address(service, outputs)}/predict"
+        f"{sent} {address(service, outputs)}/predict"
     )
 
 
-def _check_stored(run: str, checkpoint: str | None, store: Store) -> None:
-    """Refuses a run or checkpoint that the store lacks; the job checks the files."""
+def _check_stored(
+    run: str, checkpoint: str | None, outputs: StackOutputs, trust_code: bool
+) -> dict[str, Any]:
+    """Refuses what the store lacks, or what its records rule out; the job checks the files.
+
+    Returns what the run's own code needs of a runtime environment.
+    """
+    store = open_store(outputs)
     found = [name for name in store.folders(run) if name.startswith(run_folder.CHECKPOINT)]
-    if checkpoint in found or (checkpoint is None and found):
-        return
-    if not found and history.find_run(store, run) is None:
-        raise history.no_run(store, run)
-    if not found:
+    if checkpoint is not None and checkpoint not in found:
         raise ClientError(
-            f"run {run!r} has no checkpoint yet: `train show {run}` tells how far it is"
+            f"run {run!r} has no checkpoint {checkpoint[:80]!r}: "
+            f"give one of {', '.join(found) or 'no other run'}"
         )
-    raise ClientError(
-        f"run {run!r} has no checkpoint {str(checkpoint)[:80]!r}: give one of {', '.join(found)}"
-    )
+    jobs = run_folder.whole_records(store.get(f"{run}/{run_folder.JOBS}", MOST_STATE_BYTES))
+    if not found and not jobs and history.find_run(store, run) is None:
+        raise history.no_run(store, run)
+    newest = checkpoint or run_folder.newest_checkpoint(found)
+    if why := history.unservable(store, run, newest, jobs):
+        raise ClientError(f"run {run!r} cannot be served: {why}")
+    key = None if trust_code else signed.derived(outputs.ray_token)
+    try:
+        own = uploaded.read(store, run, key)
+    except JobError as error:
+        raise ClientError(str(error)) from None
+    return dict(own[1]["packages"]) if own else {}
 
 
-def _submit(service: str, arguments: list[str], outputs: StackOutputs) -> tuple[JobServer, str]:
+def _submit(
+    service: str, arguments: list[str], outputs: StackOutputs, packages: dict[str, Any]
+) -> tuple[JobServer, str]:
     # Not the run's own name: the run may be trained meanwhile. One job a service at a time.
     name = f"serve-{service}"
     request = submission.Request(
         script=DEPLOY,
         arguments=arguments,
         run_name=name,
-        runtime_env=submission.runtime_env(None, DEPLOY, name, progress=False),
+        runtime_env=submission.runtime_env(None, DEPLOY, name, progress=False) | packages,
     )
     return submission.submit(request, outputs, force=False)
 

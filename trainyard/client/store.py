@@ -53,7 +53,7 @@ def open_store(outputs: StackOutputs) -> Store:
         )
     if url.startswith("file://"):
         return StackFolder(Path(unquote(urlsplit(url).path)))
-    if url.startswith(S3) and outputs.attached:
+    if url.startswith(S3) and not outputs.access_key:
         return environments_bucket(url)
     if url.startswith(S3):
         keys = Keys(outputs.access_key, outputs.secret_key)

@@ -43,10 +43,12 @@ SERVER_ERROR = re.compile(r"^\w*(?:Error|Exception): (.+)$", re.MULTILINE)
 JOBS = "/api/jobs/"
 SCRIPT = "script"  # metadata: the script's path, to find it again
 NO_NODE_YET = "No available agent"  # after 10 s of waiting for one, as in a cluster just started
+MOST_DIFF = 256 * 1024  # bytes
 NAME_LENGTH = 30  # of a script's name in a run's, before the time and a point's number
 # Ray writes it into the name of a log file, and keeps a job that it then cannot start as PENDING.
 SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 TRIES = 3
+RECORDER = ("python", "-m", "trainyard.recorder")
 # As Ray looks for conda. It never calls mamba; Miniforge's conda uses mamba's solver.
 CONDA_PROBE = 'test -n "$RAY_CONDA_HOME$CONDA_EXE" || command -v conda'
 NODE_ID = "ray.io/node-id"  # label that Ray gives each node
@@ -58,28 +60,22 @@ ENTRYPOINT = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 class Request:
     """The user's request.
 
-    Attributes:
-        arguments: the script's arguments; `scripts.config` has checked them.
-        config: their values, from which the bundles of its workers follow; none where the script
-            does not say.
-        submission_id: id for the job; None for a new one from Ray.
-        entrypoint: the entrypoint's own bundle, which may be empty.
-        is_plain: the entrypoint computes: what its bundle does not say is `feasibility.plain`.
-        owner: user that the run must be of, as far as the cluster knows; "" for any.
+    `config` has the values of the arguments, from which the bundles of its workers follow; none
+    where the script does not say.
 
     Raises:
         ClientError: the submission id cannot be a file's name.
     """
 
     script: scripts.Script
-    arguments: Sequence[str]
+    arguments: Sequence[str]  # of the script; `scripts.config` has checked them
     config: options.Config = field(default_factory=dict)
     run_name: str
     runtime_env: dict[str, Any]
-    submission_id: str | None = None
-    entrypoint: Bundle = field(default_factory=dict)
-    is_plain: bool = False
-    owner: str = ""
+    submission_id: str | None = None  # for the job; None for a new one from Ray
+    entrypoint: Bundle = field(default_factory=dict)  # its own, which may be empty
+    is_plain: bool = False  # it computes: what its bundle does not say is `feasibility.plain`
+    owner: str = ""  # user that the run must be of, as far as the cluster knows; "" for any
 
     def __post_init__(self) -> None:
         if self.submission_id is not None and not SUBMISSION_ID.fullmatch(self.submission_id):
@@ -96,21 +92,26 @@ def default_run_name(script: scripts.Script) -> str:
 
 
 def runtime_env(
-    file: Path | None, script: scripts.Script, run_name: str, *, progress: bool
+    file: Path | None,
+    script: scripts.Script,
+    run_name: str,
+    *,
+    progress: bool,
+    packages: Sequence[str] = (),
+    variables: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The runtime environment of a job: the user's file, the code, the run's variables.
 
-    Args:
-        file: YAML or JSON of Ray's keys.
-        script: names the code to upload.
-        run_name: the run's name.
-        progress: whether somebody watches.
+    The file is YAML or JSON of Ray's keys, and `progress` tells whether somebody watches. Packages
+    are pip's, besides those of the file and of the script's first comment; variables `KEY=VALUE`.
 
     Raises:
         ClientError: the file is not a runtime environment, it names another working folder, or the
             script is left out.
     """
+    own = [] if script.working_dir is None else runtimes.inline(script.path)
     env = {} if file is None else runtimes.read(file)
+    env = runtimes.with_more(env, [*own, *packages], variables)
     named, ours = env.get("working_dir"), script.working_dir
     if named and ours and Path(named).resolve() != Path(ours).resolve():
         raise ClientError(
@@ -149,19 +150,37 @@ def _check_script_goes(script: scripts.Script, excludes: Sequence[str]) -> None:
 
 def commit(folder: Path) -> str:
     """The git commit of a folder, with `-dirty` at its end when files differ; "" without git."""
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
+    found = _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    return found.decode().strip()
+
+
+def _keep_diff(folder: Path, run: str, job: str, outputs: StackOutputs) -> dict[str, str]:
+    """Stores how tracked files differ from the commit, if that is small and has no secret.
+
+    Returns the number of files, and the name of the stored diff, for the job's record.
+    """
+    from trainyard.client.store import open_store  # noqa: PLC0415 - slow
+
+    changed = {"changed": str(len(_git(folder, "diff", "--name-only", "HEAD").splitlines()))}
+    secret = [f"**/{each}**" if each.endswith("/") else f"**/{each}" for each in listing.SECRETS]
+    safe = (":/", *(f":(top,exclude,glob){each}" for each in secret))
+    diff = _git(folder, "diff", "--no-ext-diff", "--no-textconv", "HEAD", "--", *safe)
+    if not diff or len(diff) > MOST_DIFF or any(each.encode() in diff for each in outputs.secrets):
+        return changed
+    name = f"{run_folder.CODE}/{job}.diff"
     try:
-        result = subprocess.run(
-            [*command, "--exclude=*"],
-            env=repository.environment(),
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return result.stdout.strip()
+        open_store(outputs).write(f"{run}/{name}", diff)
+    except ClientError:  # out of reach from here
+        return changed
+    return changed | {"diff": name}
+
+
+def _git(folder: Path, *arguments: str) -> bytes:
+    """Return what git prints about a folder; nothing without git."""
+    command, env = ["git", "-C", str(folder), *arguments], repository.environment()
+    with suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(command, env=env, capture_output=True, timeout=5, check=False).stdout
+    return b""
 
 
 def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[JobServer, str]:
@@ -200,20 +219,28 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
             "--entrypoint-num-gpus or --on-head"
         )
     job_id = request.submission_id or new_job_id()
+    of_code = env["env_vars"][run_folder.COMMIT_VARIABLE]
+    facts = metadata(request.script, name, of_code, bundles)
     _upload(packed.packages, Dashboard(outputs))  # now: a claim waits for no upload
     with claims.held(name, job_id, outputs, server, force=force):
+        if of_code.endswith(run_folder.DIRTY):
+            facts |= _keep_diff(request.script.path.parent, name, job_id, outputs)
         submission_id = send(
             outputs,
             packed,
-            entrypoint=join([*request.script.command, *request.arguments]),
+            entrypoint=entrypoint_of(request.script, request.arguments),
             submission_id=job_id,
-            metadata=metadata(
-                request.script, name, env["env_vars"][run_folder.COMMIT_VARIABLE], bundles
-            ),
+            metadata=facts,
             **entrypoint_options(entrypoint),
             **off_head,
         )
     return server, submission_id
+
+
+def entrypoint_of(script: scripts.Script, arguments: Sequence[str]) -> str:
+    """Return a job's command line: what records it runs its script, where it is uploaded too."""
+    recorded = RECORDER if script.module is not None else ()
+    return join([*recorded, *script.command, *arguments])
 
 
 def new_job_id() -> str:
@@ -283,14 +310,8 @@ def metadata(
 def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str:
     """Uploads, and submits by Ray's REST API of jobs.
 
-    Args:
-        outputs: of the stack.
-        packed: the runtime environment; None for none.
-        job: fields of that API's submission, such as `entrypoint`; None is left out. `metadata` has
-            `run`, `job` or both.
-
-    Returns:
-        The job's submission id.
+    `packed` is the runtime environment, and `job` has fields of that API's submission, such as
+    `entrypoint`; None is left out. `metadata` has `run`, `job` or both. Returns the job's id.
 
     Raises:
         UnreachedError: the server was not reached.

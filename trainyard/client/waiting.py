@@ -17,22 +17,18 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import UNPLACED, ClusterState
 
 OTHER = "another program"  # one that was not submitted
+ONE = ([{"CPU": 1.0}], [{"GPU": 1.0}])
+MOST_NAMED = 3  # jobs in a reason
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """The reason why a job waits.
+    """The reason why a job waits."""
 
-    Attributes:
-        demand: the bundles that Ray cannot place, as the dashboard's Demands have it; "" when the
-            cluster does not say.
-        reason: a sentence with what to do.
-        ends: when Ray gives the job up; "" if it never does.
-    """
-
+    # The bundles that Ray cannot place, as the dashboard's Demands have it; "" if it does not say.
     demand: str
-    reason: str
-    ends: str
+    reason: str  # a sentence with what to do
+    ends: str  # when Ray gives the job up; "" if it never does
 
 
 def explain(
@@ -105,12 +101,18 @@ def _not_now(
     asked: list[Bundle], held: dict[str, Bundle], alive: int, outputs: StackOutputs
 ) -> str:
     nodes = outputs.nodes
-    wanted = {name for bundle in asked for name in bundle}
-    parts = [
-        f"{who} has {feasibility.describe(part)}"
-        for who, bundle in held.items()
-        if (part := {name: amount for name, amount in bundle.items() if name in wanted})
-    ]
+    used = []
+    for name in dict.fromkeys(name for bundle in asked for name in bundle):
+        who = [holder for holder, bundle in held.items() if bundle.get(name)]
+        has, all_ = (
+            feasibility.describe({name: sum(bundle.get(name, 0) for bundle in each)}).split(" ", 1)
+            for each in (held.values(), map(feasibility.capacity, nodes))
+        )
+        if who:
+            shown = ", ".join(who[:MOST_NAMED])
+            more = f" and {len(who) - MOST_NAMED} more" if who[MOST_NAMED:] else ""
+            many = "s" * (name in ("CPU", "GPU"))
+            used.append(f"{has[1]} of {all_[1]} {name}{many} are in use by {shown}{more}")
     # Nodes on demand are started for waiting jobs, which takes some seconds.
     always = sum(not node.on_demand for node in nodes)
     lost = (
@@ -120,11 +122,9 @@ def _not_now(
         if alive < len(nodes)
         else ""
     )
-    return (
-        f"it waits for {_counted(asked)}, which is not free: {lost}"
-        f"{'; '.join(parts) or 'nothing that Ray lists has it'}; "
-        "it goes on when that is free"
-    )
+    what = f"a free {next(iter(asked[0]))}" if asked in ONE else _counted(asked)
+    by = "; ".join(used) or "Ray lists no job that has it; tasks may"
+    return f"waits for {what}: {lost}{by}"
 
 
 def _ends(job: Job, outputs: StackOutputs) -> str:
@@ -148,7 +148,7 @@ def _counted(bundles: Sequence[Bundle]) -> str:
 
 
 def _name(job: Job) -> str:
-    return f"job {job.submission_id or job.job_id}" + (f" (run {job.run})" if job.run else "")
+    return f"run {job.run}" if job.run else f"job {job.submission_id or job.job_id}"
 
 
 def _add(held: dict[str, Bundle], who: str, bundle: Bundle) -> None:

@@ -2,10 +2,9 @@
 
 The names::
 
-    digits      1,797 scanned digits of 8 x 8 pixels that come with scikit-learn: needs no network
-    cifar10     60,000 photographs of 32 x 32 pixels, fetched by torchvision once per node
-    folder:PATH images in PATH/train/<class>/, on every node at the same absolute path; PATH/valid
-                and PATH/test likewise; a tenth of train stands in for each that is missing
+    digits   1,797 scanned digits of 8 x 8 pixels that come with scikit-learn: needs no network
+    cifar10  60,000 photographs of 32 x 32 pixels, fetched by torchvision once per node
+    /path    a folder of images, on every node at this absolute path: trainyard/data/folder.py
 """
 
 from __future__ import annotations
@@ -42,12 +41,11 @@ def load(name: str, side: int, seed: int, limit: int | None = None) -> Splits:
         from trainyard.data import cifar10  # noqa: PLC0415
 
         splits = cifar10.load(side, seed)
-    elif name.startswith("folder:/"):
+    elif name.startswith("/"):
         from trainyard.data import folder  # noqa: PLC0415
+        from trainyard.data.transforms import to_tensor  # noqa: PLC0415
 
-        splits = folder.load(Path(name.removeprefix("folder:")), side, seed)
+        splits = folder.load(Path(name), seed, to_tensor(side))
     else:
-        raise ValueError(
-            f"{name!r} is not digits, cifar10 or folder:PATH with an absolute path on the nodes"
-        )
+        raise ValueError(f"{name!r} is not digits, cifar10 or an absolute path on the nodes")
     return splits if limit is None else first(splits, limit)

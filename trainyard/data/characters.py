@@ -48,19 +48,12 @@ Ids = NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Corpus:
-    """A prepared text; checkpoints keep a description of it.
+    """A prepared text; checkpoints keep a description of it."""
 
-    Attributes:
-        vocabulary: all characters of the text, sorted; an id is an index into it.
-        sha256: of the text as it was read.
-        train: ids, mapped from the node's file.
-        valid: the same for the held-out part.
-    """
-
-    vocabulary: str
-    sha256: str
-    train: Ids
-    valid: Ids
+    vocabulary: str  # all characters of the text, sorted; an id is an index into it
+    sha256: str  # of the text as it was read
+    train: Ids  # ids, mapped from the node's file
+    valid: Ids  # the same for the held-out part
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text.

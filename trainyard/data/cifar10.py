@@ -37,7 +37,7 @@ def load(side: int, seed: int) -> Splits:
     except (OSError, RuntimeError) as error:
         raise JobError(
             f"CIFAR-10 could not be fetched into {folder} ({error}): give this node a way to the "
-            f"internet, put the unpacked archive there, or take --data digits or folder:PATH"
+            f"internet, put the unpacked archive there, or take --data digits"
         ) from error
     train, valid = cut(len(plain), seed, held_out=1)
     return Splits(Subset(augmented, train), Subset(plain, valid), test, plain.classes, resized)

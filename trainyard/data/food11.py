@@ -1,4 +1,4 @@
-"""Food-11: photographs of food in 11 classes.
+"""Food-11: photographs of food in 11 classes; or other images, for the same jobs.
 
 FOOD11_DATA_DIR/{training,validation,evaluation}/class_00 ... class_10 hold the images: the real
 ones at any size, or those that docker/dataset/generated.py draws.
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import distributed
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torchvision.transforms import v2
 
-from trainyard.data.folder import Pictures
+from trainyard.data import folder
 from trainyard.data.transforms import crop_to_middle
 from trainyard.epochs import seed_epoch
 from trainyard.errors import JobError
@@ -40,7 +40,7 @@ class EpochSampler(DistributedSampler[Any]):
     Lightning tells it each epoch, so a resumed run sees the same data as an uninterrupted one.
     """
 
-    def __init__(self, data: Pictures, seed: int, rank: int, world: int) -> None:
+    def __init__(self, data: Dataset[Any], seed: int, rank: int, world: int) -> None:
         super().__init__(data, world, rank, seed=seed)
         self.generator = torch.Generator()  # the loader's; seeds its processes
 
@@ -61,11 +61,12 @@ class Food11:
     test: DataLoader[Any]
     generated: bool
     side: int  # height and width of the images in pixels
+    classes: Sequence[str]  # their names
 
     @property
     def description(self) -> dict[str, Any]:
         """The entry of a checkpoint's manifest about the images that the model takes."""
-        images = {"classes": list(CLASSES), "image_side": self.side, "crop": True}
+        images = {"classes": list(self.classes), "image_side": self.side, "crop": True}
         return images | {"mean": list(MEAN), "std": list(STD)}
 
 
@@ -75,8 +76,9 @@ def load(
     batch_size: int,
     seed: int,
     processes: int = 0,
+    images: str | None = None,
 ) -> Food11:
-    """Opens the three splits of FOOD11_DATA_DIR.
+    """Opens the three splits of FOOD11_DATA_DIR, or of another folder.
 
     Each worker of a process group gets its share of the training images; Lightning shares out the
     others.
@@ -86,35 +88,49 @@ def load(
         batch_size: images of one worker per step.
         seed: of order and augmentation.
         processes: that decode images during training.
+        images: the other folder (trainyard/data/folder.py), whose folders name the classes.
 
     Raises:
         JobError: the images are not there.
     """
-    folder = os.environ.get(FOLDER_VARIABLE, "")
+    path = images or os.environ.get(FOLDER_VARIABLE)
+    if not path:
+        draw = "docker/dataset/generated.py draws a stand-in"
+        raise JobError(f"no Food-11: set {FOLDER_VARIABLE}, or --images to your own; {draw}")
     augmented = [
         v2.RandomHorizontalFlip(),
         v2.RandomRotation(15),
         v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.1),
     ]
-    training = _images(folder, "training", _transform(side, augmented))
-    held_out = [
-        _images(folder, name, _transform(side, [])) for name in ("validation", "evaluation")
-    ]
+    splits = folder.load(Path(path), seed, _transform(side, []), _transform(side, augmented))
+    if not images and len(splits.classes) != len(CLASSES):
+        raise JobError(
+            f"{path} has {len(splits.classes)} classes and Food-11 has {len(CLASSES)}: fill the "
+            "folder again, or train on it by --images"
+        )
     alone = not distributed.is_initialized()
     rank, world = (0, 1) if alone else (distributed.get_rank(), distributed.get_world_size())
-    sampler = EpochSampler(training, seed, rank, world)
+    sampler = EpochSampler(splits.train, seed, rank, world)
     sampler.set_epoch(0)
     train: DataLoader[Any] = DataLoader(
-        training, batch_size, sampler=sampler, num_workers=processes, generator=sampler.generator
+        splits.train,
+        batch_size,
+        sampler=sampler,
+        num_workers=processes,
+        generator=sampler.generator,
     )
-    valid, test = (DataLoader[Any](part, batch_size, num_workers=processes) for part in held_out)
-    return Food11(sampler, train, valid, test, is_generated(Path(folder)), side)
+    valid, test = (
+        DataLoader[Any](part, batch_size, num_workers=processes)
+        for part in (splits.valid, splits.test)
+    )
+    names = splits.classes if images else CLASSES
+    return Food11(sampler, train, valid, test, is_generated(Path(path)), side, names)
 
 
-def is_generated(folder: Path) -> bool:
+def is_generated(path: Path) -> bool:
     """Whether the images were drawn: measurements on them say nothing about food."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         return str(manifest["source"]).startswith("generated")
     except (OSError, ValueError, KeyError, TypeError):
         return False  # brought by the user, without a manifest
@@ -125,21 +141,3 @@ def _transform(side: int, augmented: list[Callable[[Any], Any]]) -> Callable[[An
         [crop_to_middle(side, augmented), v2.Normalize(MEAN, STD)]
     )
     return whole
-
-
-def _images(folder: str, split: str, transform: Callable[[Any], Any]) -> Pictures:
-    path = Path(folder) / split
-    try:
-        images = Pictures(path, transform)
-    except (OSError, RuntimeError) as error:
-        raise JobError(
-            f"no Food-11 in {folder or f'${FOLDER_VARIABLE}, which is not set'} ({error}): "
-            f"{FOLDER_VARIABLE} of the node or of the runtime environment names a folder that has "
-            f"{split}/class_NN/<image>; docker/dataset/generated.py draws a stand-in"
-        ) from error
-    if len(images.classes) != len(CLASSES):
-        raise JobError(
-            f"{path} has {len(images.classes)} classes and Food-11 has {len(CLASSES)}: "
-            "fill the folder again"
-        )
-    return images

@@ -26,8 +26,7 @@ RESULTS = ".dev"  # below the store's address; `train runs` does not list it
 class SessionJob:
     """One session: `debug` has each run wait for a debugger, `idle` runs nothing until told to.
 
-    Attributes:
-        run: number of the latest run.
+    `run` is the number of the latest run.
     """
 
     def __init__(self, session: str, command: list[str], *, debug: bool, idle: bool) -> None:
@@ -57,12 +56,14 @@ class SessionJob:
                     sys.exit("error: the warm process has ended: start the session again")
                 time.sleep(POLL_S)
                 continue
-            heard = time.monotonic()
             header, changes = patches.unpack(message)
             if header["kind"] == "end":
                 return
+            before = self.run
             if header["kind"] == "run":
                 self._again(header.get("arguments"), changes)
+            self._keep_records(before)  # the next run does not wait for it
+            heard = time.monotonic()
         print(f"heard nothing from the client for {LEASE_S:g} s: the session ends", flush=True)  # noqa: T201
 
     def close(self) -> None:
@@ -74,6 +75,7 @@ class SessionJob:
         except subprocess.TimeoutExpired:
             self._warm.kill()
             self._warm.wait()
+        self._keep_records(self.run)
         self._mailbox.clear()
         self._tree.remove()
         if self._storage:
@@ -82,6 +84,26 @@ class SessionJob:
     @property
     def _results(self) -> str:
         return f"{self._storage}/{RESULTS}/{self._session}"
+
+    def _keep_records(self, number: int) -> None:
+        """Has the session's own run show the records and figures of one of its runs."""
+        name = os.environ.get(RUN_VARIABLE)
+        if not (self._storage and name and number):
+            return
+        from trainyard.housekeeping import housekeeping  # noqa: PLC0415 - other folders come first
+        from trainyard.store.objects import open_url  # noqa: PLC0415
+        from trainyard.tracking.run_folder import JOBS, LOGGED  # noqa: PLC0415
+
+        with housekeeping("the session's run lacks records"):
+            made = open_url(f"{self._results}/{name}-{number}")
+            kept = open_url(f"{self._storage}/{name}")
+            mine, old = (
+                {n for n in each.sizes() if "/" not in n or n.startswith(f"{LOGGED}/")} - {JOBS}
+                for each in (made, kept)
+            )
+            for each in mine:
+                kept.write(each, made.read(each))
+            kept.delete(*(old - mine))
 
     def _remove_results(self) -> None:
         from pyarrow import fs  # noqa: PLC0415 - slow
@@ -117,12 +139,7 @@ class SessionJob:
         if name := os.environ.get(RUN_VARIABLE):  # each run has its own
             environment[RUN_VARIABLE] = f"{name}-{self.run}"
         self._send(
-            {
-                "run": self.run,
-                "command": command,
-                "environment": environment,
-                "debug": self._debug,
-            }
+            {"run": self.run, "command": command, "environment": environment, "debug": self._debug}
         )
 
     def _send(self, order: dict[str, Any]) -> None:

@@ -37,17 +37,12 @@ class FileSummary:
 
 @dataclass(frozen=True)
 class Patch:
-    """A file.
+    """A file."""
 
-    Attributes:
-        parts: its content: pairs (offset, length) of the base, or bytes.
-        digest: SHA-256 of the whole file, in hex.
-        executable: whether its owner may run it.
-    """
-
+    # its content: pairs (offset, length) of the base, or bytes
     parts: tuple[tuple[int, int] | bytes, ...]
-    digest: str
-    executable: bool
+    digest: str  # SHA-256 of the whole file, in hex
+    executable: bool  # whether its owner may run it
 
     def content(self, base: bytes) -> bytes:
         """Return the file, made from its form at the session's start.

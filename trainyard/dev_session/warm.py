@@ -95,6 +95,8 @@ def main() -> None:
     for name in IMPORTS:
         with suppress(ImportError):  # a node without torch
             importlib.import_module(name)
+    with suppress(ImportError):
+        importlib.import_module(f"{__package__}.controller").in_driver()
     records.print_record(records.READY)
     order = Warm().serve()
     if order is not None:

@@ -16,9 +16,8 @@ STATES = ("state_dict", "model")
 def build(architecture: str, classes: int) -> nn.Module:
     """Return an untrained network, for images (batch, 3, side, side) or characters' ids.
 
-    Args:
-        architecture: alexnet, mobilenet_v2, resnet18, char_gpt_small or char_gpt_full.
-        classes: number of logits.
+    The architecture is alexnet, mobilenet_v2, resnet18, char_gpt_small or char_gpt_full; it has a
+    logit for each class.
 
     Raises:
         ValueError: an unknown architecture.
@@ -44,8 +43,12 @@ def build(architecture: str, classes: int) -> nn.Module:
     )
 
 
-def load(saved: dict[str, Any], model: dict[str, Any]) -> nn.Module:
+def load(
+    saved: dict[str, Any], model: dict[str, Any], network: nn.Module | None = None
+) -> nn.Module:
     """Return the network with the saved weights, on the CPU, in evaluation mode.
+
+    Without a network, `model` of the checkpoint's manifest says which to build.
 
     Raises:
         ValueError: an unknown architecture, or the weights are missing.
@@ -53,10 +56,11 @@ def load(saved: dict[str, Any], model: dict[str, Any]) -> nn.Module:
     """
     state = next((saved[name] for name in STATES if name in saved), None)
     if state is None:
-        raise ValueError(f"{model['file']} has none of {', '.join(STATES)}, which hold weights")
-    prefix = model["prefix"]
+        raise ValueError(f"{model.get('file')} has none of {', '.join(STATES)}, which hold weights")
+    prefix = model.get("prefix", "")
     weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-    network = build(model["architecture"], len(model["classes"]))
+    if network is None:
+        network = build(model["architecture"], len(model["classes"]))
     network.load_state_dict(weights)
     return network.eval()
 

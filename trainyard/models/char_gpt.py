@@ -7,6 +7,7 @@ built from a configuration; nothing is downloaded.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -82,9 +83,13 @@ class CharGpt(nn.Module):
             logits: torch.Tensor = self.gpt2(ids).logits
         return logits.float().transpose(1, 2)
 
-    @torch.no_grad()
     def sample(self, ids: list[int], count: int, seed: int) -> list[int]:
         """Continues a text of at least one id by `count` characters; returns all of its ids."""
+        return [*ids, *self.written(ids, count, seed)]
+
+    @torch.no_grad()
+    def written(self, ids: list[int], count: int, seed: int) -> Iterator[int]:
+        """Yields the ids that follow a text of at least one id, each as soon as it is drawn."""
         self.eval()
         generator = torch.Generator().manual_seed(seed)
         device = next(self.parameters()).device
@@ -95,7 +100,7 @@ class CharGpt(nn.Module):
             likely = logits.topk(min(TOP_K, len(logits)))
             drawn = torch.multinomial(likely.values.softmax(0), 1, generator=generator)
             text.append(int(likely.indices[drawn]))
-        return text
+            yield text[-1]
 
 
 def sample(network: CharGpt, corpus: Corpus, prompt: str, count: int, seed: int) -> str:

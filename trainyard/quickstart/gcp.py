@@ -40,19 +40,12 @@ class Form(string.Template):
 
 @dataclass(frozen=True, kw_only=True)
 class GcpCluster:
-    """The settings of a cluster on Google Cloud.
+    """The settings of a cluster on Google Cloud."""
 
-    Attributes:
-        project: id of the Google Cloud project.
-        zone: such as us-central1-a; it must have the machine types.
-        cidr: range of addresses that may log in, such as a VPN's, in CIDR notation.
-        name: of the cluster, its network and its firewall rules.
-    """
-
-    project: str
-    zone: str
-    cidr: str
-    name: str
+    project: str  # id of the Google Cloud project
+    zone: str  # such as us-central1-a; it must have the machine types
+    cidr: str  # range of addresses that may log in, such as a VPN's, in CIDR notation
+    name: str  # of the cluster, its network and its firewall rules
 
     def __post_init__(self) -> None:
         for value, pattern, what, example in (

@@ -15,6 +15,7 @@ MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"  # of Python; Ray n
 NEXT = (
     (f"train submit jobs/{JOB}.py --runtime-env runtime_env.yaml", "train on a stack that is up"),
     ("python src/train_chargpt.py", "train on the box of config/ray_config.yaml"),
+    ("python src/train_chargpt.py --stack dev", "train the same on a stack that is up"),
 )
 
 

@@ -27,19 +27,12 @@ Files = dict[PurePosixPath, Stamp]  # by path relative to the mirrored folder
 
 @dataclass
 class Mirror:
-    """Brings a folder here, at each call of `pull`.
-
-    Attributes:
-        connection: the machine.
-        there: absolute path of the folder there; it may not exist yet.
-        here: the folder here.
-        tell: called with a line for each fetched file or checkpoint.
-    """
+    """Brings a folder here, at each call of `pull`."""
 
     connection: Connection
-    there: str
-    here: Path
-    tell: Callable[[str], None]
+    there: str  # absolute path of the folder there; it may not exist yet
+    here: Path  # the folder here
+    tell: Callable[[str], None]  # called with a line for each fetched file or checkpoint
     _seen: dict[PurePosixPath, Files] = field(default_factory=dict)
 
     def pull(self, *, last: bool) -> None:

@@ -1,9 +1,14 @@
-"""The code for the box: it is sent by value, since the box does not have our package."""
+"""The code for the box or a stack: it is sent by value, since a box does not have our package."""
 
 from __future__ import annotations
 
+import json
+import os
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
+
+OUTCOME = "trainyard_fit.json"
 
 # Metrics; the folder; the checkpoint's folder, "" without one; the fault, "" without one.
 Result = tuple[dict[str, Any], str, str, str]
@@ -40,3 +45,13 @@ def fit(kind: type[Any], arguments: tuple[Any, ...], options: dict[str, Any]) ->
         )
         for each in results
     ]
+
+
+def keep(kind: type[Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Does the same as a job of a stack, and leaves the results in the output of its run."""
+    text = json.dumps(fit(kind, arguments, options), default=_plain)
+    Path(os.environ["TRAINYARD_OUTPUT"], OUTCOME).write_text(text)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)

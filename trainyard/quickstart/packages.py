@@ -45,17 +45,11 @@ UPLOAD = "${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/"
 
 @dataclass(frozen=True)
 class Packages:
-    """What pip installs on the box.
+    """What pip installs on the box."""
 
-    Attributes:
-        lines: lines of a requirements file.
-        uploads: the files of packages that only this machine has.
-        variables: the variables in addresses, with their values here.
-    """
-
-    lines: list[str] = field(default_factory=list)
-    uploads: list[Entry] = field(default_factory=list)
-    variables: dict[str, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)  # of a requirements file
+    uploads: list[Entry] = field(default_factory=list)  # of packages that only this machine has
+    variables: dict[str, str] = field(default_factory=dict)  # in addresses, with their values here
 
 
 def files(folder: Path) -> list[Path]:

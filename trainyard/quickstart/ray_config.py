@@ -38,31 +38,18 @@ KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class RayConfig:
-    """A box, as ray_config.yaml describes it.
+    """A box, as ray_config.yaml describes it."""
 
-    Attributes:
-        local_user: user with the key and the results in the home here; "" for any user.
-        key_file: private key that logs in; None leaves it to the SSH agent.
-        head: host of Ray's head, as the box knows it.
-        client_port: of Ray's client server there.
-        user: who logs in to the box.
-        host: the box.
-        ssh_port: of its SSH server.
-        base_dir: folder of the box that the setup commands run in; may begin with `~`.
-        setup_commands: for bash, run there before a training.
-        host_key: `ssh-ed25519 AAAA…`; "" for the key in ~/.ssh/known_hosts.
-    """
-
-    local_user: str
-    key_file: Path | None
-    head: str
-    client_port: int
-    user: str
-    host: str
-    ssh_port: int
-    base_dir: str
-    setup_commands: tuple[str, ...]
-    host_key: str
+    local_user: str  # with the key and the results in the home here; "" for any user
+    key_file: Path | None  # private key that logs in; None leaves it to the SSH agent
+    head: str  # host of Ray's head, as the box knows it
+    client_port: int  # of Ray's client server there
+    user: str  # who logs in to the box
+    host: str  # the box
+    ssh_port: int  # of its SSH server
+    base_dir: str  # folder of the box that the setup commands run in; may begin with `~`
+    setup_commands: tuple[str, ...]  # for bash, run there before a training
+    host_key: str  # `ssh-ed25519 AAAA…`; "" for the key in ~/.ssh/known_hosts
 
 
 def read_ray_config(file: Path) -> RayConfig:

@@ -7,6 +7,7 @@ this machine: the box needs no key, and no port except SSH's.
 from __future__ import annotations
 
 import atexit
+import os
 import shlex
 import shutil
 import sys
@@ -26,15 +27,18 @@ from trainyard.access import ssh_run as ssh
 from trainyard.access import user
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.terminal import clean_lines
-from trainyard.client import listing, package
+from trainyard.client import listing, package, store
+from trainyard.client import outputs as contract
 from trainyard.client.command import INTERRUPTED
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 from trainyard.quickstart import on_box, packages, ray_config
 from trainyard.quickstart.mirror import Mirror
+from trainyard.quickstart.on_stack import StackSyncer
 from trainyard.quickstart.packages import Packages
 from trainyard.quickstart.ray_config import RayConfig
 
+cloudpickle.register_pickle_by_value(on_box)  # type: ignore[no-untyped-call]
 INTERVAL_S = 10.0  # between two looks at the results
 COMMAND_S = 60.0
 SETUP_S = 3600.0  # packages may be gigabytes
@@ -52,17 +56,11 @@ class FailedError(ClientError):
 
 @dataclass(frozen=True)
 class Syncer:
-    """Runs trainings on a box, and brings their results here.
+    """Runs trainings on a box, and brings their results here."""
 
-    Attributes:
-        connection: the box.
-        there: absolute path of the results' folder there.
-        here: the results' folder here.
-    """
-
-    connection: Connection
-    there: str
-    here: Path
+    connection: Connection  # to the box
+    there: str  # absolute path of the results' folder there
+    here: Path  # the results' folder here
 
     def clean(self, run: str) -> None:
         """Removes the results of a run, on both machines.
@@ -198,23 +196,34 @@ class Syncer:
 
 
 def initialize_ray_with_syncer(
-    base_dir: str | Path, src_dir: str | Path, config_file: str | Path, results_dir: str | Path
-) -> Syncer:
+    base_dir: str | Path,
+    src_dir: str | Path,
+    config_file: str | Path,
+    results_dir: str | Path,
+    stack: str | None = None,
+) -> Syncer | StackSyncer:
     """Connects to the Ray of a box, with the code and the packages of a project.
 
     The running Ray is not changed. The connection lasts as long as this process.
+    With `stack`, or TRAINYARD_STACK, trainings are jobs of that stack or attached cluster.
 
     Args:
         base_dir: folder of the project, with its Pipfile or requirements.txt.
         src_dir: folder with the code, which is sent to the box.
-        config_file: ray_config.yaml.
+        config_file: ray_config.yaml; not read for a stack.
         results_dir: absolute, or below `~`; the same on both machines.
+        stack: its name; None is TRAINYARD_STACK, else the box.
 
     Raises:
         ClientError: a folder or the file is wrong, or the box cannot be used.
         SshError: the box cannot be reached.
     """
     base, source = _folder(base_dir, "base_dir"), _folder(src_dir, "src_dir")
+    if stack := stack or os.environ.get(contract.STACK_VARIABLE):
+        outputs, wanted = contract.read(stack), packages.required_packages(base)
+        store.open_store(outputs)  # results come back through it
+        code, env = _packed(source, wanted, ""), _runtime_env(wanted)
+        return StackSyncer(outputs, code, env, Path(results_dir).expanduser())
     config = ray_config.read_ray_config(Path(config_file).expanduser())
     _check_user(config)
     connection = _connection(config)
@@ -311,7 +320,7 @@ def _runtime_env(wanted: Packages) -> dict[str, Any]:
     env: dict[str, Any] = {}
     if wanted.lines:
         lines = ", ".join(wanted.lines).replace(packages.UPLOAD, "")
-        say(f"Ray installs on the box: {lines}")
+        say(f"Ray installs: {lines}")
         env["pip"] = wanted.lines
     if wanted.variables:
         env["env_vars"] = wanted.variables
@@ -383,7 +392,6 @@ def _connect(connection: Connection, config: RayConfig, env: dict[str, Any], cod
             ) from None
         opened.callback(ray.shutdown)  # before the way to it is closed
         atexit.register(opened.pop_all().close)
-    cloudpickle.register_pickle_by_value(on_box)  # type: ignore[no-untyped-call]
 
 
 def _take_client(address: str, env: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import copy
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import ray.train.torch
 import ray.tune
@@ -14,25 +14,21 @@ from ray.train.constants import DEFAULT_STORAGE_PATH
 
 from trainyard.client.errors import ClientError
 from trainyard.quickstart import on_box
+from trainyard.quickstart.on_stack import StackSyncer
 from trainyard.quickstart.syncer import Syncer
 from trainyard.tracking import run_folder
+
+AnySyncer: TypeAlias = Syncer | StackSyncer
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOutcome:
-    """The outcome of a training, or of a trial.
+    """The outcome of a training, or of a trial."""
 
-    Attributes:
-        metrics: the last that were reported.
-        folder: of the results, on this machine.
-        checkpoint: folder of the last checkpoint, on this machine; None without one.
-        fault: why a trial failed, "" if it did not.
-    """
-
-    metrics: dict[str, Any]
-    folder: Path
-    checkpoint: Path | None
-    fault: str
+    metrics: dict[str, Any]  # the last that were reported
+    folder: Path  # of the results, on this machine
+    checkpoint: Path | None  # folder of the last one, on this machine; None without one
+    fault: str  # why a trial failed, "" if it did not
 
 
 class OnBox:
@@ -49,7 +45,7 @@ class OnBox:
         self._options = options
         self._run_config = run_config
 
-    def _fit(self, syncer: Syncer | None, *, clean_trials: bool) -> list[TrainingOutcome]:
+    def _fit(self, syncer: AnySyncer | None, *, clean_trials: bool) -> list[TrainingOutcome]:
         try:
             name = run_folder.check_name(self._run_config.name or "")
         except ValueError as error:
@@ -66,17 +62,18 @@ class OnBox:
         if clean_trials:
             syncer.clean(name)
         results = syncer.run(name, self.kind, self._arguments, options)
-        return _outcomes(results, Path(syncer.there), syncer.here)
+        there = Path(syncer.there) if isinstance(syncer, Syncer) else Path()
+        return _outcomes(results, there, syncer.here)
 
 
 class Synced(OnBox):
     """A trainer of Ray on a box. For another one derive a class: `kind = LightGBMTrainer`."""
 
-    def fit(self, syncer: Syncer | None, *, clean_trials: bool = False) -> TrainingOutcome:
+    def fit(self, syncer: AnySyncer | None, *, clean_trials: bool = False) -> TrainingOutcome:
         """Trains on the box, and brings the results here meanwhile and at the end.
 
         Args:
-            syncer: of `initialize_ray_with_syncer`; None trains on this machine.
+            syncer: of `initialize_ray_with_syncer`: a box or a stack. None trains on this machine.
             clean_trials: removes earlier results of the run first, on both machines.
 
         Raises:
@@ -96,7 +93,7 @@ class Tuner(OnBox):
 
     kind = ray.tune.Tuner
 
-    def fit(self, syncer: Syncer | None, *, clean_trials: bool = False) -> list[TrainingOutcome]:
+    def fit(self, syncer: AnySyncer | None, *, clean_trials: bool = False) -> list[TrainingOutcome]:
         """Tunes on the box; arguments and errors as for a trainer.
 
         Returns:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainyard.tracking.run_folder import Goals, best, best_first
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -22,7 +24,7 @@ Points = tuple[list[int], list[float]]  # epochs from 1, and their figures
 # The lines of two panels. Others of losses and accuracies join them.
 LOSSES = {"loss": "training", "valid_loss": "validation"}
 ACCURACIES = {"train_acc": "training", "valid_acc": "validation"}
-TIME = ("epoch", "minutes")
+TIME = ("epoch", "minutes", "step", "time")
 MOST_PANELS = 6
 MOST_TRIALS = 10  # with a colour and a name; the others are grey
 FEW_EPOCHS = 60  # their points are marked
@@ -41,27 +43,11 @@ class Trial:
     history: list[dict[str, Any]]
 
 
-def best_epoch(history: Sequence[Record]) -> int | None:
-    """Return the index of the best epoch: the highest accuracy, or else the least loss.
-
-    None for records without a validation.
-    """
-    for key, sign in (("valid_acc", 1), ("valid_loss", -1)):
-        figures = {
-            index: sign * figure
-            for index, record in enumerate(history)
-            if (figure := number(record.get(key))) is not None
-        }
-        if figures:
-            return max(figures, key=figures.__getitem__)
-    return None
-
-
-def of_run(name: str, config: Record, history: Sequence[Record]) -> bytes:
+def of_run(name: str, config: Record, history: Sequence[Record], goals: Goals) -> bytes:
     """Return the figures of a run over its epochs, at least one, as a PNG."""
     panels = _panels(history)
     figure = _figure(max(1, min(len(panels), MOST_PANELS)))
-    best = best_epoch(history)
+    top = next(iter(best_first(history, goals)), 0)
     for axes, (title, lines) in zip(figure.axes, panels.items(), strict=False):
         for label, points in lines.items():
             often = len(points[0]) > max(1, len(history) / 2)
@@ -71,10 +57,11 @@ def of_run(name: str, config: Record, history: Sequence[Record]) -> bytes:
             else:  # most jobs test once
                 shown = f"{_short(label)}: {_shown(points[1][-1], title)}"
                 axes.plot(*points, marker="*", markersize=14, linestyle="", label=shown)
-        if best is not None and len(history) > 1 and title in {"loss", "accuracy"}:
-            epoch = epoch_of(history[best], best)
-            axes.axvline(epoch, color="grey", linestyle=":", label=f"best epoch: {epoch}")
-        _finish(axes, title)
+        if best(history, goals) is not None and len(history) > 1:
+            epoch = epoch_of(history[top], top)
+            label = f"best {along(history[top])}: {epoch}"
+            axes.axvline(epoch, color="grey", linestyle=":", label=label)
+        _finish(axes, title, along(history[-1]))
         if axes.get_legend_handles_labels()[1]:
             for text in axes.legend(fontsize="small").get_texts():
                 text.set_parse_math(False)
@@ -84,20 +71,18 @@ def of_run(name: str, config: Record, history: Sequence[Record]) -> bytes:
     return _png(figure)
 
 
-def of_search(name: str, key: str, trials: Sequence[Trial]) -> bytes:
-    """Return the figure `valid_acc` or `valid_loss` of all trials over their epochs, as a PNG.
+def of_search(name: str, goals: Goals, trials: Sequence[Trial]) -> bytes:
+    """Return the goal's figure, `valid_acc` or `valid_loss`, of all trials over epochs, as a PNG.
 
     At least one trial has an epoch.
     """
     figure = _figure(1, width=10)
     (axes,) = figure.axes
     varying = differing_names([trial.values for trial in trials])
-    sign = -1 if key == "valid_acc" else 1
+    [key] = goals
     lines = [_points(key, trial.history) for trial in trials]
-    order = sorted(
-        (index for index, (_, figures) in enumerate(lines) if figures),
-        key=lambda index: min(sign * each for each in lines[index][1]),
-    )
+    tops = best_first([{key: best(trial.history, goals)} for trial in trials], goals)
+    order = [index for index, figure in tops.items() if figure is not None]
     for place, index in enumerate(order):
         style: dict[str, Any] = {"linewidth": 1.2 if place else 3.0}
         if place < MOST_TRIALS:
@@ -155,9 +140,17 @@ def _points(key: str, history: Sequence[Record]) -> Points:
 
 
 def epoch_of(record: Record, index: int) -> int:
-    """Return the number of an epoch, from 1."""
+    """Return the number of an epoch, from 1; or the step of a record that is none of an epoch."""
+    if along(record) == "step":
+        return int(record["step"])
     epoch = number(record.get("epoch"))
     return (index if epoch is None else int(epoch)) + 1
+
+
+def along(record: Record) -> str:
+    """Return what a record is of, an epoch or a step."""
+    is_step = "epoch" not in record and number(record.get("step")) is not None
+    return "step" if is_step else "epoch"
 
 
 def number(value: Any) -> float | None:
@@ -171,7 +164,7 @@ def _about(name: str, config: Record, history: Sequence[Record]) -> str:
     asked, minutes = config.get("epochs"), number(history[-1].get("minutes"))
     title = f"{name} ({_short(config['job'])})" if config.get("job") else name
     reached = epoch_of(history[-1], len(history) - 1)
-    parts = [f"{title}\nepoch {reached}{f' of {_short(asked)}' if asked else ''}"]
+    parts = [f"{title}\n{along(history[-1])} {reached}{f' of {_short(asked)}' if asked else ''}"]
     if minutes is not None:
         parts.append(f"{minutes * 60:.0f} s" if minutes < 3 else f"{minutes:.0f} min")
     return ", ".join([*parts, *_data(history)])
@@ -195,11 +188,11 @@ def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)[:40]
 
 
-def _finish(axes: Axes, title: str) -> None:
+def _finish(axes: Axes, title: str, over: str = "epoch") -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter  # noqa: PLC0415 - slow
 
     axes.set_title(_short(title), parse_math=False)
-    axes.set_xlabel("epoch")
+    axes.set_xlabel(over)
     axes.set_ylabel("correct (%)" if title == "accuracy" else _short(title), parse_math=False)
     axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1))
     if title == "accuracy":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 import shutil
 import tarfile
 import tempfile
@@ -179,6 +180,31 @@ def store(run: Store, name: str, folder: Path, model: dict[str, Any]) -> None:
     failpoints.reach("checkpoint.manifest")
     run.write(f"{name}/{MANIFEST}", _manifest(files, model))
     failpoints.reach("checkpoint.written")
+
+
+def add(run: Store, folder: Path, model: dict[str, Any]) -> None:
+    """Uploads a local folder as the newest checkpoint of a run, as `store`; prunes the others."""
+    number = max((order(name)[0] for name in candidates(run)), default=0) + 1
+    store(run, f"{PREFIX}{number:06d}-{secrets.token_hex(2)}", folder, model)
+    prune(run, frozenset())
+
+
+def adopt(run: Store, model: dict[str, Any]) -> None:
+    """Adds the newest checkpoint that a callback of Ray's own has stored, if the run has one.
+
+    Ray names it by the time and gives it no manifest: nothing else here would take it. Errors are
+    those of `store`.
+    """
+    named = (name for name in run.folders() if name.startswith(PREFIX))
+    newest = max((name for name in named if not NAME.fullmatch(name)), default="")
+    if not newest:
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in run.listed(newest):
+            target = inside(Path(scratch), name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            run.download(f"{newest}/{name}", target)
+        add(run, Path(scratch), model)
 
 
 def prune(run: Store, broken: frozenset[str], *, unfinished: bool = True) -> None:

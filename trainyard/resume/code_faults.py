@@ -16,7 +16,8 @@ KINDS = (
     *(AssertionError, ImportError, SyntaxError, NotImplementedError, RecursionError),
 )
 LONGEST = 300  # characters of an error's text
-PACKAGES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+# Of another environment too: a stack's nodes use packages through a link.
+PACKAGES = (sysconfig.get_path("stdlib"), "/site-packages/", "/dist-packages/")
 
 
 def is_one(error: BaseException) -> bool:
@@ -29,7 +30,7 @@ def note(error: BaseException) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return
-    own = [frame for frame in frames if not frame.filename.startswith(PACKAGES)]
+    own = [frame for frame in frames if not any(each in frame.filename for each in PACKAGES)]
     frame = (own or frames)[-1]
     error.add_note(f"{Path(frame.filename).name}, line {frame.lineno}: {frame.line}")
 
@@ -61,6 +62,6 @@ def lacking(module: str) -> str:
     """Return one line on a module that is not installed."""
     package = module.partition(".")[0]
     return (
-        f"the nodes have no module {package!r}: name its package in a runtime environment, such as "
-        f"a file with `pip: [{package}]`, and submit with --runtime-env FILE (docs/frameworks.md)"
+        f"the nodes have no module {package!r}: submit again with --pip {package}, or the name of "
+        "its package (docs/frameworks.md)"
     )

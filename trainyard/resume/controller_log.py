@@ -1,7 +1,8 @@
-"""Shortens the log of Ray Train's controller on a busy machine: one line, no tracebacks.
+"""Shortens the log of Ray Train's controller: one line, no tracebacks.
 
 The controller tells Ray's autoscaler every few seconds what it needs. If the autoscaler answers
-late, the controller logs a traceback each time; training does not depend on it.
+late, the controller logs a traceback each time; training does not depend on it. Of a worker that
+was lost, trainyard/resume/lost_workers.py tells.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import logging
 from ray.exceptions import GetTimeoutError
 
 LOGGER = "ray.train.v2._internal.execution.scaling_policy.autoscaling_coordinator_client"
+BACKEND = "ray.train.v2._internal.callbacks.backend_setup"  # warns that a lost worker is silent
 BUSY = "warning: the cluster is busy and answers Ray Train late; training goes on"
 
 
 def shorten() -> None:
     """Sets the filter."""
+    logging.getLogger(BACKEND).setLevel(logging.ERROR)
     logging.getLogger(LOGGER).addFilter(LateAnswers())
 
 

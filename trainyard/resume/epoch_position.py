@@ -19,18 +19,12 @@ State = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Position:
-    """A position in an epoch, which counts from 0.
-
-    Attributes:
-        batches: number of its batches that are done.
-        batch_size: the job's.
-        workers: state of each worker, by rank.
-    """
+    """A position in an epoch, which counts from 0."""
 
     epoch: int
-    batches: int
-    batch_size: Any
-    workers: list[State]
+    batches: int  # number of its batches that are done
+    batch_size: Any  # the job's
+    workers: list[State]  # state of each worker, by rank
 
     def record(self) -> dict[str, Any]:
         """Return it for a checkpoint: plain values and tensors."""

@@ -5,11 +5,13 @@ Ray Train itself logs only tracebacks, and nothing at all if the run goes on.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
 from ray.train import ControllerError, UserCallback
 
+from trainyard.dev_session.worker import JOB_VARIABLE, SESSION_VARIABLE
 from trainyard.errors import JobError
 from trainyard.resume import code_faults
 
@@ -18,10 +20,9 @@ if TYPE_CHECKING:
 
 ADDRESS = re.compile(r"\bip: ([\w.:]+)")  # in Ray's message about a lost worker
 LONGEST = 200  # characters of a reason; Ray lists possible causes
-MEND = (
-    "it comes again at each start, so it is not restarted: mend the code, then submit it again "
-    "under the same --name, and the run goes on from its last checkpoint"
-)
+MEND = "it comes again at each start, so it is not restarted: mend the code, "
+SUBMIT = "then submit it again under the same --name: the run goes on from its last checkpoint"
+SAVE = "and save it: this session runs it again"
 
 
 class LostWorkers(UserCallback):
@@ -63,7 +64,9 @@ class LostWorkers(UserCallback):
         if faults := self._faults_of_code(worker_exceptions):
             rank, error = min(faults.items(), key=lambda failure: failure[0])
             told = code_faults.error_line(error)
-            raise ControllerError(JobError(f"worker {rank}{more} failed: {told}; {MEND}"))
+            # In a session of `train dev` the job's workers are told of it.
+            again = SAVE if SESSION_VARIABLE in os.environ.get(JOB_VARIABLE, "") else SUBMIT
+            raise ControllerError(JobError(f"worker {rank}{more} failed: {told}; {MEND}{again}"))
         self._failures += 1
         after = (
             f"restart {self._failures} of {self._allowed}, from the last checkpoint"
@@ -91,7 +94,7 @@ def job_error(error: BaseException) -> JobError | None:
     raised = getattr(error, "_base_exc", error)  # Ray's wrapper, which adds the traceback
     if isinstance(raised, SystemExit):  # of a trainer without `job.fit`
         return code_faults.exit_reason(raised)
-    return raised if isinstance(raised, JobError) else None
+    return JobError(code_faults.message(raised)) if isinstance(raised, JobError) else None
 
 
 def _is_taken_away(error: Exception) -> bool:

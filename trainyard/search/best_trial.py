@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from pathlib import Path
 
 from trainyard.resume import checkpoint_files
-from trainyard.resume.checkpoint_files import MANIFEST, PREFIX, CheckpointError
+from trainyard.resume.checkpoint_files import MANIFEST, CheckpointError
 from trainyard.store.objects import open_folder
 from trainyard.tracking.run_folder import RunFolder
 
@@ -29,8 +28,6 @@ def keep(run: RunFolder, trial: str) -> None:
         model = manifest["model"] | {"trial": f"{trial}/{name}"}
         if any(each["model"] == model for _, each in kept):
             return
-        # A search interrupted at its end may now have another best trial: this copy is newer.
-        number = checkpoint_files.order(kept[0][0])[0] + 1 if kept else 1
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder)
             try:
@@ -39,7 +36,7 @@ def keep(run: RunFolder, trial: str) -> None:
                 print(f"warning: {trial}/{name} is skipped: {error}", flush=True)  # noqa: T201 - a job's
                 continue
             (copy / MANIFEST).unlink()  # it gets its own
-            own = f"{PREFIX}{number:06d}-{secrets.token_hex(2)}"
-            checkpoint_files.store(run.store, own, copy, model)
+            # A search interrupted at its end may now have another best trial: this copy is newer.
+            checkpoint_files.add(run.store, copy, model)
             return
     raise CheckpointError(f"{trial} has no checkpoint that says what its model is")

@@ -3,7 +3,8 @@
 A script ends like this::
 
     if __name__ == "__main__":
-        with recorded_search("mine", parser, Goal({"lr": ".3g"})) as search:
+        goal = Objective({"lr": ".3g"}, "valid_acc", "max")
+        with recorded_search("mine", parser, goal) as search:
             if search.resumes:
                 tuner = Tuner.restore(search.folder, trainable, storage_filesystem=search.files)
             else:
@@ -40,23 +41,15 @@ Check = Callable[[job.Config], object]
 
 @dataclass(frozen=True)
 class Search:
-    """A search that has begun.
-
-    Attributes:
-        config: values of the arguments.
-        resources: what each trial gets, by Ray's names.
-        resumes: whether the store has a state to resume from.
-        files: the store, where a state is signed and whole (trainyard/search/files.py).
-        pruning: removes old checkpoints.
-    """
+    """A search that has begun."""
 
     run: Run
     goal: trials.Objective
-    config: job.Config
-    resources: dict[str, float]
-    resumes: bool
-    files: SearchFiles
-    pruning: search_state.Pruning
+    config: job.Config  # values of the arguments
+    resources: dict[str, float]  # what each trial gets, by Ray's names
+    resumes: bool  # whether the store has a state to resume from
+    files: SearchFiles  # the store, where a state is signed and whole (trainyard/search/files.py)
+    pruning: search_state.Pruning  # removes old checkpoints
 
     @property
     def name(self) -> str:
@@ -101,19 +94,14 @@ def recorded_search(
 ) -> Iterator[Search]:
     """Begins or resumes a search. An error that a user can fix ends the process with one line.
 
-    Trials report `val_accuracy`, `val_loss`, `train_accuracy`, `train_loss` and `epoch`.
-
-    Args:
-        name: of the job.
-        parser: of the job.
-        goal: determines the best trial.
-        epochs: the argument with the most epochs that a trial gets.
-        check: runs on a node before the first trial; its JobError ends the search, whereas that of
-            a trial would only end the trial.
+    Trials report `val_accuracy`, `val_loss`, `train_accuracy`, `train_loss` and `epoch`. `epochs`
+    is the argument with the most epochs that a trial gets. `check` runs on a node before the first
+    trial; its JobError ends the search, whereas that of a trial would only end the trial.
     """
     with job.one_message():
         fixed = sorted(options.parse(parser).keys() - {*OF_THE_MACHINE})
-        run, config = job.begin(name, parser, fixed, epochs=epochs)
+        goals = {goal.figure: goal.mode, goal.metric: goal.mode}
+        run, config = job.begin(name, parser, fixed, epochs=epochs, goals=goals)
         trials.send_by_name()
         # Nodes of one machine share Ray's folders: one that unpacks the job's code replaces this
         # copy.

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from trainyard.report.progress import LINE_INTERVAL_S
 from trainyard.resume import code_faults
 from trainyard.search import best_trial
 from trainyard.search import state as search_state
-from trainyard.tracking.run_folder import CURVES
+from trainyard.tracking.run_folder import CURVES, Goals, best, best_first
 from trainyard.tracking.runs import Run
 from trainyard.user_code import is_defined, name_of_main
 
@@ -33,25 +32,16 @@ TITLES = {"valid_acc": "Valid. Acc.", "valid_loss": "Valid. Loss"}
 
 @dataclass(frozen=True)
 class Objective:
-    """The sampled arguments of a search, and the figure that determines its best trial.
+    """The sampled arguments of a search, and the figure that determines its best trial."""
 
-    Attributes:
-        searched: the layout of each sampled value in the table, by the argument's name.
-        figure: `valid_acc` (the highest is best) or `valid_loss` (the lowest).
-    """
-
-    searched: Mapping[str, str]
-    figure: str = "valid_acc"
+    searched: Mapping[str, str]  # the layout of a sampled value in the table, by argument
+    figure: str  # `valid_acc` or `valid_loss`
+    mode: str  # Tune's: whether the most is best (`max`) or the least (`min`)
 
     @property
     def metric(self) -> str:
         """The name under which trials report the figure."""
         return "val_accuracy" if self.figure == "valid_acc" else "val_loss"
-
-    @property
-    def mode(self) -> str:
-        """Tune's mode: `max` or `min`."""
-        return "max" if self.figure == "valid_acc" else "min"
 
     def said(self, config: Mapping[str, Any]) -> str:
         """Return a trial's sampled values, for a line."""
@@ -61,11 +51,10 @@ class Objective:
         """Return an accuracy in %, or a loss."""
         return f"{figure:.3%}" if self.figure == "valid_acc" else f"{figure:.4f}"
 
-    def best(self, history: list[dict[str, Any]]) -> float:
-        """Return the best epoch's figure, made so that greater is better. NaN is worst."""
-        sign = 1 if self.mode == "max" else -1
-        figures = (float(each[self.figure]) for each in history)
-        return max((sign * each for each in figures if math.isfinite(each)), default=-math.inf)
+    @property
+    def goals(self) -> Goals:
+        """The goal as runs have it."""
+        return {self.figure: self.mode}
 
 
 class TrialLines(tune.Callback):
@@ -183,7 +172,7 @@ class TrialCurves(tune.Callback):
         with housekeeping(f"{CURVES} of the trials is not up to date"):
             drawn = [trial for trial in self._trials.values() if trial.history]
             storage, _, name = self._url.rpartition("/")
-            picture = curves.of_search(name, self._goal.figure, drawn)
+            picture = curves.of_search(name, self._goal.goals, drawn)
             Run(storage, name).write(CURVES, picture)
         self._last = time.monotonic()
 
@@ -216,13 +205,14 @@ def finish(run: Run, found: tune.ResultGrid, goal: Objective) -> str:
         histories.append(history)
     if not any(histories):
         return f"all {len(found)} trials failed: the log above says why"
-    best = max(range(len(histories)), key=lambda number: goal.best(histories[number]))
-    if goal.best(histories[best]) == -math.inf:
+    tops = [{goal.figure: best(history, goal.goals)} for history in histories]
+    top, figure = next(iter(best_first(tops, goal.goals).items()))
+    if figure is None:
         return f"no epoch of the {len(found)} trials has a finite {goal.figure}: lower their rates"
-    result = results[best]
+    result = results[top]
     with housekeeping("the search has no checkpoint of its best trial"):
         best_trial.keep(run, Path(result.path).name)
-    run.write_metrics(histories[best])
+    run.write_metrics(histories[top])
     run.end()  # draws the best trial's curves, which the picture of all then replaces
     with housekeeping(f"{CURVES} of all trials is missing"):
         drawn = [
@@ -234,10 +224,10 @@ def finish(run: Run, found: tune.ResultGrid, goal: Objective) -> str:
             for number, history in enumerate(histories)
             if history
         ]
-        run.write(CURVES, curves.of_search(run.name, goal.figure, drawn))
+        run.write(CURVES, curves.of_search(run.name, goal.goals, drawn))
     print(
-        f"Best trial: {best:05d} ({goal.said(result.config or {})}), "
-        f"{TITLES[goal.figure]}: {goal.shown(abs(goal.best(histories[best])))}"
+        f"Best trial: {top:05d} ({goal.said(result.config or {})}), "
+        f"{TITLES[goal.figure]}: {goal.shown(figure)}"
         f"{_mark(result.metrics)}"
     )
     print(f"Search completed after {len(found)} trials, {found.num_errors} failed: {run.url}")

@@ -1,19 +1,36 @@
 """Serves a run's checkpoint on the cluster, as an application of Ray Serve."""
 
+from collections.abc import Sequence
 from typing import Any
 
 TOKEN_FILE_VARIABLE = "TRAINYARD_SERVE_TOKEN_FILE"  # noqa: S105 - a name; of every node
 NEEDED = ("architecture", "classes", "image_side", "mean", "std", "file", "prefix")
 
 
-def check_description(model: dict[str, Any]) -> None:
-    """Refuses a model whose description in a manifest is too short to serve it.
+SERVICES = ".trainyard/services"  # in the store: how each is deployed
+MOST_REPLICAS = 1000
+TOP = 5  # classes named for each input
 
-    Raises:
-        ValueError: names the missing keys, and where to write them.
-    """
-    if missing := [name for name in NEEDED if name not in model]:
-        raise ValueError(
-            f"the checkpoint's manifest does not have {', '.join(missing)}: give them to "
-            "session.report, as DESCRIPTION of training/alexnet.py, and train an epoch"
-        )
+
+def likeliest(classes: Sequence[str], probabilities: Sequence[float]) -> dict[str, Any]:
+    """Return the answer for one input: its likeliest class; `top` has that one and the next."""
+    order = sorted(range(len(classes)), key=lambda index: -probabilities[index])
+    top = [{"class": classes[index], "probability": probabilities[index]} for index in order[:TOP]]
+    return top[0] | {"top": top}
+
+
+def replicas(text: str) -> tuple[int, int]:
+    """Return the least and the most replicas of `4`, or `1:4`; ValueError for another text."""
+    least, colon, most = text.partition(":")
+    if not text.isascii() or not 1 <= int(least) <= int(most if colon else least) <= MOST_REPLICAS:
+        raise ValueError(text)
+    return int(least), int(most or least)
+
+
+def lacking(model: dict[str, Any]) -> str:
+    """Return what a checkpoint's manifest lacks to serve its model without the job's script."""
+    missing = ", ".join(name for name in NEEDED if name not in model)
+    return missing and (
+        f"the checkpoint's manifest does not have {missing}: define predict(inputs) in the job's "
+        "script and submit the run again (docs/serve.md)"
+    )

@@ -12,6 +12,7 @@ the first service, on the head alone, and ended with the last.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -23,7 +24,9 @@ from typing import TYPE_CHECKING
 import urllib3
 
 from trainyard.errors import JobError
-from trainyard.serving import TOKEN_FILE_VARIABLE, check_description
+from trainyard.recorder import JOB_VARIABLE
+from trainyard.serving import SERVICES, TOKEN_FILE_VARIABLE, lacking, replicas, uploaded
+from trainyard.store import signed
 from trainyard.store.objects import StorageError, open_url
 from trainyard.tracking.run_folder import STORAGE_VARIABLE
 
@@ -44,10 +47,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("run", nargs="?", help="run whose checkpoint to serve")
     p.add_argument("--name", required=True, help="name of the service and its route")
     p.add_argument("--checkpoint", help="checkpoint of the run (default: the newest valid one)")
-    p.add_argument("--replicas", type=int, default=1)
+    p.add_argument("--replicas", default="1", help="N; or MIN:MAX, by load")
     p.add_argument("--cpus", type=float, default=1, help="CPUs of a replica")
     p.add_argument("--gpus", type=float, default=0, help="GPUs of a replica")
     p.add_argument("--timeout", type=float, default=300, help="seconds until all replicas answer")
+    p.add_argument("--trust-code", action="store_true", help="serve code of another cluster")
     p.add_argument("--stop", action="store_true", help="withdraw the service")
     return p
 
@@ -69,12 +73,15 @@ def deploy(args: argparse.Namespace) -> None:
     """Starts the service, or updates it to another checkpoint.
 
     Raises:
-        JobError: the checkpoint is missing, or the replicas find no room.
+        JobError: the checkpoint is missing, the code is another cluster's, or the replicas find no
+            room.
     """
     address = _address()
     storage = os.environ[STORAGE_VARIABLE].rstrip("/")
-    checkpoint = _choose(storage, args.run, args.checkpoint)
-    print(f"checkpoint {checkpoint} of run {args.run}", flush=True)
+    key = None if args.trust_code else uploaded.cluster_key()
+    own = uploaded.read(open_url(storage), args.run, key) is not None
+    checkpoint = _choose(storage, args.run, args.checkpoint, own_code=own)
+    print(f"{f'checkpoint {checkpoint}' if checkpoint else 'output'} of run {args.run}", flush=True)
     _connect()
     from ray import serve
 
@@ -82,10 +89,14 @@ def deploy(args: argparse.Namespace) -> None:
 
     _start(*address)
     known = args.name in serve.status().applications
+    config = {"storage": storage, "run": args.run, "checkpoint": checkpoint}
+    config |= {"own_code": own, "trust_code": args.trust_code}
+    least, most = replicas(args.replicas)
+    by_load = {"autoscaling_config": {"min_replicas": least, "max_replicas": most}}
     service = ModelReplica.options(  # type: ignore[attr-defined]  # a class that Serve has wrapped
-        num_replicas=args.replicas,
+        **({"num_replicas": least} if least == most else by_load),
         ray_actor_options={"num_cpus": args.cpus, "num_gpus": args.gpus},
-        user_config={"storage": storage, "run": args.run, "checkpoint": checkpoint},
+        user_config=config,
     )
     target = serve.RunTarget(service.bind(), name=args.name, route_prefix=f"/{args.name}")
     # Not `serve.run`, which waits forever without room.
@@ -96,6 +107,12 @@ def deploy(args: argparse.Namespace) -> None:
         if not known:  # a service that never ran must not use room that appears later
             stop(args.name)
         raise
+    environment = json.loads(os.environ.get(JOB_VARIABLE, "{}")).get("runtime_env", {})
+    packages = {key: environment[key] for key in uploaded.PACKAGES if key in environment}
+    # Signed: with its own stack's, `train up` deploys a service that a new head does not have.
+    facts = json.dumps({"arguments": sys.argv[1:], "packages": packages}).encode()
+    kept = f"{SERVICES}/{args.name}"
+    open_url(storage).write(kept, signed.signed(facts, kept, uploaded.cluster_key()))
     print(f"service {args.name} is ready", flush=True)
 
 
@@ -109,6 +126,7 @@ def stop(name: str) -> None:
 
     if name not in serve.status().applications:
         raise JobError(f"no service is called {name!r}: `train services` lists them")
+    open_url(os.environ[STORAGE_VARIABLE].rstrip("/")).delete(f"{SERVICES}/{name}")
     serve.delete(name)
     print(f"service {name} is withdrawn", flush=True)
     if not serve.status().applications:
@@ -127,8 +145,11 @@ def _address() -> tuple[str, int]:
     return os.environ[HOST_VARIABLE], int(os.environ[PORT_VARIABLE])
 
 
-def _choose(storage: str, run: str, wanted: str | None) -> str:
-    """Return the checkpoint to serve; it is read and loaded before a service is changed."""
+def _choose(storage: str, run: str, wanted: str | None, *, own_code: bool = False) -> str:
+    """Return the checkpoint to serve; it is read and loaded before a service is changed.
+
+    A run with code of its own may have none: "".
+    """
     from trainyard.resume import checkpoint_files
 
     store = open_url(f"{storage}/{run}")
@@ -141,14 +162,15 @@ def _choose(storage: str, run: str, wanted: str | None) -> str:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 manifest = checkpoint_files.fetch(store, name, Path(folder))
-                check_description(manifest["model"])
+                if not own_code and (why := lacking(manifest["model"])):
+                    raise JobError(f"run {run!r} cannot be served: {why}")
                 checkpoint_files.check_loads(Path(folder), manifest)
         except checkpoint_files.CheckpointError as error:
             print(f"warning: checkpoint {name} is not served: {error}", flush=True)
-        except ValueError as error:
-            raise JobError(f"run {run!r} cannot be served: {error}") from None
         else:
             return name
+    if own_code and not any(checkpoint_files.candidates(store)):
+        return ""
     raise JobError(
         f"run {run!r} has no valid checkpoint with a manifest in {storage}: `train runs` lists the "
         f"runs; `train submit` under --name {run} trains one, or goes on with it"
@@ -217,7 +239,8 @@ def _wait(args: argparse.Namespace) -> None:
         if application.status == "RUNNING":
             return
         if application.status == "DEPLOY_FAILED":
-            raise JobError(f"service {args.name} does not start: {message}")
+            why = (message.strip().splitlines() or ["Ray does not say why"])[-1].strip()
+            raise JobError(f"service {args.name} does not start: {why}")
         if time.monotonic() > deadline:
             raise JobError(
                 f"{running} of {args.replicas} replicas of service {args.name} are ready after "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.responses import JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
 from trainyard.serving import TOKEN_FILE_VARIABLE
 from trainyard.tracking.run_folder import NAME_PATTERN
@@ -26,11 +26,17 @@ OUTPUT = "serveToken"
 SERVICE_HEALTH = "/-/healthy"
 # Whole paths: a service's own, and Ray's proxy's, which answers "success".
 HEALTH = re.compile(rf"/(?:{NAME_PATTERN.pattern}{re.escape(SERVICE_HEALTH)}|-/healthz)")
-HEALTH_METHODS = ("GET", "HEAD")
+PAGE = re.compile(rf"/{NAME_PATTERN.pattern}/?")
+FORM = HTMLResponse(Path(__file__).with_name("try.html").read_bytes())
+FORM.headers["X-Frame-Options"] = "DENY"
+READS = ("GET", "HEAD")
 
 
 class Gate:
-    """Answers 401 without a token and 403 to a wrong one; health checks need none."""
+    """Answers 401 without a token and 403 to a wrong one; health checks need none.
+
+    A browser gets a page that asks for the token, the same for each name: no application is asked.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         """Reads the token, which every node of a stack has in a file.
@@ -47,6 +53,9 @@ class Gate:
         """Passes a request on, or refuses it."""
         if scope["type"] == "lifespan" or _is_health(scope):
             await self._app(scope, receive, send)
+            return
+        if _is_browser(scope):
+            await FORM(scope, receive, send)
             return
         scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not given.strip():
@@ -73,9 +82,17 @@ def at_proxy() -> list[Middleware]:
 
 def _is_health(scope: Scope) -> bool:
     """Whether a request only asks for health, by a GET or HEAD of one of these whole paths."""
-    if scope["type"] != "http" or scope["method"] not in HEALTH_METHODS:
+    if scope["type"] != "http" or scope["method"] not in READS:
         return False
     return HEALTH.fullmatch(scope["path"]) is not None
+
+
+def _is_browser(scope: Scope) -> bool:
+    """Whether a browser without a token reads the address of a service."""
+    if scope["type"] != "http" or scope["method"] not in READS or not PAGE.fullmatch(scope["path"]):
+        return False
+    headers = Headers(scope=scope)
+    return "text/html" in headers.get("accept", "") and "authorization" not in headers
 
 
 async def _refuse(status: int, why: str, scope: Scope, receive: Receive, send: Send) -> None:

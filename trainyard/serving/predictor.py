@@ -14,8 +14,6 @@ from trainyard import models, serving
 from trainyard.data.transforms import crop_to_middle, to_tensor
 from trainyard.resume import checkpoint_files
 
-TOP = 5  # classes named for each image
-
 
 class Predictor:
     """One model with the transforms of its training."""
@@ -28,7 +26,8 @@ class Predictor:
             ValueError: an unknown architecture, or a manifest that does not describe the model.
             RuntimeError: the weights do not fit the architecture.
         """
-        serving.check_description(model)
+        if why := serving.lacking(model):
+            raise ValueError(why)
         self.classes: list[str] = model["classes"]
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         saved = checkpoint_files.load(folder / model["file"], mapped=True)
@@ -46,15 +45,6 @@ class Predictor:
         with torch.inference_mode():
             logits: torch.Tensor = self._network(images.to(self._device))
             return logits.softmax(1).cpu()
-
-    def describe(self, probabilities: torch.Tensor) -> dict[str, Any]:
-        """Return the answer for probabilities (classes,): the likeliest class, then the next."""
-        values, indices = probabilities.topk(min(TOP, len(self.classes)))
-        top = [
-            {"class": self.classes[index], "probability": value}
-            for value, index in zip(values.tolist(), indices.tolist(), strict=True)
-        ]
-        return top[0] | {"top": top}
 
 
 def _transform(model: dict[str, Any]) -> Callable[[Image.Image], torch.Tensor]:

@@ -61,7 +61,7 @@ async def read_body(headers: Mapping[str, str], stream: AsyncIterator[bytes]) ->
         body += chunk
         size = max(size, len(body))
     raise UploadError(
-        413, f"the request is larger than {MAX_BODY_BYTES // 2**20} MiB: send fewer images"
+        413, f"the request is larger than {MAX_BODY_BYTES // 2**20} MiB: send less at a time"
     )
 
 

@@ -70,15 +70,10 @@ class Digest(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A file of a list.
+    """A file of a list."""
 
-    Attributes:
-        size: bytes.
-        tag: changes with the content; the content's MD5 where a bucket has it; may be "".
-    """
-
-    size: int
-    tag: str
+    size: int  # bytes
+    tag: str  # changes with the content; the content's MD5 where a bucket has it; may be ""
 
 
 class Keys(NamedTuple):
@@ -117,14 +112,10 @@ class Store(ABC):
     """A folder or a bucket. Names are relative to it and may have slashes.
 
     Every method raises StorageError when the store refuses, or is unavailable for too long.
-
-    Attributes:
-        where: its address.
-        refusal: the kind of error for a small file that is too large.
     """
 
-    where: str
-    refusal: type[Exception] = StorageError
+    where: str  # its address
+    refusal: type[Exception] = StorageError  # the kind of error for a small file that is too large
 
     @abstractmethod
     def listed(self, prefix: str = "") -> dict[str, Listed]:
@@ -182,6 +173,10 @@ class Store(ABC):
     def sizes(self) -> dict[str, int]:
         """Return the bytes of each file."""
         return {name: each.size for name, each in self.listed().items()}
+
+    def is_ours(self, name: str) -> bool:  # noqa: ARG002 - no bucket can tell
+        """Return whether nobody but this user can have written a file."""
+        return False
 
 
 def open_url(url: str) -> Store:
@@ -252,18 +247,13 @@ def retry(action: Callable[[], T], patience: float, waiting: Callable[[], None] 
 
 
 class BucketStore(Store):
-    """A bucket, below a prefix.
+    """A bucket, below a prefix."""
 
-    Attributes:
-        answer_s: seconds without a byte of an answer about a small file; None: READ_TIMEOUT_S.
-        waits: whether a store that is away is waited for.
-        error: kind of the error that the settings of the environment cannot be used.
-        advice: what to do after a refusal.
-    """
-
+    # Seconds without a byte of an answer about a small file; None: READ_TIMEOUT_S.
     answer_s: float | None = None
-    waits = True
-    error: type[Exception] = StorageError
+    waits = True  # for a store that is away
+    error: type[Exception] = StorageError  # if the settings of the environment cannot be used
+    # What to do after a refusal.
     advice = "earlier files are unchanged: repair the store, then submit the run again"
 
     def __init__(
@@ -458,18 +448,10 @@ class BucketStore(Store):
             ) from error
 
     def _fault(self, verb: str, name: str, status: int, code: str, text: str) -> Exception:
-        """Return the error for a request that failed.
+        """Return the error for a request that failed; AwayError where another try may help.
 
-        Args:
-            verb: the action.
-            name: of the object; "" for the bucket.
-            status: of HTTP; 0 where nothing answered.
-            code: the store's word for the reason, "" without one.
-            text: its sentence, or the cause why it did not answer.
-
-        Returns:
-            FileNotFoundError, FileExistsError, AwayError where another try may help, otherwise
-            StorageError.
+        The name is an object's, "" for the bucket. The status is 0 where nothing answered, the code
+        is the store's word for the reason, and the text its sentence, or why it did not answer.
         """
         from trainyard.store.s3_requests import PASSING_CODE  # noqa: PLC0415
 
@@ -555,6 +537,11 @@ class FolderStore(Store):
 
     def upload(self, name: str, source: Readable) -> Digest:
         return self._replace("store", name, source)
+
+    def is_ours(self, name: str) -> bool:
+        path = self._path / name
+        found = (path.stat(), path.parent.stat())
+        return all(each.st_uid == os.getuid() and not each.st_mode & 0o022 for each in found)
 
     def _replace(self, verb: str, name: str, source: Readable) -> Digest:
         path = self._path / name
@@ -659,12 +646,8 @@ def _environments_keys() -> Any:
 def _client(endpoint: str, region: str, keys: Keys | None, elsewhere: bool) -> Any:
     """Return the process's client of a store: making it reads megabytes, and threads share it.
 
-    Args:
-        endpoint: URL of the store.
-        region: of the store.
-        keys: None: those of the environment. With keys nothing of the environment counts, whose
-            variables and files may be another project's.
-        elsewhere: see BucketStore.
+    Without keys it has those of the environment. With keys nothing of the environment counts, whose
+    variables and files may be another project's. For `elsewhere` see BucketStore.
     """
     import boto3  # noqa: PLC0415
     import botocore.session  # noqa: PLC0415

@@ -2,7 +2,8 @@
 
     python -m trainyard.sweep.point NUMBER JOB
 
-The points are in the package `trainyard_sweep` (points.py).
+The points are in the package `trainyard_sweep` (points.py). Without a store the results are files
+next to the job's log, which Ray's dashboard serves.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from trainyard.sweep.result import Result
 from trainyard.tracking import run_folder
 
 
-def run(points: Points, number: int, job: str) -> Result:
-    """Runs a point, and stores its result and its files.
+def run(points: Points, number: int, job: str, kept: dict[str, bytes] | None = None) -> Result:
+    """Runs a point, and stores its result and its files; in `kept`, if that is given.
 
     Raises:
         StorageError: the store did not accept them.
     """
     # While the function runs: importing the signer of requests takes a quarter of a second.
-    opening = ThreadPoolExecutor(1)
-    opened = opening.submit(objects.open_url, os.environ[run_folder.STORAGE_VARIABLE])
+    opening, url = ThreadPoolExecutor(1), os.environ.get(run_folder.STORAGE_VARIABLE)
+    opened = opening.submit(objects.open_url, url) if url else opening.submit(result.unstored)
     opening.shutdown(wait=False)
     given = points.function
     function = given.find() if isinstance(given, ScriptFunction) else given
@@ -52,13 +53,15 @@ def run(points: Points, number: int, job: str) -> Result:
             config.hydra.sweep.dir = str(output)
         found = _called(function, points.context, config)
         # Only the point's own folder: other points' are next to it.
-        archive, left = result.pack(output / str(config.hydra.sweep.subdir))
+        most = result.MOST_BYTES if url else result.MOST_UNSTORED
+        archive, left = result.pack(output / str(config.hydra.sweep.subdir), most)
         if left:
             found = replace(found, note=f"{found.note}; {left}".strip("; "))
         logging.getLogger("botocore").setLevel(logging.WARNING)  # Hydra sets everything to INFO
         record_key, archive_key = result.keys(points.sweep, number, job)
-        opened.result().write(archive_key, archive)
-        opened.result().write(record_key, result.write(found))  # last: the point has ended
+        write = opened.result().write if kept is None else kept.__setitem__
+        write(archive_key, archive)
+        write(record_key, result.write(found))  # last: the point has ended
     return found
 
 

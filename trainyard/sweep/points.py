@@ -21,17 +21,11 @@ FILE = "points.pickle"
 
 @dataclass(frozen=True)
 class ScriptFunction:
-    """A function of an uploaded script: pickled by value it would include its modules.
+    """A function of an uploaded script: pickled by value it would include its modules."""
 
-    Attributes:
-        command: starts the script, as `python -m MODULE` or `python FILE`.
-        name: of the function.
-        layers: decorators around the function, Hydra's among them.
-    """
-
-    command: tuple[str, ...]
-    name: str
-    layers: int
+    command: tuple[str, ...]  # starts the script, as `python -m MODULE` or `python FILE`
+    name: str  # of the function
+    layers: int  # decorators around the function, Hydra's among them
 
     def find(self) -> TaskFunction:
         """Loads the script, and returns the function that Hydra has wrapped."""
@@ -44,21 +38,13 @@ class ScriptFunction:
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """Everything that the nodes must know of a sweep.
+    """Everything that the nodes must know of a sweep."""
 
-    Attributes:
-        sweep: its name.
-        function: each point calls it with its configuration.
-        context: Hydra's, with the user's callbacks.
-        state: Hydra's singletons and the user's resolvers.
-        configs: of the points, by their numbers.
-    """
-
-    sweep: str
-    function: TaskFunction | ScriptFunction
-    context: HydraContext
-    state: dict[str, Any]
-    configs: dict[int, DictConfig]
+    sweep: str  # its name
+    function: TaskFunction | ScriptFunction  # each point calls it with its configuration
+    context: HydraContext  # Hydra's, with the user's callbacks
+    state: dict[str, Any]  # Hydra's singletons and the user's resolvers
+    configs: dict[int, DictConfig]  # of the points, by their numbers
 
 
 def load_points() -> Points:

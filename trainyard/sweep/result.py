@@ -16,27 +16,22 @@ from typing import Any
 from trainyard import json_values
 from trainyard.errors import JobError
 from trainyard.store import archive
+from trainyard.store.objects import FolderStore
 
 FOLDER = ".trainyard/sweeps"  # in the store; no run's name begins with a dot
 MOST_BYTES = 256 * 2**20  # of a point's files: they pass through the memory of both sides
+MOST_UNSTORED = 32 * 2**20  # likewise without a store: they stay in a node's folder of logs
 LONGEST_TEXT = 1000  # characters of a value that JSON cannot represent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The result of a point.
+    """The result of a point."""
 
-    Attributes:
-        completed: the function returned.
-        value: its return value, as JSON.
-        note: the missing part of the value or files; "" without one.
-        error: one line of the exception; "" without one.
-    """
-
-    completed: bool
-    value: Any = None
-    note: str = ""
-    error: str = ""
+    completed: bool  # the function returned
+    value: Any = None  # its return value, as JSON
+    note: str = ""  # the missing part of the value or files; "" without one
+    error: str = ""  # one line of the exception; "" without one
 
 
 def keys(sweep: str, number: int, job: str) -> tuple[str, str]:
@@ -100,8 +95,13 @@ def _plain(value: Any, name: str, texts: list[str]) -> Any:
         return str(value)[:LONGEST_TEXT]
 
 
-def pack(folder: Path) -> tuple[bytes, str]:
-    """Packs the files below a folder, small ones first, up to the limit.
+def unstored() -> FolderStore:
+    """Return the folder with this process's log, whose files Ray's dashboard serves."""
+    return FolderStore(Path("/proc/self/fd/1").readlink().parent)
+
+
+def pack(folder: Path, most: int) -> tuple[bytes, str]:
+    """Packs the files below a folder, small ones first, up to a number of bytes.
 
     Returns:
         A plain tar, and a note: "" or the omitted files.
@@ -113,7 +113,7 @@ def pack(folder: Path) -> tuple[bytes, str]:
         for count, file in enumerate(files, start=1):
             name = file.relative_to(folder).as_posix()
             size += file.stat().st_size
-            if size > MOST_BYTES or count > archive.MOST_FILES or archive.fault_of_name(name):
+            if size > most or count > archive.MOST_FILES or archive.fault_of_name(name):
                 left.append(name)
             else:
                 tar.add(file, name)
@@ -121,6 +121,6 @@ def pack(folder: Path) -> tuple[bytes, str]:
         return packed.getvalue(), ""
     return packed.getvalue(), (
         f"{len(left)} files stay on the node: {ascii(left[:5])[1:-1]}; at most "
-        f"{MOST_BYTES // 2**20} MiB and {archive.MOST_FILES} files come back, with names of up to "
+        f"{most // 2**20} MiB and {archive.MOST_FILES} files come back, with names of up to "
         f"{archive.LONGEST_NAME} bytes; write large files to the store"
     )

@@ -4,24 +4,34 @@ config.json         the job's arguments at the run's last start
 starts.jsonl        one line per start: time, arguments, git commit, package versions
 metrics.jsonl       one line per epoch
 curves.png          figures over the epochs (trainyard/report/curves.py), once the run has ended
+jobs.jsonl          one line per job of the run: command, user, start, end, exit code
+logs/<job>.txt      a job's log (trainyard/tracking/job_record.py)
+usage/<job>.jsonl   what a job and its machines have used (trainyard/usage.py)
+logged/             what processes of the run have logged (trainyard/figures.py)
+code/<job>.diff     how files that git tracks differed from the commit, if that is at most 256 KiB
+output/             what a job's command has left in $TRAINYARD_OUTPUT
+code.signed         a script that answers requests (trainyard/serving/uploaded.py)
 checkpoint_*/       the newest few (trainyard/resume/checkpoints.py)
 tracking.json       the run of MLflow, if the stack has it (trainyard/tracking/tracking.py)
 
-`<storage>/.trainyard/runs/<run>` is the run in short, for lists of thousands. The driver stores it
-when the run has ended, and removes it before the run changes again: while it is there, it says what
-the run's own files say. A run that trains, has failed or was killed has none.
+`<storage>/.trainyard/runs/<run>` is the run in short, for lists of thousands. It is stored when the
+run has ended, and removed before the run changes again: while it is there, it says what the run's
+own files say. A run that trains or was killed has none.
 
 Jobs reach the store through trainyard/store/objects.py, which waits for an unavailable store.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 from trainyard import json_values
-from trainyard.store.objects import MOST_STATE_BYTES, StorageError, open_folder
+from trainyard.store.objects import MOST_BYTES, MOST_STATE_BYTES, StorageError, Store, open_folder
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -29,10 +39,26 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 STARTS = "starts.jsonl"
 METRICS = "metrics.jsonl"
+JOBS = "jobs.jsonl"
+LOGGED = "logged"
+USAGE = "usage"
+OUTPUT = "output"
+CODE = "code"
+DIRTY = "-dirty"  # at the end of a commit from which files differ
+LOGS = "logs"
 CURVES = "curves.png"
 TRACKED = "tracking.json"
+LINES = ".jsonl"  # how a file's name ends
 CHECKPOINT = "checkpoint_"  # how the name of a checkpoint's folder begins
 CHECKPOINT_FILE = "checkpoint.pt"
+ENDS = (SUCCEEDED, FAILED, STOPPED) = ("SUCCEEDED", "FAILED", "STOPPED")  # of a job, as Ray says
+MOST_LOGGED = 64  # files that are read: processes of a run
+MODES = ("max", "min")  # of a goal: whether the most or the least of a figure is best
+MOST_SHOWN = 1000  # pictures and texts that are listed
+SHOWN = re.compile(r"[^/]+/(\d{8,15})-([^/]+)\.(?:png|txt)")
+MOST_GOALS = 20  # of a run; the first one decides what is best
+LONGEST_NAME = 200  # characters of a figure's name
+RECORDS = (CONFIG, STARTS, METRICS, JOBS)
 SUMMARIES = ".trainyard/runs"  # in the store; no run's name begins with a dot
 
 RUN_VARIABLE = "TRAINYARD_RUN"
@@ -40,6 +66,9 @@ COMMIT_VARIABLE = "TRAINYARD_GIT_COMMIT"
 STORAGE_VARIABLE = "TRAINYARD_STORAGE_URL"
 PROGRESS_VARIABLE = "TRAINYARD_PROGRESS"
 NODES_VARIABLE = "TRAINYARD_NODES"  # JSON: what each node declares, by Ray's names
+
+Goals = Mapping[str, str]  # modes by figures
+NO_GOALS: Goals = {}
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -68,24 +97,126 @@ def whole_records(content: bytes | None) -> list[dict[str, Any]]:
     return records
 
 
+class Logged(NamedTuple):
+    """What a run's processes have logged: rows by step, each with `time` in s since 1970; goals.
+
+    Also pictures and texts, each with `file` (its name in the run), `step` and `name`.
+    """
+
+    rows: list[dict[str, Any]]
+    goals: Goals
+    shown: list[dict[str, Any]]
+
+
+NOTHING_LOGGED = Logged([], NO_GOALS, [])
+
+
+def logged(store: Store, run: str, folder: str = LOGGED) -> Logged:
+    """Return what a run has logged, or what it has used; later starts count more."""
+    found: dict[float, dict[str, Any]] = {}
+    goals: list[Any] = []
+    files = store.listed(f"{run}/{folder}")
+    lines = [n for n in sorted(files) if n.endswith(LINES) and files[n].size <= MOST_BYTES]
+    for name in lines[-MOST_LOGGED:]:
+        for row in whole_records(store.get(f"{run}/{folder}/{name}")):
+            if (step := json_values.number(row.get("step"))) is not None:
+                found.setdefault(step, {}).update(row)
+            elif "goals" in row:
+                goals.append(row["goals"])
+    matches = [match for name in sorted(files) if (match := SHOWN.fullmatch(name))]
+    shown = [
+        {"file": f"{LOGGED}/{match[0]}", "step": int(match[1]), "name": unquote(match[2])}
+        for match in matches[-MOST_SHOWN:]
+    ]
+    return Logged([found[step] for step in sorted(found)], known_goals(*goals), shown)
+
+
+def shown_file(name: Any, step: int, ending: str) -> str:
+    """Return the name of a picture's or text's file; ValueError if no file can have it."""
+    quoted = str(name).replace("%", "%25").replace("/", "%2F")
+    if not is_name(name) or len(quoted.encode()) > LONGEST_NAME or not 0 <= step < 10**15:
+        raise ValueError(
+            f"{str(name)[:40]!r} at step {step}: names have 1 to {LONGEST_NAME} printable letters, "
+            "and steps begin at 0"
+        )
+    return f"{step:08d}-{quoted}.{ending}"
+
+
+def is_name(name: Any) -> bool:
+    """Return whether a figure may have this name."""
+    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
+
+
+def known_goals(*found: Any) -> Goals:
+    """Return what is a goal in objects that anyone may have written; later ones count more."""
+    pairs = [pair for each in found if isinstance(each, dict) for pair in each.items()]
+    return dict([pair for pair in pairs if pair[1] in MODES and is_name(pair[0])][:MOST_GOALS])
+
+
 def newest_checkpoint(folders: Iterable[str]) -> str:
     """Return the last of a run's folders that is a checkpoint's; "" without one."""
-    return max((name for name in folders if name.startswith(CHECKPOINT)), default="")
+    found = (name for name in folders if name.startswith(CHECKPOINT))
+    # Ray's own callbacks name theirs by the time, with more of these.
+    return max(found, key=lambda name: (name.count("_") == 1, name), default="")
 
 
-def best(metrics: Iterable[dict[str, Any]]) -> float | None:
-    """Return the best `valid_acc` of a run's epochs; None without one."""
-    found = (json_values.number(epoch.get("valid_acc")) for epoch in metrics)
-    return max((each for each in found if each is not None), default=None)
+def best_first(rows: Iterable[Mapping[str, Any]], goals: Goals) -> dict[int, float | None]:
+    """Return the values of the first goal's figure by the indexes of rows; None is last."""
+    figure, mode = next(iter(goals.items()), ("", ""))
+    sign = -1 if mode == "max" else 1
+    found = {index: json_values.number(row.get(figure)) for index, row in enumerate(rows)}
+    return dict(sorted(found.items(), key=lambda e: math.inf if e[1] is None else sign * e[1]))
 
 
-def summary(
-    name: str, config: dict[str, Any], started: int, metrics: list[dict[str, Any]], checkpoint: str
-) -> bytes:
-    """Return a run in short: see RunRecord (trainyard/client/history.py)."""
-    found = {"name": name, "config": config, "started": started, "checkpoint": checkpoint}
-    found |= {"epochs": len(metrics), "last": metrics[-1] if metrics else {}, "best": best(metrics)}
-    return json_values.text(found).encode()
+def best(rows: Iterable[Mapping[str, Any]], goals: Goals) -> float | None:
+    """Return the best value of the first goal's figure; None without one."""
+    return next(iter(best_first(rows, goals).values()), None)
+
+
+def log_of(job: Mapping[str, Any]) -> str:
+    """Return the name of a job's log in the folder of its run."""
+    return f"{LOGS}/{job.get('job') or 'job'}.txt"
+
+
+def lines(records: Iterable[dict[str, Any]]) -> bytes:
+    """Return records as lines of JSON."""
+    return "".join(f"{json_values.text(each)}\n" for each in records).encode()
+
+
+def last(metrics: Sequence[dict[str, Any]], logged: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the newest value of each figure; that of an epoch counts more than a logged one."""
+    found: dict[str, Any] = {}
+    for row in logged:
+        found |= row
+    return found | (metrics[-1] if metrics else {})
+
+
+def sum_up(store: Store, run: str) -> bytes | None:
+    """Return a run of a store in short: see RunRecord (trainyard/client/history.py).
+
+    None if a record is damaged, of which a list tells.
+    """
+    config, *found_others = [store.get(f"{run}/{name}", MOST_STATE_BYTES) for name in RECORDS]
+    others = [each or b"" for each in found_others]
+    starts, metrics, jobs = found = [*map(whole_records, others)]
+    settings = json_values.parse_object(b"{}" if config is None else config)
+    if settings is None or sum(map(len, found)) < sum(len(each.splitlines()) for each in others):
+        return None
+    rows, goals, _ = logged(store, run)
+    goals = known_goals(starts[-1].get("goals") if starts else None, goals)
+    began = starts[-1]["time"] if starts else jobs[-1]["started"]
+    summary = {
+        "name": run,
+        "config": settings or (jobs[-1].get("settings", {}) if jobs else {}),
+        "started": int(datetime.fromisoformat(began).timestamp() * 1000),
+        "checkpoint": newest_checkpoint(store.folders(run)),
+        "epochs": len(metrics),
+        "last": last(metrics, rows),
+        "goals": goals,
+        "best": best(metrics or rows, goals),
+        "job": {k: v for k, v in jobs[-1].items() if k != "left out"} if jobs else {},
+    }
+    return json_values.text(summary).encode()
 
 
 class RunFolder:

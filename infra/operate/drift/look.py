@@ -15,7 +15,7 @@ from typing import Any
 
 import pulumi
 
-from engine.context import PARALLEL, Context, is_living
+from engine.context import PARALLEL, Context
 from engine.differences import cut_values
 from engine.display import Display
 from engine.errors import EngineError
@@ -26,11 +26,11 @@ from engine.passphrase import passphrase
 from engine.program import program_folder
 from engine.project import Project, check_stack_name, read_settings
 from engine.providers import DynamicProvider
-from engine.state import Backend, Entry, needs, stack_outputs
+from engine.state import Backend, Entry, is_living, needs, stack_outputs
 from engine.values import reveal
+from infra.operate import health
 from trainyard.access.state_bucket import BucketError
 
-HEALTH = ("healthy", "ready")  # outputs that tell whether a service was well
 LONGEST = 120  # characters of a value that a report shows
 
 
@@ -114,7 +114,7 @@ def look(folder: Path, stack: str, *, services: bool = False) -> StackLook:
     )
     entries = [each for each in state.resources if is_living(each)]
     if services:
-        entries = [each for each in entries if each.get("outputs", {}).keys() & {*HEALTH}]
+        entries = list(filter(health.is_service, entries))
     # The report leaves out what providers print.
     with program_folder(project), redirect_stdout(None), ThreadPoolExecutor(PARALLEL) as pool:
         jobs = [pool.submit(copy_context().run, _look_at, context, entry) for entry in entries]
@@ -138,7 +138,7 @@ def _look_at(context: Context, entry: Entry) -> ResourceLook:
             return ResourceLook(**known, gone=True)
         changes = _changes(context, entry, found)
         # A refresh has written down what was ill then.
-        ill = changes or False in map(known["props"].get, HEALTH)
+        ill = changes or False in map(known["props"].get, health.HEALTH)
         return ResourceLook(**known, changes=changes, fault=_fault(context, entry) if ill else "")
     except Exception as error:  # whatever a provider raises is one line of the report
         return ResourceLook(

@@ -1,6 +1,6 @@
 """`python -m infra.operate.review -s STACK PLAN`: a planned change as a page; nothing is changed.
 
-`preview --save-plan` makes the plan. Exit codes: 0, 1 when a mandatory rule refuses the plan, or it
+`train preview --plan FILE` makes it. Exit codes: 0, 1 when a mandatory rule refuses the plan, or it
 cannot be read.
 """
 
@@ -31,7 +31,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = arguments.parser("infra.operate.review", __doc__)
-    parser.add_argument("plan", type=Path, help="file that preview --save-plan wrote")
+    parser.add_argument("plan", type=Path, help="file that `train preview --plan` wrote")
     parser.add_argument("-j", "--json", action="store_true", help="print JSON, not Markdown")
     parser.add_argument("--policy-pack", type=Path, help="folder of rules to apply")
     parser.add_argument("--policy-pack-config", type=Path, help="JSON file of levels")

@@ -14,7 +14,6 @@ import pulumi
 
 from engine import plan
 from engine.command.schema import hidden
-from engine.context import is_living
 from engine.crypto import Crypter
 from engine.differences import cut_values
 from engine.display import Display
@@ -23,7 +22,7 @@ from engine.goal import changed_keys
 from engine.passphrase import passphrase
 from engine.policy import Policies
 from engine.project import Project, check_stack_name, read_settings
-from engine.state import Backend, stack_outputs
+from engine.state import Backend, is_living, stack_outputs
 from engine.values import reveal
 from trainyard.access.state_bucket import BucketError
 

@@ -39,7 +39,7 @@ QUIET_SECONDS = 3600  # longest silence of a pull, or of a program that runs onc
 STACK_LABEL = "trainyard.stack"
 PROJECT_LABEL = "trainyard.project"
 OWNER_LABEL = "trainyard.owner"
-CONFIG_SET = "python -m engine config set"
+CONFIG_SET = "train config set"
 
 
 T = TypeVar("T")

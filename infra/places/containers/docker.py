@@ -413,7 +413,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
                 read_only=volume.read_only,
             )
             for volume in service.volumes
-            if volume.keep or volume.shared
+            if volume.keep or volume.shared or volume.source
         ] + [
             docker.ContainerVolumeArgs(
                 host_path=local.existing_file(path, f"{service.name}.{name}"),
@@ -425,10 +425,14 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
 
     def _declared(self, service: str, volume: Volume) -> docker.Volume:
         key = volume.name if volume.shared else f"{service}-{volume.name}"
+        options = _options(volume) if volume.source else None
+        if options:  # a volume's options cannot change: another source is another volume
+            key = f"{volume.name}-{hashlib.sha256(repr(options).encode()).hexdigest()[:8]}"
         if key not in self._volumes:
             self._volumes[key] = docker.Volume(
                 f"{self._name}-volume-{key}",
                 name=self._volume_names.get(key, f"{self._identity}-{key}"),
+                driver_opts=options,
                 labels=[
                     docker.VolumeLabelArgs(label=label, value=value)
                     for label, value in self._labels.items()
@@ -459,6 +463,14 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
     @staticmethod
     def _published(service: Service) -> list[Port]:
         return [port for port in service.ports if port.published or port.public]
+
+
+def _options(volume: Volume) -> dict[str, str]:
+    """Return what the Engine mounts as a volume; it refuses a folder that is not there."""
+    if nfs := volume.source.get("nfs"):
+        server, _, folder = nfs.partition(":")
+        return {"type": "nfs", "o": f"addr={server}", "device": f":{folder}"}
+    return {"type": "none", "o": "bind", "device": volume.source["path"]}
 
 
 def _engine(name: str, machine: Machine, key_file: str, node: pulumi.Resource) -> docker.Provider:

@@ -11,14 +11,19 @@ import pulumi
 
 from cluster import kuberay, ray_cluster, ray_node
 from cluster.descriptor import Stack
-from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
+from cluster.kuberay_spec import Mount, Packages, RayClusterSpec, WorkerGroup
 from cluster.ray_node import NodeAddition, NodeResources
+from cluster.service import Volume
 from infra.places.kubernetes import manifests, reservation_end
 from infra.places.kubernetes.runtime import CLUSTER, KubernetesRuntime
 from infra.settings import versions
+from infra.settings.images import CONTEXTS
 from infra.settings.nodes import Group
-from node import ray_start
+from node import packages, ray_start
 
+# Of pods whose image has Ray alone.
+PACKAGES = Volume(name="packages", keep=False, shared=True)
+REQUIREMENTS = CONTEXTS / "ray"
 # The operator sets these, so that nodes find the token.
 GIVEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
 
@@ -47,6 +52,8 @@ class KubeRayCluster(pulumi.ComponentResource):
         """Declare it in a stack; `end` is that of its pods, None for none."""
         super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
         files = {ray_start.FILE: ray_start.source_text()}
+        if runtime.defaults.where.image:
+            files |= packages.files(REQUIREMENTS)
         secrets = ray_node.secret_files(
             stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
         )
@@ -109,17 +116,17 @@ def specification(
     start = ray_start.environment(runtime.file(ray_node.HEAD, ray_start.FILE))
     common = ray_cluster.node_environment(ray_node.HEAD, stack)
     common = {name: value for name, value in common.items() if name not in GIVEN} | start
+    installed = None
+    if defaults.where.image:
+        version = packages.version(packages.files(REQUIREMENTS))
+        folder = f"{manifests.path(defaults, PACKAGES)}/{version}"
+        module = runtime.file(ray_node.HEAD, packages.FILE)
+        installed = Packages(folder=folder, module=module, python=settings.python)
+        common[packages.BASE] = folder
     head = ray_cluster.head_environment(ray_node.HEAD, stack)
     mounts = [Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source)]
-    if defaults.shared:
-        mounts.append(
-            Mount(
-                name=manifests.SHARED_VOLUME,
-                path=manifests.SHARED,
-                source=defaults.shared,
-                read_only=False,
-            )
-        )
+    if defaults.shared or installed:
+        mounts.append(manifests.mounted(defaults, CLUSTER, PACKAGES))
     try:
         return RayClusterSpec(
             name=runtime.ray_name,
@@ -134,12 +141,14 @@ def specification(
             ports=ports,
             head_environment=common | head,
             worker_environment=common,
-            mounts=mounts,
+            mounts=[*mounts, *(manifests.mounted(defaults, CLUSTER, v) for v in stack.volumes)],
             head_mounts=_head_mounts(runtime, stack.additions),
             shared=manifests.SHARED if defaults.shared else "",
+            packages=installed,
             accelerator="" if accelerator == "none" else accelerator,
             annotations={manifests.FILES_ANNOTATION: runtime.digest(files, secrets)},
-            group=defaults.where.group,
+            environment_secret=where.environment_secret,
+            group=where.group,
             cpu_share=where.cpu_share,
             pod_seconds=where.pod_timeout_seconds,
         )

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cluster import kuberay_pods
-from cluster.kuberay_spec import Mount, memory
+from cluster.kuberay_spec import USER, Mount, memory
 from cluster.service import HealthCheck, Service, Volume
 from infra.service import images
 from node import ending
@@ -32,10 +32,8 @@ STACK_LABEL = "trainyard/stack"
 USER_LABEL = "trainyard/user"  # the annotation trainyard/owner is the stack's id
 MANAGED_BY = "app.kubernetes.io/managed-by"
 FILES_ANNOTATION = "trainyard/files"  # digest of a pod's files: a change recreates it
-MEMORY = "/dev/shm"  # noqa: S108 (the kernel's own place)
 FILES_VOLUME, SHARED_VOLUME, MEMORY_VOLUME = "files", "shared", "shared-memory"
 FILE_MODE = 0o440  # their group is the pod's
-USER = 1000  # of the images in docker/
 # Users of others' images that do not give it as a number, which `runAsNonRoot` needs.
 USERS = {"prometheus": 65534, "alertmanager": 65534, "grafana": 472}
 # Their images have files in a volume's folder, which a fresh volume should have too.
@@ -45,7 +43,6 @@ MEMORY_REQUEST_SHARE = 8  # its bound divided by this is kept for it
 PROBE_SECONDS = 2
 # One that hangs for three minutes is ended; a store under load may answer late.
 LIVE_SECONDS, LIVE_FAILURES, LIVE_TIMEOUT_SECONDS = 30, 6, 10
-PULL = "IfNotPresent"  # images have a tag or a digest that stays
 JOB_TRIES = 0  # what runs once fails at once, and says why
 
 
@@ -71,11 +68,7 @@ class ObjectDefaults:
     @property
     def shared(self) -> Mapping[str, Any]:
         """Source of the volume that pods share, as Kubernetes says it; {} for none."""
-        if (shared := self.where.shared) is None:
-            return {}
-        if shared.claim:
-            return {"persistentVolumeClaim": {"claimName": shared.claim}}
-        return {"hostPath": {"path": shared.host_path, "type": "Directory"}}
+        return self.where.shared.source if self.where.shared else {}
 
     def name(self, service: str) -> str:
         """Return the name of a service's objects."""
@@ -201,6 +194,9 @@ def path(defaults: ObjectDefaults, volume: Volume) -> str:
 
 def mounted(defaults: ObjectDefaults, service: str, volume: Volume) -> Mount:
     """Return a volume of a service's pod; a shared one without a place is the pod's own."""
+    if volume.source:
+        name, read_only = f"outside-{volume.name}", volume.read_only
+        return Mount(name=name, path=volume.mount, source=_source(volume), read_only=read_only)
     if volume.shared and defaults.shared:
         return Mount(
             name=SHARED_VOLUME, path=SHARED, source=defaults.shared, read_only=volume.read_only
@@ -212,6 +208,17 @@ def mounted(defaults: ObjectDefaults, service: str, volume: Volume) -> Mount:
     return Mount(name=name, path=path(defaults, volume), source=source, read_only=False)
 
 
+def _source(volume: Volume) -> dict[str, Any]:
+    """Return the source of a volume from outside the stack, as Kubernetes says it."""
+    [(kind, where)] = volume.source.items()
+    server, _, path = where.partition(":")
+    return {
+        "claim": {"persistentVolumeClaim": {"claimName": where}},
+        "nfs": {"nfs": {"server": server, "path": path}},
+        "path": {"hostPath": {"path": where, "type": "Directory"}},
+    }[kind]
+
+
 def mounts(defaults: ObjectDefaults, service: Service) -> list[Mount]:
     """Return all volumes of a service's pod."""
     found = [mounted(defaults, service.name, volume) for volume in service.volumes]
@@ -219,7 +226,7 @@ def mounts(defaults: ObjectDefaults, service: Service) -> list[Mount]:
         source = files_source(defaults, service.name, [*service.files], [*service.secrets])
         found.append(Mount(name=FILES_VOLUME, path=FILES, source=source))
     if service.shared_memory_mib:
-        found.append(memory(MEMORY_VOLUME, MEMORY, service.shared_memory_mib))
+        found.append(memory(MEMORY_VOLUME, kuberay_pods.SHARED_MEMORY, service.shared_memory_mib))
     return found
 
 
@@ -280,12 +287,12 @@ def pod(defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: i
     container: Manifest = {
         "name": service.program,
         "image": image,
-        "imagePullPolicy": PULL,
+        "imagePullPolicy": kuberay_pods.PULL_POLICY,
         "args": list(service.arguments),
         "env": [{"name": name, "value": value} for name, value in service.environment.items()],
         "ports": [{"containerPort": port.number} for port in service.ports],
         "resources": resources(memory_mib),
-        "securityContext": container_security(),
+        "securityContext": dict(kuberay_pods.CONTAINER_SECURITY),
         "volumeMounts": [each.mount for each in found],
         **probes(service.health, defaults.settings.start_timeout_seconds),
     }
@@ -338,10 +345,10 @@ def seeding(volume: Mount, image: str, end: datetime | None) -> Manifest:
     return {
         "name": f"seed-{volume.name}",
         "image": image,
-        "imagePullPolicy": PULL,
+        "imagePullPolicy": kuberay_pods.PULL_POLICY,
         "command": ["/bin/sh", "-c", f"{copy} || true"],
         "resources": resources(256),
-        "securityContext": container_security(),
+        "securityContext": dict(kuberay_pods.CONTAINER_SECURITY),
         "volumeMounts": [{"name": volume.name, "mountPath": fresh}],
     }
 
@@ -353,11 +360,6 @@ def resources(memory_mib: int) -> Manifest:
         "requests": {"cpu": CPU_REQUEST, "memory": f"{least}Mi"},
         "limits": {"memory": f"{memory_mib}Mi"},
     }
-
-
-def container_security() -> Manifest:
-    """Return a container's rights: only those of its user."""
-    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def probes(health: Sequence[HealthCheck], start_seconds: int) -> Manifest:

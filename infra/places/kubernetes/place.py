@@ -9,7 +9,7 @@ import pulumi
 
 from cluster import autoscaling, services
 from cluster.descriptor import Source, Stack
-from infra.machines import tools
+from cluster.storage import Storage
 from infra.places.target import services_for
 from infra.settings.config import Settings
 from trainyard.access import outputs
@@ -41,7 +41,7 @@ def declare(settings: Settings, _stack: str) -> Stack:
     if (where := settings.kubernetes) is None:
         raise ValueError("the stack names no cluster")
     cluster = Cluster(kubeconfig=where.kubeconfig, context=where.context, namespace=where.namespace)
-    running = services_for(settings, tools.in_container(settings.object_store), *IN_PODS)
+    running = services_for(settings, settings.store_of_pods, *IN_PODS)
     # Pods are selected by the labels: two owners may have stacks of one name.
     labels = manifests.labels(pulumi.get_project(), settings.names_of_objects)
     runtime = KubernetesRuntime(
@@ -70,12 +70,13 @@ def declare(settings: Settings, _stack: str) -> Stack:
     ray = replace(
         services.RAY, declare=partial(kuberay_cluster.KubeRayCluster, "ray", runtime, end)
     )
-    return Stack(
+    stack = Stack(
         runtime=runtime,
         settings=settings,
         services=[ray if service is services.RAY else service for service in running],
         python=settings.python,
         workers=settings.workers,
+        data=f"{manifests.SHARED}/{runtime.defaults.prefix}",
         connections={
             outputs.KUBERNETES: {
                 "kubeconfig": where.kubeconfig,
@@ -91,3 +92,6 @@ def declare(settings: Settings, _stack: str) -> Stack:
             }
         },
     )
+    if where.bucket:
+        stack.storage = Storage(url=where.bucket)
+    return stack

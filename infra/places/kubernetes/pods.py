@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from cluster.kuberay_pods import PACKAGES
 from node.life import STARTS_LIMIT, WINDOW_SECONDS
 from node.life import loops as keeps_ending
 
@@ -70,11 +71,13 @@ def owned(pods: Sequence[Pod], uid: str) -> list[Pod]:
 def is_creating(pod: Pod) -> bool:
     """Return whether a pod's images are being pulled or its volumes attached.
 
-    Neither happens while an init container runs, such as KubeRay's wait for the head.
+    Neither happens while an init container runs, such as KubeRay's wait for the head. The one that
+    installs packages counts as a pull.
     """
     starting = pod["status"].get("initContainerStatuses") or []
-    if any("running" in (status.get("state") or {}) for status in starting):
-        return False
+    running = {each["name"] for each in starting if "running" in (each.get("state") or {})}
+    if running:
+        return running == {PACKAGES}
     return any(
         _waiting(status).get("reason") in CREATING
         for _, status in _statuses(pod)

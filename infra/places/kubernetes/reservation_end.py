@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pulumi
 
 from cluster import kuberay, kuberay_pods, ray_node
-from cluster.kuberay_spec import Mount
+from cluster.kuberay_spec import USER, Mount
 from infra.places.kubernetes import manifests
 from infra.places.kubernetes.api import KINDS, OF_TIMER
 from infra.places.kubernetes.manifests import Manifest, ObjectDefaults
@@ -152,7 +152,7 @@ def deployment(
     container = {
         "name": NAME,
         "image": runtime.defaults.settings.images["ray"],
-        "imagePullPolicy": manifests.PULL,
+        "imagePullPolicy": kuberay_pods.PULL_POLICY,
         "command": [
             *("python3", runtime.file(NAME, ending.FILE), "wait", runtime.file(NAME, SETTINGS))
         ],
@@ -162,10 +162,10 @@ def deployment(
             {"name": "RAY_AUTH_TOKEN_PATH", "value": f"{TOKEN_PATH}/{kuberay.TOKEN_KEY}"},
         ],
         "resources": manifests.resources(MEMORY_MIB),
-        "securityContext": manifests.container_security(),
+        "securityContext": dict(kuberay_pods.CONTAINER_SECURITY),
         "volumeMounts": [*(each.mount for each in mounts), dict(kuberay_pods.API_ACCESS_MOUNT)],
     }
     volumes = [*(each.volume for each in mounts), kuberay_pods.api_access()]
-    spec = manifests.pod_of(defaults, manifests.USER, container, volumes, stop_seconds=1)
+    spec = manifests.pod_of(defaults, USER, container, volumes, stop_seconds=1)
     spec["serviceAccountName"] = defaults.name(NAME)
     return manifests.one_pod(defaults, NAME, spec, digest, claims=False)

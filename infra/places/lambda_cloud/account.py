@@ -80,7 +80,7 @@ def credentials(config_key: str | None) -> tuple[str, str]:
             return key, _url()
     raise AccessError(
         f"no API key of Lambda Cloud: set {' or '.join(KEY_VARIABLES)} in the environment, or the "
-        f"setting with `python -m engine config set --secret {API_KEY}`"
+        f"setting with `train config set --secret {API_KEY}`"
     )
 
 

@@ -113,6 +113,12 @@ class LambdaCloud(Model, FleetSettings):
             bound = "needs an end: without one the total cost is unlimited"
             yield Fault(f"{SETTING}.budget", bound, f"set {SETTING}.ttlHours, or reservation")
 
+    def launcher_faults(self) -> Iterator[Fault]:
+        """Yield a budget: without a timer on the instances nothing keeps it."""
+        if self.budget:
+            bound = "bounds nothing with startRay = false: no instance ends itself"
+            yield Fault(f"{SETTING}.budget", bound, "remove budget, or startRay", self.budget)
+
     def group_faults(self, groups: Sequence[Group]) -> Iterator[Fault]:
         """Yield anything but one group that grows: all instances are alike."""
         for group in groups:

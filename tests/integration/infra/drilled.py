@@ -62,8 +62,7 @@ def connect() -> None:
 
     os.environ.update(ray_train.SETTINGS)
     os.environ["RAY_COLOR_PREFIX"] = "0"
-    address = {name: text for name, text in os.environ.items() if name == "RAY_ADDRESS"}
-    ray.init(runtime_env={"env_vars": ray_train.SETTINGS | address})
+    ray.init(runtime_env={"env_vars": ray_train.SETTINGS})
 
 
 def train_worker(config: dict[str, Any]) -> None:

@@ -55,7 +55,7 @@ def held(train, outputs_file, go, wait_for) -> Iterator[Callable[[str], None]]:
 
     def waits(run: str) -> bool:
         """Whether the log has the step at which the job waits; it may lag behind the store."""
-        log = jobs.read_log(server, jobs.resolve(server, run).submission_id)
+        log = "".join(jobs.read_log(server, jobs.resolve(server, run).submission_id))
         lines = map(progress.parse, log.splitlines())
         *_, last = [None, *(line.record for line in lines if line)]
         return isinstance(last, progress.Batches) and last.done == drilled.HELD_STEPS

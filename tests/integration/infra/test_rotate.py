@@ -135,7 +135,7 @@ def test_secrets_are_rotated_under_a_run(stack, train, outputs_file, wait_for, t
     submit(served, "served")
     server = JobServer(known())
     wait_for(lambda: server.job(job.submission_id).status.ended, 240)
-    log = server.log(job.submission_id)
+    log = "".join(server.log_pieces(job.submission_id))
     assert server.job(job.submission_id).status == "SUCCEEDED", log
     assert re.search(r"Restored from checkpoint \S+: \d+ epochs and \d+ batches", log)
     every = drained.parser.get_default("epochs") * drained.STEPS
@@ -167,7 +167,7 @@ def _drains_and_refuses(
     assert f"ray-worker-0 is drained, for at most 60 s: {job.submission_id} ({RUN})\n" in said
     reached = lines()
     wait_for(lambda: lines() > reached + 4, 120)
-    log = JobServer(known()).log(job.submission_id)
+    log = "".join(JobServer(known()).log_pieces(job.submission_id))
     left = re.findall(r"Notice: .* epoch (\d+) is stored up to batch (\d+)", log)
     taken_up = re.findall(r"Restored from checkpoint \S+: (\d+) epochs and (\d+) batches", log)
     assert left

@@ -29,6 +29,7 @@ from tests.integration.training.services import service
 from tests.outputs import of_services
 from tests.ports import free_ports
 from tests.waiting import wait_for
+from trainyard.access.outputs import NOTHING
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 NODE_STARTS = 3
@@ -297,6 +298,7 @@ def cluster(store_program) -> Iterator[Cluster]:
             "AWS_ENDPOINT_URL": store.endpoint,
             "AWS_REGION": "us-east-1",
             "TRAINYARD_STORAGE_URL": f"s3://{BUCKET}",
+            "TRAINYARD_DASHBOARD": f"127.0.0.1:{dashboard}",
             "TRAINYARD_SERVE_HOST": "127.0.0.1",
             "TRAINYARD_SERVE_PORT": str(serve),
             "TRAINYARD_SERVE_TOKEN_FILE": str(folder / "serve-token"),
@@ -325,6 +327,7 @@ def cluster(store_program) -> Iterator[Cluster]:
             f"127.0.0.1:{gcs}",
             env,
             {
+                **NOTHING,
                 **of_services(),
                 "project": "trainyard",
                 "stack": "dev",
@@ -343,13 +346,8 @@ def cluster(store_program) -> Iterator[Cluster]:
                     {"name": "head", "cpus": 0} | node,
                     {"name": "worker-0", "cpus": 2} | node,
                 ],
-                "ssh": {},
-                "kubernetes": {},
                 "owner": "ada",
-                "reservedFrom": "",
-                "expiresAt": "",
                 "jobStartTimeoutSeconds": 900,
-                "rayClusterFile": "",
             },
             forks,
             client,

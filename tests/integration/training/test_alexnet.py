@@ -110,6 +110,8 @@ def test_a_run_leaves_all_that_tells_how_it_was_made(cluster):
     assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", start["commit"])
     assert start["packages"]["torch"] == torch.__version__.partition("+")[0]
     assert cluster.read("cut/curves.png").startswith(b"\x89PNG")
+    assert "Epoch: 001/001" in cluster.done("logs", "cut", "--worker", "0")
+    assert "it names 0: `" in cluster.train("logs", "cut", "--worker", "1").stderr
 
 
 @pytest.mark.usefixtures("first")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from node.idle_watch import IdleLimits, Ray, look, work
+from tests import ran
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -93,6 +94,112 @@ def test_a_job_that_succeeds(cluster, hello):
     assert cluster.jobs()["taken"]["driver_node_id"] != head
     # The marker of the store's check is gone; runs of other tests have summaries.
     assert {key.split("/")[1] for key in cluster.keys(".trainyard")} <= {"claims", "runs"}
+
+
+PLAIN = """
+import os, pathlib, sys, traceback, ray, trainyard
+for step in range(30):
+    trainyard.log({"score/a": step / 10}, step=step)
+@ray.remote
+def elsewhere():
+    trainyard.log(there=7, step=29)
+ray.get(elsewhere.remote())
+pathlib.Path(os.environ["TRAINYARD_OUTPUT"], "model.txt").write_text("weights")
+pathlib.Path("out.txt").write_text("made in the working folder")
+print("so far", flush=True)
+try:
+    {}["key"]
+except KeyError:
+    traceback.print_exc()
+sys.exit(3)
+"""
+
+
+def test_a_plain_script_that_fails_is_a_run(cluster, script, tmp_path):
+    result = cluster.train("submit", script(PLAIN), "--name", "plain")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "kept model.txt, out.txt: train pull plain" in result.stdout
+    # The user's own lines and paths, once; what Ray says before them is left out.
+    assert re.search(r'^so far\n(Traceback .*)\n  File "job.py", line', result.stdout, re.MULTILINE)
+    assert result.stdout.count("Traceback") == 1
+    assert "INFO job_manager" not in result.stdout + result.stderr
+    assert "error: exit code 3: KeyError: 'key' (job.py, line 13)\n" in result.stderr
+    last = cluster.done("logs", "plain", "--tail", "2").splitlines()
+    assert last == ["KeyError: 'key'", "kept model.txt, out.txt: train pull plain"]
+    file = tmp_path / "whole.log"
+    cluster.done("logs", "plain", "--download", str(file))
+    assert "INFO job_manager" in file.read_text().splitlines()[0]
+    shown = cluster.done("show", "plain")
+    said = re.compile(r"^job +FAILED \(exit code 3\), \d+ s, by .*python job.py$", re.MULTILINE)
+    assert said.search(shown), shown
+    assert shown.splitlines()[-1].split("\t") == ["29", "2.9", "7"]  # step, score/a, there
+    rows = {row["run"]: row for row in json.loads(cluster.done("runs", "--json"))}
+    found = rows["plain"]
+    assert (found["job"], found["figures"]) == ("FAILED", {"score/a": 2.9, "there": 7})
+    cluster.done("pull", "plain", "--to", str(tmp_path / "here"))
+    output = tmp_path / "here" / "plain" / "output"
+    texts = {path.name: path.read_text() for path in output.iterdir()}
+    assert texts == {"model.txt": "weights", "out.txt": "made in the working folder"}
+    # The head is gone: the store has the log.
+    away = tmp_path / "outputs.json"
+    away.touch(0o600)
+    away.write_text(json.dumps(cluster.outputs | {"dashboardUrl": "http://127.0.0.1:9"}))
+    env = cluster.env | {"TRAINYARD_OUTPUTS": str(away)}
+    assert "so far\n" in cluster.done("logs", "plain", env=env)
+    assert cluster.train("logs", "no-such", env=env).returncode == 1
+
+
+USING = """
+import os, time, ray
+@ray.remote(num_cpus=1)
+def use():
+    held = bytearray(os.urandom(200 * 2**20))
+    until = time.process_time() + 8
+    while time.process_time() < until:
+        sum(range(10**5))
+    return len(held)
+ray.get([use.remote(), use.remote()])
+"""
+
+
+def test_a_run_has_what_its_ray_workers_and_its_machine_used(cluster, script, tmp_path):
+    result = cluster.train("submit", script(USING), "--name", "using")
+    assert result.returncode == 0, result.stdout + result.stderr
+    rows = json.loads(cluster.done("show", "using", "--json"))["usage"]
+    peak = {name: max(row.get(name, 0) for row in rows) for name in rows[-1]}
+    assert 0.2 < peak["CPU"] < 3  # two workers, on a machine that has other work
+    assert 400 * 2**20 < peak["memory"] < 1600 * 2**20
+    # The head and the worker are one machine, whose memory has room for the job's.
+    assert {name for name in peak if name.endswith("CPU")} == {"CPU", "head CPU"}
+    assert peak["head memory"] < peak["head memory size"]
+    shown = cluster.done("show", "using", "--usage")
+    assert re.search(r"^used +at most CPU \d\.\d, memory \d\.\d\d GiB$", shown, re.MULTILINE), shown
+    assert re.search(r"^head memory\t\d+\.\d\d GiB\t", shown, re.MULTILINE), shown
+    cluster.done("pull", "using", "--to", str(tmp_path / "here"))
+    [file] = (tmp_path / "here/using/usage").iterdir()
+    assert len(file.read_text().splitlines()) == len(rows)
+    [machine] = [row for row in cluster.done("watch").splitlines() if row.startswith("head, ")]
+    assert machine.count(" GiB") == 2  # memory, free disk
+
+
+API = """
+import sys, trainyard
+done = trainyard.submit(sys.argv[1], ["9"], name="from-python")
+assert done["status"] == "SUCCEEDED", done
+assert trainyard.runs()[0]["run"] == "from-python"
+assert trainyard.show("from-python")["metrics"][-1]["n"] == 9
+assert "read 9" in trainyard.logs(done["job"])
+assert (trainyard.pull("from-python", sys.argv[2]) / "logs").is_dir()
+print(trainyard.stop("from-python"))
+"""
+
+
+def test_python_has_what_the_commands_do(cluster, script, tmp_path):
+    path = script("import sys, trainyard; trainyard.log(n=int(sys.argv[1])); print('read', 9)")
+    command = [sys.executable, "-c", API, path, str(tmp_path)]
+    said = ran.output(command, env=cluster.env, cwd=REPOSITORY, timeout=300)
+    assert "read 9\n" in said  # followed
+    assert said.splitlines()[-1].endswith("has ended already: SUCCEEDED")
 
 
 def test_the_edit_in_the_checkout_is_what_runs(cluster, tmp_path):
@@ -173,6 +280,7 @@ def test_ctrl_c_lets_go_and_the_job_goes_on(cluster, script):
     assert second.returncode == 1  # a run is trained by one job at a time
     assert f"run 'counting' is being trained by job {job_id}" in second.stderr
     assert f"job {job_id}: STOPPED" in stop.stdout  # B19
+    wait_for("its record", lambda: "STOPPED (exit code -15)" in cluster.done("show", "counting"))
     assert again.returncode == 1
     assert f"Job '{job_id}' was stopped" in rest
     numbers = [int(n) for n in re.findall(r"^line (\d+)$", seen + rest, re.MULTILINE)]

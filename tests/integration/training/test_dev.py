@@ -1,5 +1,6 @@
 """`train dev`: saves that run at once, on the real job server, nodes and store."""
 
+import json
 import re
 import signal
 import subprocess
@@ -153,17 +154,28 @@ def test_an_exception_is_shown_with_its_line_here(dev):
 
 
 def test_ctrl_c_leaves_nothing_running(cluster, dev):
-    dev.save("helper.py", "WORD = 'long'\nimport time\nwhile True: time.sleep(1)\n", "saved")
+    log = "import time, trainyard\ntrainyard.log(word=len(WORD))"
+    dev.save("helper.py", f"WORD = 'long'\n{log}\nwhile True: time.sleep(1)\n", "saved")
     job = next(j for j in cluster.jobs().values() if "dev_session" in j["entrypoint"])
 
     def processes() -> list[psutil.Process]:
         return [p for p in psutil.process_iter(["cmdline"]) if "dev_session" in str(p.info)]
 
     assert processes()
+    logged = lambda: [key for key in cluster.keys(".dev/") if key.endswith(".jsonl")]  # noqa: E731
+    wait_for("its figures", logged)
     dev.process.send_signal(signal.SIGINT)
     dev.until("nothing of it runs")
     assert dev.process.wait() == 130
     assert cluster.jobs()[job["submission_id"]]["status"] == "SUCCEEDED"
+    run = job["metadata"][
+        "run"
+    ]  # the session is one, with the figures of its last rerun that ended
+    record = json.loads(cluster.read(f"{run}/jobs.jsonl"))
+    assert (record["status"], record["exit"]) == ("SUCCEEDED", 0)
+    assert "wrong word" in cluster.read(f"{run}/logs/{record['job']}.txt").decode()
+    [figures] = [key for key in cluster.keys(f"{run}/logged/") if key.endswith(".jsonl")]
+    assert json.loads(cluster.read(figures))["word"] == len("long")
     wait_for("the session's processes to end", lambda: not processes())
     # On the node of the driver; the workers' copies go when the next session begins there.
     assert not list((cluster.folder / SESSIONS).rglob("dev_sessions/*/tree"))

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests import pages, ran
 from trainyard.client import runtimes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
-SHIRTS, END_TO_END, FRAMEWORKS = pages.read_by(__file__)
+MINE, SHIRTS, END_TO_END, FRAMEWORKS, SHORT = pages.read_by(__file__)
 PYTORCH, LIGHTNING, *OTHERS = FRAMEWORKS.of("train")
 JOB_DEADLINE_S = 300
 REPOSITORY = Path(__file__).parents[3]
@@ -121,6 +122,31 @@ def test_the_run_goes_on(script, cluster):  # E6
     assert float(loss) < losses(script)[0]
 
 
+def test_a_folder_of_images_is_learned_and_names_the_classes(cluster, tmp_path):
+    for number in range(30):
+        for name, colour in (("red", (255, 9 * (number % 9), 0)), ("blue", (0, number, 255))):
+            (tmp_path / name).mkdir(exist_ok=True)
+            Image.new("RGB", (40, 30), colour).save(tmp_path / name / f"{number}.png")
+    (command,) = MINE.of("train")
+    *typed, folder = command
+    assert (folder, typed[3]) == ("~/pictures", "mine")
+    out = train(cluster, *typed, str(tmp_path), "--epochs", "2", "--batch-size", "8")
+    said = f"{tmp_path}: 2 classes, 48 images to learn from, 6 to validate, 6 to test"
+    assert out.count(said) == 1
+    records = map(json.loads, cluster.read("mine/metrics.jsonl").splitlines())
+    assert [record["data"] for record in records] == [str(tmp_path)] * 2
+    newest = max(key for key in cluster.keys("mine/checkpoint_") if key.endswith("manifest.json"))
+    model = json.loads(cluster.read(newest))["model"]
+    assert (model["classes"], model["image_side"]) == (["blue", "red"], 64)
+    for file in (tmp_path / "red").iterdir():
+        file.write_bytes(b"no picture")
+    asked = [*typed, str(tmp_path), "--epochs", "3", "--batch-size", "8"]
+    failed = cluster.train(*asked, timeout=JOB_DEADLINE_S)
+    assert failed.returncode == 1
+    assert re.search(rf"error: {tmp_path}/red/\d+\.png is not a readable", failed.stdout)
+    assert "Traceback" not in failed.stdout
+
+
 def test_the_notebook_learns_the_same(script, cluster, tmp_path):  # E6
     cells = [
         "".join(cell["source"])
@@ -170,7 +196,18 @@ def test_a_framework_trains(command, cluster):  # E1
     assert (first["epoch"], last["epoch"]) == (0, 1)
     assert last["valid_loss"] < first["valid_loss"]
     assert last["valid_acc"] > 0.2  # guessed: 0.1
-    assert any(key.endswith(MODELS[name]) for key in cluster.keys(f"{name}/checkpoint_"))
+    keys = cluster.keys(f"{name}/checkpoint_")
+    for file in (MODELS[name], "manifest.json"):  # Ray's own, and a checkpoint of the run
+        assert any(key.endswith(file) for key in keys)
+
+
+def test_a_job_of_the_page_trains_with_packages_that_the_nodes_lack(cluster, tmp_path):  # E1
+    _, (submit, name, *options), _ = SHORT.of("train")  # JAX: the others download more
+    (script,) = (each for each in pages.blocks() if each.text.startswith(f"# {name}\n"))
+    (tmp_path / name).write_text(script.text)
+    train(cluster, submit, str(tmp_path / name), "--name", "jax", *options)
+    (row,) = (r for r in json.loads(cluster.done("runs", "--json")) if r["run"] == "jax")
+    assert row["figures"]["loss"] < 1.5  # guessed: 2.3
 
 
 def test_the_end_to_end_example(cluster, tmp_path):  # E7 E8 E11 E12

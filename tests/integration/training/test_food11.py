@@ -192,8 +192,12 @@ def test_ray_train_on_one_worker(course, whole):  # D39 to D42
     assert [record["epoch"] for record in records] == list(range(EPOCHS))
     assert {record["data"] for record in records} == {"generated"}
     keys = course.cluster.keys("whole/")
-    assert len([key for key in keys if key.endswith("checkpoint.ckpt")]) == EPOCHS  # D40
+    of_ray = re.compile(r"whole/checkpoint_\d{4}-\d\d-[^/]+/checkpoint\.ckpt")
+    assert len([*filter(of_ray.fullmatch, keys)]) == EPOCHS  # D40
     assert "whole/curves.png" in keys
+    [manifest] = [key for key in keys if key.endswith("manifest.json")]
+    described = json.loads(course.cluster.read(manifest))["model"]  # enough for `train serve`
+    assert (described["architecture"], described["file"]) == ("mobilenet_v2", "checkpoint.ckpt")
 
 
 def test_two_workers(course):  # D43

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -14,11 +15,14 @@ import pytest
 import requests
 
 from tests import pages, ran
+from tests.fakes import conda
+from tests.fakes.machines import uv_cache
 from tests.integration.training.conftest import BUCKET, FOREIGN, NODE_STARTS, REPOSITORY
 from tests.pages import Terminal
 from tests.ports import free_ports
 
 (
+    BARE,
     START,
     ATTACH,
     HERE,
@@ -145,7 +149,7 @@ def shell(text: str) -> pages.Block:
 
 
 @pytest.mark.timeout(600)
-def test_the_practical_on_a_plain_ray(terminal):  # B5 B6 B9 B11 B16 B19
+def test_the_practical_on_a_plain_ray(terminal):  # B5 B6 B9 B11 B16 B19 B25
     gcs, dashboard, client, agent, grpc, metrics = free_ports(6)
     head = [
         *(f"--port={gcs}", f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"),
@@ -162,8 +166,12 @@ def test_the_practical_on_a_plain_ray(terminal):  # B5 B6 B9 B11 B16 B19
     }
     user = terminal(instead, RAY_FAKE_CLUSTER="1")
     user.folder = Path(user.environment["HOME"])
+    conda.write(user.folder / "conda")
+    user.environment |= {"RAY_CONDA_HOME": str(user.folder / "conda")}
+    user.environment |= {"UV_CACHE_DIR": str(uv_cache.folder())}
     (user.folder / "groups.yaml").write_text(GROUPS)
     _start(user)
+    _a_sweep_without_a_store(user, dashboard)
     elsewhere = {"RAY_ADDRESS": "http://127.0.0.1:1", "RAY_API_SERVER_ADDRESS": "127.0.0.1:1"}
     user.environment |= elsewhere  # which `train` does not follow
     attached = user.run(ATTACH)
@@ -194,18 +202,43 @@ def test_the_practical_on_a_plain_ray(terminal):  # B5 B6 B9 B11 B16 B19
     user.run(STOP)
     assert requests.get(f"{url}long", timeout=10).json()["status"] == "STOPPED"
     _a_run_with_its_files(user)
+    _a_job_with_packages_of_conda(user)
     assert "the cluster keeps running" in user.run(DETACH)
     assert not file.exists()
+
+
+def _a_sweep_without_a_store(user: Terminal, dashboard: int) -> None:
+    """No stack is chosen, nothing is attached, and the environment names the Ray."""
+    own = {
+        "--multirun": f"{user.instead['--multirun']}-bare",
+        "192.0.2.7": f"localhost:{dashboard}",
+    }
+    said = Terminal(REPOSITORY, user.environment, {**user.instead, **own}).run(BARE)
+    assert f"no stack is chosen: points go to http://localhost:{dashboard}" in said
+    [log] = Path(user.environment["HOME"], "sweep-bare").glob("*/train_model.log")
+    assert "valid_acc" in (log.parents[1] / "results.csv").read_text()
 
 
 def _a_run_with_its_files(user: Terminal) -> None:
     user.run(shell('mkdir "$HOME/jobs" && train new first --folder "$HOME/jobs"'))
     # The groups' GPUs are declared, and this autoscaler starts no node.
     user.run(shell('train submit "$HOME/jobs/first.py" --name first -- --epochs 1 --cpu'))
-    listed = json.loads(user.run(shell("train runs --json")))
-    assert [row["run"] for row in listed] == ["first"]
+    first, point = json.loads(user.run(shell("train runs --json")))
+    assert first["run"] == "first"
+    assert point["run"].startswith("train-model-")  # the sweep's one job
     user.run(shell('train pull first --to "$HOME/pulled"'))
     assert list(Path(user.environment["HOME"], "pulled", "first").iterdir())
+
+
+def _a_job_with_packages_of_conda(user: Terminal) -> None:
+    """Ray makes the environment on the head, by the tests' conda."""
+    home = Path(user.environment["HOME"])
+    packages = {"channels": [conda.channel(home / "channel")], "dependencies": ["canary"]}
+    (home / "own.json").write_text(json.dumps({"conda": packages}))
+    (home / "sings.py").write_text("import canary, sys\nprint(canary.SONG, 'in', sys.prefix)\n")
+    said = user.run(shell('train submit "$HOME/sings.py" --runtime-env "$HOME/own.json"'))
+    assert "needs conda: asking the head" in said
+    assert re.search(r"^sung in /\S+/runtime_resources/conda/\w+$", said, re.MULTILINE)
 
 
 def test_an_attached_cluster_may_ask_for_a_token_and_have_a_bucket(cluster, tmp_path):  # B3 B6

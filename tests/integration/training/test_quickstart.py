@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from tests import pages
+from tests import pages, pip_index
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
 from tests.integration.training.conftest import FOREIGN
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(fake.BINARY is None, reason="sshd is not installed (openssh-server)"),
 ]
 
-(COMMANDS,) = pages.read_by(__file__)
+COMMANDS, ON_A_STACK = pages.read_by(__file__)
 *_, FIRST = COMMANDS.of("python")
 # A text without a network, and a model for a CPU.
 SMALL = """
@@ -80,11 +80,11 @@ def train(folder, box, cluster) -> Train:
     # Ray's client and its server wait so long for each other; by default 30 s.
     env["RAY_CLIENT_RECONNECT_GRACE_PERIOD"] = "2"
 
-    def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    def start(script: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, script, *arguments],
             cwd=project,
-            env=env,
+            env=env | more,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -251,3 +251,20 @@ def test_a_fresh_project_trains_on_a_ray_that_is_there(  # C2, C5, C6, C11 to C1
             if path.is_file():
                 assert key not in path.read_bytes(), path  # C18
     assert cluster.alive() == nodes  # C19
+
+
+def test_the_same_project_trains_on_a_stack(folder, train, cluster, tmp_path):  # C5 C6 C22
+    project, [[*command, _]] = folder / "here/project", ON_A_STACK.of("python")
+    with pip_index.served(tmp_path / "index", "127.0.0.1") as index:
+        pip_index.write_project(project, index)  # packages of an index and of the project
+        file = cluster.env["TRAINYARD_OUTPUTS"]
+        said = output(train(*command, cluster.outputs["stack"], TRAINYARD_OUTPUTS=file))
+    (job,) = [job for job in cluster.jobs().values() if job["metadata"].get("run") == "first"]
+    installed = "".join(job["runtime_env"]["pip"])
+    assert (job["status"], "box-one[more]==1.0" in installed) == ("SUCCEEDED", True)
+    assert "/mine" in installed
+    checkpoint = Path(said.strip().splitlines()[-1].partition("checkpoint ")[2])
+    assert folder / "here/ray-results/first" in checkpoint.parents
+    assert torch.load(checkpoint / "state.pt", weights_only=True)["epoch"] == 1
+    stored = {f"first/{checkpoint.name}/state.pt", "first/output/trainyard_fit.json"}
+    assert stored <= {*cluster.keys("first/")}

@@ -13,7 +13,9 @@ import pytest
 import requests
 import torch
 from PIL import Image
+from sklearn.datasets import load_digits
 
+from tests import browser
 from tests.waiting import wait_for
 from trainyard import models
 from trainyard.data.transforms import to_tensor
@@ -30,6 +32,7 @@ IMAGE_SIZE = 64
 CLASSES = ["bread", "egg", "rice", "soup", "meat", "fish", "fruit"]
 SERVE_DEADLINE_S = 280
 NAME = "served"
+LATE = "no answer within 1 s: ask for less at a time"
 
 
 def network(seed: int) -> torch.nn.Module:
@@ -129,7 +132,7 @@ def serve_actors(cluster: Any) -> list[str]:
 def test_the_command_says_where_and_how(first, cluster, url):  # A46
     assert f"{url} answers with checkpoint_000001-abcd" in first
     assert "-F images=@a.jpg" in first
-    assert "engine output serveToken" in first
+    assert "train output serveToken" in first
     for name in ("rayToken", "serveToken"):
         assert cluster.outputs[name] not in first
 
@@ -233,6 +236,135 @@ def test_a_service_is_updated_while_it_is_asked(cluster, ask, store):  # A46
     assert (answer["model"]["checkpoint"], answer["model"]["epochs"]) == (newest, 2)
     given = torch.tensor([each["probability"] for each in answer["predictions"][0]["top"]])
     assert torch.allclose(given, own_answer(2, [image])[0].topk(5).values, rtol=0, atol=1e-5)
+
+
+@pytest.fixture
+def ask_script(first, cluster) -> Iterator[Callable[..., requests.Response]]:
+    """Serves runs by their scripts, and sends them JSON; they are withdrawn at the end."""
+    served = []
+
+    def ask(run: str, inputs: Any) -> requests.Response:
+        if run not in served:
+            served.append(run)
+            said = cluster.done("serve", run, "--cpus-per-replica", "0.2", timeout=SERVE_DEADLINE_S)
+            assert "--json @inputs.json" in said
+        bearer = {"Authorization": f"Bearer {cluster.outputs['serveToken']}"}
+        address = f"{cluster.outputs['serveUrl']}/{run}/predict"
+        return requests.post(address, json=inputs, headers=bearer, timeout=150)
+
+    yield ask
+    for run in served:
+        cluster.done("serve", run, "--stop", timeout=SERVE_DEADLINE_S)
+
+
+def test_a_job_of_train_new_is_trained_and_served_as_it_is(ask_script, cluster, tmp_path):  # A46
+    cluster.done("new", "my_digits", "--folder", str(tmp_path))
+    options = ("--name", "digits-1", "--", "--epochs", "3", "--workers", "1")
+    told = cluster.done("submit", str(tmp_path / "my_digits.py"), *options, timeout=280)
+    assert "valid_acc" in told
+    digits = load_digits()
+    reply = ask_script("digits-1", (digits.data / 16).tolist())
+    assert reply.status_code == 200, reply.text
+    assert (torch.tensor(reply.json()) == torch.tensor(digits.target)).float().mean() > 0.9
+
+
+PLAIN = """
+import os, pathlib, time
+
+FILE = pathlib.Path(os.environ["TRAINYARD_OUTPUT"], "model.txt")
+
+
+def predict(inputs):
+    if inputs == "raise":
+        raise RuntimeError("this input is bad")
+    if inputs == "write":
+        return (piece for piece in ("<b>no HTML</b>", ", streamed"))
+    if inputs == "hang":
+        from trainyard.serving import script
+
+        script.TIMEOUT_S = 1.0  # this request's; a minute is long for a test
+        time.sleep(600)
+    return {"weights": FILE.read_text(), "inputs": inputs}
+
+
+if __name__ == "__main__":
+    FILE.write_text("trained")
+"""
+
+
+def test_a_plain_script_with_predict_is_served_whatever_it_does(ask_script, cluster, tmp_path):
+    (tmp_path / "plain.py").write_text(PLAIN)
+    cluster.done("submit", str(tmp_path / "plain.py"), "--name", "plain-1", "--on-head")
+    assert ask_script("plain-1", [1]).json() == {"weights": "trained", "inputs": [1]}
+    bad = ask_script("plain-1", "raise")
+    line = "RuntimeError: this input is bad (plain.py, line 9: raise RuntimeError"
+    assert (bad.status_code, bad.json()["detail"].startswith(line)) == (500, True)
+    logs = "*/session_*/logs/serve/replica_plain-1_*.log"  # of any node
+    wait_for("it", lambda: any(line in log.read_text() for log in cluster.folder.glob(logs)))
+    late = ask_script("plain-1", "hang")
+    assert (late.status_code, late.json()) == (504, {"detail": LATE})
+    assert ask_script("plain-1", [2]).json()["inputs"] == [2]
+
+
+@pytest.mark.skipif(browser.PROGRAM is None, reason="chromium is not on PATH")
+def test_a_browser_tries_a_service_on_a_phone(ask_script, cluster, tmp_path):  # A46
+    (tmp_path / "plain.py").write_text(PLAIN)
+    cluster.done("submit", str(tmp_path / "plain.py"), "--name", "written", "--on-head")
+    assert ask_script("written", [1]).ok
+    (tmp_path / "a.png").write_bytes(picture(1))
+    with browser.page() as page:
+        page.size(*browser.PHONE)
+        for service, given, wanted in (
+            ("written", "write", "<b>no HTML</b>, streamed"),
+            ("written", "[1]", '"weights": "trained"'),
+            (NAME, "", "curl"),
+        ):
+            page.go(f"{cluster.outputs['serveUrl']}/{service}")
+            page.wait_text(f"{service}, " if service == NAME else "written, plain.py")
+            page.value("document.getElementById('token').focus()")
+            page.type(cluster.outputs["serveToken"])
+            if service == NAME:
+                root = page.call("DOM.getDocument")["root"]["nodeId"]
+                node = page.call("DOM.querySelector", nodeId=root, selector="#file")["nodeId"]
+                files = [str(tmp_path / "a.png")]
+                page.call("DOM.setFileInputFiles", files=files, nodeId=node)
+            page.value(f"document.getElementById('text').value = {json.dumps(given)}")
+            page.value("document.querySelector('button').click()")
+            page.wait_text(wanted)
+            assert page.value("document.documentElement.scrollWidth") <= browser.PHONE[0]
+            assert page.value("document.querySelectorAll('b').length") == 0
+        page.wait("document.querySelectorAll('meter').length == 5")
+        assert page.errors == []
+
+
+def test_a_request_that_is_too_large_is_refused(first, url, cluster):  # A46
+    bearer = {"Authorization": f"Bearer {cluster.outputs['serveToken']}"}
+    reply = requests.post(f"{url}/predict", data=bytes(100 * 2**20), headers=bearer, timeout=60)
+    assert reply.status_code == 413
+    assert "the request is larger than 32 MiB" in reply.json()["detail"]
+
+
+def test_a_model_that_cannot_be_loaded_is_one_message(first, cluster, tmp_path):  # A46
+    text = "def load(folder):\n    raise ValueError('these are no weights')\n"
+    (tmp_path / "bad.py").write_text(f"{text}def predict(inputs, model): ...")
+    cluster.done("submit", str(tmp_path / "bad.py"), "--name", "bad", "--on-head")
+    result = cluster.train("serve", "bad", "--cpus-per-replica", "0.2", timeout=SERVE_DEADLINE_S)
+    said = "error: service bad does not start: ValueError: these are no weights"
+    assert (result.returncode, said in result.stdout.splitlines()) == (1, True)
+
+
+def test_a_run_without_predict_is_refused_without_a_job(first, cluster, tmp_path):
+    (tmp_path / "bare.py").write_text("print('hello')")
+    cluster.done("submit", str(tmp_path / "bare.py"), "--name", "bare-1", "--on-head")
+    before = cluster.jobs()
+    result = cluster.train("serve", "bare-1")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "run 'bare-1' cannot be served: its script does not define predict(" in result.stderr
+    assert cluster.jobs().keys() == before.keys()
+    assert (
+        "does not define predict"
+        in json.loads(cluster.done("show", "bare-1", "--json"))["unservable"]
+    )
 
 
 @pytest.mark.usefixtures("first")

@@ -101,6 +101,8 @@ def test_a_sweep_of_models_is_six_jobs(cluster, tmp_path):  # B15 B16 B23
     assert {job["status"] for job in jobs.values()} == {"SUCCEEDED"}
     assert "points: 4 sent, 2 in the queue until the cluster has room" in out
     assert re.search(r"^\[5\] epoch 1: loss ", out, re.MULTILINE)
+    for job in jobs.values():  # each point is a run
+        assert "SUCCEEDED" in cluster.done("show", job["metadata"]["run"])
     folder = tmp_path / "multirun" / "train_model"
     accuracies = [float(row["valid_acc"]) for row in table(folder)]
     assert len(accuracies) == 6
@@ -108,7 +110,7 @@ def test_a_sweep_of_models_is_six_jobs(cluster, tmp_path):  # B15 B16 B23
     assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_let_go_and_go_on(cluster, tmp_path):  # B18 B19
+def test_let_go_and_go_on(cluster, tmp_path):  # B18 B19 B23
     gate = tmp_path / "gate"
     where = f"hydra.sweep.dir={tmp_path / 'sweep'}"
     command = (str(SWEPT), "-m", "hydra/launcher=ray", where, "x=0,1,2", f"wait_for={gate}")
@@ -161,6 +163,21 @@ def test_tasks_run_again_after_a_change_in_a_module(cluster, tmp_path):  # F54
     out, *back = run(10)
     assert "points: 3 of 3 are done already" in out
     assert back == [0, ["7", "9", "10"]]
+
+
+@pytest.mark.parametrize("unit", ["job", "task"])
+def test_points_come_back_without_a_store(cluster, tmp_path, unit):  # B16 B18
+    outputs = cluster.write_outputs("bare.json", project="", storageUrl="")
+    where = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    more = (f"hydra.launcher.unit={unit}", f"hydra.launcher.outputs={outputs}", where, "x=0,1,2")
+    process = sweep(tmp_path, str(SWEPT), "-m", "hydra/launcher=ray", *more)
+    out, _ = process.communicate()
+    assert process.returncode == 1, out
+    assert "failed: [2] x=2: ValueError: two is too much" in out
+    assert [row["loss"] for row in table(tmp_path / "sweep")] == ["0.5", "1.0", ""]
+    for point in ("0", "1"):
+        assert (tmp_path / "sweep" / point / "left.txt").read_text() == "x"
+    assert cluster.keys(".trainyard/sweeps") == []
 
 
 def test_the_other_launcher_runs_the_same_script_here(tmp_path):  # B28

@@ -92,7 +92,7 @@ def test_each_view_shows_what_strangers_wrote_as_text(page, job):
     page.wait("document.querySelectorAll('canvas').length >= 5")
     show(page, "sweeps", SCRIPT.replace("/", ""))
     page.value("document.querySelector('main table a').click()")
-    page.wait_text("the largest valid_acc first")
+    page.wait_text("the most valid_acc first")
     page.wait("document.querySelectorAll('canvas').length === 1")
     assert page.value("document.title").startswith("Sweep")
     assert page.value("document.querySelectorAll('img, main script, iframe').length") == 0
@@ -116,9 +116,9 @@ def test_a_script_that_gets_into_the_page_does_not_run(page):
 
 def test_nodes_are_those_of_the_cluster_and_live(page):
     show(page, "overview", "Nodes of dev")
-    page.wait("document.querySelectorAll('meter').length >= 6")
+    page.wait("document.querySelectorAll('meter').length >= 3")  # of one machine, for all nodes
     assert page.value("[...document.querySelectorAll('meter')].every((m) => m.value <= m.max)")
-    assert "up" in page.value("document.querySelector('main table').innerText")
+    page.wait_text("dev\tup")
 
 
 def test_curves_grow_while_a_run_trains(page, cluster):
@@ -132,14 +132,56 @@ def test_curves_grow_while_a_run_trains(page, cluster):
     page.wait("document.querySelector('main tbody').innerText.includes('4/20')")
 
 
+def test_a_run_has_a_page_with_its_curves_log_and_files(page):
+    show(page, "run/other", "metrics.jsonl")
+    page.wait("document.querySelectorAll('canvas').length >= 4")
+    chart = "Chart.getChart(document.querySelector('canvas'))"
+    page.value("document.querySelector('main .bar input[type=checkbox]').click()")
+    page.wait(f"{chart}.scales.y.type === 'logarithmic'")
+    page.value(
+        "(each => { each.value = 0.9; each.dispatchEvent(new Event('input')); })"
+        "(document.querySelector('main input[type=range]'))"
+    )
+    page.wait(f"{chart}.data.datasets.length === 2")
+    page.value(
+        "(canvas => { for (const [kind, x] of [['down', 100], ['move', 150], ['up', 200]])"
+        " canvas.dispatchEvent(Object.defineProperty(new PointerEvent(`pointer${kind}`),"
+        " 'offsetX', {value: x})); })(document.querySelector('canvas'))"
+    )
+    page.wait(f"{chart}.scales.x.min > 0")
+    page.value(
+        "[...document.querySelectorAll('button')].find(b => b.innerText === 'Whole curves').click()"
+    )
+    page.wait(f"{chart}.scales.x.min <= 1")
+    page.value("document.querySelector('[data-key=\"view-metrics.jsonl\"]').click()")
+    page.wait_text('"valid_loss"')
+    page.value("document.querySelector('[data-key=\"download-metrics.jsonl\"]').click()")
+    assert page.errors == []
+
+
+def test_a_table_keeps_the_columns_that_one_chooses(page):
+    show(page, "runs", "Runs of dev")
+    head = "[...document.querySelectorAll('main th')].map(each => each.innerText).join()"
+    page.wait(f"{head}.includes('loss') && !{head}.includes('checkpoint')")
+    page.value("document.querySelector('[data-key=column-checkpoint]').click()")
+    page.value("document.querySelector('[data-key=column-loss]').click()")
+    page.wait(f"{head}.includes('checkpoint') && !{head}.split(',').includes('loss')")
+    page.call("Page.reload")
+    page.wait(f"{head}.includes('checkpoint') && !{head}.split(',').includes('loss')")
+    page.value("localStorage.removeItem('columns of runs')")
+
+
 def test_a_filter_and_a_sort_work_with_the_keyboard(page):
-    show(page, "runs", "1 to 3 of 3")
+    show(page, "runs", "Choose runs")
+    page.wait("document.querySelectorAll('main tbody tr').length >= 3")
+    # Jobs of other tests are runs, too.
+    count = page.value("document.querySelectorAll('main tbody tr').length")
     page.value("document.querySelector('input[type=search]').focus()")
-    page.type("lr<0.005")
-    page.wait_text("1 to 1 of 1 (of 3)")
+    page.type("other lr<0.005")
+    page.wait_text(f"1 to 1 of 1 (of {count})")
     page.value("document.querySelector('input[type=search]').select()")
     page.type(" ")
-    page.wait_text("1 to 3 of 3")
+    page.wait_text(f"1 to {count} of {count}")
     page.value("document.querySelector('[data-key=sort-run]').focus()")
     page.press("Enter")
     page.wait("document.querySelector('th[aria-sort=descending]')?.innerText.includes('run')")
@@ -151,13 +193,12 @@ def test_every_control_is_reached_by_tab_and_has_a_name(page):
     show(page, "runs/other", "Settings of other")
     page.value("document.activeElement.blur(); document.body.focus()")
     reached = set()
-    for _ in range(80):
+    for _ in range(300):  # jobs of other tests are rows of the table, too
         page.press("Tab")
         what = "document.activeElement.tagName + ' ' + (document.activeElement.dataset.key ?? '')"
         reached.add(page.value(what).strip())
     assert {"A", "SELECT", "INPUT", "BUTTON sort-run"} <= reached
     assert "INPUT choose-other" in reached
-    assert [each for each in reached if each.startswith("BUTTON action-pull")]
     controls = {"button", "link", "checkbox", "searchbox", "combobox", "image", "img", "table"}
     named = [(role, name) for role, name in page.names() if role in controls]
     assert len(named) > 20
@@ -201,11 +242,13 @@ def test_a_job_is_stopped_by_its_button_which_asks_first(page, cluster, job):
     page.press("Enter")
     wait_for("the end of the job", lambda: cluster.jobs()[job]["status"] == "STOPPED")
     page.wait_text(f"job {job}: STOPPED")
-    page.wait_text("the job has ended: STOPPED")
+    # One truth: its status, and no button that would stop it again.
+    page.wait("document.querySelector('main dd').innerText === 'STOPPED'")
+    page.wait("document.querySelector('[data-key^=action-stop]') === null")
 
 
 def test_a_run_is_pulled_by_its_button(page):
-    show(page, "runs/other", "pull other")
+    show(page, "run/other", "pull other")
     page.value("document.querySelector('[data-key^=action-pull]').click()")
     page.wait_text("3 files of records in results/other")
 
@@ -223,9 +266,9 @@ def test_the_page_as_a_service_has_no_buttons_for_commands(tmp_path):
         tab.call("Network.setExtraHTTPHeaders", headers={"Authorization": f"Basic {given}"})
         tab.go(url)
         tab.wait_text("This page only shows")
-        for view, command in (("jobs/raysubmit_000001", "stop"), (f"runs/{RUN}", "pull")):
+        for view, command in (("jobs/raysubmit_000001", "stop"), (f"run/{RUN}", "pull")):
             show(tab, view, f"train {command} ")
-            assert tab.value("document.querySelectorAll('.action button').length") == 0
+            assert tab.value("document.querySelectorAll('.action button:not(.small)').length") == 0
         show(tab, "jobs/raysubmit_000001", "Epoch: 001/020")
         assert tab.errors == []
 

@@ -14,7 +14,7 @@ from ray.autoscaler._private.kuberay.autoscaling_config import (
 from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 
 from cluster import kuberay
-from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
+from cluster.kuberay_spec import Mount, Packages, RayClusterSpec, WorkerGroup
 from cluster.ray_node import Growth, NodeResources
 from tests import ran
 from tests.raycluster_schema import validate
@@ -68,6 +68,8 @@ FULL = replace(
     shared=SHARED.path,
     annotations={"trainyard/files": "0123"},
     cpu_share=0.25,
+    packages=Packages(folder="/mnt/results/1", module="/etc/files/packages.py", python="3.11"),
+    environment_secret="bucket",
 )
 
 
@@ -154,12 +156,24 @@ def test_all_pods_have_the_shared_volume_and_may_write_it():  # E2, E5
         claim = {"name": "results", "persistentVolumeClaim": {"claimName": "results"}}
         assert claim in pod["volumes"]
         assert pod["securityContext"]["fsGroup"] == 1000
-        (check,) = pod["initContainers"]
+        check, install = pod["initContainers"]
         assert check["volumeMounts"] == [mount]
+        assert mount in install["volumeMounts"]
+
+
+def test_pods_install_what_their_image_lacks_in_that_image():  # E2
+    for pod in _pods(replace(FULL, groups=[replace(GPU, image="rayproject/ray:2.60.0-gpu")])):
+        (ray,), install = pod["containers"], pod["initContainers"][-1]
+        assert install["image"] == ray["image"]
+        assert install["env"] == [{"name": "PYTHONUSERBASE", "value": "/mnt/results/1"}]
+        assert install["command"][-4:-1] == ["/etc/files/packages.py", "2.60.0", "3.11"]
+        assert install["command"][-1].endswith("rayproject/ray:2.60.0-py311")
+        assert ray["envFrom"] == [{"secretRef": {"name": "bucket"}}]
+    assert not any("initContainers" in pod for pod in _pods(SPEC))
 
 
 def test_a_shared_volume_that_is_not_writable_says_what_to_do(tmp_path):  # E5
-    (check,) = _pods(FULL)[0]["initContainers"]
+    check, _ = _pods(FULL)[0]["initContainers"]
     script = check["command"][:4]
     assert _run([*script, str(tmp_path), "1000"]) == (0, "")
     status, said = _run([*script, str(tmp_path / "none"), "1000"])

@@ -9,6 +9,7 @@ from cluster.job_processes import JobProcesses
 from cluster.ray_node import NodeAddition, NodeResources
 from cluster.storage import Storage
 from tests.unit.cluster.conftest import PORTS
+from trainyard import usage
 
 NODE = NodeResources(
     cpus=2, gpus=0.5, memory_mib=1024, object_store_mib=100, resources={"tpu": 4, "a": 1}
@@ -118,4 +119,5 @@ def test_what_serves_is_told_where_the_heads_proxy_listens(runtime):
     environment = _environment(runtime)
     assert environment["TRAINYARD_SERVE_HOST"] == runtime.listen_address("ray-head")
     assert environment["TRAINYARD_SERVE_PORT"] == "8000"
+    assert environment[usage.DASHBOARD_VARIABLE] == runtime.address("ray-head", 8265)
     assert environment["TRAINYARD_SERVE_TOKEN_FILE"] == "/run/secrets/serve-token"

@@ -122,3 +122,42 @@ def test_of_long_texts_what_differs_is_shown():
     assert len(before) < 65
     assert excerpts(old, "nothing", 60) == (f"{old[:60]}…", "nothing")
     assert excerpts("short", "shorter", 60) == ("short", "shorter")
+
+
+COMMAND = ["ray_command.py", "start", "--num-cpus=1", "--memory=7623566950", "--port=11879"]
+MANIFEST = {"spec": {"limits": [{"memory": "7Gi"}]}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            {"command": COMMAND, "ports": [{"number": 11879}], "__provider": "a"},
+            {
+                "command": [*COMMAND[:3], "--memory=15139998925", "--port=11979"],
+                "ports": [{"number": 11979}],
+                "__provider": "b",
+            },
+            "memory 7.1 → 14.1 GiB, port 11879 → 11979; restarts",
+        ),
+        ({"memory": 512}, {"memory": 1536}, "memory 0.5 → 1.5 GiB"),
+        ({}, {"memory": 512}, "memory nothing → 0.5 GiB"),
+        ({"manifest": MANIFEST}, {"manifest": {"spec": {"limits": "x" * 99}}}, "limits"),
+        ({"image": f"ray@sha256:{'0' * 64}"}, {"image": f"ray@sha256:{'1' * 64}"}, "image"),
+        ({"text": "one\ntwo"}, {"text": "one\nsix"}, "text"),
+        ({"n": [1, 2, 3, 4]}, {"n": [5, 6, 7, 8]}, "n 1 → 5, n 2 → 6, n 3 → 7 and 1 more (--diff)"),
+        ({"key": secret("hush")}, {"key": secret("mush")}, "key [secret] → [secret]"),
+        ({"words": ["--key=hidden-one"]}, {"words": ["--key=b"]}, "key [secret] → b"),
+        ({"command": ["a"]}, {"command": ["a", "b"]}, "command nothing → b; restarts"),
+    ],
+)
+def test_a_preview_says_why_in_units_of_people(old, new, told, capsys):
+    display = Display(dry_run=True, diff=False, debug=False)
+    display.hide(["hidden-one"])
+    with display.step("update", "urn:pulumi:dev::p::t::a", old | {"a": 1}, new | {"a": 1}):
+        pass
+    with display.step("create", "urn:pulumi:dev::p::t::b", {}, new):
+        pass
+    line, created = capsys.readouterr().out.splitlines()
+    assert line == f" ~  t a update planned: {told}"
+    assert created == " +  t b create planned"

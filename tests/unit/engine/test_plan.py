@@ -42,7 +42,9 @@ def test_what_was_planned_is_done(stack, planned):
         "delete-replaced": 1,
     }
     # It was for the state at that time.
-    _refused(stack, path, "made for another state; look at a new one: preview --save-plan")
+    _refused(
+        stack, path, "made for another state; look at a new one: `", "train preview --plan FILE`"
+    )
 
 
 def test_a_plan_may_be_a_link(stack, planned, tmp_path):  # F75

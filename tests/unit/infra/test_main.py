@@ -111,6 +111,45 @@ def test_processes_wait_for_their_data_set(run, recorded, requests, tmp_path):  
             assert folder not in args.inputs["folders"]
 
 
+@pytest.mark.usefixtures("bare")
+def test_processes_read_volumes_where_they_are(run, recorded, tmp_path):
+    exported = run(volumes=[{"name": "mine", "path": str(tmp_path), "readOnly": False}])
+    assert exported["volumes"] == f"mine at {tmp_path}"
+    for args in recorded.of_type("process:Program").values():
+        assert str(tmp_path) not in args.inputs["folders"]  # `down` would remove it
+
+
+@pytest.mark.usefixtures("engine")
+def test_containers_of_users_mount_volumes(run, recorded, tmp_path):
+    mine = {"name": "mine", "path": str(tmp_path), "mount": "/data/mine"}
+    nas = {"name": "nas", "nfs": "nas:/export", "mount": "/data/nas", "readOnly": False}
+    exported = run(runtime="auto", volumes=[mine, nas])
+    assert exported["volumes"] == "mine at /data/mine, nas at /data/nas"
+    made = recorded.of_type("docker:index/volume:Volume").values()
+    options = {each.inputs["name"]: each.inputs.get("driverOpts") for each in made}
+    bind = {"type": "none", "o": "bind", "device": str(tmp_path)}
+    nfs = {"type": "nfs", "o": "addr=nas", "device": ":/export"}
+    for name, container in _containers(recorded).items():
+        found = {
+            each["containerPath"]: (options[each["volumeName"]], each["readOnly"])
+            for each in container["volumes"]
+            if each["containerPath"].startswith("/data")
+        }
+        is_of_users = name.startswith("ray-") or name == "jupyter"
+        assert found == (
+            {"/data/mine": (bind, True), "/data/nas": (nfs, False)} if is_of_users else {}
+        )
+    names = options.keys()
+    recorded.created.clear()
+    run(
+        runtime="docker", volumes=[mine | {"path": "/srv"}]
+    )  # another volume: options cannot change
+    changed = {
+        each.inputs["name"] for each in recorded.of_type("docker:index/volume:Volume").values()
+    }
+    assert len(changed - names) == 1
+
+
 @pytest.mark.usefixtures("bare", "recorded")
 def test_an_archive_that_is_not_there_ends_the_program(run, tmp_path):  # F2
     missing = tmp_path / "none.zip"
@@ -182,6 +221,7 @@ def test_containers_are_what_a_machine_with_an_engine_gets(run, recorded):  # D1
     assert set(exported) == names_of_outputs()
     assert exported["notebookUrl"] == "http://127.0.0.1:8888/lab?token=value of notebook-token"
     assert exported["grafanaUrl"] == "http://127.0.0.1:3000"
+    assert exported["containerPrefix"] == ""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert exported["pythonVersion"] == here  # the clients'
     assert set(_containers(recorded)) == {
@@ -195,6 +235,23 @@ def test_containers_are_what_a_machine_with_an_engine_gets(run, recorded):  # D1
     }
     (node,) = recorded.of_type("docker:Node").values()
     assert sorted(node.inputs["names"]) == sorted(_containers(recorded))
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_lab_has_the_courses_ports_and_a_notebook_that_keeps_its_files(run, recorded):
+    run(runtime="docker", objectStore="minio", owner="ada")
+    containers = _containers(recorded)
+    published = {int(p["external"]) for each in containers.values() for p in each.get("ports", [])}
+    assert published == {3000, 8000, 8265, 8888, 9000, 9001, 9090}  # D24
+    notebook = containers["ada-jupyter"]  # D20
+    assert [(int(p["internal"]), int(p["external"])) for p in notebook["ports"]] == [(8888, 8888)]
+    (kept,) = [each["volumeName"] for each in notebook["volumes"]]
+    assert [each["containerPath"] for each in notebook["volumes"]] == [
+        "/var/lib/trainyard/workspace"
+    ]
+    volumes = recorded.of_type("docker:index/volume:Volume")
+    assert kept in {each.inputs["name"] for each in volumes.values()}
+    assert "RAY_ADDRESS=http://ray-head:8265" in notebook["envs"]
 
 
 @pytest.mark.usefixtures("engine")
@@ -274,7 +331,7 @@ def test_every_container_has_bounds(run, recorded):
 @pytest.mark.usefixtures("engine")
 def test_containers_end_by_a_timer_of_this_machine_and_name_their_owner(run, recorded):  # D3 D4
     exported = run(runtime="docker", reservation=RESERVED, owner="net id", containerPrefix="lab-")
-    assert exported["owner"] == "net-id"
+    assert (exported["owner"], exported["containerPrefix"]) == ("net-id", "lab-")
     times = (exported["reservedFrom"], exported["expiresAt"])
     assert times == ("2026-01-01T13:00:00+00:00", "2126-01-01T15:55:00+00:00")
     (timer,) = recorded.of_type("process:Supervisor").values()
@@ -297,7 +354,7 @@ def test_containers_end_by_a_timer_of_this_machine_and_name_their_owner(run, rec
     assert run(runtime="docker")["owner"] == local.owner()
     assert not recorded.of_type("process:Supervisor")
     recorded.created.clear()
-    run(runtime="docker", owner="net id")
+    assert run(runtime="docker", owner="net id")["containerPrefix"] == "net-id-"
     (node,) = recorded.of_type("docker:Node").values()
     assert node.inputs["identity"] == "net-id-trainyard-test"
     assert {"net-id-ray-head", "net-id-versitygw"} <= {*node.inputs["names"]}

@@ -42,7 +42,7 @@ def idle(state: WatchState, begin: float, end: float) -> WatchState:
     return state
 
 
-def test_machines_end_after_looks_that_found_nothing_for_long_enough():
+def test_machines_end_after_looks_that_found_nothing_for_long_enough():  # B27
     state = looks(WatchState(), (1000, BUSY), (1015, ()))
     assert (state.idle_since, state.ends_at(RULES)) == (1015, 1615)
     assert not idle(state, 1030, 1600).ending
@@ -60,7 +60,7 @@ def test_machines_end_after_looks_that_found_nothing_for_long_enough():
     assert looks(ended, (later, BUSY)).ends_at(RULES) == 0
 
 
-def test_whatever_is_found_begins_the_time_anew():
+def test_whatever_is_found_begins_the_time_anew():  # B27
     state = idle(WatchState(), 1000, 1585)
     state = looks(state, (1590, BUSY))
     assert (state.idle_since, state.ends_at(RULES)) == (0, 0)

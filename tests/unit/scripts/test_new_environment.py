@@ -2,7 +2,11 @@
 
 import importlib.util
 import os
+import pty
+import shutil
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,7 +45,7 @@ def checkout(tmp_path, monkeypatch) -> Path:
         (tmp_path / name).mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "checkout")
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=7 * GB, f_frsize=1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=7 * GB))
     return tmp_path / "checkout"
 
 
@@ -62,7 +66,7 @@ def test_a_python_that_cannot_make_environments(checkout, monkeypatch):
 
 
 def test_a_disk_that_is_too_small(checkout, monkeypatch):
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=3 * GB, f_frsize=1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * GB))
     said = f"the disk of {checkout} has 3.0 GB free, and the packages need 6.0 GB: make room"
     assert said in refused(checkout)
     # Earlier downloads take no more room.
@@ -107,10 +111,11 @@ def test_an_environment_that_works_is_kept(version, begin, kept, checkout, monke
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     steps = []
-    for name in ("look", "make", "install"):
+    for name in ("look", "make", "install", "install_packages"):
         monkeypatch.setattr(new_environment, name, lambda *_, name=name: steps.append(name))
     new_environment.main()
-    assert steps == (["install"] if kept else ["look", "make", "install"])
+    installs = ["install", "install_packages"]
+    assert steps == (installs if kept else ["look", "make", *installs])
     (found,) = packages.iterdir()  # also one of before finds the program and what it imports
     assert (found.suffix, found.read_text()) == (".pth", f"{checkout}\n")
 
@@ -122,6 +127,7 @@ def made(checkout: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int) 
     for path in (pip, python):
         path.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(new_environment, "install_packages", lambda: None)
     new_environment.main()
 
 
@@ -148,3 +154,38 @@ def test_what_else_pip_says_is_shown(checkout, monkeypatch):
     with pytest.raises(SystemExit, match="HASHES DO NOT MATCH"):
         made(checkout, monkeypatch, "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES DO NOT MATCH", 1)
     made(checkout, monkeypatch, "", 0)
+
+
+UV = """#!/bin/sh
+echo "$*" >arguments
+while [ ! -e drawn ]; do sleep 0.01; done
+echo "error: no such package" >&2
+exit $(cat code)
+"""
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_terminal_shows_one_bar_for_all_packages(code, tmp_path):
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/uv").write_text(UV)
+    (tmp_path / ".venv/bin/uv").chmod(0o755)
+    (tmp_path / "code").write_text(str(code))
+    leader, follower = pty.openpty()
+    program = "from scripts import new_environment; new_environment.install_packages()"
+    root = {"PYTHONPATH": str(Path(new_environment.__file__).parents[1])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | root, stderr=follower
+    )
+    os.close(follower)
+    said = b""
+    with suppress(OSError), os.fdopen(leader, "rb", buffering=0) as terminal:
+        while piece := terminal.read(1000):
+            said += piece
+            if b"GB" in said:
+                (tmp_path / "drawn").touch()
+    assert process.wait(60) == (code and 1)
+    assert "--no-progress" in (tmp_path / "arguments").read_text()
+    bar, _, rest = said.decode().rpartition("\x1b[K")
+    assert bar.startswith("\rpackages  [....")
+    assert "\n" not in bar
+    assert ("error: no such package" if code else "packages are installed") in rest

@@ -15,6 +15,15 @@ def run(done) -> Run:
     return done(config, [DONE[0] | MEASURED])
 
 
+def test_its_settings_are_those_of_the_notebook():  # A3
+    found = vars(alexnet.parser.parse_args([]))
+    assert {name: found[name] for name in ("learning_rate", "batch_size", "epochs")} == {
+        "learning_rate": 0.0001,
+        "batch_size": 256,
+        "epochs": 20,
+    }
+
+
 @pytest.mark.parametrize("arguments", [[], ["--epochs", "1"]])
 def test_a_finished_run_says_so_and_ends(arguments, run, capsys):  # A35
     alexnet.main(arguments)

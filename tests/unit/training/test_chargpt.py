@@ -79,12 +79,12 @@ def test_the_search_has_the_arguments_of_the_job_but_what_it_samples():
 
 def test_a_prompt_that_the_text_cannot_have_is_found_before_training():
     with pytest.raises(JobError, match=r"lacks '☂' of '☂\?'"):
-        chargpt.load(config("--text", "python", "--prompt", "☂?"))
+        chargpt.corpus_of(config("--text", "python", "--prompt", "☂?"))
 
 
 def test_arguments_take_the_place_of_the_values_of_a_size():
     found = config("--text", "python", "--max-characters", "500", "--dropout", "0.5")
-    corpus = chargpt.load(found)
+    corpus = chargpt.corpus_of(found)
     network = CharGpt(TINY, len(corpus.vocabulary), found["dropout"])
     assert {each.p for each in network.modules() if isinstance(each, torch.nn.Dropout)} == {0.5}
     optimizer = char_gpt.optimizer(network, found["learning_rate"], found["weight_decay"])
@@ -97,7 +97,7 @@ def test_arguments_take_the_place_of_the_values_of_a_size():
 
 
 def test_a_sample_begins_with_the_prompt():
-    corpus = chargpt.load(config("--text", "python"))
+    corpus = chargpt.corpus_of(config("--text", "python"))
     network = CharGpt(TINY, len(corpus.vocabulary))
     text = char_gpt.sample(network, corpus, "def f", 20, seed=1)
     assert text.startswith("def f")

@@ -6,6 +6,7 @@ import runpy
 import shutil
 import urllib.error
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.strategies import SingleDeviceStrategy
+from PIL import Image
 from torch import distributed
 from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 
@@ -25,7 +27,11 @@ from trainyard.jobs.food11 import train_fault_tolerant, train_lightning, train_r
 from trainyard.models.mobilenet import PREFIX, Classifier
 from trainyard.report import progress
 from trainyard.report.progress import Epoch
+from trainyard.resume import checkpoint_files
+from trainyard.serving import deploy
+from trainyard.serving.predictor import Predictor
 from trainyard.store.objects import StorageError
+from trainyard.tracking.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 
 GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
 LIBRARY = Path(__file__).resolve().parents[3] / "trainyard"
@@ -122,16 +128,38 @@ def test_generated_data_is_told_by_its_manifest(tmp_path, content, expected):
 
 def test_data_that_is_missing_is_one_message(data, tmp_path, monkeypatch):
     monkeypatch.setenv("FOOD11_DATA_DIR", "/nowhere")
-    with pytest.raises(JobError, match=r"^no Food-11 in /nowhere .*names a folder that has"):
+    with pytest.raises(JobError, match=r"^/nowhere is not a folder that .* can read \(No such"):
         load()
     monkeypatch.delenv("FOOD11_DATA_DIR")
-    with pytest.raises(JobError, match=r"^no Food-11 in \$FOOD11_DATA_DIR, which is not set"):
+    with pytest.raises(
+        JobError, match=r"^no Food-11: set FOOD11_DATA_DIR, or --images to your own"
+    ):
         load()
     monkeypatch.setenv("FOOD11_DATA_DIR", str(tmp_path))
     shutil.copytree(data, tmp_path, dirs_exist_ok=True)
-    shutil.rmtree(tmp_path / "training/class_04")
+    for split in ("training", "validation", "evaluation"):
+        shutil.rmtree(tmp_path / split / "class_04")
     with pytest.raises(JobError, match="has 10 classes and Food-11 has 11: fill the folder"):
         load()
+
+
+def test_images_of_yours_name_the_classes(data, tmp_path, monkeypatch):
+    monkeypatch.delenv("FOOD11_DATA_DIR")
+    for number, name in enumerate(("cat", "dog", "owl")):
+        shutil.copytree(data / f"training/class_{number:02d}", tmp_path / name)
+        shutil.copytree(
+            data / f"validation/class_{number:02d}", tmp_path / name, dirs_exist_ok=True
+        )
+        shutil.copy(
+            data / f"evaluation/class_{number:02d}/{number}_0.jpg", tmp_path / name / "0.jpg"
+        )
+    loaded = load(images=str(tmp_path), batch_size=3)
+    assert not loaded.generated
+    assert loaded.description["classes"] == ["cat", "dog", "owl"]
+    [(images, classes)] = loaded.valid
+    assert classes.tolist() in ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0])
+    again, _ = next(iter(loaded.valid))
+    assert torch.equal(images, again)  # what is held out is not augmented
 
 
 def test_the_model_has_the_eleven_classes_of_the_course(data):  # D26
@@ -419,3 +447,38 @@ def test_a_training_that_had_stopped_early_stays_so(scratch, weights):
     again = Fit(scratch, weights, patience=1)
     again.stopping.min_delta = -10.0
     assert len(again.run(scratch / f"{epochs - 1}.ckpt")) == epochs
+
+
+def test_a_run_of_plain_lightning_is_served_as_it_is(scratch, monkeypatch):  # A46
+    arguments = ["--weights=none", "--image-side=32", "--total-epochs=1", "--loader-processes=0"]
+    config = vars(train_lightning.parser.parse_args(arguments))
+    train_lightning.train_func(config)  # of no run
+    assert [path.name for path in scratch.iterdir()] == ["checkpoints"]
+    monkeypatch.setenv(STORAGE_VARIABLE, (scratch / "store").as_uri())
+    monkeypatch.setenv(RUN_VARIABLE, "food")
+    train_lightning.train_func(config)
+    name = deploy._choose((scratch / "store").as_uri(), "food", None)
+    folder = scratch / "store" / "food" / name
+    predictor = Predictor(folder, checkpoint_files.model(folder))
+    assert (predictor.classes, predictor.epochs) == ([*food11.CLASSES], 1)
+    image = Image.new("RGB", (90, 70), "red")
+    found = predictor.probabilities(torch.stack([predictor.prepare(image)]))
+    assert found.sum() == pytest.approx(1)
+
+
+def test_the_search_is_the_courses_and_only_the_nodes_bound_its_trials(monkeypatch):  # D27 D54
+    config = vars(train_tune.parser.parse_args([]))
+    begun = SimpleNamespace(config=config, resumes=False, name="s", storage_path=None, files=None)
+    begun.callbacks, begun.show, made = [], lambda _: None, {}
+    monkeypatch.setattr(train_tune, "recorded_search", lambda *_, **__: nullcontext(begun))
+    tuner = SimpleNamespace(fit=lambda: None)
+    monkeypatch.setattr(train_tune, "Tuner", lambda _, **options: made.update(options) or tuner)
+    train_tune.main()
+    tuned, space = made["tune_config"], made["param_space"]
+    assert space["batch_size"].categories == [32, 64]
+    dropout = space["dropout_probability"]
+    assert (dropout.lower, dropout.upper) == (0.1, 0.8)
+    (bracket,) = tuned.scheduler._brackets
+    assert [epochs for epochs, _ in bracket._rungs] == [16, 8, 4, 2, 1]  # D52 D55
+    # Tune reads "no bound" from these two values.
+    assert (tuned.max_concurrent_trials, tuned.search_alg.max_concurrent) == (None, 0)

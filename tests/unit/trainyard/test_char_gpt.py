@@ -26,6 +26,8 @@ def test_sizes_are_those_of_nanogpt(name, millions):  # C14
         model = CharGpt(SIZES[name], characters=65, dropout=0.1)
     matrices = sum(each.numel() for each in model.parameters() if each.dim() >= 2)
     assert matrices / 1e6 == pytest.approx(millions, abs=0.01)
+    assert model.gpt2.config.activation_function == "gelu"
+    assert char_gpt.MOST_NORM == 1.0
 
 
 def test_logits_are_as_losses_want_them_and_see_no_later_character(tiny):
@@ -61,7 +63,7 @@ def test_a_sample_is_of_its_seed_and_longer_than_a_block(tiny):
     assert text == tiny.sample([0], count=30, seed=1) != tiny.sample([0], count=30, seed=2)
 
 
-def test_only_matrices_decay(tiny):
+def test_only_matrices_decay(tiny):  # C14
     optimizer = char_gpt.optimizer(tiny, learning_rate=1e-3, weight_decay=0.1)
     decayed, others = optimizer.param_groups
     assert (decayed["weight_decay"], others["weight_decay"]) == (0.1, 0.0)

@@ -1,8 +1,10 @@
 """Data sets: splits that the seed fixes, and messages when images are missing."""
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,17 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torchvision.datasets import CIFAR10
 
 from tests.unit.trainyard import cifar10_files
 from trainyard import data
 from trainyard.data import digits
 from trainyard.data.node_folder import FOLDER_VARIABLE
-from trainyard.data.splits import cut, size
+from trainyard.data.splits import cut, first, size
 from trainyard.epochs import seed_epoch
 from trainyard.errors import JobError
 from trainyard.report import progress
+from trainyard.resume import code_faults
 
 
 @given(st.integers(3, 3000), st.integers(0, 2**31), st.sampled_from([1, 2]))
@@ -37,9 +40,9 @@ def test_the_seed_and_enough_images_make_a_cut():
         cut(2, 1, held_out=2)
 
 
-@pytest.mark.parametrize("name", ["", "mnist", "folder:", "folder:here", "Digits"])
+@pytest.mark.parametrize("name", ["", "mnist", "folder:/here", "here", "Digits"])
 def test_other_names_are_refused(name):
-    with pytest.raises(ValueError, match="is not digits, cifar10 or folder:PATH"):
+    with pytest.raises(ValueError, match="is not digits, cifar10 or an absolute path"):
         data.load(name, 8, 1)
 
 
@@ -66,17 +69,29 @@ def test_a_limit_holds_for_each_split():
     assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [200, 180, 180]
 
 
-def draw(folder: Path, split: str, classes: str, count: int) -> None:
+def draw(folder: Path, split: str, classes: Sequence[str], count: int) -> None:
     for label in classes:
         (folder / split / label).mkdir(parents=True)
         for i in range(count):
-            Image.new("RGB", (20, 10), (i, ord(label), 0)).save(folder / split / label / f"{i}.png")
+            Image.new("RGB", (20, 10), (i, ord(label[0]), 0)).save(
+                folder / split / label / f"{i}.png"
+            )
 
 
-def test_a_folder_with_all_splits(tmp_path):
-    for split, count in (("train", 4), ("valid", 2), ("test", 3)):
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train", "valid", "test"),
+        ("Train", "val", "evaluation"),
+        ("training", "validation", "TEST"),
+    ],
+)
+def test_a_folder_with_all_splits(names, tmp_path, capsys):
+    for split, count in zip(names, (4, 2, 3), strict=True):
         draw(tmp_path, split, "ab", count)
-    splits = data.load(f"folder:{tmp_path}", 8, seed=1)
+    splits = data.load(str(tmp_path), 8, seed=1)
+    said = f"{tmp_path}: 2 classes, 8 images to learn from, 4 to validate, 6 to test\n"
+    assert capsys.readouterr().out == said
     assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [8, 4, 6]
     image, _ = splits.train[0]
     assert image.shape == (3, 8, 8)
@@ -84,25 +99,77 @@ def test_a_folder_with_all_splits(tmp_path):
     assert splits.classes == ["a", "b"]
 
 
-@pytest.mark.parametrize(("own", "sizes"), [("", [16, 2, 2]), ("valid", [18, 4, 2])])
-def test_missing_splits_are_cut_off_the_training_images(own, sizes, tmp_path):
-    draw(tmp_path, "train", "ab", 10)
+def seen(part: Dataset[Any]) -> set[tuple[int, int]]:
+    """Return which images a split has: the number of each one, and its class."""
+    return {
+        (round(image[0, 0, 0].item() * 255), int(label)) for image, label in DataLoader(part, None)
+    }
+
+
+@pytest.mark.parametrize(("train", "own"), [("", ""), ("train", ""), ("train", "val")])
+def test_missing_splits_are_cut_off_each_class_as_the_seed_determines(train, own, tmp_path):
+    draw(tmp_path, train, "ab", 10)
+    (tmp_path / "notes.txt").write_text("no picture")
     if own:
         draw(tmp_path, own, "ab", 2)
-    splits = data.load(f"folder:{tmp_path}", 8, seed=1)
-    assert [size(part) for part in (splits.train, splits.valid, splits.test)] == sizes
+    splits = data.load(str(tmp_path), 8, seed=1)
+    kept, valid, test = (seen(part) for part in (splits.train, splits.valid, splits.test))
+    held = test if own else valid | test
+    assert [sorted(label for _, label in part) for part in (valid, test)] == (
+        [[0, 0, 1, 1] if own else [0, 1], [0, 1]]
+    )
+    assert kept | held == {(number, label) for number in range(10) for label in (0, 1)}
+    assert len(kept) + len(held) == 20
+    assert len({int(label) for _, label in first(splits, 6).train}) == 2  # classes are mixed
+    again, other = (data.load(str(tmp_path), 8, seed=seed).test for seed in (1, 2))
+    assert seen(again) == test != seen(other)
 
 
-def test_classes_that_differ_between_splits(tmp_path):
-    draw(tmp_path, "train", "ab", 4)
-    draw(tmp_path, "test", "ac", 4)
-    with pytest.raises(JobError, match=r"test has the classes \['a', 'c'\]"):
-        data.load(f"folder:{tmp_path}", 8, seed=1)
+def test_a_class_may_be_named_like_a_split(tmp_path):
+    draw(tmp_path, "", ["car", "plane", "train"], 4)
+    assert data.load(str(tmp_path), 8, seed=1).classes == ["car", "plane", "train"]
 
 
-def test_a_folder_without_images(tmp_path):
-    with pytest.raises(JobError, match=r"no images in .*train .*on every node"):
-        data.load(f"folder:{tmp_path}", 8, seed=1)
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        ("", r"mine is not a folder that \S+ can read \(No such file.*put the images at this"),
+        ("x.txt", r"^no images in .*mine \(.*\): it needs a folder for each class"),
+        ("a/x.txt b/0.png", "no images in .*classes a"),
+        ("0.png 1.png", "no images in .*mine "),
+        ("a/0.png a/1.png", r"mine has one class only, a: .* add a folder"),
+        ("a/0.png a/1.png a/2.png b/0.png b/1.png", r"mine/b has 2 images.*at least 3"),
+        ("train/a/0.png train/b/0.png val/a/0.png val/c/0.png", r"val has .*train lacks \(c\)"),
+        ("train/a/0.png train/b/0.png val/a/0.png val/b/x.txt", "no images in .*val .*classes b"),
+        ("val/a/0.png val/b/0.png", "mine has val and no train"),
+    ],
+)
+def test_a_folder_that_cannot_be_learned_from_is_one_message(folders, message, tmp_path):
+    mine = tmp_path / "mine"
+    for file in map(mine.joinpath, folders.split()):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".png":
+            Image.new("RGB", (8, 8)).save(file)
+        else:
+            file.touch()
+    with pytest.raises(JobError, match=message) as caught:
+        data.load(str(mine), 8, seed=1)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_picture_that_cannot_be_read_is_named(processes, tmp_path):
+    draw(tmp_path, "", "ab", 3)
+    for label in "ab":
+        for broken in (tmp_path / label).iterdir():
+            broken.write_bytes(b"no picture")
+    splits = data.load(str(tmp_path), 8, seed=1)
+    with pytest.raises(JobError) as caught:
+        list(DataLoader(splits.train, num_workers=processes))
+    said = code_faults.message(caught.value)
+    assert re.fullmatch(
+        rf"{tmp_path}/[ab]/\d\.png is not a readable picture \(.*\): replace.*", said
+    )
 
 
 def test_what_is_hidden_is_no_class_and_no_picture(tmp_path, capsys):  # F77
@@ -112,17 +179,17 @@ def test_what_is_hidden_is_no_class_and_no_picture(tmp_path, capsys):  # F77
         (train / hidden).mkdir()
     shutil.copy(train / "a" / "0.png", train / "a" / "._0.png")  # as macOS does
     shutil.copy(train / "a" / "0.png", train / "a" / ".ipynb_checkpoints" / "0.png")
-    splits = data.load(f"folder:{tmp_path / '.data'}", 8, seed=1)
+    splits = data.load(str(tmp_path / ".data"), 8, seed=1)
     assert splits.classes == ["a", "b"]
     assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [16, 2, 2]
-    said = f"2 names hidden in {train}, so ignored: ._0.png, .ipynb_checkpoints\n"
-    assert capsys.readouterr().out == said
+    said = f"2 names hidden in {train}, so ignored: ._0.png, .ipynb_checkpoints"
+    assert capsys.readouterr().out.splitlines()[0] == said
 
 
 def test_only_hidden_folders_are_no_images(tmp_path):
     (tmp_path / "train" / ".ipynb_checkpoints").mkdir(parents=True)
     with pytest.raises(JobError, match=r"no images in .*train \(each folder in it is hidden\)"):
-        data.load(f"folder:{tmp_path}", 8, seed=1)
+        data.load(str(tmp_path), 8, seed=1)
 
 
 @pytest.fixture

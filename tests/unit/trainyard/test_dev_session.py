@@ -277,7 +277,13 @@ def served(tmp_path, monkeypatch, tree):
         box = Silent(*messages)
         monkeypatch.setattr(session.messages, "Mailbox", lambda _: box)
         results = tmp_path / "store" / ".dev" / "aa"
-        (results / "job-dev-1").mkdir(parents=True)
+        for name, more in (("job-dev-1", "metrics.jsonl"), ("job-dev-2", "config.json")):
+            (results / name / "logged").mkdir(parents=True)
+            (results / name / "checkpoint_1").mkdir()
+            for file in (more, f"logged/{name}.jsonl", "checkpoint_1/large"):
+                (results / name / file).write_text(name)
+        (tmp_path / "store/job-dev").mkdir(exist_ok=True)
+        (tmp_path / "store/job-dev/jobs.jsonl").write_text("the recorder's")
         monkeypatch.setenv(session.STORAGE_VARIABLE, (tmp_path / "store").as_uri())
         monkeypatch.setenv(session.RUN_VARIABLE, "job-dev")
         orders = tmp_path / "orders"
@@ -315,3 +321,14 @@ def test_a_message_changes_files_and_runs_again(served, tree, tmp_path):
         session.RUN_VARIABLE: "job-dev-2",
     }
     assert [set(each) for each in box.published] == [{"tree/job.py"}]
+
+
+def test_a_session_is_a_run_with_the_records_of_its_latest_run(served, tmp_path):
+    def kept():
+        mine = tmp_path / "store/job-dev"
+        return {str(each.relative_to(mine)) for each in mine.rglob("*") if each.is_file()}
+
+    served()
+    assert kept() == {"jobs.jsonl", "metrics.jsonl", "logged/job-dev-1.jsonl"}
+    served(patches.pack({"kind": "run"}, {}), patches.pack({"kind": "end"}, {}))
+    assert kept() == {"jobs.jsonl", "config.json", "logged/job-dev-2.jsonl"}

@@ -22,13 +22,16 @@ from ray.train import ControllerError
 from ray.util import get_node_ip_address
 from torch import distributed
 from torch._utils import ExceptionWrapper
+from torch.utils.data import DistributedSampler
 
-from trainyard import job, options
+import trainyard
+from trainyard import job, options, supervised
 from trainyard.errors import JobError
 from trainyard.jobs import _template
 from trainyard.report import progress
 from trainyard.resume import checkpoint_files, checkpoints, code_faults
 from trainyard.store.objects import StorageError
+from trainyard.tracking import run_folder
 from trainyard.tracking.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from trainyard.tracking.runs import Run
 from trainyard.user_code import name_of_main
@@ -93,7 +96,7 @@ def stored(tmp_path, monkeypatch) -> Iterator[Stored]:
     context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
     monkeypatch.setattr("ray.train.get_context", lambda: context)
     monkeypatch.setattr(job, "get_device", lambda: torch.device("cpu"))
-    monkeypatch.setattr(_template, "prepare_model", lambda network: network)
+    monkeypatch.setattr(supervised, "prepare_model", lambda network: network)
     stored = Stored(tmp_path)
     for name in ("new_folder", "report", "restore_newest"):
         monkeypatch.setattr(checkpoints, name, getattr(stored, name))
@@ -105,16 +108,23 @@ def stored(tmp_path, monkeypatch) -> Iterator[Stored]:
 
 def session(folder: Path, *arguments: str) -> job.Session:
     config = options.parse(_template.parser, arguments)
-    return job.Session(config | {"storage": folder.as_uri(), "run": "first"})
+    return job.Session(config | {"job": "JOB", "storage": folder.as_uri(), "run": "first"})
 
 
 def figures(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in record.items() if k != "minutes"} for record in records]
 
 
-def test_the_job_to_begin_with_learns_and_goes_on(stored, tmp_path, capsys):  # F21
+def test_the_job_to_begin_with_learns_and_goes_on(stored, tmp_path, monkeypatch, capsys):  # F21
+    drawn = []
+    monkeypatch.setattr(DistributedSampler, "set_epoch", lambda _, epoch: drawn.append(epoch))
     _template.train_worker(session(tmp_path, "--epochs", "3"))
     whole = figures(stored.reports)
+    assert drawn == [0, 1, 2]
+    model = trainyard.load(tmp_path / stored.names[-1], network=_template.network())
+    images, labels = _template.data()[1][:]
+    assert float(_template.accuracy(model(images), labels)) == pytest.approx(whole[-1]["valid_acc"])
+    assert _template.predict(images.tolist(), model) == model(images).argmax(1).tolist()
     assert [record["epoch"] for record in whole] == [0, 1, 2]
     assert whole[-1]["loss"] < whole[0]["loss"] / 2
     assert whole[-1]["valid_acc"] > 0.7
@@ -156,10 +166,11 @@ def test_a_notice_costs_nothing_that_was_trained(batch, stored, tmp_path, monkey
             raise LeftError
 
     monkeypatch.setattr(job, "Notices", Noticed)
+    torch.manual_seed(8)  # of no consequence: the run has its own seed
     with pytest.raises(LeftError):
         _template.train_worker(session(tmp_path, "--epochs", "3"))
     assert len(stored.reports) == 1
-    assert stored.model == {"job": _template.NAME}
+    assert stored.model == {"job": "JOB"}
     torch.manual_seed(7)  # other workers come with other random numbers
     _template.train_worker(session(tmp_path, "--epochs", "3"))
     assert figures(stored.reports) == whole
@@ -181,7 +192,7 @@ def test_a_position_of_other_workers_or_batches_is_left(  # F61
     workers, size, why, stored, tmp_path, capsys
 ):
     _template.train_worker(session(tmp_path, "--epochs", "1"))
-    file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
+    file = tmp_path / stored.names[-1] / run_folder.CHECKPOINT_FILE
     place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}] * workers}
     torch.save(torch.load(file) | {"position": place}, file)
     _template.train_worker(session(tmp_path, "--epochs", "2", "--batch-size", size))
@@ -299,8 +310,8 @@ def test_what_no_later_start_could_have_is_refused_by_name_in_the_first_epoch(  
     ],
 )
 def test_a_state_of_another_shape_is_a_damaged_checkpoint(state, tmp_path):  # F53
-    torch.save(state, tmp_path / job.CHECKPOINT_FILE)
-    with pytest.raises(checkpoint_files.CheckpointError, match=job.CHECKPOINT_FILE):
+    torch.save(state, tmp_path / run_folder.CHECKPOINT_FILE)
+    with pytest.raises(checkpoint_files.CheckpointError, match=run_folder.CHECKPOINT_FILE):
         job._check_state(tmp_path)
 
 
@@ -396,6 +407,7 @@ def test_what_a_user_can_mend_is_the_jobs_one_error(run, monkeypatch):
     ("given", "bundle", "said"),
     [
         ([], {"CPU": 1.0, "GPU": 1.0}, ""),
+        (["--workers", "1:2"], {"CPU": 1.0, "GPU": 1.0}, ""),
         (["--cpu"], {"CPU": 1.0}, "GPU 1 of the cluster stays idle: --cpu says so"),
         (["--workers", "2"], {"CPU": 1.0}, "room for 1 of 2 workers with GPU 1, CPU 1"),
     ],
@@ -411,7 +423,7 @@ def test_a_job_trains_on_gpus_where_the_nodes_have_them(  # A30
     job.fit(_template.train_worker, run, config)
     scaling = trained["scaling_config"]
     assert scaling.resources_per_worker == bundle
-    assert scaling.num_workers == config["workers"]
+    assert scaling.num_workers == {"1:2": (1, 2)}.get(config["workers"], config["workers"])
     assert trained["torch_config"] == scaling.use_gpu == ("GPU" in bundle)
     printed = capsys.readouterr().out.splitlines()
     assert [said in line for line in printed] == [True] * bool(said)
@@ -468,13 +480,13 @@ def test_a_run_begins_and_goes_on_with_its_arguments(run, monkeypatch, capsys):
     assert run.read("curves.png") is not None
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"Training completed after 2 epochs: {run.url}"
-    assert said[1] == "other arguments than at the last start: epochs was 2, now 3"
+    assert said[1] == "resuming with other arguments: epochs 2 → 3"
     assert said[3].startswith("run first has finished: 3 epochs are done and 3 were asked for; ask")
     with pytest.raises(
-        SystemExit, match=r"run 'first' was started with other arguments \(seed was 1, now 2"
+        SystemExit, match=r"run 'first' was started with other arguments \(seed 1 → 2"
     ):
         job.run(lambda _: None, "mine", parser, ("seed",), ["--seed", "2"])
-    with pytest.raises(SystemExit, match="job was 'mine', now 'other'"):
+    with pytest.raises(SystemExit, match="job 'mine' → 'other'"):
         job.run(lambda _: None, "other", parser, given=[])
     assert "other arguments" not in capsys.readouterr().out
 

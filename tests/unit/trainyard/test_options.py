@@ -32,6 +32,27 @@ def test_bounds_keep_the_type_of_a_number():
     assert isinstance(changed["lr"], float)
 
 
+def test_one_line_makes_a_jobs_parser(capsys):
+    made = options.arguments(epochs=5, learning_rate=1e-3, text="shakespeare")
+    own = {"epochs": 5, "learning_rate": 1e-3, "text": "shakespeare"}
+    common = {"seed": 1, "workers": 1, "max_failures": 3, "cpu": False}
+    assert options.parse(made, []) == own | common
+    assert options.parse(made, ["--seed", "0", "--max-failures", "0"])["seed"] == 0
+    for wrong in (["--epochs", "0"], ["--learning-rate", "-1"], ["--workers", "0"]):
+        with pytest.raises(SystemExit):
+            options.parse(made, wrong)
+        assert "is less than" in capsys.readouterr().err
+    assert options.parse(made, ["--workers", "1:3"])["workers"] == "1:3"
+    for wrong, why in (
+        ("3:2", "2 is less than 3"),
+        ("0:2", "0 is less"),
+        ("1:", "is no number or range such as 1:4"),
+    ):
+        with pytest.raises(SystemExit):
+            options.parse(made, ["--workers", wrong])
+        assert why in capsys.readouterr().err
+
+
 def test_what_is_left_out_is_as_the_last_time():
     earlier = {"total_epochs": 9, "lr": 0.1, "job": "other"}
     assert parse("--lr", "0.2", earlier=earlier) == CONFIG | {"total_epochs": 9, "lr": 0.2}
@@ -63,7 +84,7 @@ def test_differences_from_the_last_start():
     assert options.differences({}, CONFIG, fixed) == ""
     assert options.differences(CONFIG, CONFIG, fixed) == ""
     assert options.differences(CONFIG | {"lr": 1}, CONFIG, fixed) == ""
-    assert options.differences(CONFIG | {"seed": 5}, CONFIG, fixed) == "seed was 5, now 1"
+    assert options.differences(CONFIG | {"seed": 5}, CONFIG, fixed) == "seed 5 → 1"
 
 
 @pytest.mark.parametrize("number", ["-1", "-.5", "-1e-3", "-1.5E+3", "-2_000.0"])
@@ -78,6 +99,8 @@ def test_a_number_below_nothing_is_no_option(option, number):
     [
         ({}, []),
         ({"workers": 2}, [{"CPU": 1.0}] * 2),
+        ({"workers": "2:4"}, [{"CPU": 1.0}] * 2),
+        ({"workers": "2:x"}, []),
         ({"num_workers": 1, "gpus_per_worker": 1.0}, [{"CPU": 1.0, "GPU": 1.0}]),
         (
             {"workers": 2, "gpus_per_worker": 0.5, "cpus_per_worker": 4},

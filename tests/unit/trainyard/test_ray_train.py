@@ -8,6 +8,7 @@ import os
 import pickle
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import ray
@@ -21,16 +22,16 @@ from ray.train import (
     WorkerGroupError,
 )
 from ray.train.torch.config import _TorchBackend
-from ray.train.v2._internal.callbacks import DatasetsCallback
-from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
 from ray.train.v2._internal.execution.training_report import _TrainingReport
-from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from trainyard import ray_train, start_up
+from trainyard.client.log_writer import RANK
 from trainyard.counted_gpus import torch_config
+from trainyard.dev_session import controller
 from trainyard.errors import JobError
+from trainyard.resume import controller_log
 from trainyard.resume.controller_files import LIST, ControllerFiles
 from trainyard.store import objects
 from trainyard.store.objects import StorageError
@@ -43,8 +44,7 @@ def started(monkeypatch) -> list[dict[str, Any]]:
     for name in ray_train.SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    callbacks = DataParallelTrainer._create_default_callbacks
-    monkeypatch.setattr(DataParallelTrainer, "_create_default_callbacks", callbacks)
+    monkeypatch.setattr(controller, "in_driver", Mock())
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(ray, "init", lambda **arguments: calls.append(arguments))
     return calls
@@ -58,9 +58,18 @@ def test_the_driver_and_the_workers_get_the_settings(started):
     assert call["runtime_env"]["env_vars"] == expected
     assert all(os.environ[name] == value for name, value in ray_train.SETTINGS.items())
     assert call["logging_level"] == logging.WARNING  # Ray does not tell that it is connected
-    # Each process shortens what the controller logs.
+    filters = logging.getLogger(controller_log.LOGGER).filters
+    assert any(isinstance(each, controller_log.LateAnswers) for each in filters)
     module, _, name = call["runtime_env"]["worker_process_setup_hook"].rpartition(".")
     assert getattr(importlib.import_module(module), name) is start_up.of_worker
+
+
+def test_an_address_that_the_jobs_environment_has_is_not_sent_twice(started):
+    os.environ["RAY_ADDRESS"] = "127.0.0.1:1"
+    given = {"runtime_env": {"env_vars": {"RAY_ADDRESS": "127.0.0.1:1"}}}
+    os.environ[ray_train.JOB_VARIABLE] = json.dumps(given)
+    ray_train.connect()
+    assert "RAY_ADDRESS" not in started[0]["runtime_env"]["env_vars"]
 
 
 def test_a_setting_of_the_job_stays_and_is_not_sent_twice(started):
@@ -210,13 +219,12 @@ def test_a_failure_is_one_line(error, message):
     assert str(ray_train.failure(error)) == message
 
 
-@pytest.mark.parametrize("datasets", [{}, {"train": None}])
-def test_actors_that_would_do_nothing_are_not_started(datasets, started, monkeypatch):
-    name, manager = "_create_default_callbacks", DatasetsCallback.__new__(DatasetsCallback)
-    all_of_them = ["another", manager, PlacementGroupCleanerCallback()]
-    monkeypatch.setattr(DataParallelTrainer, name, lambda _: all_of_them)
-    ray_train.connect()
-    trainer: Any = SimpleNamespace(datasets=datasets)
-    left = DataParallelTrainer._create_default_callbacks(trainer)
-    assert left == (["another", manager] if datasets else ["another"])
-    assert len(started) == 1
+def test_the_log_tells_which_process_has_which_rank(capsys):
+    process = SimpleNamespace(node_ip="10.0.0.5", pid=7)
+    group: Any = SimpleNamespace(get_workers=lambda: [SimpleNamespace(metadata=process)] * 2)
+    ray_train.Ranks().after_worker_group_training_start(group)
+    told = [RANK.fullmatch(line) for line in capsys.readouterr().out.splitlines()]
+    assert [found and found.groups() for found in told] == [
+        ("10.0.0.5", "7", "0"),
+        ("10.0.0.5", "7", "1"),
+    ]

@@ -16,7 +16,7 @@ from trainyard.errors import JobError
 from trainyard.jobs import alexnet
 from trainyard.models.alexnet import IMAGE_SIZE
 from trainyard.resume import checkpoint_files
-from trainyard.serving import deploy
+from trainyard.serving import deploy, likeliest
 from trainyard.serving.predictor import Predictor
 from trainyard.tracking.run_folder import CHECKPOINT_FILE
 
@@ -82,9 +82,8 @@ def test_what_the_alexnet_job_stores_is_served(tmp_path):  # A46
     assert predictor.epochs == 2
 
 
-def test_an_answer_names_the_likeliest_class_first(tmp_path):
-    saved(tmp_path, "mobilenet_v2")
-    found = Predictor(tmp_path, describe(**PLAIN)).describe(torch.tensor([0.25, 0.5, 0.125]))
+def test_an_answer_names_the_likeliest_class_first():
+    found = likeliest(CLASSES, [0.25, 0.5, 0.125])
     assert (found["class"], found["probability"]) == ("egg", 0.5)
     assert [each["class"] for each in found["top"]] == ["egg", "bread", "rice"]
 
@@ -149,6 +148,8 @@ def test_a_run_that_describes_too_little_is_refused_before_anything_starts(tmp_p
     missing = "'run' cannot be served: .* does not have architecture, classes, image_side, mean"
     with pytest.raises(JobError, match=missing):
         deploy._choose(tmp_path.as_uri(), "run", None)
+    assert deploy._choose(tmp_path.as_uri(), "run", None, own_code=True).startswith("checkpoint_")
+    assert deploy._choose(tmp_path.as_uri(), "none", None, own_code=True) == ""
 
 
 def test_a_node_that_does_not_know_where_to_listen_says_so(monkeypatch):

@@ -1,6 +1,9 @@
 """Requests that get through to a service, and those that do not."""
 
 import asyncio
+import base64
+import hashlib
+import re
 from typing import Any
 
 import pytest
@@ -17,7 +20,11 @@ def _token(tmp_path, monkeypatch) -> None:
 
 
 def ask(
-    path: str, authorization: bytes | None = None, kind: str = "http", method: str = "GET"
+    path: str,
+    authorization: bytes | None = None,
+    kind: str = "http",
+    method: str = "GET",
+    accept: bytes = b"*/*",
 ) -> list[Any]:
     """Return the answer; "through" where the application would answer."""
     sent: list[Any] = []
@@ -32,6 +39,7 @@ def ask(
         return {"type": "http.request"}
 
     headers = [] if authorization is None else [(b"authorization", authorization)]
+    headers.append((b"accept", accept))
     scope = {"type": kind, "path": path, "headers": headers, "method": method}
     if kind == "websocket":
         del scope["method"]
@@ -94,6 +102,23 @@ def test_health_is_only_asked_for(path, method):
     [sent, *_] = ask(path, method=method)
     assert (sent == "through") == (method == "HEAD")
     assert sent == "through" or sent["status"] == 401
+
+
+def test_a_browser_gets_the_page_and_no_application_is_asked_without_a_token():  # A46
+    browser = b"text/html,application/xhtml+xml,*/*;q=0.8"
+    for path in ("/first", "/first/"):
+        start, body = ask(path, accept=browser)
+        assert (start["status"], dict(start["headers"])[b"x-frame-options"]) == (200, b"DENY")
+        for element in ("script", "style"):  # the only ones that its policy lets run
+            [content] = re.findall(f"<{element}>(.*)</{element}>", body["body"].decode(), re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+            assert f"{element}-src 'sha256-{digest}'" in body["body"].decode()
+        assert ask(path, f"Bearer {TOKEN}".encode(), accept=browser) == ["through"]
+        assert ask(path, b"Bearer wrong", accept=browser)[0]["status"] == 403
+        assert ask(path, method="POST", accept=browser)[0]["status"] == 401
+        assert ask(path)[0]["status"] == 401
+    for path in ("/", "/first/predict", "/-/routes", "/first//", "/First", "/first\n"):
+        assert ask(path, accept=browser)[0]["status"] == 401
 
 
 @pytest.mark.parametrize("path", ["/first/x", "/first/-/healthy", "/-/healthz"])

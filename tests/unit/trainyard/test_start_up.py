@@ -1,13 +1,11 @@
 """What a job's processes do before their imports."""
 
 import gc
-import logging
 
 import pytest
 
 from tests.waiting import wait_for
 from trainyard import job, start_up
-from trainyard.resume import controller_log
 
 
 @pytest.fixture(autouse=True)
@@ -31,5 +29,3 @@ def test_a_process_that_does_not_train_collects_as_usual_soon(monkeypatch):
     monkeypatch.setattr(start_up, "SECONDS", 0.01)
     start_up.of_worker()
     wait_for("as usual", lambda: gc.get_threshold() == start_up.USUAL)
-    filters = logging.getLogger(controller_log.LOGGER).filters
-    assert any(isinstance(each, controller_log.LateAnswers) for each in filters)

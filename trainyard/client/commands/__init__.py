@@ -49,7 +49,10 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "dev": [("dev my_script.py -- --epochs 1", "run it again after each save")],
         "list": [("list -s lab", "jobs of all users")],
         "status": [("status first", "the job of a run")],
-        "logs": [("logs -f first", "follow the job of a run to its end")],
+        "logs": [
+            ("logs -f first", "follow the job of a run to its end"),
+            ("logs first --tail 20 --grep Epoch", "the last lines with a text"),
+        ],
         "stop": [("stop first", "its checkpoints stay")],
         "new": [("new my_job", "write my_job.py, then submit it")],
         "init": [("init ~/my-repository", "write a project that trains")],
@@ -57,11 +60,15 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
     "Runs": {
         "runs": [("runs -s lab", "all runs, with their last metrics")],
         "show": [("show first --curves curves.png", "metrics as text, curves as a picture")],
-        "compare": [("compare half- one-", "runs whose names begin so, by group")],
+        "compare": [
+            ("compare first second", "settings that differ, figures, code, throughput"),
+            ("compare half- one-", "runs whose names begin so, by group"),
+        ],
         "pull": [
             ("pull first", "to results/first"),
             ("pull first -f -s lambda", "again and again, until its job ends"),
         ],
+        "rm": [("rm first second", "ask, then delete them with their checkpoints")],
         "restore": [("restore first --from results", "then submit it with --name first")],
     },
     "Models": {

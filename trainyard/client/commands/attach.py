@@ -7,10 +7,12 @@ one small job and is not changed.
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import shlex
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -84,12 +86,39 @@ def attach(
 ) -> None:
     """Use a Ray that runs already, such as after `ray start --head`, by a name like a stack's.
 
-    TRAINYARD_STACK or -s then chooses it. Commands never follow RAY_ADDRESS.
+    TRAINYARD_STACK or -s then chooses it. Commands never follow RAY_ADDRESS. Only Hydra's launcher
+    does, where no stack is chosen.
     """
     name = contract.chosen(stack)
     _check_free(name)
     url, store = _address(address), _storage(storage)
     token = "" if token_file is None else _token(token_file)
+    cluster, text = described(name, url, store, token, yes=yes)
+    _write(contract.attached_file(name), text)
+    more = sum(node.on_demand for node in cluster.nodes)
+    say(
+        f"attached {url} as {name!r}: Ray {cluster.ray_version}, Python {cluster.python_version}, "
+        f"nodes: {len(cluster.nodes) - more}, and up to {more} on demand"
+    )
+    say(f"use it: export {contract.STACK_VARIABLE}={name}, or -s {name} with each command")
+
+
+def of_environment() -> str:
+    """Return the dashboard that RAY_ADDRESS or RAY_IP names, "" for none; ClientError if odd."""
+    address = os.environ.get("RAY_ADDRESS", "")  # in jobs one of Ray's own protocol
+    text = address if address.startswith(("http://", "https://")) else os.environ.get("RAY_IP", "")
+    return _address(text) if text else ""
+
+
+@cache  # a search of Hydra's launches many batches
+def described(
+    name: str, url: str, store: str = "", token: str = "", *, yes: bool = False
+) -> tuple[contract.StackOutputs, str]:
+    """Ask a Ray for its versions and nodes; returns its outputs, also as the text of a file.
+
+    Raises:
+        ClientError: it does not answer or not as a Ray, or the token was not sent.
+    """
     if url.startswith("http:") and urlsplit(url).hostname not in LOOPBACK:
         warn(
             f"warning: nothing encrypts the way to {url}: anyone on it can read jobs and tokens. "
@@ -107,7 +136,7 @@ def attach(
             {"title": "Ray", "url": names.DASHBOARD_URL, "login": names.RAY_TOKEN, "user": ""}
         ],
     }
-    outputs = contract.parse(json.dumps(values), name, address)
+    outputs = contract.parse(json.dumps(values), name, url)
     try:
         values |= parallel.start(_ask, outputs).result(ASK_S)
     except (TimeoutError, fields.FieldError) as error:
@@ -122,14 +151,7 @@ def attach(
             f"{url} describes its nodes in {len(text)} bytes, at most {contract.MOST_BYTES} are "
             "kept: attach a cluster of fewer nodes"
         )
-    cluster = contract.parse(text, name, address)  # what a stranger's cluster said is checked
-    _write(contract.attached_file(name), text)
-    more = sum(node.on_demand for node in cluster.nodes)
-    say(
-        f"attached {url} as {name!r}: Ray {cluster.ray_version}, Python {cluster.python_version}, "
-        f"nodes: {len(cluster.nodes) - more}, and up to {more} on demand"
-    )
-    say(f"use it: export {contract.STACK_VARIABLE}={name}, or -s {name} with each command")
+    return contract.parse(text, name, url), text  # what a stranger's cluster said is checked
 
 
 def detach(stack: Stack = None) -> None:
@@ -226,11 +248,7 @@ def _ask(outputs: contract.StackOutputs) -> dict[str, Any]:
         )
     version = fields.typed(server.version(jobs.SERVER_TIMEOUT_S), "ray_version", str)
     nodes = [*ClusterState(outputs).declared(), *_on_demand(found["groups"], found["most"])]
-    return {
-        names.RAY_VERSION: version,
-        names.PYTHON_VERSION: found["python"],
-        names.NODES: nodes,
-    }
+    return {names.RAY_VERSION: version, names.PYTHON_VERSION: found["python"], names.NODES: nodes}
 
 
 def _answer(
@@ -247,7 +265,7 @@ def _answer(
         raise
     why = failure.of(job) if job.message else "it printed no answer"
     try:
-        lines = server.log(job_id, ANSWER_MIB).splitlines()
+        lines = server.raw_log(job_id, ANSWER_MIB).decode(errors="replace").splitlines()
         said = next((line.removeprefix(mark) for line in lines if line.startswith(mark)), "")
         found = json.loads(said)
         fields.identifier(found, "python")

@@ -45,6 +45,7 @@ def cluster_file(
 
         cluster = gcp.GcpCluster(project=project, zone=zone, cidr=cidr, name=name)
         say(f"wrote {' and '.join(str(path) for path in gcp.write(cluster, output))}")
+        say(f"this cluster has no end and no budget: it costs money until `ray down -y {output}`")
         return
     stack_outputs = contract.read(stack, outputs)
     if not stack_outputs.ray_cluster_file:

@@ -22,8 +22,7 @@ def drill(
     context: typer.Context,
     fault: Annotated[Fault, typer.Argument(help="Fault to provoke.")],
     run: Annotated[
-        str,
-        typer.Argument(help="Name of a running or queued run.", autocompletion=completion.runs),
+        str, typer.Argument(help="Name of a running or queued run.", autocompletion=completion.runs)
     ],
     node: Annotated[
         bool, typer.Option("--node", help="Kill the worker's whole node, with worker-loss.")
@@ -47,7 +46,7 @@ def drill(
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Provoke a fault while a run trains; exit with 0 if it ends like an undisturbed run."""
+    """Cause a failure during a run, and check that it still ends with the same result (exit 0)."""
     server, stack_outputs = reach_jobs(context, stack, outputs)
     from trainyard.client import scripts
     from trainyard.client.drill import procedure

@@ -6,10 +6,16 @@ The engine knows their options. It gets all from the first word on as typed: cli
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+
 import typer
 
+from trainyard.client import outputs as contract
 from trainyard.client.command import Stack
-from trainyard.client.errors import ClientError
+from trainyard.client.console import say
+from trainyard.client.errors import ClientError, guess
 from trainyard.client.stack_program import name_of, run_here
 
 SETTINGS = {
@@ -24,7 +30,12 @@ def config(context: typer.Context, stack: Stack = None) -> None:
     if not context.args:
         raise ClientError("`train config` needs an action: set, get, rm or ls")
     action, *rest = context.args  # each has the option
+    changes = action == "set" and _key(rest)
+    if changes:
+        _check_name(changes)
     run_here("engine", "config", action, "-s", name_of(stack), *rest)
+    if changes:
+        say("`train preview` shows what this changes, and `train up` does it")
 
 
 def output(context: typer.Context, stack: Stack = None) -> None:
@@ -45,6 +56,33 @@ def secrets(context: typer.Context, stack: Stack = None) -> None:
 def cancel(context: typer.Context, stack: Stack = None) -> None:
     """Remove the lock that a dead process left on a stack."""
     _run(context, stack)
+
+
+def _key(words: Sequence[str]) -> str:
+    """Return the first word that is neither an option nor the name of a stack."""
+    left = iter(words)
+    for word in left:
+        if word in ("-s", "--stack"):
+            next(left, "")
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
+def _check_name(key: str) -> None:
+    """Refuses a setting that the project does not have; those of providers are theirs."""
+    from trainyard.access import settings_file
+
+    namespace, _, own = key.rpartition(":")
+    with suppress(OSError, ValueError):  # the engine says why
+        project = settings_file.read(contract.checkout() / "Pulumi.yaml")
+        known = list(project.get("config") or {})
+        name = re.split(r"[.\[]", own)[0]
+        if known and namespace in ("", project.get("name")) and name not in known:
+            raise ClientError(
+                f"no setting is called {name[:80]!r}: {guess(name, known)}"
+                "docs/configuration.md has all"
+            )
 
 
 def _run(context: typer.Context, stack: str | None) -> None:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import typer
 
+from trainyard import json_values
 from trainyard.client import info as info_rows
 from trainyard.client import outputs as contract
-from trainyard.client.command import Outputs, Stack, reach
-from trainyard.client.console import print_facts, warn
+from trainyard.client.command import Json, Outputs, Stack, reach
+from trainyard.client.console import print_facts, say, warn
 from trainyard.client.errors import ClientError
 
 
-def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -> None:
+def info(
+    context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
+) -> None:
     """Show the stack's addresses and the next commands; exit with 1 if a service is not well."""
     from trainyard.access import parallel
     from trainyard.client import disks, health
     from trainyard.client import idle as idle_end
 
     stack_outputs = contract.read(stack, outputs)
+    if as_json:
+        say(json_values.text(info_rows.facts(stack_outputs)))
+        return
     asked = parallel.start(health.of, stack_outputs)  # next to the other questions
     idle = ""
     if stack_outputs.attached:

@@ -13,7 +13,7 @@ from trainyard.client.console import say
 def init(
     folder: Annotated[Path, typer.Argument(help="Your repository; created if missing.")] = Path(),
 ) -> None:
-    """Write a project into your own repository: as it is, it trains."""
+    """Write a project into your own repository; unchanged, it trains."""
     from trainyard.quickstart import init as project
 
     say(f"wrote {', '.join(str(path) for path in project.write(folder))}")

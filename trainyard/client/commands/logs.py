@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from trainyard.access import typed
 from trainyard.client.command import (
     JobName,
     Outputs,
     Stack,
+    Verbose,
     follow_job,
     reach_jobs,
     warn_of_end,
 )
+from trainyard.client.errors import ClientError, writing
 
 
 def logs(
@@ -23,19 +27,46 @@ def logs(
         bool,
         typer.Option("-f", "--follow", help="Follow the job to its end; exit with its result."),
     ] = False,
+    tail: Annotated[int | None, typer.Option(min=0, help="Only so many lines, the last.")] = None,
+    grep: Annotated[str, typer.Option(help="Only lines with this text.")] = "",
+    worker: Annotated[
+        int | None, typer.Option(min=0, help="Only lines of the training's worker of this rank.")
+    ] = None,
+    download: Annotated[
+        Path | None, typer.Option(help="Write all lines into this file, or folder.")
+    ] = None,
+    verbose: Verbose = False,
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Print a job's log from its beginning."""
-    server, stack_outputs = reach_jobs(context, stack, outputs)
-    from trainyard.client import jobs
-    from trainyard.client.log_writer import LogWriter
+    """Print a job's log; that of a run also when its cluster is gone.
 
-    job_id = jobs.resolve(server, job).submission_id
-    warn_of_end(stack_outputs)
+    Lines have no time: what comes from now on is shown by -f --tail 0.
+    """
+    from trainyard.client import api, jobs
+    from trainyard.client.log_writer import Choice, LogWriter
+
+    choice = Choice(grep, worker, tail)
+    if worker is not None or (follow and tail is not None):
+        choice.look(api.log_pieces(job, stack, outputs))
+    writer = LogWriter(verbose=verbose, choice=choice)
+    if download:
+        file = download / f"{job}.log" if download.is_dir() else download
+        with writing(file, "name another file"):
+            out = context.with_resource(file.open("w", encoding="utf-8"))
+        writer = LogWriter(out, verbose=True, choice=choice)
     if follow:
-        follow_job(server, job_id, stack_outputs)
-    else:
-        writer = LogWriter()
-        writer.write(jobs.read_log(server, job_id))
-        writer.close()
+        server, stack_outputs = reach_jobs(context, stack, outputs)
+        warn_of_end(stack_outputs)
+        job_id = jobs.resolve(server, job).submission_id
+        follow_job(server, job_id, stack_outputs, writer)
+        return
+    for piece in api.log_pieces(job, stack, outputs):
+        writer.write(piece)
+    writer.close()
+    if worker is not None and not choice.ranks.pop(worker):
+        raise ClientError(
+            f"the log of {job} names no worker of rank {worker}; it names "
+            f"{', '.join(map(str, sorted(choice.ranks))) or 'none, as only trainings have ranks'}: "
+            f"`train logs {typed.argument(job)}` prints all"
+        )

@@ -25,7 +25,7 @@ def new(
         ),
     ] = None,
 ) -> None:
-    """Write a first job: as it is, it learns handwritten digits."""
+    """Write a job to start from; unchanged, it trains on handwritten digits."""
     path, command = write(name, folder)
     say(f"wrote {path}")
     say(f"submit it: {command}")

@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
+from trainyard.client import outputs as contract
 from trainyard.client.command import Stack
+from trainyard.client.console import say
 from trainyard.client.stack_program import LAUNCH, Levels, Pack, name_of, options, run
+from trainyard.tracking.run_folder import DIRTY
 
 
 def preview(
@@ -28,4 +31,11 @@ def preview(
     given = options(
         diff=diff, plan=plan, policy_pack=policy_pack, policy_pack_config=policy_pack_config
     )
-    run(LAUNCH, "preview", "-s", name_of(stack), *given)
+    name = name_of(stack)
+    from trainyard.client import losses, submission
+
+    if (commit := submission.commit(contract.checkout())).endswith(DIRTY):
+        say(f"the checkout has changes since its commit {commit[:7]}, and so has this preview")
+    run(LAUNCH, "preview", "-s", name, *given)
+    if jobs := losses.find(name, runs=False).jobs:
+        say(f"now: {', '.join(jobs)}. A run resumes after a restart from its last checkpoint.")

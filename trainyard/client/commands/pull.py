@@ -14,6 +14,7 @@ from trainyard.client import outputs as contract
 from trainyard.client.command import Outputs, RunName, Stack, reach, until_interrupted
 from trainyard.client.console import say
 from trainyard.client.errors import ClientError
+from trainyard.tracking import run_folder
 
 if TYPE_CHECKING:
     from trainyard.client.job_server import JobServer
@@ -36,11 +37,12 @@ def pull(
     outputs: Outputs = None,
 ) -> None:
     """Bring a run's records and its newest checkpoint here, if they have changed."""
-    from trainyard.client import history, store
+    from trainyard.client import history, left_results, store
     from trainyard.client.pull.transfer import Transfer
 
     history.valid_name(run)
-    stack_outputs = reach(context, contract.read(stack, outputs))
+    read = contract.read if follow else left_results.read
+    stack_outputs = reach(context, read(stack, outputs))
     place = store.open_store(stack_outputs)
     transfer = Transfer(place, run, to / run)
     is_ours = to == RESULTS and not to.exists()
@@ -120,5 +122,5 @@ def _tell(run: str, pulled: Pulled, to: Path) -> None:
         parts.append(f"{pulled.records} files of records")
     brought = " and ".join(parts) or "nothing new"
     say(f"run {run}: {brought} in {to / run}")
-    if not pulled.checkpoint:
+    if not pulled.checkpoint and (to / run / run_folder.STARTS).exists():
         say("it has no checkpoint yet")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from trainyard.access.terminal import clean
 from trainyard.client import completion
 from trainyard.client import outputs as contract
 from trainyard.client.command import Json, Outputs, Stack, follow_job, reach, reach_jobs
@@ -26,17 +27,23 @@ def serve(
     name: Annotated[
         str | None, typer.Option(help="Name and route of the service (default: the run's name).")
     ] = None,
-    replicas: Annotated[int, typer.Option(min=1, help="Number of replicas.")] = 1,
+    replicas: Annotated[
+        str, typer.Option(metavar="N|MIN:MAX", help="Number of replicas; MIN:MAX follows the load.")
+    ] = "1",
     cpus_per_replica: Annotated[float, typer.Option(min=0, help="CPUs of each replica.")] = 1,
     gpus_per_replica: Annotated[float, typer.Option(min=0, help="GPUs of each replica.")] = 0,
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds until all replicas must answer.")
     ] = 300,
+    trust_code: Annotated[
+        bool,
+        typer.Option("--trust-code", help="Serve the run's own code though another stack kept it."),
+    ] = False,
     stop: Annotated[bool, typer.Option("--stop", help="Withdraw the service.")] = False,
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Serve a run's checkpoint over HTTP; an existing service gets the new one."""
+    """Serve a run's model over HTTP; an existing service gets the new one."""
     from trainyard.client import serve as serving
     from trainyard.client import submission
 
@@ -56,12 +63,15 @@ def serve(
         replicas=replicas,
         replica={"CPU": cpus_per_replica, "GPU": gpus_per_replica},
         timeout_s=timeout,
+        trust_code=trust_code,
     )
     follow_job(server, job_id, stack_outputs)
     model = serving.wait_for_answer(service, stack_outputs)
-    say(f"{serving.address(service, stack_outputs)} answers with {model['checkpoint']}")
-    say("send it images, in bash:")
-    say(f"  {serving.how_to_ask(service, stack_outputs)}")
+    answers = ", ".join(str(model[key]) for key in ("script", "checkpoint") if model.get(key))
+    say(f"{serving.address(service, stack_outputs)} answers with {clean(answers)}")
+    what, sent = ("inputs", serving.JSON) if "script" in model else ("images", serving.IMAGES)
+    say(f"send it {what}, in bash:")
+    say(f"  {serving.how_to_ask(service, stack_outputs, sent)}")
 
 
 def services(

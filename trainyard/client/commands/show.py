@@ -9,9 +9,12 @@ import typer
 
 from trainyard.access import terminal
 from trainyard.access.terminal import clean, print_json
-from trainyard.client import outputs as contract
 from trainyard.client.command import Json, Outputs, RunName, Stack, reach
 from trainyard.client.console import print_table, say
+
+MOST_JOBS = 5  # of one run
+MOST_COLUMNS = 50
+NOT_USED = "no use is recorded: the jobs of this run ended within seconds"
 
 
 def show(
@@ -21,13 +24,17 @@ def show(
         Path | None,
         typer.Option("--curves", help="PNG file for the curves, also of a run that goes on."),
     ] = None,
+    used: Annotated[
+        bool, typer.Option("--usage", help="Processors, memory, GPUs, disk and network over time.")
+    ] = False,
     as_json: Json = False,
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
     """Print a run: configuration, commit, versions, metrics, checkpoint."""
-    stack_outputs = reach(context, contract.read(stack, outputs))
-    from trainyard.client import history, results, store
+    from trainyard.client import history, left_results, results, store
+
+    stack_outputs = reach(context, left_results.read(stack, outputs))
 
     place = store.open_store(stack_outputs)
     record = history.read_run(place, run)
@@ -37,27 +44,30 @@ def show(
         say(f"run         {record.name}")
         if record.fault:
             say(f"fault       {clean(record.fault)}")
-        say(f"config      {terminal.as_json(record.config)}")
+        for job in record.jobs[-MOST_JOBS:]:
+            say(f"job         {history.told(job)}")
+        if record.config or not record.jobs:
+            say(f"config      {terminal.as_json(record.config)}")
         for start in record.starts:
             versions = ", ".join(f"{k} {v}" for k, v in start["packages"].items() if v)
             commit = clean(start["commit"]) or "unknown"
             say(f"started     {clean(start['time'])}, commit {commit}")
             say(f"            Python {clean(start['python'])}, {clean(versions)}")
-        say(f"checkpoint  {record.checkpoint or 'none yet'}")
-        if page := results.tracked_at(stack_outputs, place, record.name):
-            say(f"mlflow      {page}")
-        epochs = [
-            {"epoch": history.epochs(record, done)}
-            | {k: history.rounded(v) for k, v in epoch.items() if k != "epoch"}
-            for done, epoch in enumerate(record.metrics, start=1)
-        ]
-        columns = tuple(dict.fromkeys(["epoch", *(key for epoch in epochs for key in epoch)]))
-        print_table(
-            epochs,
-            columns,
-            as_json=False,
-            empty=f"no epoch is done yet: `train logs -f {record.name}` follows its job",
-        )
+        if record.checkpoint or not record.jobs:
+            say(f"checkpoint  {record.checkpoint or 'none yet'}")
+        use = results.used(record)
+        peaks = results.peaks(use)
+        for what, told in (
+            ("best", results.best(record)),
+            ("used", peaks and f"at most {peaks}"),
+            ("mlflow", results.tracked_at(stack_outputs, place, record.name)),
+        ):
+            if told:
+                say(f"{what:<12}{told}")
+        empty = f"no figures yet: `train logs -f {record.name}` follows its job"
+        print_table(*results.table(record, MOST_COLUMNS), as_json=False, empty=empty)
+        if used:
+            print_table(use, results.USED, as_json=False, empty=NOT_USED)
     if curves is not None:
         results.save_curves(place, record, curves)
         if not as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from trainyard.client.command import (
     Outputs,
     Script,
     Stack,
+    Verbose,
     WorkingDir,
     follow_job,
     reach,
@@ -67,11 +69,21 @@ def submit(
         str | None,
         typer.Option(help="Ray's runtime environment: cpu, gpu, tpu, or a YAML or JSON file."),
     ] = None,
+    pip: Annotated[
+        list[str] | None, typer.Option("--pip", help="Package of pip for the job; repeat it.")
+    ] = None,
+    requirements: Annotated[
+        list[Path] | None, typer.Option("-r", "--requirements", help="File with such packages.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="Variable for the job: KEY=VALUE; repeat it.")
+    ] = None,
     working_dir: WorkingDir = None,
     submission_id: Annotated[
         str | None, typer.Option(help="Id of the job (default: a new id from Ray).")
     ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
+    verbose: Verbose = False,
     force: Annotated[
         bool,
         typer.Option(
@@ -106,7 +118,12 @@ def submit(
         config=config,
         run_name=run_name,
         runtime_env=submission.runtime_env(
-            runtimes.find(runtime_env) if runtime_env else None, script, run_name, progress=watched
+            runtimes.find(runtime_env) if runtime_env else None,
+            script,
+            run_name,
+            progress=watched,
+            packages=[*runtimes.requirements(requirements or []), *(pip or [])],
+            variables=env or [],
         ),
         submission_id=submission_id,
         entrypoint=entrypoint,
@@ -121,8 +138,10 @@ def submit(
     say(f"Job '{job_id}' submitted successfully", rule=True)
     say(f"run {run_name}; follow: `train logs -f {job_id}`; stop: `train stop {job_id}`")
     if not no_wait:
-        follow_job(server, job_id, stack_outputs)
         from trainyard.client import results
+        from trainyard.client.log_writer import LogWriter
+
+        follow_job(server, job_id, stack_outputs, LogWriter(verbose=verbose))
 
         results.tell(stack_outputs, run_name)
 

@@ -44,12 +44,17 @@ def up(
 
 
 def _show_addresses(stack: str) -> None:
-    from trainyard.client import info
+    from trainyard.client import info, serve
 
     try:
         outputs = contract.of_state(stack)
     except ClientError as error:
         warn(f"warning: cannot show the addresses: {error}")
         return
+    try:
+        if outputs.serve_url and outputs.storage_url and not outputs.keeps_files_away:
+            serve.deploy_again(outputs)
+    except ClientError as error:
+        warn(f"warning: services that the head has lost are not deployed again: {error}")
     print_facts("", info.addresses(outputs))
     print_facts("next:", info.first_steps(outputs))

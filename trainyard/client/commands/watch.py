@@ -32,21 +32,13 @@ FRAME = 3  # lines of a part without its rows: an empty one, its title, those of
 
 @dataclass
 class Part:
-    """A table, or why there is none.
-
-    Attributes:
-        title: of the table.
-        columns: the most important first.
-        whole: those that are never cut.
-        rows: values by column, the newest first.
-        fault: why the rows are not known.
-    """
+    """A table, or why there is none."""
 
     title: str
-    columns: Sequence[str]
-    whole: Sequence[str]
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    fault: str = ""
+    columns: Sequence[str]  # the most important first
+    whole: Sequence[str]  # those that are never cut
+    rows: list[dict[str, Any]] = field(default_factory=list)  # values by column, the newest first
+    fault: str = ""  # why the rows are not known
 
 
 def watch(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -> None:
@@ -84,10 +76,16 @@ def look(server: JobServer, outputs: StackOutputs) -> list[Part]:
     nodes = Part("nodes", rows.NODES, ("node",))
     jobs = Part("jobs", rows.JOBS, ("job", "run"))
     runs = Part("runs", rows.RUNS, ("run",))
+
+    def of_runs() -> list[dict[str, Any]]:
+        found = rows.of_runs(outputs, [*dict.fromkeys(_runs_of(jobs))])
+        shown, runs.columns = rows.table_of_runs(found)
+        return shown
+
     for part, ask in (
         (nodes, lambda: rows.of_nodes(outputs)),
-        (jobs, lambda: rows.of_jobs(server, outputs)[:MOST]),
-        (runs, lambda: rows.of_runs(outputs, [*dict.fromkeys(_runs_of(jobs))])),
+        (jobs, lambda: rows.of_jobs(server.jobs(), outputs)[:MOST]),
+        (runs, of_runs),
     ):
         try:
             part.rows = ask()
@@ -134,9 +132,7 @@ def _drawn(parts: Sequence[Part], outputs: StackOutputs, width: int, height: int
             used += len(shown)
         room -= used
     waits = [row for part in parts for row in part.rows if row.get("waits")]
-    drawn += [
-        line(f"{row['job']} waits: {row['waits']}", "yellow") for row in waits[: max(room, 0)]
-    ]
+    drawn += [line(f"{row['job']}: {row['waits']}", "yellow") for row in waits[: max(room, 0)]]
     return Group(*drawn)
 
 

@@ -15,23 +15,18 @@ from trainyard.dev_session.patches import FileSummary, Patch
 
 
 class Sources:
-    """The upload of a job, file by file.
-
-    Attributes:
-        roots: each uploaded folder, by its path in the session's copy.
-        folders: all folders that can hold uploaded files, at the last look; without .git.
-    """
+    """The upload of a job, file by file."""
 
     def __init__(self, script: Script, excludes: Sequence[str], secrets: Sequence[str]) -> None:
         """Reads all files, and refuses files with a secret."""
-        self.roots: dict[str, Path] = {}
+        self.roots: dict[str, Path] = {}  # uploaded folders by their paths in the session's copy
         if script.working_dir is not None:
             self.roots[trees.WORKING_DIR] = Path(script.working_dir).resolve()
         if script.module is not None:
             self.roots[f"{trees.MODULES}/{script.module.name}"] = script.module.resolve()
         self._excludes = excludes
         self._secrets = secrets
-        self.folders: set[Path] = set()
+        self.folders: set[Path] = set()  # all that can hold uploaded files, without .git
         self._files = self._listed()
         self._base: dict[str, FileSummary] = {}
         self._sent: dict[str, tuple[str, bool] | None] = {}

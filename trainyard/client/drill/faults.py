@@ -112,7 +112,7 @@ def _kill(outputs: StackOutputs, *arguments: str) -> tuple[float, int]:
     server = JobServer(outputs)
     end = time.monotonic() + STARTED_S
     while time.monotonic() < end:
-        log = jobs.read_log(server, job_id)
+        log = "".join(jobs.read_log(server, job_id))
         for line in log.splitlines():
             if line.startswith('{"at": '):
                 at, pid = _announced(line, job_id)

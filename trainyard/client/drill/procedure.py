@@ -31,19 +31,12 @@ EPOCHS_LEFT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Drill:
-    """A fault for a run.
+    """A fault for a run."""
 
-    Attributes:
-        fault: the kind of fault.
-        whole_node: with worker-loss, the worker's node is lost too.
-        seconds: length of the store's outage, or with preempt of the notice.
-        script: the run's, as the user named it; None for a job of this package.
-    """
-
-    fault: Fault
-    whole_node: bool
-    seconds: float
-    script: scripts.Script | None
+    fault: Fault  # the kind of fault
+    whole_node: bool  # with worker-loss, the worker's node is lost too
+    seconds: float  # length of the store's outage, or with preempt of the notice
+    script: scripts.Script | None  # the run's, as the user named it; None for a job of this package
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,36 +13,23 @@ NO_METRICS = frozenset({"epoch", "minutes"})  # the latter differs between equal
 
 @dataclass(frozen=True, kw_only=True)
 class DrillReport:
-    """A drill's result.
+    """A drill's result."""
 
-    Attributes:
-        fault: worker-loss, store-loss, head-loss or preempt.
-        what: the fault in words.
-        run: the run's name.
-        status: of the run's job at its end.
-        detected_s: from the fault until Ray or the stack acted on it; None if neither had to.
-        resumed_s: from the fault until the first new epoch was stored.
-        restored: the checkpoint that the run went on from; "" when it was not interrupted.
-        lost_epochs: trained before the fault and again after it, with parts.
-        lost_steps: the same in steps of the optimizer; None when no log tells the steps.
-        epochs: of the run, and of the undisturbed one.
-        metrics: of the last epoch by name: [the run's, the undisturbed run's].
-        faults: why the drill failed; empty when it passed.
-    """
-
-    fault: str
-    what: str
-    run: str
+    fault: str  # worker-loss, store-loss, head-loss or preempt
+    what: str  # the fault in words
+    run: str  # the run's name
     undisturbed: str
-    status: str
+    status: str  # of the run's job at its end
+    # from the fault until Ray or the stack acted on it; None if neither had to
     detected_s: float | None
-    resumed_s: float
-    restored: str
-    lost_epochs: float
-    lost_steps: int | None
-    epochs: tuple[int, int]
+    resumed_s: float  # from the fault until the first new epoch was stored
+    restored: str  # the checkpoint that the run went on from; "" when it was not interrupted
+    lost_epochs: float  # trained before the fault and again after it, with parts
+    lost_steps: int | None  # the same in steps of the optimizer; None when no log tells the steps
+    epochs: tuple[int, int]  # of the run, and of the undisturbed one
+    # of the last epoch by name: [the run's, the undisturbed run's]
     metrics: dict[str, tuple[float, float]]
-    faults: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)  # why the drill failed; empty when it passed
 
     @property
     def passed(self) -> bool:

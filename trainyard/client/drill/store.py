@@ -38,17 +38,11 @@ SUSPENDING = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)  # and these suspe
 
 @dataclass(frozen=True)
 class Server:
-    """The store's server on this machine.
+    """The store's server on this machine."""
 
-    Attributes:
-        what: its name in messages.
-        pause: freezes it: its connections stay open and nothing answers.
-        restart: kills it; its runtime brings it back.
-    """
-
-    what: str
-    pause: Callable[[], object]
-    restart: Callable[[], object]
+    what: str  # its name in messages
+    pause: Callable[[], object]  # freezes it: its connections stay open and nothing answers
+    restart: Callable[[], object]  # kills it; its runtime brings it back
 
 
 def find_server(outputs: StackOutputs) -> Server:

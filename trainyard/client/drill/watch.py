@@ -27,35 +27,22 @@ T = TypeVar("T")
 
 
 class RunWatch:
-    """The known state of a run; `look` updates it.
-
-    Attributes:
-        job: as the job server last knew it.
-        records: the epochs in the store, oldest first; empty while the store does not answer.
-        workers: Ray Train's workers of the job that are not dead, by their actors' ids.
-        answers: whether the job server answered the last time.
-        trained: epochs that are trained, stored or not.
-        trained_at: when the last of them was seen, in seconds since 1970.
-    """
+    """The known state of a run; `look` updates it."""
 
     def __init__(
-        self,
-        server: JobServer,
-        state: ClusterState,
-        store: Store,
-        run: str,
-        job: Job,
+        self, server: JobServer, state: ClusterState, store: Store, run: str, job: Job
     ) -> None:
         self._server, self._state, self._store, self.run = server, state, store, run
         self._log = _LogFacts()
         self._answered = time.monotonic()
         self._told = (0, time.monotonic())
+        # The epochs in the store, oldest first; none while the store does not answer.
         self.records: list[dict[str, Any]] = []
-        self.workers: dict[str, Actor] = {}
-        self.answers = True
-        self.trained = 0
-        self.trained_at = time.time()
-        self.job = job
+        self.workers: dict[str, Actor] = {}  # Ray Train's that are not dead, by their actors' ids
+        self.answers = True  # whether the job server answered the last time
+        self.trained = 0  # epochs, stored or not
+        self.trained_at = time.time()  # when the last of them was seen
+        self.job = job  # as the job server last knew it
 
     def follow(self, job: Job) -> None:
         """Goes on with another job of the same run."""
@@ -67,7 +54,7 @@ class RunWatch:
         try:
             self.job = _ask(self._server.job, job_id)
             actors = self._state.actors()
-            self._log.add(_ask(self._server.log, job_id))
+            self._log.add(_ask(lambda: "".join(self._server.log_pieces(job_id))))
         except (DashboardError, TimeoutError):
             self.answers = False
         else:

@@ -17,17 +17,11 @@ ALL = (MARK, REPLICATED)
 
 @dataclass(frozen=True)
 class PullMark:
-    """The part of a run that was pulled or copied last, by any user.
+    """The part of a run that was pulled or copied last, by any user."""
 
-    Attributes:
-        checkpoint: its name; "" where the run had none.
-        epochs: records in the run's metrics.
-        files: number of files of a search's trials; a search has no checkpoint or epochs before
-            it ends.
-    """
-
-    checkpoint: str
-    epochs: int
+    checkpoint: str  # its name; "" where the run had none
+    epochs: int  # records in the run's metrics
+    # number of files of a search's trials; a search has no checkpoint or epochs before it ends
     files: int = 0
 
     def dump(self) -> bytes:

@@ -15,14 +15,10 @@ BAR_INTERVAL_S = 0.1
 
 
 class Meter:
-    """Counts the bytes of one transfer and shows them.
-
-    Attributes:
-        done: bytes that are here.
-    """
+    """Counts the bytes of one transfer and shows them."""
 
     def __init__(self, what: str, total: int, out: TextIO | None = None) -> None:
-        self.done = 0
+        self.done = 0  # bytes that are here
         self._what = clean(what)
         self._total = total
         self._out = out or sys.stdout

@@ -14,13 +14,16 @@ from trainyard.client.pull.source import RunSource
 from trainyard.resume.checkpoint_files import PREFIX
 from trainyard.store import archive
 from trainyard.store.objects import Listed
+from trainyard.tracking import run_folder
 
 # States of the files that were fetched: tags of buckets are digests of small objects only.
 KNOWN = ".records.json"
 
 
-def pull(source: RunSource, folder: Path) -> int:
+def pull(source: RunSource, folder: Path, *, whole: bool = False) -> int:
     """Brings changed files of a run that was listed, each whole or not at all.
+
+    With `whole` checkpoints come too, one file after the other. They are not verified.
 
     Returns:
         The number of changed files.
@@ -32,7 +35,8 @@ def pull(source: RunSource, folder: Path) -> int:
     before = dict(known)
     try:
         for name in source.files:
-            changed += _pull(source, folder, name, known)
+            if _is_record(name, whole=whole):
+                changed += _pull(source, folder, name, known)
     finally:
         if known != before:
             part = folder / archive.part_of(KNOWN)
@@ -42,9 +46,7 @@ def pull(source: RunSource, folder: Path) -> int:
 
 
 def _pull(source: RunSource, folder: Path, name: str, known: dict[str, Any]) -> bool:
-    """Brings a file if it is a changed record; returns whether it was."""
-    if not _is_record(name):
-        return False
+    """Brings a file if it has changed; returns whether it had."""
     path, listed = (folder / name).resolve(), source.files[name]  # of a user's link
     # A bucket can hold both `a` and `a/b`; a folder here cannot.
     below = any(str(parent) in source.files for parent in PurePosixPath(name).parents)
@@ -65,16 +67,17 @@ def _pull(source: RunSource, folder: Path, name: str, known: dict[str, Any]) -> 
     return changed
 
 
-def _is_record(name: str) -> bool:
+def _is_record(name: str, *, whole: bool = False) -> bool:
     """Whether it is outside checkpoints, not hidden, and has a name that is possible here.
 
     Any writer of the bucket names its objects.
     """
     parts = name.split("/")
+    hidden = (".",) if whole or parts[0] == run_folder.OUTPUT else (".", PREFIX)
     return (
         name not in marks.ALL
         and not archive.fault_of_name(name)
-        and all(part and not part.startswith((".", PREFIX)) for part in parts)
+        and all(part and not part.startswith(hidden) for part in parts)
     )
 
 

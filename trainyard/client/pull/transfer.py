@@ -29,17 +29,11 @@ LOCK = ".pull.lock"
 
 @dataclass(frozen=True)
 class Pulled:
-    """The result of a pass.
+    """The result of a pass."""
 
-    Attributes:
-        records: number of new or changed files outside checkpoints.
-        checkpoint: name of the newest valid one; "" where the run has none yet.
-        transfer: of the checkpoint, as "512 MB, 210 MB/s"; "" if it was here.
-    """
-
-    records: int
-    checkpoint: str
-    transfer: str
+    records: int  # number of new or changed files outside checkpoints
+    checkpoint: str  # name of the newest valid one; "" where the run has none yet
+    transfer: str  # of the checkpoint, as "512 MB, 210 MB/s"; "" if it was here
 
     @property
     def brought(self) -> bool:
@@ -103,12 +97,14 @@ class Transfer:
 
     def _check_identity(self) -> None:
         """Refuses to mix two runs of one name: runs of a stack that is gone cannot come back."""
-        here = self._folder / run_folder.STARTS
-        if not here.exists() or run_folder.STARTS not in self._source.files:
+        marks = {run_folder.STARTS: "time", run_folder.JOBS: "job"}  # of their first records
+        both = [f for f in marks if (self._folder / f).exists() and f in self._source.files]
+        if not both:
             return
+        contents = (self._folder / both[0]).read_bytes(), self._source.read(both[0])
         first, there = (
-            content.partition(b"\n")[0]
-            for content in (here.read_bytes(), self._source.read(run_folder.STARTS))
+            [record.get(marks[both[0]]) for record in run_folder.whole_records(content)[:1]]
+            for content in contents
         )
         if first != there:
             raise ClientError(

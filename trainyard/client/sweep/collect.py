@@ -1,14 +1,20 @@
-"""Brings a point's result and files from the store into the sweep's folder."""
+"""Brings a point's result and files into the sweep's folder.
+
+They come from the store, or without one from the folder of logs on the node of the point's job.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainyard.access.bounded import MIB
 from trainyard.client import failure, store
 from trainyard.client.console import warn
-from trainyard.client.job_server import Job, Status
+from trainyard.client.dashboard import DashboardError, TooLongError
+from trainyard.client.errors import ClientError
+from trainyard.client.job_server import Job, JobServer, Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep.point import Point, PointOutcome
 from trainyard.client.sweep.records import DamagedArchiveError, Record, Records
@@ -19,10 +25,40 @@ from trainyard.sweep import result
 MOST_ARCHIVE_BYTES = 2 * result.MOST_BYTES  # with the headers of many files
 
 
+@dataclass(frozen=True)
+class NodeLogs:
+    """The folder of logs on the node where a job's driver ran. Nobody removes files there."""
+
+    server: JobServer
+    node: str  # "" for one that is not known
+
+    def get(self, name: str, most: int) -> bytes | None:
+        """Read a file, None if it does not exist; ClientError if it does not come or is longer."""
+        try:
+            return self.server.file(self.node, name, most // MIB) if self.node else None
+        except TooLongError as error:
+            raise store.TooLargeError(str(error)) from None
+        except DashboardError as error:
+            raise ClientError(
+                f"the result {name} cannot be fetched from the node's logs ({error}): run the "
+                "same command again while that Ray runs"
+            ) from None
+
+    def delete(self, *names: str) -> None:
+        """Leave files to the end of that Ray."""
+
+
+def results(outputs: StackOutputs, job: Job | None) -> Store | NodeLogs:
+    """Return where a job has left results of points; ClientError if a store cannot be opened."""
+    if outputs.storage_url:
+        return store.open_store(outputs)
+    return NodeLogs(JobServer(outputs), job.node_id if job else "")
+
+
 def collect(
     point: Point, record: Record, job: Job | None, records: Records, outputs: StackOutputs
 ) -> PointOutcome | None:
-    """Takes a point's result and files, and then removes them from the store.
+    """Takes a point's result and files, and then removes them from a store.
 
     The job is None where the cluster does not know it.
 
@@ -32,7 +68,7 @@ def collect(
     Raises:
         ClientError: the store cannot be read, or the sweep's folder cannot be written.
     """
-    place = store.open_store(outputs)
+    place = results(outputs, job)
     record_key, archive_key = result.keys(record.sweep, point.number, record.job)
     content = _left(place, record_key, result.MOST_BYTES)
     if content is None:
@@ -65,7 +101,7 @@ def collect(
     return PointOutcome(job=record.job, value=value, error=why, note=found.note)
 
 
-def _left(place: Store, key: str, most: int) -> bytes | None:
+def _left(place: Store | NodeLogs, key: str, most: int) -> bytes | None:
     """Read a point's results; one that is too large or damaged does not stop other points."""
     try:
         return place.get(key, most)
@@ -79,4 +115,4 @@ def _why(job: Job) -> str:
         return "was stopped"
     if job.status is Status.FAILED:
         return failure.of(job)
-    return "its job left no result in the store"
+    return "its job left no result"

@@ -15,23 +15,14 @@ ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")  # by Hydra's sweepers
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One point.
+    """One point."""
 
-    Attributes:
-        number: its place in the sweep, from 0.
-        overrides: its own settings, as `optimizer.lr=0.1`.
-        identity: the same for the same point of a later start.
-        folder: its output folder, relative to the sweep's folder.
-        bundle: its request.
-        runtime_env: file of Ray's keys; None without one.
-    """
-
-    number: int
-    overrides: tuple[str, ...]
-    identity: str
-    folder: str
-    bundle: Bundle
-    runtime_env: Path | None = None
+    number: int  # its place in the sweep, from 0
+    overrides: tuple[str, ...]  # its own settings, as `optimizer.lr=0.1`
+    identity: str  # the same for the same point of a later start
+    folder: str  # its output folder, relative to the sweep's folder
+    bundle: Bundle  # its request
+    runtime_env: Path | None = None  # file of Ray's keys; None without one
 
     @property
     def label(self) -> str:
@@ -54,16 +45,9 @@ def values(result: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class PointOutcome:
-    """The outcome of a point.
+    """The outcome of a point."""
 
-    Attributes:
-        job: submission id; "" for a point that was not sent.
-        value: the result of its function.
-        error: one line; "" for a point that is done.
-        note: the parts that did not come along; "" if all did.
-    """
-
-    job: str = ""
-    value: Any = None
-    error: str = ""
-    note: str = ""
+    job: str = ""  # submission id; "" for a point that was not sent
+    value: Any = None  # the result of its function
+    error: str = ""  # one line; "" for a point that is done
+    note: str = ""  # the parts that did not come along; "" if all did

@@ -24,17 +24,12 @@ NO_START = "failed to start within"  # in Ray's message about a job that waited 
 
 
 class LetGoError(Exception):
-    """Ctrl-C: the jobs go on.
-
-    Attributes:
-        jobs: ids of the jobs that were sent.
-        waiting: number of points that were not.
-    """
+    """Ctrl-C: the jobs go on."""
 
     def __init__(self, jobs: Sequence[str], waiting: int) -> None:
         super().__init__(f"{len(jobs)} jobs go on")
-        self.jobs = jobs
-        self.waiting = waiting
+        self.jobs = jobs  # ids of those that were sent
+        self.waiting = waiting  # number of points that were not
 
 
 class Queue:

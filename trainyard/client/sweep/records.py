@@ -4,7 +4,7 @@
 results.csv, .png       the report at the end
 earlier/<number>/       another sweep that had this folder, with all of these
 .rayignore              keeps all of these out of uploads
-.points/sweep.json      the sweep's name, drawn once
+.points/sweep.json      the sweep's name, drawn once, and what ranks its points
 .points/<identity>.json a point that was sent, or is done
 .points/lock            held by the process that runs the sweep
 """
@@ -26,6 +26,7 @@ from trainyard.client.errors import ClientError
 from trainyard.client.sweep.point import Point
 from trainyard.store import archive
 from trainyard.sweep.result import MOST_BYTES
+from trainyard.tracking.run_folder import Goals, known_goals
 
 FOLDER, TABLE, PICTURE, EARLIER = ".points", "results.csv", "results.png", "earlier"
 IGNORED = ".rayignore"
@@ -35,27 +36,16 @@ OWN = (FOLDER, TABLE, PICTURE, EARLIER, IGNORED)  # in a sweep's folder, and of 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A point as it was last seen.
+    """A point as it was last seen."""
 
-    Attributes:
-        sweep: the name under which its job stores the result.
-        job: submission id; "" for a point that was not sent.
-        number: its place in the sweep.
-        folder: its output folder, relative to the sweep's folder.
-        overrides: its own settings.
-        done: its result is here.
-        error: one line of a point that failed or was refused.
-        value: the result; None until it is done.
-    """
-
-    sweep: str
-    job: str
-    number: int
-    folder: str
-    overrides: tuple[str, ...]
-    done: bool = False
-    error: str = ""
-    value: Any = None
+    sweep: str  # the name under which its job stores the result
+    job: str  # submission id; "" for a point that was not sent
+    number: int  # its place in the sweep
+    folder: str  # its output folder, relative to the sweep's folder
+    overrides: tuple[str, ...]  # its own settings
+    done: bool = False  # its result is here
+    error: str = ""  # one line of a point that failed or was refused
+    value: Any = None  # the result; None until it is done
 
 
 class DamagedRecordError(ClientError, ValueError):
@@ -113,15 +103,9 @@ class Records:
     def take_up(self, points: Sequence[Point], name: str) -> Path | None:
         """Takes the folder for the sweep with these points.
 
-        If it has other points under their numbers, it is another sweep's, which is set aside.
-        Points that such a sweep shares with this one are copied, not run again.
-
-        Args:
-            points: a batch of the sweep.
-            name: name for the sweep, if it is new.
-
-        Returns:
-            The new folder of the other sweep; None without one.
+        If it has other points under their numbers, it is another sweep's, which is set aside: its
+        new folder is returned, None without one. Points that such a sweep shares with this one are
+        copied, not run again. A new sweep gets the name.
 
         Raises:
             ClientError: the folder cannot be written, or its records cannot be read.
@@ -168,6 +152,10 @@ class Records:
                     )
                 self.put(identity, record)
                 return
+
+    def rank(self, goals: Goals) -> None:
+        """Notes what ranks the points, for the page."""
+        self._write(SWEEP, {"name": self.name, "goals": goals})
 
     def get(self, identity: str) -> Record | None:
         """A point's record; None for one that was never sent."""
@@ -229,6 +217,11 @@ class Records:
 def paths(folder: Path) -> list[Path]:
     """Return the files with the records of the points in a sweep's folder."""
     return sorted(path for path in (folder / FOLDER).glob("*.json") if path.stem != SWEEP)
+
+
+def goals(folder: Path) -> Goals:
+    """Return what ranks the points in a sweep's folder; DamagedRecordError if it is unreadable."""
+    return known_goals((_read(folder / FOLDER / f"{SWEEP}.json") or {}).get("goals"))
 
 
 def read_record(path: Path) -> Record | None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from trainyard.access import users_file
+from trainyard.access.terminal import clean
 from trainyard.client.console import print_table, say
 from trainyard.client.errors import ClientError
 from trainyard.client.sweep.point import Point, PointOutcome, settings, values
 from trainyard.client.sweep.records import PICTURE, TABLE, Record
+from trainyard.json_values import number
 from trainyard.report import curves
+from trainyard.tracking.run_folder import best_first
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,20 +55,22 @@ def with_others(ended: Sequence[Ended], records: Mapping[str, Record]) -> list[E
     return [*ended, *others]
 
 
-def print_report(
-    ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: bool
-) -> None:
+def print_report(ended: Sequence[Ended], folder: Path, metric: str | None, mode: str) -> str:
     """Prints the table and the failures, and writes table and picture to the sweep's folder.
 
-    It is sorted by the metric, else by the first column with numbers.
+    It is sorted by the metric, else by the first column with numbers, which is returned; `max` has
+    the largest first.
 
     Raises:
         ClientError: the folder cannot be written.
     """
-    by = metric or next((key for _, o in ended for key, v in _values(o).items() if _finite(v)), "")
-    best_first = sorted(ended, key=lambda each: _rank(_values(each[1]).get(by), maximize=maximize))
+    rows = [_values(outcome) for _, outcome in ended]
+    found = (name for row in rows for name, value in row.items() if number(value) is not None)
+    by = metric or next(found, "")
+    order = best_first(rows, {by: mode})
+    measured = [(ended[at][0], value) for at, value in order.items() if value is not None]
     taken = OURS.union(*(settings(point.overrides) for point, _ in ended))
-    table = [_row(point, outcome, taken) for point, outcome in best_first]
+    table = [_row(point, outcome, taken) for point, outcome in map(ended.__getitem__, order)]
     columns = [key for key in dict.fromkeys(key for row in table for key in row) if key != ERROR]
     if any(ERROR in row for row in table):
         columns.append(ERROR)
@@ -76,11 +80,6 @@ def print_report(
     sheet = csv.DictWriter(written, columns)
     sheet.writeheader()
     sheet.writerows(table)
-    measured = [
-        (point, float(cast(float, value)))
-        for point, outcome in best_first
-        if _finite(value := _values(outcome).get(by))
-    ]
     try:
         users_file.replace(folder / TABLE, written.getvalue().encode())
         if measured:
@@ -91,6 +90,10 @@ def print_report(
             "the same command again; the points that are done stay done"
         ) from None
     say(f"table: {folder / TABLE}" + (f"; picture: {folder / PICTURE}" if measured else ""))
+    if measured:
+        told = "" if metric else ": hydra.launcher.metric and direction choose another"
+        say(f"the best has the {'most' if mode == 'max' else 'least'} {clean(by)}{told}")
+    return by
 
 
 def _row(point: Point, outcome: PointOutcome, taken: set[str]) -> dict[str, Any]:
@@ -105,17 +108,6 @@ def _row(point: Point, outcome: PointOutcome, taken: set[str]) -> dict[str, Any]
 def _values(outcome: PointOutcome) -> dict[str, Any]:
     """The result of a point, by the names of columns."""
     return {} if outcome.error else values(outcome.value)
-
-
-def _finite(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)
-
-
-def _rank(value: Any, *, maximize: bool) -> float:
-    if not _finite(value):
-        return math.inf
-    return -value if maximize else float(value)
 
 
 def _short(value: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from trainyard.access import parallel
 from trainyard.access.terminal import clean
-from trainyard.client import feasibility, job_log, jobs, preflight, store, submission
+from trainyard.client import feasibility, job_log, jobs, preflight, submission
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, JobServer
@@ -45,36 +45,24 @@ class Prefixed(io.StringIO):
 
 @dataclass
 class Sweep:
-    """The points of one start.
-
-    Attributes:
-        points: all of them.
-        records: of the sweep's folder.
-        outputs: of the stack.
-        sent: the common part of all jobs.
-        as_tasks: one job for all of them.
-        outcomes: by the points' numbers, as they end.
-    """
+    """The points of one start."""
 
     points: Sequence[Point]
     records: Records
     outputs: StackOutputs
-    sent: Upload
-    as_tasks: bool
-    outcomes: dict[int, PointOutcome] = field(default_factory=dict)
+    sent: Upload  # the common part of all jobs
+    as_tasks: bool  # one job for all of them
+    outcomes: dict[int, PointOutcome] = field(default_factory=dict)  # by the points' numbers
 
     def run(self) -> list[PointOutcome]:
-        """Runs the points that are not done.
-
-        Returns:
-            How each point ended, in their order.
+        """Runs the points that are not done; returns how each point ended, in their order.
 
         Raises:
             ClientError: nothing can be sent, or no result can be kept.
             LetGoError: the user pressed Ctrl-C.
         """
         server = jobs.connect(self.outputs)
-        store.open_store(self.outputs)  # results come back through it
+        collect.results(self.outputs, None)  # a store that cannot be opened takes none
         todo, flying = self._split(server)
         if todo:
             for file in {point.runtime_env for point in todo}:

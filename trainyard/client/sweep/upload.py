@@ -17,7 +17,7 @@ from trainyard.client import listing, package, scripts, submission
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import Script
-from trainyard.client.sweep.point import Point
+from trainyard.client.sweep.point import Point, settings
 from trainyard.tracking import run_folder
 
 # Ray gives a worker back after half a second, and getting it again takes a fifth of one.
@@ -31,16 +31,11 @@ class Code:
 
     It is copied when the batch begins. Points may wait for hours until they are sent, and files
     that are edited meanwhile would not match their identities.
-
-    Attributes:
-        script: the script that computes the points.
-        copies: folder for the copies.
-        secrets: the stack's secret values; no uploaded file may hold one.
     """
 
-    script: Script
-    copies: Path
-    secrets: tuple[str, ...]
+    script: Script  # the script that computes the points
+    copies: Path  # folder for the copies
+    secrets: tuple[str, ...]  # the stack's secret values; no uploaded file may hold one
 
     @cache  # noqa: B019 - there is one of these
     def environment(self, file: Path | None) -> dict[str, Any]:
@@ -107,34 +102,31 @@ class Code:
 
 @dataclass(kw_only=True, eq=False)
 class Upload:
-    """The common part of the jobs of a sweep.
+    """The common part of the jobs of a sweep."""
 
-    Attributes:
-        code: the code that computes the points.
-        points: folder with the pickled points.
-        sweep: its name.
-        outputs: of the stack.
-    """
-
-    code: Code
-    points: Path
-    sweep: str
+    code: Code  # the code that computes the points
+    points: Path  # folder with the pickled points
+    sweep: str  # its name
     outputs: StackOutputs
 
     def environment(self, run: str, file: Path | None) -> dict[str, Any]:
         """The runtime environment of a job, with a file of the user's."""
         env = self.code.environment(file)
+        # Nodes may have a store of their own, which this side would not look into.
+        unstored = {} if self.outputs.storage_url else {run_folder.STORAGE_VARIABLE: ""}
         return env | {
             "py_modules": [*env["py_modules"], str(self.points)],
-            "env_vars": env["env_vars"] | {run_folder.RUN_VARIABLE: run},
+            "env_vars": env["env_vars"] | {run_folder.RUN_VARIABLE: run} | unstored,
         }
 
     def send_point(self, point: Point, job_id: str) -> None:
         """Sends a point as a job of its own; ClientError if the server refused it."""
-        command = f"python -m trainyard.sweep.point {point.number} {job_id}"
+        own = ("python", "-m", "trainyard.sweep.point", str(point.number), job_id)
+        command = join([*submission.RECORDER, *own])
         env = self.environment(f"{self.sweep}-{point.number}", point.runtime_env)
         options = submission.entrypoint_options(point.bundle)
-        self._send(env, job_id, command, [point.bundle], **options)
+        facts = {"settings": json.dumps(settings(point.overrides))}
+        self._send(env, job_id, command, [point.bundle], facts, **options)
 
     def send_tasks(self, points: Sequence[Point], job_id: str) -> None:
         """Sends points as the tasks of one job; ClientError if the server refused it."""
@@ -145,11 +137,13 @@ class Upload:
                 "one: sweep over one accelerator at a time, or leave hydra.launcher.unit=job"
             )
         asked = [f"{p.number}:{json.dumps(p.bundle, separators=(',', ':'))}" for p in points]
-        command = join(["python", "-m", "trainyard.sweep.tasks", job_id, *asked])
+        command = join(
+            [*submission.RECORDER, "python", "-m", "trainyard.sweep.tasks", job_id, *asked]
+        )
         env = self.environment(self.sweep, *files)
         # Lines of several points that differ only in numbers must not become one line.
         env["env_vars"] |= {"RAY_DEDUP_LOGS": "0", LEASE: str(LEASE_MS)}
-        self._send(env, job_id, command, [])
+        self._send(env, job_id, command, [], {})
 
     def _send(
         self,
@@ -157,6 +151,7 @@ class Upload:
         job_id: str,
         command: str,
         demand: Sequence[dict[str, float]],
+        facts: dict[str, str],
         **entrypoint: Any,
     ) -> None:
         run = env["env_vars"][run_folder.RUN_VARIABLE]
@@ -165,7 +160,8 @@ class Upload:
             package.packages(env),
             entrypoint=command,
             submission_id=job_id,
-            metadata=submission.metadata(
+            metadata=facts
+            | submission.metadata(
                 self.code.script, run, env["env_vars"][run_folder.COMMIT_VARIABLE], demand
             ),
             **entrypoint,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from trainyard.access import typed
 from trainyard.access.terminal import clean
-from trainyard.client import idle, info, unreachable
+from trainyard.client import history, idle, info, unreachable
 from trainyard.client import serve as serving
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError, DownError
@@ -30,9 +30,7 @@ Answer = dict[str, Any]
 class Answers:
     """Answers questions about stacks; every method may raise ClientError or DashboardError.
 
-    Attributes:
-        stacks: that are shown.
-        read_only: whether commands are shown only.
+    If it is `read_only`, commands are only shown.
     """
 
     def __init__(self, stacks: Stacks, running: Commands, *, read_only: bool = False) -> None:
@@ -69,7 +67,7 @@ class Answers:
     def nodes(self, query: Query) -> Answer:
         """Return what the nodes do now, and alerts."""
         outputs = self.stacks.get(query["stack"]).outputs()
-        found: Answer = {"rows": live.nodes(outputs), "alerts": [], "fault": ""}
+        found: Answer = {"rows": live.nodes(outputs), "alerts": None, "fault": ""}
         try:
             found["alerts"] = live.alerts(outputs)
         except ClientError as error:
@@ -110,7 +108,8 @@ class Answers:
         cache = stack.runs()
         records, reading = cache.all()
         found = rows.of_runs(records, self._known_jobs(stack), cache.outputs)
-        return table.page(found, table.View.of(query)) | {"reading": reading}
+        names = history.figures((row["figures"] for row in found), rows.MOST_KEYS)
+        return table.page(found, table.View.of(query)) | {"reading": reading, "figures": names}
 
     def compared(self, query: Query) -> Answer:
         """Return some runs in detail (`runs`, names with commas), and how their settings differ."""
@@ -126,22 +125,31 @@ class Answers:
         for record in map(cache.get, names):
             [row] = rows.of_runs([record], jobs, cache.outputs)
             own = [job for job in jobs if job.submitted and job.run == record.name]
-            actions = commands.of_run(
-                stack.name, record.name, own, has_checkpoint=bool(record.checkpoint)
-            )
-            found.append(rows.in_detail(record, row) | {"actions": self._buttons(actions)})
+            actions = commands.of_run(stack.name, record.name, own, servable=not record.unservable)
+            known = {job.submission_id for job in own}
+            detail = rows.in_detail(record, row, known)
+            found.append(detail | {"actions": self._buttons(actions)})
         keys = dict.fromkeys(key for each in found for key in each["config"])
         differ = [key for key in keys if len({repr(each["config"].get(key)) for each in found}) > 1]
         return {"runs": found, "differ": differ}
+
+    def files(self, query: Query) -> Answer:
+        """Return the files of a run (`run`)."""
+        return rows.of_files(self.stacks.get(query["stack"]).runs().store, query.get("run", ""))
+
+    def file(self, query: Query) -> bytes:
+        """Return a file of a run (`run`, `name`)."""
+        store = self.stacks.get(query["stack"]).runs().store
+        return rows.file(store, query.get("run", ""), query.get("name", ""))
 
     def sweeps(self, query: Query) -> Answer:
         """Return the sweeps."""
         return {"rows": sweeps.listed(self._here, self._searches(query)[1])}
 
     def sweep(self, query: Query) -> Answer:
-        """Return the points of one sweep (`kind`, `sweep`)."""
+        """Return the points of one sweep (`kind`, `sweep`), and what ranks them."""
         kind, name = query.get("kind", ""), query.get("sweep", "")
-        return {"rows": sweeps.points(kind, name, self._here, *self._searches(query))}
+        return sweeps.points(kind, name, self._here, *self._searches(query))
 
     def services(self, query: Query) -> Answer:
         """Return the services, with their buttons."""
@@ -171,9 +179,7 @@ class Answers:
         if "run" in query:
             record = stack.runs().get(query["run"])
             jobs = [job for job in self._known_jobs(stack) if job.run == record.name]
-            return commands.of_run(
-                stack.name, record.name, jobs, has_checkpoint=bool(record.checkpoint)
-            )
+            return commands.of_run(stack.name, record.name, jobs, servable=not record.unservable)
         if "service" in query:
             known = [row["service"] for row in serving.services(stack.outputs())]
             return (

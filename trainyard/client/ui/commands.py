@@ -33,19 +33,12 @@ TRAIN = (sys.executable, "-m", "trainyard.client")
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """A button.
-
-    Attributes:
-        action: its name.
-        shown: the command as the user can type it.
-        arguments: of the process; () if only the user can run it.
-        question: is asked before; "" for none.
-    """
+    """A button."""
 
     action: str
-    shown: str
-    arguments: tuple[str, ...] = ()
-    question: str = ""
+    shown: str  # the command as the user can type it
+    arguments: tuple[str, ...] = ()  # of the process; none if only the user can run it
+    question: str = ""  # is asked before
 
 
 def of_job(stack: str, job: Job) -> list[Action]:
@@ -59,11 +52,11 @@ def of_job(stack: str, job: Job) -> list[Action]:
     ]
 
 
-def of_run(stack: str, run: str, jobs: Sequence[Job], *, has_checkpoint: bool) -> list[Action]:
+def of_run(stack: str, run: str, jobs: Sequence[Job], *, servable: bool) -> list[Action]:
     """Return the buttons of a run; its jobs are the newest first."""
     found = [action for job in jobs for action in of_job(stack, job)]
     found.append(_train("pull", stack, ("pull",), run))
-    if has_checkpoint:
+    if servable:
         found.append(_train("serve", stack, ("serve",), run))
     if jobs and all(job.status.ended for job in jobs):
         found.append(_resume(stack, run, jobs[0]))
@@ -108,20 +101,12 @@ def _resume(stack: str, run: str, job: Job) -> Action:
 
 @dataclass
 class Running:
-    """A command that was started.
+    """A command that was started; `code` is None while it runs."""
 
-    Attributes:
-        number: counts the commands of this server.
-        stack: that it is about.
-        action: the button.
-        began: seconds since 1970.
-        code: its result; None while it runs.
-    """
-
-    number: int
+    number: int  # counts the commands of this server
     stack: str
     action: Action
-    began: float
+    began: float  # seconds since 1970
     process: subprocess.Popen[str]
     code: int | None = None
     text: str = field(default="", repr=False)

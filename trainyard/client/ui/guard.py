@@ -24,8 +24,8 @@ OPEN = "/api/open"  # takes the key in the same header, and answers with the tok
 FILES = "/static/"  # they and the page at / have no secrets, and need none
 MOST_BYTES = 16 * 2**10  # of a request's content
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 HEADERS = {
@@ -42,8 +42,7 @@ HEADERS = {
 class Guard:
     """Middleware that answers only the browser that came with the key.
 
-    Attributes:
-        origin: of the page, such as `http://127.0.0.1:8268`.
+    `origin` is that of the page, such as `http://127.0.0.1:8268`.
     """
 
     def __init__(self, app: ASGIApp, port: int, used: Callable[[], object] = lambda: None) -> None:

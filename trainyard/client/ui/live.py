@@ -18,21 +18,21 @@ MIB = 2**20
 
 
 def nodes(outputs: StackOutputs) -> list[dict[str, Any]]:
-    """Return the nodes that are alive, the head first; the dashboard looks every few seconds.
+    """Return the machines of nodes that are alive, the head's first, as of some seconds ago.
 
     Returns:
-        `node`, `cpu` (% of all CPUs), `memory` and `disk` ([used, size] in bytes), and `gpus`
-        (`name`, `used` in %, `memory` as [used, size] in bytes). What is not known is None.
+        `node` (or several with commas), `cpu` (% of all), `memory` and `disk` ([used, size] in
+        bytes), `gpus` (`name`, `used` in %, `memory` as [used, size]). What is not known is None.
 
     Raises:
         DashboardError: it cannot be asked.
     """
     rows = disks.summary(outputs, _node, _unreadable)
-    return sorted(filter(None, rows), key=lambda row: (row["node"] != "head", row["node"]))
+    return sorted(rows, key=lambda row: (row["node"][:4] != "head", row["node"]))
 
 
-def alerts(outputs: StackOutputs) -> list[dict[str, str]]:
-    """Return the alerts that Prometheus raises now; none without Prometheus.
+def alerts(outputs: StackOutputs) -> list[dict[str, str]] | None:
+    """Return the alerts that Prometheus raises now; None without Prometheus.
 
     Returns:
         `alert`, `state` (pending or firing), `since`, `about`, `summary`.
@@ -42,7 +42,7 @@ def alerts(outputs: StackOutputs) -> list[dict[str, str]]:
     """
     service = next((each for each in outputs.services if each.title == MONITORING), None)
     if service is None or not service.url:
-        return []
+        return None
     headers = urllib3.make_headers(
         basic_auth=f"{service.user}:{service.password}" if service.password else None
     )
@@ -62,15 +62,11 @@ def _unreadable(_node: Any, _why: str) -> dict[str, Any]:
     return {"node": fields.UNREADABLE, "host": "", **unknown, "gpus": []}
 
 
-def _node(node: Any) -> dict[str, Any] | None:
-    """Return the row of a node; None if it is not alive."""
-    raylet = node["raylet"]
-    if raylet.get("state") != "ALIVE":
-        return None
+def _node(node: Any) -> dict[str, Any]:
     memory = list(node.get("mem") or [])
     disk = disks.of_node(node)
     return {
-        "node": "head" if raylet["isHeadNode"] else str(raylet["nodeManagerAddress"]),
+        "node": str(node["name"]),
         "host": str(node.get("hostname") or ""),
         "cpu": number(node.get("cpu")),
         "memory": [number(memory[3]), number(memory[0])] if len(memory) > 3 else None,

@@ -79,13 +79,9 @@ class Logs:
 
 
 class _Log:
-    """The end of a log. Offsets are in characters from the log's beginning.
+    """The end of a log, from the offset `first` on, in characters from the log's beginning.
 
-    Attributes:
-        readers: how many there are.
-        first: the offset from which on it is kept.
-        follower: returns the job, when it has ended.
-        grown: is set when there is more, and replaced.
+    `follower` returns the job when it has ended; `grown` is set when there is more, and replaced.
     """
 
     def __init__(self, stacks: Stacks, stack: str, job_id: str) -> None:
@@ -110,7 +106,7 @@ class _Log:
 
     async def _follow(self, stacks: Stacks, stack: str, job_id: str) -> Job:
         server = await asyncio.wrap_future(parallel.start(_server_of, stacks, stack, job_id))
-        job = await job_log.following(server, job_id, self._write, read=JobServer.log_pieces)
+        job = await job_log.following(server, job_id, self._write)
         self._writer.close()
         self._keep()
         return job

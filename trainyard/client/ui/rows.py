@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from trainyard.access import typed
-from trainyard.client import failure, waiting
+from trainyard.client import failure, history, waiting
+from trainyard.client.errors import ClientError
 from trainyard.client.history import RunRecord
 from trainyard.client.job_server import ACTIVE, Job
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import ClusterState
 from trainyard.client.ui.table import HIDDEN
 from trainyard.json_values import number
+from trainyard.report.curves import along, epoch_of
+from trainyard.store.objects import Store
+from trainyard.tracking import run_folder
 
 MOST_COMPARED = 12  # runs whose curves are drawn at once
-MOST_EPOCHS = 2000  # of a run, evenly chosen
+MOST_POINTS = 2000  # of a curve
 MOST_KEYS = 200  # of a record that a stranger may have written
+MOST_FILES = 1000  # of a run, in its list
+MOST_BYTES = 64 * 2**20  # of a file that the page shows or downloads
+SHOWN = (f"{run_folder.OUTPUT}/", f"{run_folder.LOGGED}/")  # first in the list
 
 
 def of_job(job: Job) -> dict[str, Any]:
@@ -77,13 +84,12 @@ def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str,
     ran = [job.seconds for job in jobs if job.status != "PENDING"]
     return {
         "run": record.name,
-        "job": str(jobs[0].status) if jobs else "",
-        "user": jobs[0].user if jobs else "",
+        "job": str(jobs[0].status) if jobs else record.status,
+        "user": jobs[0].user if jobs else str((record.jobs or [{}])[-1].get("user", "")),
         "epochs": record.epochs,
         "of": number(record.config.get("epochs")),
-        "loss": number(last.get("loss")),
-        "valid_acc": number(last.get("valid_acc")),
-        "test_acc": number(last.get("test_acc")),
+        "figures": {name: number(last[name]) for name in history.figures([last], MOST_KEYS)},
+        "goals": record.goals,
         "best": record.best,
         "started": record.started,
         "checkpoint": (record.checkpoint or "").rpartition("/")[2],
@@ -94,32 +100,84 @@ def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str,
     }
 
 
-def in_detail(record: RunRecord, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run with its settings, starts and numbers of each epoch."""
-    every = -(-len(record.metrics) // MOST_EPOCHS) or 1
-    shown = record.metrics[::every]
-    if record.metrics and shown[-1] is not record.metrics[-1]:
-        shown.append(record.metrics[-1])
-    names = dict.fromkeys(key for epoch in shown for key in epoch if key != "epoch")
-    curves = {
-        name: [number(epoch.get(name)) for epoch in shown]
-        for name in list(names)[:MOST_KEYS]
-        if any(number(epoch.get(name)) is not None for epoch in shown)
-    }
+def in_detail(record: RunRecord, row: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    """Return a run with its settings, starts, jobs and curves; `known` are jobs of the cluster."""
+    curves = _curves(record.logged) | _curves(record.metrics)
     return {
         **{key: value for key, value in row.items() if key != HIDDEN},
         "checkpoint": record.checkpoint or "",
-        "config": {key: record.config[key] for key in list(record.config)[:MOST_KEYS]},
+        "unservable": record.unservable,
+        "config": dict([*record.config.items()][:MOST_KEYS]),
         "starts": [
             {key: each[key] for key in ("time", "commit", "python", "packages")}
             for each in record.starts[-20:]
         ],
-        "numbers": [_epoch(epoch, index) for index, epoch in enumerate(shown)],
-        "curves": curves,
+        "jobs": [
+            {
+                "job": id_ if (id_ := str(job.get("job"))) in known else "",
+                "told": history.told(job),
+                "log": run_folder.log_of(job),
+                "upload": str(job.get("upload", ""))[:MOST_KEYS],
+                "commit": str(job.get("commit", ""))[:MOST_KEYS],
+            }
+            for job in record.jobs[-20:]
+        ],
+        "curves": dict([*curves.items()][:MOST_KEYS]),
+        "usage": _curves(record.usage),
+        "shown": record.shown,
     }
 
 
-def _epoch(record: Mapping[str, Any], index: int) -> float:
-    """Return the number of an epoch, from 1."""
-    found = number(record.get("epoch"))
-    return index + 1 if found is None else found + 1
+def _curves(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the points of each figure, evenly chosen and with the last, and what they are over.
+
+    A point is an epoch or step, the figure, and the minutes since the first record.
+    """
+    every = -(-len(records) // MOST_POINTS) or 1
+    shown = [*enumerate(records)][::-every][::-1]
+    found: dict[str, dict[str, Any]] = {}
+    for name in history.figures(records, MOST_KEYS):
+        points = [
+            (epoch_of(record, index), value, _minutes(record, records[0]))
+            for index, record in shown
+            if (value := number(record.get(name))) is not None
+        ]
+        if points:
+            found[name] = {"over": along(records[-1]), "points": points}
+    return found
+
+
+def _minutes(record: Mapping[str, Any], first: Mapping[str, Any]) -> float | None:
+    began, now = (number(each.get("time")) for each in (first, record))
+    if began is None or now is None:
+        return number(record.get("minutes"))
+    return (now - began) / 60
+
+
+def of_files(store: Store, run: str) -> dict[str, Any]:
+    """Return the files of a run: `rows` of `name` and `size` (bytes), and `total`.
+
+    What the run has left comes first, then its other files.
+    """
+    found = store.listed(history.valid_name(run))
+    names = sorted(found, key=lambda name: (not name.startswith(SHOWN), name))
+    rows = [{"name": name, "size": found[name].size} for name in names[:MOST_FILES]]
+    return {"rows": rows, "total": len(found)}
+
+
+def file(store: Store, run: str, name: str) -> bytes:
+    """Return a file of a run.
+
+    Raises:
+        ClientError: the run has no such file, or it is too large for the page.
+    """
+    listed = store.listed(history.valid_name(run)).get(name)
+    if listed and listed.size > MOST_BYTES:
+        raise ClientError(
+            f"{name} has {listed.size >> 20} MiB, and this page shows at most "
+            f"{MOST_BYTES >> 20} MiB: run `train pull {run}`"
+        )
+    content = store.get(f"{run}/{name}", MOST_BYTES) if listed else None
+    if content is None:
+        raise ClientError(f"run {run!r} has no file {name[:80]!r}: load the page again")
+    return content

@@ -21,12 +21,7 @@ TRIAL_RESULTS = "result.json"  # of Tune, in the folder of each trial
 
 
 class RunCache:
-    """The runs of one store.
-
-    Attributes:
-        outputs: of the stack that has the store.
-        store: is asked.
-    """
+    """The runs of one store; `outputs` are those of its stack."""
 
     def __init__(self, store: Store, outputs: StackOutputs) -> None:
         """Asks nothing yet."""

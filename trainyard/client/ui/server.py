@@ -36,7 +36,7 @@ END_S = 1  # seconds that answers have at the end
 AT_ONCE = 16  # questions to a stack that are answered at once; others wait
 MOST_CONNECTIONS = 800
 UNREAD_S = 10.0  # for a reader that reads nothing, until it is cut off
-PIECE = 2**16  # characters of an answer
+PIECE = 2**16  # bytes of an answer
 
 Query = dict[str, str]
 
@@ -63,6 +63,8 @@ def application(answers: Answers) -> Starlette:
         f"{one}/jobs/{{job}}": answers.job,
         f"{one}/runs": answers.runs,
         f"{one}/compared": answers.compared,
+        f"{one}/files": answers.files,
+        f"{one}/file": answers.file,
         f"{one}/sweeps": answers.sweeps,
         f"{one}/sweep": answers.sweep,
         f"{one}/services": answers.services,
@@ -139,20 +141,27 @@ class _Question:
         query = await _content(request) if request.method == "POST" else asked
         stack = query.get("stack", "")
         async with self.turns[stack if stack in self.stacks.names() else ""]:
-            found = parallel.start(lambda: json_values.text(self.ask(query)))
+            found = parallel.start(lambda: _content_of(self.ask(query)))
             try:
-                text = await asyncio.wrap_future(found)
+                content, kind = await asyncio.wrap_future(found)
             except (ClientError, DashboardError, ConnectionError, TimeoutError) as error:
                 answer: Response = JSONResponse({"error": message(error, stack)}, FAILED)
             else:
-                answer = StreamingResponse(_pieces(text), media_type="application/json")
+                answer = StreamingResponse(_pieces(content), media_type=kind)
             await answer(scope, receive, send)
 
 
-async def _pieces(text: str) -> AsyncIterator[str]:
-    """Yield a text in pieces, the next one when the last one has been read."""
-    for begin in range(0, len(text), PIECE):
-        yield text[begin : begin + PIECE]
+def _content_of(answer: Any) -> tuple[bytes, str]:
+    """Return an answer as bytes, and their kind; a browser takes none of a file for a page."""
+    if isinstance(answer, bytes):
+        return answer, "application/octet-stream"
+    return json_values.text(answer).encode(), "application/json"
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    """Yield bytes in pieces, the next one when the last one has been read."""
+    for begin in range(0, len(content), PIECE):
+        yield content[begin : begin + PIECE]
 
 
 async def _content(request: Request) -> Query:

@@ -14,10 +14,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from trainyard.client import connection, jobs
+from trainyard.client import connection, jobs, left_results
 from trainyard.client import outputs as contract
 from trainyard.client.dashboard import DashboardError
-from trainyard.client.errors import ClientError
+from trainyard.client.errors import ClientError, DownError
 from trainyard.client.job_server import Job, JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.store import open_store
@@ -94,8 +94,17 @@ class Stack:
         return self._jobs.get()
 
     def runs(self) -> RunCache:
-        """The runs in the store; ClientError if the stack is not reached, or has no store."""
-        outputs = self.outputs()
+        """The runs in the store, also of a stack that is down.
+
+        Raises:
+            ClientError: it is not reached, or no store is known.
+        """
+        try:
+            outputs = self.outputs()
+        except DownError:
+            if (left := left_results.of_stack(self.name)) is None:
+                raise
+            outputs = left
         if self._runs is None or self._runs.outputs != outputs:
             self._runs = RunCache(open_store(outputs), outputs)
         return self._runs

@@ -27,18 +27,14 @@ Row = Mapping[str, Any]
 class View:
     """What a user wants to see of a table.
 
-    Attributes:
-        words: of the filter, all of which must match: a part of any text of the row, or a
-            condition such as `valid_acc>0.9`, `lr=0.1` or `status!=FAILED`.
-        sort: the column; "" keeps the order.
-        descending: the largest first; rows without a value are last in each order.
-        page: from 0.
+    All `words` of the filter must match: a part of any text of the row, or a condition such as
+    `valid_acc>0.9`, `lr=0.1` or `status!=FAILED`.
     """
 
     words: Sequence[str] = ()
-    sort: str = ""
-    descending: bool = False
-    page: int = 0
+    sort: str = ""  # the column; "" keeps the order
+    descending: bool = False  # the largest first; rows without a value are last in each order
+    page: int = 0  # from 0
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> View:
@@ -53,11 +49,7 @@ class View:
 
 
 def page(rows: Sequence[Row], view: View) -> dict[str, Any]:
-    """Return the rows of a page, and how many there are.
-
-    Returns:
-        `rows`, `total`, `matching`, `page` (from 0) and `pages`.
-    """
+    """Return a page: `rows`, `total`, `matching`, `page` (from 0) and `pages`."""
     tests = [_test(word) for word in view.words]
     found = [row for row in rows if all(test(row) for test in tests)]
     if view.sort:

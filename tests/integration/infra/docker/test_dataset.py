@@ -20,11 +20,13 @@ SEEN = """\
 import json, os
 from pathlib import Path
 folder = Path(os.environ["FOOD11_DATA_DIR"])
-try:
-    (folder / "x").touch()
-except OSError as error:
-    refused = error.strerror
-print(json.dumps([refused, len(list(folder.glob("*/*/*.jpg")))]))
+refused = []
+for each in (folder, Path("/data/mine")):
+    try:
+        (each / "x").touch()
+    except OSError as error:
+        refused.append(error.strerror)
+print(json.dumps([refused, len(list(folder.glob("*/*/*.jpg"))), os.listdir("/data/mine")]))
 """
 
 
@@ -53,7 +55,8 @@ def _run(volume: str, *command: str) -> list[str]:
 def test_a_volume_is_filled_once_and_read_by_every_node(volume, make_small_lab, archive):
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     source = {"archive": str(archive), "sha256": digest, "volume": volume}
-    lab = make_small_lab(dataset=source)
+    mine = {"name": "mine", "path": str(archive.parent), "mount": "/data/mine"}
+    lab = make_small_lab(dataset=source, volumes=[mine])
     done = lab.stack.engine("up", "--yes")
     said = done.stdout + done.stderr
     for split in SPLITS:  # D8
@@ -65,10 +68,12 @@ def test_a_volume_is_filled_once_and_read_by_every_node(volume, make_small_lab, 
     for node in ("ray-head", "ray-worker-0"):
         code, output = lab.container(node).exec_run(["python", "-c", SEEN])
         assert code == 0, output
-        assert json.loads(output) == ["Read-only file system", len(SPLITS) * CLASSES]
+        refused = ["Read-only file system"] * 2
+        assert json.loads(output) == [refused, len(SPLITS) * CLASSES, [archive.name]]
 
     done = lab.stack.engine("destroy", "--yes")
     assert lab.containers() == {}  # D56
+    assert archive.is_file()
     (kept,) = [line for line in (done.stdout + done.stderr).splitlines() if "kept: " in line]
     assert volume in kept
     # The next stack takes it over, as tests of processes show.

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +20,7 @@ from cluster import grafana
 from cluster.notebook import WORKSPACE
 from infra.service.images import VOLUMES
 from infra.settings import container_limits
-from tests import pages, status
+from tests import browser, pages, status
 from tests.integration.infra import drained, hostile_job
 from tests.integration.infra.docker import hunt
 from tests.listening import kernel_chooses, listeners
@@ -49,6 +50,7 @@ PUBLISHED = {
     "servePort",
 }
 WORKERS = ("ray-worker-0", "ray-worker-1")
+OF_PAGE = tuple(f"${{PREFIX}}{worker}" for worker in WORKERS)
 ENVIRONMENT, TRAIN, TOLERANT, STOP, START = pages.read_by(__file__)
 EPOCHS = 4
 # Options that make the course's jobs short, on nodes without a GPU.
@@ -70,6 +72,16 @@ def _alive(outputs: dict[str, Any]) -> set[str]:
         return set()
     nodes = found["data"]["result"]["result"]
     return {node["node_id"] for node in nodes if node["state"] == "ALIVE"}
+
+
+def _nodes_alive(outputs: dict[str, Any]) -> int:
+    """What Grafana's panel "Nodes alive" of this stack asks Prometheus, and its answer."""
+    files = status.ask(f"{outputs['grafanaUrl']}/files")
+    (board,) = [json.loads(files[path]) for path in files if path.endswith("/trainyard.json")]
+    (panel,) = [each for each in board["panels"] if each["title"] == "Nodes alive"]
+    query = urllib.parse.urlencode({"query": panel["targets"][0]["expr"]})
+    answer = status.ask(f"{outputs['prometheusUrl']}/api/v1/query?{query}")
+    return sum(int(each["value"][1]) for each in answer["data"]["result"])
 
 
 def _train(lab: Any, outputs: dict[str, Any], tmp_path: Path, *arguments: str) -> Any:
@@ -211,11 +223,11 @@ LISTENERS: dict[str, set[tuple[str, str, str | int]]] = {
     "ray-head": {
         *NODE,
         ("gcs_server", ANY, "gcsPort"),
-        ("python", ANY, "dashboardPort"),
-        ("python", ANY, "autoscalerMetricsPort"),
-        ("python", ANY, "dashboardMetricsPort"),
-        ("python", "127.0.0.1", "rayClientPort"),
-        ("python", "own", "rayClientPort"),
+        ("python3", ANY, "dashboardPort"),
+        ("python3", ANY, "autoscalerMetricsPort"),
+        ("python3", ANY, "dashboardMetricsPort"),
+        ("python3", "127.0.0.1", "rayClientPort"),
+        ("python3", "own", "rayClientPort"),
         ("ray::DashboardA", "127.0.0.1", "agentPort"),
         ("ray::DashboardA", "own", "agentPort"),
     },
@@ -339,6 +351,29 @@ def test_rays_dashboards_reach_grafana_and_are_framed(lab, outputs):  # D12 D24
     assert set(told["dashboardUids"].values()) == {each["uid"] for each in written}
 
 
+@pytest.mark.skipif(browser.PROGRAM is None, reason="chromium is not on PATH")
+def test_rays_own_overview_frames_panels_that_show_the_cluster(lab, outputs):  # D12
+    with browser.page() as page:
+        page.go(outputs["dashboardUrl"])
+        page.wait("document.body")
+        bearer = json.dumps({"Authorization": f"Bearer {outputs['rayToken']}"})
+        page.wait(
+            f"fetch('/api/authenticate', {{method: 'POST', headers: {bearer}}}).then(a => a.ok)"
+        )
+        page.go(f"{outputs['dashboardUrl']}/?#/overview")
+        framed = "[...document.querySelectorAll('iframe')].map(each => [each.title, each.src])"
+        page.wait(f"{framed}.length == 2")
+        shown = {}
+        for title, address in page.value(framed):
+            assert address.startswith(outputs["grafanaUrl"])
+            page.go(address)
+            page.wait_text(title)
+            shown[title] = page.value("document.body.innerText")
+    nodes = re.findall(r"^Active Nodes: .* = (\d+)$", shown["Node Count"], re.MULTILINE)
+    assert sum(map(int, nodes)) == 3, shown
+    assert re.search(r"^CPU.* = [\d.]+$", shown["Cluster Utilization"], re.MULTILINE), shown
+
+
 @pytest.mark.parametrize(
     ("service", "change"),
     [("prometheus", "stop"), ("ray-worker-1", "remove"), ("prometheus", "disconnect")],
@@ -392,7 +427,7 @@ def _of_the_notebook(lab: Any, block: pages.Block, *options: str) -> subprocess.
 def _on_the_machine(lab: Any, block: pages.Block, worker: str) -> None:
     """Runs a block of `docker` commands on this lab's container of a worker."""
     for command in block.commands:
-        words = [lab.prefix + worker if word in WORKERS else word for word in command]
+        words = [lab.prefix + worker if word in OF_PAGE else word for word in command]
         subprocess.run(words, check=True, capture_output=True, timeout=60)
 
 
@@ -430,6 +465,7 @@ def test_the_courses_job_goes_on_at_the_other_worker_from_its_checkpoint(  # D13
                 stopped = re.search(r"ip=([\d.]+)", line)[1]
                 _on_the_machine(lab, STOP, services[stopped])
                 wait_for(lambda: len(_alive(outputs)) == 2, 60)
+                wait_for(lambda: _nodes_alive(outputs) == 2, 60)  # D49
         text = "".join(lines)
         assert process.wait(30) == 0, text
         assert stopped, text
@@ -447,7 +483,7 @@ def test_the_courses_job_goes_on_at_the_other_worker_from_its_checkpoint(  # D13
         assert [record["epoch"] for record in records] == list(range(EPOCHS))
         assert records == _metrics(known, "food11-train-ray-")
         _on_the_machine(lab, START, services[stopped])
-        wait_for(lambda: len(_alive(outputs)) == 3, 90)
+        wait_for(lambda: len(_alive(outputs)) == _nodes_alive(outputs) == 3, 90)
     finally:
         for each in filter(None, (undisturbed, process)):
             each.kill()
@@ -483,7 +519,7 @@ def test_an_up_drains_workers_one_after_another_and_refuses_a_head_with_jobs(
     for name in ("ray-head", *WORKERS):
         lab.container(name).exec_run(["touch", f"{steps}.go"])  # no more slow steps
     wait_for(lambda: server.job(job).status.ended, 120)
-    log = server.log(job)
+    log = "".join(server.log_pieces(job))
     history = [json.loads(line) for line in place.get("drained/metrics.jsonl").splitlines()]
     # Each step was taken once, although two nodes ended in the middle of epochs.
     every = drained.parser.get_default("epochs") * drained.STEPS

@@ -50,8 +50,7 @@ def _make(home: Path, own: Path) -> str:
 
 
 def test_conda_makes_the_environment_and_the_services_packages_are_added(home, tmp_path):  # A5, B4
-    (home / "bin").mkdir()
-    conda.write(home / "bin")
+    conda.write(home)
     file = tmp_path / "environment.yaml"
     channel = f"name: mine\nchannels: [{conda.channel(tmp_path / 'channel')}]\n"
     file.write_text(f"{channel}dependencies: [python={conda.PYTHON}, canary]\n")

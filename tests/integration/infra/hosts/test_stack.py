@@ -237,7 +237,7 @@ def test_a_host_that_does_not_answer_is_named_and_nothing_is_forgotten(
     with connection.to(outputs) as tunnel:
         server = JobServer(tunnel.outputs)
         wait_for(lambda: server.job(job).status.ended, 90)
-        assert "woken" in server.log(job)
+        assert "woken" in "".join(server.log_pieces(job))
     on_hosts.engine("up", "--yes", "--expect-no-changes")
 
 

@@ -1,7 +1,10 @@
 """One cluster for all tests of this folder, gone after the last of them, and stacks in it."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +20,9 @@ from tests.fakes.kubernetes import kuberay as operators
 from tests.fakes.kubernetes.process import Process
 
 IMAGES = ("dataset", "grafana", "jupyter", "mlflow", "prometheus", "ray", "versitygw")
+ROOT = Path(__file__).resolve().parents[4]
+GROUP_OF_FILES = 1000  # kubernetes.group
+COMMAND_SECONDS = 300
 # A worker of the group that grows: two of them, and the head, fit into 8 GiB.
 SIZE = {"cpus": 1, "memoryMib": 2048, "min": 0, "idleMinutes": 0.2}
 GROUP = {"name": "cpu", "max": 2, "gpus": 0, **SIZE}
@@ -139,3 +145,32 @@ def make_lab(declare, kubernetes, kuberay) -> Iterator[Callable[..., Lab]]:
     yield make
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def give_to_pods(folder: Path) -> None:
+    """Make a folder of the node one that pods may write to, as the pages say."""
+    os.chown(folder, -1, GROUP_OF_FILES)
+    folder.chmod(0o2775)
+
+
+def start_train(lab: Lab, outputs: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Begin a command of `train`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
+    path = f"{lab.node.programs}:{os.environ['PATH']}"
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainyard.client", *arguments],
+        cwd=ROOT,
+        env={**kept, "PATH": path, "TRAINYARD_OUTPUTS": str(outputs), "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def train(lab: Lab, outputs: Path, *arguments: str) -> str:
+    """The output of a `train` command that succeeds."""
+    done = start_train(lab, outputs, *arguments)
+    said, _ = done.communicate(timeout=COMMAND_SECONDS)
+    assert done.returncode == 0, said[-4000:]
+    return said

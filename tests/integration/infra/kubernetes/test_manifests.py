@@ -68,7 +68,7 @@ def test_a_cluster_takes_each_file(kubernetes, namespace, tmp_path):  # E3
     found = declared(
         tmp_path,
         namespace,
-        kubernetes={"shared": {"hostPath": "/srv/shared"}, "pullSecrets": ["registry"]},
+        kubernetes={"shared": {"nfs": "192.0.2.9:/srv/shared"}, "pullSecrets": ["registry"]},
         images={name: f"registry.example/{name}:1" for name in names},
         nodeGroups=[
             {

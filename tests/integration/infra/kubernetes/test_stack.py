@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +16,16 @@ import yaml
 from cluster import kuberay
 from tests import pages
 from tests.integration.infra import hostile_job
-from tests.integration.infra.kubernetes.conftest import GPU_GROUP, GROUP, Lab, made
+from tests.integration.infra.kubernetes.conftest import (
+    GPU_GROUP,
+    GROUP,
+    GROUP_OF_FILES,
+    Lab,
+    give_to_pods,
+    made,
+    start_train,
+    train,
+)
 from tests.pages import blocks_of
 from trainyard.access.kubectl import Cluster, forwarded
 from trainyard.access.outputs import SERVE_URL
@@ -30,9 +37,8 @@ GROW_SECONDS = 300  # a pod waits for the head with a fifth of a processor
 EPOCHS = 2
 RESERVED_SECONDS = 100  # an `up` that only restarts the notebook and Prometheus takes 40
 *USED, ENDED = blocks_of("kubernetes")["docs/kubernetes.md"]  # its last block is `make down`
-VOLUME, *TUTORIAL = blocks_of("kubernetes")["docs/kuberay.md"]
-SHARED, FIRST, SECOND = pages.read_by(__file__)
-GROUP_OF_FILES = 1000  # kubernetes.group
+TUTORIAL = blocks_of("kubernetes")["docs/kuberay.md"]
+FIRST, SECOND = pages.read_by(__file__)
 # Each page's answer to a user without a password: the dashboard's page asks for a token itself, and
 # the stand-in for Grafana has a page for its health alone.
 ANSWERS = {
@@ -67,27 +73,15 @@ def lab(kubernetes, make_lab, tmp_path_factory, pulumi_cli) -> Iterator[Lab]:
             namespace,
             copied=True,
             cli=pulumi_cli,
-            kubernetes={"shared": {"claim": "nfs"}},
+            kubernetes={"shared": {"hostPath": str(shared)}},
             dataset={"generate": True},
             grafana=True,
             notebook=True,
             tracking="mlflow",
         )
-        user = lab.stack.terminal("kube")
-        # A folder of the node takes the place of an NFS server.
-        server = "nfs: {server: 192.0.2.9, path: /srv/training}"
-        user.instead = {
-            server: f"hostPath: {{path: {shared}}}",
-            "namespace: training": f"namespace: {namespace}",
-            "-n training": f"-n {namespace}",
-            "registry.example/trainyard/ray:8df85faf767c": "trainyard-test/ray:latest",
-        }
-        user.environment = user.environment | {"KUBECONFIG": str(kubernetes.kubeconfig)}
-        user.run(VOLUME)
-        user.run(SHARED)
+        give_to_pods(shared)
         lab.stack.pulumi("up", "--yes", "--skip-preview")
         yield lab
-        assert (shared / "classes.txt").read_text() == "cat\ndog\n"  # the ConfigMap's
 
 
 @pytest.fixture(scope="module")
@@ -96,31 +90,9 @@ def outputs(lab, tmp_path_factory) -> Path:
     return found
 
 
-def _train(lab: Lab, outputs: Path, *arguments: str) -> subprocess.Popen[str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
-    path = f"{lab.node.programs}:{os.environ['PATH']}"
-    return subprocess.Popen(
-        [sys.executable, "-m", "trainyard.client", *arguments],
-        cwd=ROOT,
-        env={**kept, "PATH": path, "TRAINYARD_OUTPUTS": str(outputs), "COLUMNS": "200"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    )
-
-
-def _run(lab: Lab, outputs: Path, *arguments: str) -> str:
-    """The output of a `train` command that succeeds."""
-    done = _train(lab, outputs, *arguments)
-    said, _ = done.communicate(timeout=GROW_SECONDS)
-    assert done.returncode == 0, said[-4000:]
-    return said
-
-
 def _results(lab: Lab, outputs: Path) -> list[dict[str, Any]]:
     """All runs with their results; Ray's list of jobs ends with its head."""
-    runs: list[dict[str, Any]] = json.loads(_run(lab, outputs, "runs", "--json"))
+    runs: list[dict[str, Any]] = json.loads(train(lab, outputs, "runs", "--json"))
     return [{key: value for key, value in run.items() if key != "job"} for run in runs]
 
 
@@ -175,7 +147,7 @@ def test_the_operator_says_what_a_stack_relies_on(lab):
 
 def test_info_names_the_heads_pod(lab, outputs):  # E4
     (head,) = lab.pods("head")
-    assert re.search(rf"head's pod\W+{head}\b", _run(lab, outputs, "info"))
+    assert re.search(rf"head's pod\W+{head}\b", train(lab, outputs, "info"))
 
 
 def test_all_pods_of_ray_have_the_data_set_and_its_group(lab):  # E5
@@ -204,7 +176,7 @@ def test_a_job_starts_workers_survives_one_that_is_killed_and_they_go(  # E6, E9
 ):
     assert lab.pods("worker") == {}
     arguments = ("--data", "digits", "--epochs", str(EPOCHS), "--batch-size", "32")
-    job = _train(lab, outputs, *FIRST.of("train")[0], "--", *arguments)
+    job = start_train(lab, outputs, *FIRST.of("train")[0], "--", *arguments)
     said, killed, at_once, refused = [], "", 0, ""
     try:
         for line in job.stdout:
@@ -231,7 +203,7 @@ def test_a_hostile_job_has_what_its_stacks_jobs_have(lab, outputs, tmp_path):  #
     # A secret that it must find, as proof that it searches: its own way to the store.
     secrets["training"] = known["secretKey"]
     asked = hostile_job.arguments(secrets)
-    said = _run(lab, outputs, "submit", *hostile_job.script(tmp_path), "--", asked)
+    said = train(lab, outputs, "submit", *hostile_job.script(tmp_path), "--", asked)
     got = hostile_job.report(said)
     (path,) = got["secrets"].pop("training")
     assert Path(path).name == "aws-credentials"
@@ -246,7 +218,7 @@ def test_the_commands_of_the_pages(lab, outputs):  # E1, E2, E3
         user.run(block)
     values = yaml.safe_load((user.folder / "values.yaml").read_text())
     assert values["fullnameOverride"] == "test-ray"
-    said = _run(lab, outputs, *SECOND.of("train")[0])  # E11, E12
+    said = train(lab, outputs, *SECOND.of("train")[0])  # E11, E12
     assert re.findall(r"'epoch': (\d)", said) == ["0", "1"]
     assert '"throughput_MB_s": ' in said
 
@@ -284,11 +256,11 @@ def test_a_change_that_makes_no_pod_anew_is_there_at_once(lab):
 def test_a_job_that_counts_on_a_pod_that_no_node_takes_goes_on(lab, outputs, wait_for, tmp_path):
     script = tmp_path / "asks.py"
     script.write_text(ASKS)
-    _run(lab, outputs, "submit", str(script), "--no-wait", "--name", "asks")
+    train(lab, outputs, "submit", str(script), "--no-wait", "--name", "asks")
     wait_for(lambda: _gpu_pods(lab), GROW_SECONDS)
-    _run(lab, outputs, "stop", "asks")
+    train(lab, outputs, "stop", "asks")
     # Its pod has room for one task, so Ray starts no other one for it before it gives the pod up.
-    assert "1 tasks" in _run(lab, outputs, "submit", "cpu_example", "--", "1")
+    assert "1 tasks" in train(lab, outputs, "submit", "cpu_example", "--", "1")
 
 
 def test_a_reservation_ends_all_pods_and_a_later_one_brings_them_back(lab, outputs, wait_for):  # D3
@@ -335,7 +307,6 @@ def test_destroy_leaves_claims_with_results_and_nothing_else(lab):
     every = "all,configmap,secret,pvc,networkpolicy,pdb,raycluster,role,rolebinding,serviceaccount"
     left = lab.kubectl("get", every, "--selector=trainyard/stack", "--output=name")
     assert left == ""
-    # The Job of the page is its reader's.
-    assert [name for name in lab.pods() if not name.startswith("prepare-shared-")] == []
+    assert lab.pods() == {}
     claims = lab.get("pvc", "--selector=trainyard/kept-of=test")["items"]
     assert any("versitygw" in claim["metadata"]["name"] for claim in claims)

@@ -44,8 +44,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 IDLE, LOGIN, SETUP, UP, LAUNCH, DASHBOARD, SUBMIT, SAVE, DOWN = pages.read_by(__file__)
 (POC,) = [yaml.safe_load(each.text)["config"] for each in pages.blocks() if "poc" in each.file]
 (FORWARD,) = DASHBOARD.of("ray")
-(SET,) = IDLE.of("python")
-INFO, KEEP = IDLE.of("train")
+SET, INFO, KEEP = IDLE.of("train")
 TRAIN = str(Path(sys.executable).parent / "train")
 RUN = r"alexnet-\d{8}-\d{6}-[0-9a-f]{4}"
 TTL_FILE, TTL_LOG = "/etc/trainyard/ttl.json", "/var/log/trainyard-ttl.log"
@@ -229,7 +228,7 @@ def lambda_stack(launched) -> Rented:
     for instance in launched.instances()[1:]:  # as docs/hosts.md says
         launched.guests.exec(instance.id, f"rm -f {HOME}/ray_bootstrap_*; pkill raylet || true")
     launched.stack.change("startRay")
-    launched.stack.engine(*SET[2:])  # longer than a test takes
+    launched.stack.engine(*SET)  # longer than a test takes
     launched.stack.pulumi("up", "--yes", "--skip-preview")
     return launched
 

@@ -150,7 +150,7 @@ def test_an_error_message_is_no_device(text):
     assert accelerators.parse_nvidia(text, text) == ()
 
 
-def test_reads_amd_gpus_in_the_order_of_rocm():
+def test_reads_amd_gpus_in_the_order_of_rocm():  # D16
     names = accelerators.parse_rocm_smi(MI100_SMI)
     found = accelerators.parse_amd(TWO_MI100, NODES, names)
     assert found == (

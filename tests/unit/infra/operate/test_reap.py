@@ -62,7 +62,7 @@ def test_verdicts(fields, verdict):  # A18
 
 
 @pytest.mark.parametrize(("late", "verdict"), [(14, "in state"), (15, "past its end")])
-def test_an_instance_that_its_timer_did_not_end_is_past_its_end(late, verdict):  # F49
+def test_an_instance_that_its_timer_did_not_end_is_past_its_end(late, verdict):  # F49 A18
     ends = {"known": NOW - timedelta(minutes=late), "other": NOW - timedelta(days=1)}
     known = _stack(ids=frozenset({"known", "other"}), ends=ends)
     assert _judge(Judgment(kind="instance", name="n", id="known"), known) == verdict

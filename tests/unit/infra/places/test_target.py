@@ -1,6 +1,8 @@
 """The whole program under mocks, on machines that are there already and on rented ones."""
 
 import json
+import os
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +18,7 @@ from pulumi.runtime import rpc
 from infra.machines import cloud_init, docker_engine, probe
 from infra.machines.host_key import HostKeyProvider
 from infra.machines.probe import Facts
-from tests import host_facts, pages
+from tests import host_facts, pages, ran
 from tests.outputs import names_of_outputs
 from trainyard.access import docker_client
 
@@ -523,6 +525,19 @@ def test_commands_of_the_user_come_first(run, recorded, requests):
         assert "host-0-environment" in after[name]
 
 
+@pytest.mark.usefixtures("looks")
+def test_a_volume_that_a_machine_lacks_ends_up_with_one_message(run, recorded, tmp_path):
+    mine = tmp_path / "it's mine"
+    run(hosts=[ONE], volumes=[{"name": "mine", "path": str(mine)}], setupCommands=["true"])
+    script = recorded.of_type("remote:Command")["host-0-setup-commands"].inputs["create"]
+    shell = ["/bin/sh", "-c", script]
+    done = ran.run(shell, env={"PATH": os.defpath})
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{mine} is not a folder of {socket.gethostname()}: make")
+    mine.mkdir()
+    assert ran.run(shell, env={"PATH": os.defpath}).returncode == 0
+
+
 HOME = ["192.0.2.0/24"]
 RENT = {"gpus": 1, "instances": 2, "ttlHours": 8, "fileSystems": {"data": "/lambda/nfs/data"}}
 
@@ -583,7 +598,7 @@ def test_rented_machines_are_hosts_of_the_stack(run, recorded):  # A1 A12 A21
     [
         ({"cpuPercent": 50}, (50, 0)),
         (
-            {key.removeprefix("idleEnd."): int(value) for *_, key, value in BOUNDS.of("python")},
+            {key.removeprefix("idleEnd."): int(value) for *_, key, value in BOUNDS.of("train")},
             (100, 5),
         ),
     ],
@@ -715,7 +730,7 @@ def test_what_several_rented_machines_lack_is_told_before_they_are(run, recorded
 def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A22 A24
     run, recorded, warnings
 ):
-    cloud = RENT | {"sshKeyName": "test-ssh-010", "budget": 20}
+    cloud = RENT | {"sshKeyName": "test-ssh-010"}
     exported = run(allowedCidrs=HOME, lambdaCloud=cloud, startRay=False)
     # F35: jobs can log in as the admin, so no machine has the account's key. All have an end.
     assert recorded.of_type("lambda:Deadline") == {}

@@ -48,6 +48,10 @@ def _copy(**fields: Any) -> dict[str, Any]:
     return {"replicate": fields}
 
 
+def _volume(runtime: str = "docker", **fields: Any) -> dict[str, Any]:
+    return {"runtime": runtime, "volumes": [{"name": "mine", "mount": "/data"} | fields]}
+
+
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", {"workers": 0}, "from 1 to 64"),
     ("workers", {"workers": 65}, "from 1 to 64"),
@@ -193,6 +197,25 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("dataset.archive", {"dataset": {"archive": "food11.zip"}}, "absolute"),
     ("dataset.sha256", {"dataset": {"archive": "/y", "sha256": "abc"}}, "64 hexadecimal"),
     ("dataset.volume", {"dataset": {"archive": "/y", "volume": "a/b"}}, "2 to 255 letters"),
+    ("volumes[0]", _volume(), "must have one of path, nfs and claim; a bucket is read by the job"),
+    ("volumes[0]", _volume(path="/", nfs="nas:/a"), "must have one of"),
+    ("volumes[0].bucket", _volume(bucket="s3://a"), "remove it, or use one of name, path, nfs"),
+    ("volumes[0].path", _volume(path="data"), "absolute"),
+    ("volumes[0].nfs", _volume(nfs="nas"), "SERVER:/folder"),
+    ("volumes[0].name", _volume(name="My", path="/"), "lowercase letters"),
+    ("volumes[0].mount", {"volumes": [{"name": "nas", "nfs": "nas:/a"}]}, "with nfs or claim"),
+    ("volumes[0].mount", _volume(path="/", mount="/usr/x"), "hides /usr, a folder of the system"),
+    ("volumes[0].mount", _volume(path="/", mount="/var"), "hides /var/lib/trainyard"),
+    ("volumes[0].mount", _volume(path="/", mount="/"), "hides /bin"),
+    ("volumes[0]", _volume(path="/nowhere"), "is not a folder of this machine; make or mount it"),
+    ("volumes[0]", _volume(claim="photos"), "is a claim of Kubernetes, and runtime ="),
+    ("volumes[0]", _volume("process", nfs="nas:/a"), "mount it on each machine, and write its"),
+    ("volumes[0]", _volume("process", path="/"), "processes mount nothing"),
+    (
+        "volumes[1]",
+        {"volumes": [{"name": n, "nfs": "nas:/a", "mount": "/a"} for n in "ab"]},
+        "the name or the mount of an earlier one",
+    ),
     ("allowedCidrs", {"allowedCidrs": ["10.0.0.0/8"] * 65}, "at most 64"),
     ("allowedCidrs[0]", {"allowedCidrs": ["0.0.0.0/0"]}, "not for everybody"),  # F33
     ("allowedCidrs[0]", {"allowedCidrs": ["::/0"]}, "IPv4 network"),  # F33
@@ -423,7 +446,7 @@ def test_a_secret_in_the_clear_is_told_and_not_shown(  # F35
 
     contextvars.copy_context().run(read, [])
     (warning,) = said
-    assert f"python -m engine config set --secret {named}" in warning
+    assert f"train config set --secret {named}" in warning
     assert "canary" not in warning
     contextvars.copy_context().run(read, [f"project:{key}"])
     assert len(said) == 1

@@ -139,6 +139,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         _rent(ttlHours=8) | {"startRay": False, "idleEnd": {"minutes": 30}},
         "needs rented",
     ),
+    ("lambdaCloud.budget", _rent(ttlHours=8, budget=9) | {"startRay": False}, "bounds nothing"),
     ("lambdaCloud.headNodeName", _rent(headNodeName="a head"), "letters, digits and . _ -"),
     ("startRay", {"hosts": [ONE, TWO | {"user": "me"}], "startRay": False}, "they have me, ubuntu"),
     ("startRay", {"hosts": [ONE | {"port": 2222}], "startRay": False}, "at port 22 only"),

@@ -13,6 +13,7 @@ Settings = Callable[..., dict[str, str]]
 
 WHERE = {"context": "lab", "namespace": "team"}
 IMAGES = dict.fromkeys(("ray", "versitygw", "jupyter"), "registry.example/trainyard:1")
+RAYS = "rayproject/ray:2.60.0-py311-cpu"
 EXISTS = {"key": "gpu", "operator": "Exists"}
 GOOD = {"runtime": "kubernetes", "kubernetes": WHERE, "images": IMAGES}
 
@@ -73,6 +74,13 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
         ({"kubernetes": WHERE | {"shared": {"claim": "a", "hostPath": "/b"}}}, "with one of"),
         ({"kubernetes": WHERE | {"shared": {"claim": "A B"}}}, "kubernetes.shared.claim"),
         ({"kubernetes": WHERE | {"shared": {"hostPath": "../x"}}}, "kubernetes.shared.hostPath"),
+        ({"kubernetes": WHERE | {"shared": {"nfs": "192.0.2.9"}}}, "must be SERVER:/folder"),
+        ({"kubernetes": WHERE | {"image": RAYS}}, "images.ray are for the same pods"),
+        ({"kubernetes": WHERE | {"image": RAYS}, "accelerator": "amd"}, "which has no ROCm"),
+        ({"kubernetes": WHERE | {"bucket": "results"}}, "must be s3://BUCKET[/PREFIX]"),
+        ({"kubernetes": WHERE | {"bucket": "s3://a-b"}, "objectStore": "minio"}, "are two stores"),
+        ({"objectStore": "directory"}, "needs a volume that pods share"),
+        ({"objectStore": "directory"}, "set notebook and page to false, and remove tracking"),
         ({"imagePython": "3.10"}, "imagePython"),
         ({"dataset": {"generate": True}}, "kubernetes.shared is not set"),
         ({"dataset": {"archive": "/data/food.zip"}}, "use dataset.url"),

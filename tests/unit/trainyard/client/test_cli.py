@@ -2,8 +2,10 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +16,10 @@ import shellingham
 
 from tests import web
 from trainyard.access.terminal import CONTROL
-from trainyard.client import cli, results, scripts, submission
+from trainyard.client import api, cli, job_log, results, scripts, submission
 from trainyard.client import outputs as contract
 from trainyard.client.commands import drill, status
+from trainyard.client.commands import logs as logs_command
 from trainyard.client.commands import submit as submit_command
 from trainyard.client.drill import procedure
 from trainyard.client.job_server import Job, Status
@@ -55,7 +58,7 @@ def test_a_jobs_help_needs_no_stack(monkeypatch, train):
     assert "--epochs EPOCHS       epochs in all (default: 20)" in train.out
     assert train("submit", "alexnet", "--", "--epochs", "0") == 2
     assert train("submit", "alexnet", "--", "--epoch", "1") == 2  # abbreviated
-    assert "unrecognized arguments: --epoch" in train.err
+    assert "unrecognized arguments: --epoch 1: did you mean '--epochs'? `" in train.err
 
 
 @pytest.mark.parametrize("job", scripts.names())
@@ -175,6 +178,60 @@ def test_a_failed_jobs_status_has_its_last_words(monkeypatch, stack, train):
     lines = ("Job failed", '  File "a.py", line 3, in f', "KeyError: \\x1b[2J")
     assert "   message  " + f"\n{'':>12}".join(lines) in out
     assert not CONTROL.search(out)
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "said"),
+    [
+        (
+            Status.SUCCEEDED,
+            0,
+            r"succeeded'?\n-+\nit took 1m 26s; next: `\S*train show first` has its",
+        ),
+        (Status.STOPPED, 1, "it took 1m 26s; next: submit it again with --name first, and it goes"),
+        (Status.FAILED, 1, "it took 1m 26s; next: submit it again with --name first, and it goes"),
+    ],
+)
+def test_a_jobs_end_tells_how_long_it_took_and_what_is_next(
+    ending, code, said, monkeypatch, path, train
+):
+    ended = Job(submission_id="one", status=ending, start_time=1000, end_time=87_000)
+    ended = replace(ended, metadata={"run": "first"}, message="failed with exit code 3, last (x):")
+    monkeypatch.setattr(job_log, "follow", lambda *_: ended)
+    monkeypatch.setattr(submission, "submit", lambda *_, **__: (None, "one"))
+    monkeypatch.setattr(results, "tell", lambda *_: None)
+    assert train("submit", "alexnet", "--name", "first", "--outputs", path) == code
+    assert re.search(said, train.out)
+    assert ("error: failed with exit code 3, last (x):" in train.err) == (ending == Status.FAILED)
+
+
+def test_a_log_is_chosen_from_and_downloaded(monkeypatch, stack, tmp_path, train):
+    log = "one\n- (ip=10.0.0.5, pid=7) world_rank=0\n(W pid=7) two\nthree\n"
+    monkeypatch.setattr(api, "log_pieces", lambda *_: iter([log]))
+    for options, said in (
+        ("--tail 1", "three\n"),
+        ("--worker 0", "(W pid=7) two\n"),
+        ("--worker 0 --grep one", ""),
+    ):
+        assert train("logs", "first", *options.split()) == 0
+        assert train.out == said
+    assert train("logs", "first", "--worker", "1") == 1
+    assert "names no worker of rank 1; it names 0: `" in train.err
+    assert train("logs", "first", "--download", str(tmp_path)) == 0
+    assert (tmp_path / "first.log").read_text() == log
+    assert train("logs", "first", "--download", str(tmp_path / "none" / "x")) == 1
+    assert "cannot write" in train.err
+    # One that grows: its last line, and then all.
+    server = SimpleNamespace(jobs=lambda: [Job(submission_id="first", status=Status.RUNNING)])
+    monkeypatch.setattr(logs_command, "reach_jobs", lambda *_: (server, stack))
+
+    def follow(_server, _id, write, *_):
+        write(f"{log}four\nfive\n")
+        return Job(status=Status.SUCCEEDED)
+
+    monkeypatch.setattr(job_log, "follow", follow)
+    assert train("logs", "first", "-f", "--tail", "1") == 0
+    assert train.out.splitlines()[:3] == ["three", "four", "five"]
 
 
 @pytest.mark.parametrize(("option", "told"), [((), ["first"]), (("--no-wait",), [])])

@@ -1,12 +1,14 @@
 """Progress lines become a bar on a terminal and stay lines elsewhere."""
 
 import io
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.growth import growth
 from tests.hostile import HARM, LINK, TITLE
 from trainyard.access.terminal import COLOUR, CONTROL, clean, print_json
+from trainyard.client import console
 from trainyard.client.console import print_table, say, warn
 from trainyard.client.log_writer import CLEAR_LINE, LogWriter, bar
 from trainyard.report import progress
@@ -73,6 +75,42 @@ def log_of(*pieces, out=None):
         writer.write(piece)
     writer.close()
     return out.getvalue()
+
+
+NODE = "/var/tmp/trainyard-716c27/ray-worker-0/ray/session_1/runtime_resources"
+FRAME = f'  File "{NODE}/%s_files/_ray_pkg_1901c1/%s", line 3, in loop'
+MINE, OURS = FRAME % ("working_dir", "boom.py"), FRAME % ("py_modules", "trainyard/job.py")
+OF_RAY = (
+    "2026-11-29 05:31:27,179\tINFO job_manager.py:581 -- Runtime env is setting up.",
+    "Running entrypoint for job raysubmit_1: python boom.py",
+    "2026-11-29 05:31:38,865\tINFO worker.py:2029 -- Connected. View \x1b[1mit\x1b[0m",
+)
+REPEATS = f"{MINE}\x1b[32m [repeated 2x across cluster] (see RAY_DEDUP_LOGS)\x1b[0m"
+
+
+def of_process(kind, line, pid=7):
+    return f"\x1b[36m({kind} pid={pid}, ip=10.0.0.4)\x1b[0m {line}"
+
+
+def test_a_log_has_its_users_lines_and_paths():
+    shown = ["first", OF_RAY[0], "Traceback (most recent call last):", MINE, OURS, "KeyError: 3"]
+    raised = [f"{line}" for line in ("[FailurePolicy] RAISE", "  Source: worker group", MINE)]
+    hidden = [
+        "- (ip=10.0.0.4, pid=7) world_rank=1",
+        *(of_process("TrainController", line, 9) for line in raised),
+        of_process("RayTrainWorker", REPEATS),
+        of_process("RayTrainWorker", f"Traceback (most recent call last):{REPEATS}"),
+    ]
+    kept = of_process("RayTrainWorker", "hello\x1b[32m [repeated 2x across cluster]\x1b[0m")
+    log = "".join(f"{line}\n" for line in (*OF_RAY, *shown, *hidden, kept))
+    there = '  File "boom.py", line 3, in loop'
+    ours = '  File "trainyard/job.py", line 3, in loop'
+    out = io.StringIO()
+    LogWriter(out).write(log)
+    assert out.getvalue().splitlines() == [*shown[:3], there, ours, "KeyError: 3", kept]
+    out = io.StringIO()
+    LogWriter(out, verbose=True).write(log)
+    assert out.getvalue() == log
 
 
 @pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
@@ -161,7 +199,7 @@ def test_a_table_fits_the_terminal_and_cuts_no_id(width, monkeypatch, capsys):
     needed = len(JOB["job"]) + 2 + len(JOB["run"])
     assert max(map(len, table)) <= max(width, needed)
     assert all(any(JOB[name] in line for line in table) for name in ("job", "run"))
-    assert f"{JOB['job']} waits: it waits for GPU 1" in lines  # whatever the width
+    assert f"{JOB['job']}: it waits for GPU 1" in lines  # whatever the width
     left_out = {20: "status, user, started", 60: "user, started", 70: "started"}.get(width)
     assert [line for line in lines if "too narrow" in line] == (
         [f"(too narrow for {left_out})"] if left_out else []
@@ -190,3 +228,17 @@ def test_an_empty_table_says_what_to_type(monkeypatch, capsys):
     print_table([], ("job", "run"), as_json=False, empty=said)  # into a pipe
     assert capsys.readouterr() == ("job\trun\n", f"{said}\n")
     assert shown(monkeypatch, capsys, [], 80, empty=said) == []
+
+
+def test_times_and_durations_are_as_people_tell_them():
+    now = datetime.now(UTC)
+    for seconds, said in ((5, "5 s ago"), (185, "3 min ago"), (7_300, "2 h ago")):
+        assert console.ago((now - timedelta(seconds=seconds)).isoformat()) == said
+    day = "2026-01-31 18:00:05+00:00"
+    for time in (day, "", "x" * 40, (now + timedelta(days=1)).isoformat(sep=" ")):
+        assert console.ago(time) == time[:16]
+    for seconds, said in ((26.4, "26s"), (86, "1m 26s"), (7500, "2h 05m"), (3e5, "3d 11h")):
+        assert console.duration(seconds) == said
+    row = {"started": day, "seconds": 86}
+    assert console.texts([row], ("started", "seconds"), short=True) == [[day[:16], "1m 26s"]]
+    assert console.texts([row], ("started", "seconds")) == [[day, 86]]

@@ -40,6 +40,9 @@ def test_each_living_node_is_shown_with_the_disk_of_its_ray_folder(answer, stack
     assert disks.row(stack) == "not known"
     answer({"raylet": {}})
     assert disks.row(stack) == "not known"
+    box = {"hostname": "box", "bootTime": 1795902299.0}
+    answer(node("10.0.0.4", GIB) | box, node("10.0.0.2", GIB, head=True) | box, node("x", GIB))
+    assert disks.row(stack) == "head, 10.0.0.4 1.0 of 100.0 GiB free; x 1.0 of 100.0 GiB free"
     answer({}, None, node("10.0.0.7", GIB))  # F69
     assert disks.row(stack) == "10.0.0.7 1.0 of 100.0 GiB free"
 

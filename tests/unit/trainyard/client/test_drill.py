@@ -54,8 +54,8 @@ class Server:
     def job(self, _):
         return self.known[0]
 
-    def log(self, _):
-        return self.written
+    def log_pieces(self, _):
+        yield self.written
 
     def actors(self):
         shape = {"name": "", "pid": 1, "node": "n", "state": "ALIVE", "bundle": {}}
@@ -280,10 +280,12 @@ def test_the_agent_finds_the_gcs_by_its_port():
 
 # What is sent again.
 
+RECORDED = "python -m trainyard.recorder"
+
 
 def test_a_job_of_this_package_is_sent_again():
     sent = job(
-        entrypoint="python -m trainyard.jobs.alexnet --data 'folder:/a b'",
+        entrypoint=f"{RECORDED} python -m trainyard.jobs.alexnet --images '/a b'",
         metadata={"run": "first", "script": str(repeat.scripts.JOBS / "alexnet.py")},
         runtime_env={
             "env_vars": {"MINE": "1", "TRAINYARD_RUN": "first"},
@@ -293,7 +295,7 @@ def test_a_job_of_this_package_is_sent_again():
         },
     )
     request = repeat.request(sent, {"CPU": 2.0, "memory": 5.0, "TPU": 1.0}, "second")
-    assert request.arguments == ["--data", "folder:/a b"]
+    assert request.arguments == ["--images", "/a b"]
     assert request.runtime_env["env_vars"]["MINE"] == "1"
     assert request.runtime_env["env_vars"]["TRAINYARD_RUN"] == "second"
     assert request.runtime_env["pip"] == ["x"]
@@ -311,7 +313,8 @@ def test_a_script_of_ones_own_is_sent_again_from_its_folder(folder, tmp_path):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("print(1)")
     script = repeat.scripts.find(str(path), str(tmp_path))
-    sent = job(entrypoint=" ".join([*script.command, "4"]), metadata={"script": str(path)})
+    command = submission.entrypoint_of(script, ["4"])
+    sent = job(entrypoint=command, metadata={"script": str(path)})
     request = repeat.request(sent, {}, "second", script)
     assert request.script == script
     assert request.arguments == ["4"]

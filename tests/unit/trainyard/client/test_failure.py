@@ -102,6 +102,36 @@ NOT_INSTALLED = (
             "Job entrypoint command failed with exit code 1\ngive another --name",
         ),
         (
+            (
+                "Job entrypoint command failed with exit code 1, last available logs (x):\n"
+                '  File "/tmp/mine.py", line 3, in main\n    import a.b\n'
+                "ModuleNotFoundError: No module named 'a.b'\n"
+            ),
+            (
+                "Job entrypoint command failed with exit code 1\n"
+                '  File "/tmp/mine.py", line 3, in main\n    import a.b\n'
+                "ModuleNotFoundError: No module named 'a.b'\n"
+                "submit again with --pip a, or the name of its package"
+            ),
+        ),
+        (
+            "Job entrypoint command failed with exit code 137, last available logs (x):\nKilled",
+            (
+                "Job entrypoint command failed with exit code 137: it was killed, probably because "
+                "its node ran out of memory (train info)"
+            ),
+        ),
+        (
+            (
+                "Job entrypoint command failed with exit code 137, last available logs (x):\n"
+                "killed: head memory 7.9 of 8.0 GiB in use\nkept out.txt\n"
+            ),
+            (
+                "Job entrypoint command failed with exit code 137: it was killed, probably because "
+                "its node ran out of memory (head memory 7.9 of 8.0 GiB in use)"
+            ),
+        ),
+        (
             f"{NO_ENVIRONMENT}.\nTraceback\n  x\nOSError: no such package\n",
             f"{NO_ENVIRONMENT}: OSError: no such package",
         ),
@@ -115,6 +145,43 @@ def test_why_a_job_failed(message, reason):
     asked = {"pip": {"packages": ["no-such-package", "humanize"]}, "env_vars": {}}
     failed = Job(status=Status.FAILED, message=message, runtime_env=asked)
     assert failure.of(failed) == reason
+
+
+CODE = "Job entrypoint command failed with exit code %d, last available logs (x):\n"
+USER = '  File "/tmp/r/s/runtime_resources/working_dir_files/_ray_pkg_1/a.py", line 3, in f'
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (CODE % 3, "exit code 3"),
+        (f"{CODE % 1}{USER}\n    x\nKeyError: 3\n", "exit code 1: KeyError: 3 (a.py, line 3)"),
+        (
+            f"{CODE % 1}(work pid=7) {USER} [repeated 2x]\nKeyError: 3 [repeated 2x]\n",
+            "exit code 1: KeyError: 3 (a.py, line 3)",
+        ),
+        (f"{CODE % 1}error: give another --name\n", "exit code 1"),
+        (
+            f"{CODE % 1}{USER}\nModuleNotFoundError: No module named 'a.b'\n",
+            (
+                "exit code 1: ModuleNotFoundError: No module named 'a.b' (a.py, line 3)\n"
+                "submit again with --pip a, or the name of its package"
+            ),
+        ),
+        (
+            (
+                f"{CODE % 2}Running python dyn.py --widht 3\nusage: dyn.py [-h] [--width W]\n"
+                "              [--batch-size B]\ndyn.py: error: unrecognized arguments: --widht 3\n"
+            ),
+            (
+                "exit code 2: unrecognized arguments: --widht 3\n"
+                "did you mean '--width'? the script's own --help has its arguments"
+            ),
+        ),
+    ],
+)
+def test_an_error_that_was_shown_is_told_in_one_line(message, shown):
+    assert failure.of(Job(status=Status.FAILED, message=message), shown=True) == shown
 
 
 def test_an_error_that_a_job_handled_is_not_why_it_failed():

@@ -45,7 +45,6 @@ REPLIES = {
     "/api/version": {"ray_version": ray.__version__},
     "/api/jobs/": [JOB],
     "/api/jobs/s1": JOB,
-    "/api/jobs/s1/logs": {"logs": "a line\n"},
     "/api/jobs/s1/stop": {"stopped": True},
     "/api/serve/applications/": {"applications": {}},
     "/nodes": {"data": {"summary": []}},
@@ -76,6 +75,8 @@ def answer(asked):
         body = json.dumps({"submission_id": "s1"})
     elif path.startswith("/api/packages/"):
         body = ""
+    elif path == "/api/v0/logs/file":
+        body = "a line\n"
     elif path.startswith("/api/v0/"):
         body = json.dumps({"data": None})
     elif path.startswith("/ray"):

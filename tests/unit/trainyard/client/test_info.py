@@ -60,7 +60,8 @@ def test_a_stack_that_ends_within_the_hour_is_told(minutes, said, stack):
 def test_a_reserved_stack_says_whose_it_is_and_from_when(stack):  # D3 D4 D5
     begun = datetime(2026, 12, 1, 13, tzinfo=UTC)
     reserved = replace(ending(stack, minutes=29), owner="netid", reserved_from=begun)
-    rows = dict(info.addresses(reserved))
+    rows = dict(info.addresses(replace(reserved, volumes="mine at /data")))
+    assert rows["volumes"] == "mine at /data"
     assert (rows["owner"], rows["reserved from"]) == ("netid", "2026-12-01 13:00 UTC")
     assert rows["ends itself"].endswith(" UTC, in 29 min")
     assert "its services end then, and rented machines with all" in info.ends_soon(reserved)
@@ -95,3 +96,11 @@ def test_what_is_not_monitored_is_told_here_and_not_with_each_command(stack):
     assert said(ending(stack)) == "none: it is not on that machine's PATH (docs/monitoring.md)"
     url = "http://127.0.0.1:9090"
     assert dict(info.addresses(stack.at({"prometheusUrl": url})))["Prometheus"] == url
+
+
+def test_scripts_read_the_names_of_the_stack_and_no_token(stack):  # D4
+    url = "http://127.0.0.1:8888/lab"
+    of = {"title": "notebook", "output": "notebookUrl", "login": "", "password": "", "user": ""}
+    notebook = outputs.Service(url=f"{url}?token=canary", **of)
+    found = info.facts(replace(stack, container_prefix="netid-", services=(notebook,)))
+    assert (found["containerPrefix"], found["services"]) == ("netid-", {"notebook": url})

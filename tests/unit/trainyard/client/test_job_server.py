@@ -68,13 +68,11 @@ def test_jobs_are_read_as_ray_writes_them(stack):
     assert ask(stack, answer, JobServer.jobs) == [full, Job(status=Status.PENDING, submitted=False)]
     assert ask(stack, saying(FULL_JSON, asked), lambda server: server.job("s/1")) == full
     assert ask(stack, saying({"stopped": True}, asked), lambda server: server.stop("s1")) is None
-    assert ask(stack, saying({"logs": "a\n"}, asked), lambda server: server.log("s1")) == "a\n"
     bearer = f"Bearer {stack.ray_token}"
     assert asked == [
         f"GET /api/jobs/ {bearer}",
         f"GET /api/jobs/s%2F1 {bearer}",
         f"POST /api/jobs/s1/stop {bearer}",
-        f"GET /api/jobs/s1/logs {bearer}",
     ]
 
 
@@ -102,11 +100,6 @@ def test_what_is_no_job_is_said(value, stack):  # F39 F69
         ask(stack, saying(value[0]), lambda server: server.job("s1"))
     with pytest.raises(UnreadableError, match="no list of jobs"):
         ask(stack, saying({}), JobServer.jobs)
-
-
-def test_a_log_that_is_none_is_said(stack):
-    with pytest.raises(UnreadableError, match="no log"):
-        ask(stack, saying({"logs": None}), lambda server: server.log("s1"))
 
 
 def test_a_refusal_keeps_what_the_server_says(stack):
@@ -167,11 +160,7 @@ SHOWN = "50%\n100%\ncaf\ufffd\0\ufffd\n"  # line ends as in Ray's own texts, who
 
 async def undecodable(request):
     """Ray's answer for a log with bytes that are not UTF-8."""
-    if request.path == "/api/jobs/s1":
-        return web.json_response(FULL_JSON | {"submission_id": "s1", "driver_node_id": "n1"})
-    if request.path == "/api/jobs/s1/logs":
-        return web.Response(status=500, text="UnicodeDecodeError: 'utf-8' codec ...")
-    assert request.query["node_id"] == "n1"
+    assert request.query["node_id"]
     assert request.query["submission_id"] == "s1"
     assert request.query["lines"] == "-1"
     assert request.path == f"/api/v0/logs/{'stream' if 'interval' in request.query else 'file'}"
@@ -183,28 +172,30 @@ async def undecodable(request):
 
 
 def test_a_log_of_any_bytes_is_read(stack):  # F56
-    assert ask(stack, undecodable, lambda server: server.log("s1")) == SHOWN
+    assert ask(stack, undecodable, lambda server: "".join(server.log_pieces("s1"))) == SHOWN
     assert ask(stack, undecodable, lambda server: server.raw_log("s1")) == LOG
 
 
 def test_a_log_of_any_bytes_comes_in_pieces(stack):  # F56
     async def pieces(server):
-        return "".join([text async for text in server.raw_tail(server.job("s1"))])
+        return "".join([text async for text in server.raw_tail("s1")])
 
     assert ask(stack, undecodable, lambda server: asyncio.run(pieces(server))) == SHOWN
     with pytest.raises(RefusedError, match="status 404"):
         ask(stack, missing, lambda server: asyncio.run(pieces(server)))
 
 
-async def missing(request):
-    if request.path == "/api/jobs/s1":
-        return web.json_response(FULL_JSON)
+async def missing(_):
     return web.Response(status=404, text="no such job")
 
 
-def test_only_a_log_that_ray_cannot_decode_is_asked_for_again(stack):
+def test_a_job_that_waits_has_no_log_yet(stack):
+    async def waits(_):
+        return web.Response(status=500, text="ValueError: Job s1 has no driver node id info. This")
+
+    assert ask(stack, waits, lambda server: [*server.log_pieces("s1")]) == []
     with pytest.raises(RefusedError, match="status 404"):
-        ask(stack, missing, lambda server: server.log("s1"))
+        ask(stack, missing, lambda server: [*server.log_pieces("s1")])
 
 
 def test_a_log_that_is_refused_is_one_fault(stack):

@@ -33,8 +33,8 @@ class Server:
     def job(self, job_id):
         return job(job_id, next(self.states))
 
-    def log(self, _):
-        return self.written
+    def log_pieces(self, _):
+        yield self.written
 
     async def tail(self, _):
         sent = 0
@@ -48,8 +48,7 @@ class Server:
             yield piece
         await asyncio.sleep(60)
 
-    def raw_tail(self, job):
-        return self.tail(job.submission_id)
+    raw_tail = tail
 
 
 @pytest.mark.parametrize(
@@ -130,11 +129,11 @@ def test_a_log_that_is_gone_with_its_node():
     def refuse(_):
         raise RefusedError(500, "Traceback\n  x\nClientConnectorError: no route\n")
 
-    server.log = refuse
+    server.log_pieces = refuse
     assert job_log.follow(server, "a", print).status == "FAILED"
     said = r"\(status 500: ClientConnectorError: no route\): .* the node that .*train status a"
     with pytest.raises(ClientError, match=said):
-        jobs.read_log(server, "a")
+        [*jobs.read_log(server, "a")]
 
 
 def test_the_follower_lives_on_where_rays_stream_ends(monkeypatch):  # F56
@@ -150,8 +149,8 @@ def test_the_follower_lives_on_where_rays_stream_ends(monkeypatch):  # F56
         async def tail(self, _):
             yield "first\n"
 
-        async def raw_tail(self, job):
-            assert job.submission_id == "a"
+        async def raw_tail(self, job_id):
+            assert job_id == "a"
             yield "first\nsec\ufffdnd\n"
             await asyncio.sleep(60)
 

@@ -110,6 +110,25 @@ def test_an_odd_job_hides_no_other(head, train):  # F69
     assert "placement" in train("compare", "run-0001")
 
 
+def test_a_list_of_jobs_is_cut_by_what_one_looks_for(head, train):
+    now = time.time() * 1000
+    old, new = (GOOD[0] | {"submission_id": name} for name in ("old", "new"))
+    head.put(
+        [*GOOD[1:], old | {"start_time": int(now - 9e7)}, new | {"start_time": int(now - 9e5)}]
+    )
+
+    def names(*options: str) -> list[str]:
+        return [row["job"] for row in listed(train, "list", *options)]
+
+    assert names("--since", "1h", "--status", "succeeded") == ["new"]
+    assert names("--since", "2d", "--status", "SUCCEEDED") == ["new", "old"]
+    assert names("--limit", "1") == ["new"]
+    assert names("--user", "nobody") == []
+    for bad in ("1", "1w", "h"):
+        result = CliRunner().invoke(app, ["list", "--since", bad])
+        assert "give it as 30m, 12h or 7d" in str(result.exception)
+
+
 @pytest.mark.parametrize("name", ["-x", "--help", "a b;$(c)/d", "-s prod"])
 def test_a_job_of_any_printable_name_can_be_used(name, head, train):  # F69
     head.put([GOOD[2] | {"submission_id": name, "metadata": {"demand": '[{"GPU": 9}]'}}])
@@ -179,6 +198,54 @@ def test_an_odd_record_of_the_head_hides_no_other(what, good, name, values, head
     assert ask(*odd, good) == ask(good)
 
 
+def test_three_nodes_of_one_machine_are_one_machine(head, train, stack):
+    mine = [ui_stack.node(f"127.0.0.{i}", head=i == 2) for i in (4, 2, 3)]
+    other = ui_stack.node("10.0.0.2")
+    for each in mine:
+        each |= {"hostname": "box", "bootTime": 1795902299.0}
+    # Another machine with its name, which clouds give more than once.
+    head.replies["/nodes"]["data"]["summary"] = [
+        *mine,
+        other | {"hostname": "box", "bootTime": 1.0},
+    ]
+    names = ["head, 127.0.0.3, 127.0.0.4", "10.0.0.2"]
+    assert [row["node"] for row in live.nodes(stack)] == names
+    shown = train("watch")
+    assert all(f"\n{name}\t88 %\t24.0/64.0 GiB\t" in shown for name in names)
+    assert shown.count(" GiB\t") == 2 * len(names)  # memory, of a GPU too
+    assert "127.0.0.4 30.0 of 500.0 GiB free; 10.0.0.2 30.0" in train("info")
+
+
+ODD_USE: list[Any] = [
+    {},
+    {"step": "noon", "CPU": 1},
+    {"step": 1, "CPU": "x" * 10**5, "memory": -1, "GPU": math.nan, "GPU memory": [1]},
+    {"step": 2, "CPU": True, "\x1b[31m" * 100: 1e308, "odd sent": -1e308, "y": None},
+    {"step": 3, "odd sent": 1} | {f"node-{i} CPU": 1 for i in range(5000)},
+]
+
+
+def test_odd_rows_of_what_a_run_used_hide_no_other(store, train):
+    folder = store / "run-0001/usage"
+    folder.mkdir()
+    good = {"step": 5, "CPU": 1.75, "memory": 2 * 2**30, "head memory": 2**30}
+    (folder / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in ODD_USE))
+    lines = [json.dumps(good | {"step": step}) for step in (4, 5)]
+    (folder / "b.jsonl").write_text("\n".join([*lines, "{}", "not JSON"]))
+    assert "used        at most CPU 1.8, memory 2.00 GiB\n" in train("show", "run-0001")
+    shown = train("show", "run-0001", "--usage")
+    assert "\nCPU\t1.8\t" in shown
+    assert "\nhead memory\t1.00 GiB\t1.00 GiB\t██\n" in shown
+    assert "\x1b" not in shown
+    assert shown.count("node-") <= 200
+    assert json.loads(train("show", "run-0001", "--json"))["usage"][-1] == good
+    os.truncate(folder / "a.jsonl", 2**30)
+    assert "CPU 1.8" in train("show", "run-0001")
+    assert "no use is recorded: the jobs of this run ended within seconds" in train(
+        "show", "run-0002", "--usage"
+    )
+
+
 def test_an_odd_node_alert_or_service_hides_no_other(head, train, stack):  # F69
     nodes, alerts, served = live.nodes(stack), live.alerts(stack), serving.services(stack)
     summary = head.replies["/nodes"]["data"]["summary"]
@@ -235,7 +302,7 @@ def test_an_odd_run_hides_no_other(store, train):  # F69
     assert "metrics.jsonl is damaged after line 0" in found["odd-levels"]["fault"]
     for name in ("odd-fifo", "odd-config"):
         assert "config.json is not a JSON object" in found[name]["fault"]
-    assert found["odd-values"]["loss"] is None
+    assert found["odd-values"]["figures"] == {}
     assert len(train("runs")) < 10_000
     for name in found.keys() - {"odd-size"}:  # an error of its own
         assert (found[name]["fault"] or name) in train("show", name)

@@ -69,7 +69,7 @@ def test_outputs_of_another_stack_are_refused(given, values, outputs_file, monke
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"'])
 def test_what_is_no_json_object_is_refused(text, outputs_file):
-    with pytest.raises(ClientError, match=r"not (a )?JSON.*engine output --json --show-secrets"):
+    with pytest.raises(ClientError, match=r"not (a )?JSON.*train output --json --show-secrets"):
         outputs.read(file=outputs_file(text))
 
 

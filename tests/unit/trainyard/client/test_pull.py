@@ -336,6 +336,16 @@ def test_another_run_of_the_name_is_not_mixed_in(place, home):
         Transfer(place, "first", home).run()
 
 
+def test_nor_is_another_plain_script_and_one_that_ended_is_the_same(place, home):
+    place.write("plain/jobs.jsonl", b'{"job": "a"}\n')
+    Transfer(place, "plain", home).run()
+    place.write("plain/jobs.jsonl", b'{"job": "a", "status": "FAILED"}\n{"job": "b"}\n')
+    Transfer(place, "plain", home).run()
+    place.write("plain/jobs.jsonl", b'{"job": "c"}\n')
+    with pytest.raises(ClientError, match="has another run of the name 'plain'"):
+        Transfer(place, "plain", home).run()
+
+
 def test_names_in_the_store_lead_nowhere_else(place, home):
     evil = {name: objects.Listed(1, "") for name in ("../x", "/x", "a//b", ".hidden", "a/\0")}
     listed = place.listed

@@ -27,7 +27,8 @@ def run(stack, tmp_path, monkeypatch):
 
 
 def test_the_accuracies_are_a_table_and_the_picture_a_file(run, stack, tmp_path, capsys):
-    table = ["epoch\ttraining\tvalidation", "1/2\t50.0%\t45.7%", "2/2\t75.0%\t80.0%"]
+    table = ["epoch\ttraining\tvalidation\tloss"]
+    table += ["1/2\t50.0%\t45.7%\t1.25", "2/2\t75.0%\t80.0%\t0.5"]
     run.draw_curves()
     results.tell(stack, "first")
     picture = tmp_path / "cache" / "trainyard" / "curves" / "first.png"

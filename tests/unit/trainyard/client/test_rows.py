@@ -42,12 +42,12 @@ def test_jobs_are_newest_first_and_say_why_they_wait(stack, asked):
         "starts", Status.PENDING, start_time=4000, message="Job has not started yet.\nMore."
     )
     found = rows.of_jobs(
-        Server(  # type: ignore[arg-type]
+        [
             job("old", "SUCCEEDED", start_time=1000, end_time=3500, message="done"),
             never,
             starts,
             job("other", "RUNNING", start_time=5000, submitted=False),
-        ),
+        ],
         stack,
     )
     assert [row["job"] for row in found] == ["starts", "never", "old"]
@@ -62,7 +62,7 @@ def test_jobs_are_newest_first_and_say_why_they_wait(stack, asked):
 
 def test_runs_are_newest_first_by_their_last_start(stack, monkeypatch):
     for name, hour in (("resumed", 1), ("b", 3), ("resumed", 4), ("a", 2)):
-        run = runs.Run(stack.storage_url, name)
+        run = runs.Run(stack.storage_url, name, {"loss": "min"} if name == "b" else {})
         run.start({"epochs": 3})
         text = (run.read("starts.jsonl") or b"").decode().splitlines()
         begun = text[-1].partition('"commit"')[2]
@@ -73,6 +73,8 @@ def test_runs_are_newest_first_by_their_last_start(stack, monkeypatch):
         jobs, "connect", lambda _: Server(replace(job("j", "FAILED", start_time=1000)))
     )
     found = rows.of_runs(stack)
+    assert [row["best"] for row in found] == ["", "min loss 0.1235", ""]
+    assert rows.table_of_runs(found)[1][-1] == "best"
     assert [row["run"] for row in found] == ["resumed", "b", "a"]
-    assert (found[0]["epochs"], found[0]["loss"]) == ("1/3", 0.1235)
-    assert set(found[0]) == {*rows.RUNS, "fault"}
+    assert (found[0]["epochs"], found[0]["figures"]) == ("1/3", {"loss": 0.1235})
+    assert set(found[0]) == {*rows.RUNS, "user", "figures", *rows.LAST}

@@ -56,7 +56,7 @@ def bucket(stack) -> Bucket:
 
 
 def ended(url: str, name: str, **config: Any) -> Run:
-    run = Run(url, name)
+    run = Run(url, name, {"valid_acc": "max", "loss": "min"})
     run.draw_curves = lambda: None  # type: ignore[method-assign] # slow
     run.start({"epochs": 3, **config})
     run.write_metrics(EPOCHS)
@@ -79,6 +79,7 @@ def test_a_run_that_ended_is_listed_from_its_summary_alone(bucket, stack) -> Non
     assert run_list.list_runs(bucket, ["first", "other", "../x"]) == [as_listed(whole)]
     assert bucket.asked[:2] == [f"{SUMMARIES}/first"] * 2
     assert not [name for name in bucket.asked if name.startswith("first/")]
+    assert [*whole.goals] == ["valid_acc", "loss"]
     assert (whole.best, whole.epochs, whole.checkpoint[-9:]) == (0.6, 3, "000010-cd")
 
 
@@ -147,6 +148,7 @@ def many(bucket: Bucket, count: int = run_list.FEW + 10) -> list[str]:
     for name in names:
         bucket.write(f"{name}/{CONFIG}", b"{}")
         found = {"name": name, "config": {}, "started": 1, "checkpoint": "", "epochs": 7}
+        found["job"] = {}
         bucket.write(f"{SUMMARIES}/{name}", json.dumps(found | {"last": {}}).encode())
     return names
 

@@ -19,7 +19,7 @@ def test_a_file_of_ones_own(tmp_path, monkeypatch):  # B25
 
 
 def test_a_name_that_nobody_has():
-    names = "accelerate, cpu, gpu, lightgbm, tpu, xgboost"
+    names = "accelerate, conda, cpu, deepspeed, gpu, jax, lightgbm, plain, tensorflow, tpu, xgboost"
     with pytest.raises(ClientError, match=f"'tup': give one of {names}, or"):
         runtimes.find("tup")
 
@@ -81,3 +81,50 @@ def test_the_keys_are_those_that_ray_takes():  # F60
     ours = {key for key in RuntimeEnv.known_fields if not re.match("_ray_|_inject_", key)}
     assert runtimes.KEYS.keys() == ours
     assert set(runtimes.CONFIG_KEYS) == RuntimeEnvConfig.known_fields
+
+
+def test_packages_and_variables_of_the_command_line_are_added(tmp_path):
+    listed = tmp_path / "requirements.txt"
+    listed.write_text("# ours\nxgboost==3.0  # trees\n\n-c limits.txt\n")
+    packages = runtimes.requirements([listed])
+    assert packages == ["xgboost==3.0", "-c limits.txt"]
+    assert runtimes.with_more({}, [], []) == {}
+    made = runtimes.with_more({"env_vars": {"A": "1"}}, packages, ["B=2=3", "A="])
+    assert made == {"env_vars": {"A": "", "B": "2=3"}, "pip": {"packages": packages}}
+    for pip in (["a"], {"packages": ["a"], "pip_check": True}):
+        found = runtimes.with_more({"pip": pip}, ["b"], [])["pip"]
+        assert found["packages"] == ["a", "b"]
+        assert found.get("pip_check", False) == isinstance(pip, dict)
+    listed.write_text("a")
+    assert runtimes.with_more({"pip": str(listed)}, ["b"], [])["pip"]["packages"] == ["a", "b"]
+    for bad in ("B", "=1", "a-b=1", "1=2"):
+        with pytest.raises(ClientError, match="is not KEY=VALUE, such as --env SEED=1"):
+            runtimes.with_more({}, [], [bad])
+    with pytest.raises(ClientError, match="the runtime environment has uv, and pip installs b"):
+        runtimes.with_more({"uv": ["a"]}, ["b"], [])
+    with pytest.raises(ClientError, match="cannot read the requirements"):
+        runtimes.requirements([tmp_path / "gone"])
+
+
+@pytest.mark.parametrize(
+    ("text", "packages"),
+    [
+        ("", []),
+        ("# /// script\n# dependencies = [\n#   'a>=1',\n# ]\n# ///\nimport a\n", ["a>=1"]),
+        ("# /// script\n#\n# requires-python = '>=3'\n# ///\n", []),
+        ("# /// other\n# dependencies = ['a']\n# ///\n", []),
+        ("# /// script\n# dependencies = ['a']\nprint('no end')\n", []),
+    ],
+)
+def test_a_script_may_name_its_packages_itself(text, packages, tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(text)
+    assert runtimes.inline(script) == packages
+
+
+@pytest.mark.parametrize(("line", "said"), [("dep = [", "is not TOML"), ("dependencies = 3", "3")])
+def test_a_comment_that_names_them_wrongly_is_refused(line, said, tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(f"# /// script\n# {line}\n# ///\n")
+    with pytest.raises(ClientError, match=said):
+        runtimes.inline(script)

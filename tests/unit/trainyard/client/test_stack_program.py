@@ -14,7 +14,7 @@ import typer
 
 from tests.waiting import wait_for
 from trainyard.access import repository
-from trainyard.client import health, losses, stack_program
+from trainyard.client import health, losses, stack_program, submission
 from trainyard.client import outputs as contract
 from trainyard.client.errors import ClientError
 
@@ -38,6 +38,8 @@ def started(monkeypatch) -> list[tuple[str, ...]]:
     monkeypatch.setattr(subprocess, "Popen", stand_in)
     monkeypatch.setattr(contract, "_ask_engines", lambda _: "{}")
     monkeypatch.setattr(health, "ask", lambda *_: [])
+    monkeypatch.setattr(submission, "commit", lambda _: "0123456789-dirty")
+    monkeypatch.setattr(losses, "find", lambda *_, **__: losses.Losses(jobs=["job-1 (first)"]))
     for name in ("agree_to_a_new_head", "agree_to_the_end"):
         monkeypatch.setattr(
             losses,
@@ -100,6 +102,43 @@ def test_a_command_runs_the_code_of_make(given, expected, started, train):
 
     assert train(*written(given).split()) == 0
     assert started == [tuple(each.split()) for each in written(expected).split("; ")]
+
+
+@pytest.mark.usefixtures("started")
+def test_a_preview_tells_of_a_dirty_tree_and_of_what_runs(train, monkeypatch):
+    train("preview")
+    assert train.out == (
+        "the checkout has changes since its commit 0123456, and so has this preview\n"
+        "now: job-1 (first). A run resumes after a restart from its last checkpoint.\n"
+    )
+    monkeypatch.setattr(submission, "commit", lambda _: "0123456789")
+    monkeypatch.setattr(losses, "find", lambda *_, **__: losses.Losses())
+    train("preview")
+    assert train.out == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("config set wrokers 4", "no setting is called 'wrokers': did you mean 'workers'"),
+        (
+            "config set --path -s lab heda.cpus 4",
+            "no setting is called 'heda': did you mean 'head'",
+        ),
+        ("config set trainyard:nodeGroup[0] x", "did you mean 'nodeGroups'"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_refused_at_once(given, said, started, train):
+    assert train(*given.split()) == 1
+    assert said in train.err
+    assert started == []
+
+
+def test_a_good_one_says_what_is_next(started, train):
+    for given in ("config set workers 4", "config set docker:host tcp://x"):
+        assert train(*given.split()) == 0
+        assert "train preview` shows what this changes" in train.out
+    assert len(started) == 2
 
 
 @pytest.mark.parametrize("launched_by_ray", [False, True])

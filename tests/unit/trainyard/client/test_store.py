@@ -62,6 +62,13 @@ def test_a_folder_that_is_no_folder(stack, tmp_path):  # F24
         preflight.check_bucket(other)
 
 
+def test_a_bucket_without_keys_is_reached_as_the_environment_says(stack, monkeypatch):  # E2
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "mine")
+    stack = dataclasses.replace(stack, storage_url="s3://results/team", access_key="")
+    assert store.open_store(stack).where == "s3://results/team"
+
+
 def test_an_unknown_kind_of_storage(stack):
     with pytest.raises(ClientError, match="only s3:// and file:// are known"):
         store.open_store(dataclasses.replace(stack, storage_url="gs://b"))

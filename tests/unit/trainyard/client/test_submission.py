@@ -8,12 +8,13 @@ from contextlib import nullcontext
 from functools import partial
 
 import pytest
+import yaml
 
 from engine import plan
 from tests.git import git as git_in
 from trainyard import options
 from trainyard.access import user
-from trainyard.client import claims, listing, package, preflight, scripts, submission
+from trainyard.client import claims, listing, package, preflight, scripts, store, submission
 from trainyard.client.dashboard import Dashboard, RefusedError
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.job_server import Job, Status
@@ -88,6 +89,33 @@ def test_the_commit_of_a_checkout(tmp_path):
     assert [entry.name for entry in listing.of_folder(other, NEVER_UPLOADED).files] == ["a"]
 
 
+def test_how_files_differ_from_the_commit_is_kept_without_secrets(stack, tmp_path, monkeypatch):
+    git, place = partial(git_in, tmp_path / "mine"), tmp_path / "mine"
+    names = ("deep/a.py", "b.py", "deep/.env", "Pulumi.dev.yaml", "deep/.ssh/known")
+    for text in ("one", "two"):
+        for name in names:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text(f"{text} of {name}\n")
+        if text == "one":
+            git("init", "-q")
+            git("add", "-f", ".")
+            git("commit", "-qm", text)
+    (place / "new.py").write_text("not tracked")
+    made = store.open_store(stack)
+    kept = submission._keep_diff(place / "deep", "r", "j", stack)
+    assert kept == {"changed": "5", "diff": "code/j.diff"}
+    diff = made.read("r/code/j.diff").decode()
+    assert "+two of deep/a.py" in diff
+    assert "+two of b.py" in diff  # outside of the script's folder
+    assert not [name for name in (*names[2:], "not tracked") if name in diff]
+    secret = dataclasses.replace(stack, secret_key="two of b.py")
+    assert submission._keep_diff(place, "r", "other", secret) == {"changed": "5"}
+    (place / "b.py").write_text("x\n" * submission.MOST_DIFF)
+    assert submission._keep_diff(place, "r", "other", stack) == {"changed": "5"}
+    assert made.folders("r") == ["code"]
+    assert not made.get("r/code/other.diff")
+
+
 @pytest.mark.parametrize(
     ("file", "begin"),
     [
@@ -144,7 +172,7 @@ def taking(monkeypatch, head):
 
 @pytest.fixture
 def request_(script):
-    arguments = ["--data", "folder:/a b"]
+    arguments = ["--images", "/a b"]
     return submission.Request(
         script=script,
         arguments=arguments,
@@ -155,10 +183,26 @@ def request_(script):
     )
 
 
+@pytest.mark.parametrize("name", ["conda", "plain"])
+def test_a_second_environment_has_other_packages(name, request_, script, stack, monkeypatch):  # B25
+    file, head = scripts.JOBS / f"config/runtime/{name}.yaml", taking(monkeypatch, Head())
+    monkeypatch.setattr(submission, "check_conda", lambda *_: None)
+    env = submission.runtime_env(file, script, "r", progress=False)
+    submission.submit(dataclasses.replace(request_, runtime_env=env), stack, force=False)
+    sent = {key: head.sent["runtime_env"].get(key) for key in ("conda", "pip")}
+    requirements = scripts.JOBS.parent / "requirements"
+    conda = (requirements / "conda/environment_cpu.yaml").read_text()
+    assert sent["conda"] == {"conda": yaml.safe_load(conda)["name"]}.get(name)
+    pins = {line.partition(" ")[0] for line in (requirements / "host.txt").read_text().splitlines()}
+    assert {*(sent["pip"] or [])} <= pins  # the versions that all nodes have
+    assert len(sent["pip"] or []) == {"plain": 5}.get(name, 0)
+
+
 def test_a_job_is_sent_with_its_demand(request_, stack, monkeypatch):
     head = taking(monkeypatch, Head())
     submission.submit(request_, stack, force=False)
-    assert head.sent["entrypoint"] == "python -m trainyard.jobs.alexnet --data 'folder:/a b'"  # F39
+    started = "python -m trainyard.recorder python -m trainyard.jobs.alexnet"
+    assert head.sent["entrypoint"] == f"{started} --images '/a b'"  # F39
     gpu = {"CPU": 1.0, "GPU": 1.0}
     demand = json.loads(head.sent["metadata"]["demand"])
     assert demand == [{"CPU": 1.0, "TPU": 1.0}, gpu]

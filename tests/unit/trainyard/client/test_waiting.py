@@ -81,10 +81,24 @@ def test_workers_that_wait_for_those_of_another_job(stack):  # F25
 
     state.known = (group("ray-a", "PENDING", *fits), *state.known[1:])
     wait = explain(job("RUNNING"), state, stack, job("RUNNING", "b", run="beta"))
-    assert "waits for GPU 1, CPU 4, which is not free" in wait.reason
+    assert wait.reason.startswith("waits for GPU 1, CPU 4: only 2 of 3 nodes")
     assert "only 2 of 3 nodes are alive" in wait.reason
-    assert "job b (run beta) has GPU 1, CPU 3; another program has CPU 1" in wait.reason
+    used = "1 of 1 GPUs are in use by run beta; 4 of 6 CPUs are in use by run beta, another program"
+    assert wait.reason.endswith(used)
     assert wait.ends == ""
+
+
+def test_a_free_cpu_is_waited_for_by_name(stack):
+    running = [job("RUNNING", name, run=f"run-{name}") for name in "bcdef"]
+    held = [entrypoint(each.submission_id, "ALIVE", {"CPU": 1.0}) for each in running]
+    state = State(entrypoint("a", "PENDING_CREATION", {"CPU": 1.0}), *held)
+    assert explain(job("PENDING"), state, stack, *running).reason == (
+        "waits for a free CPU: 5 of 6 CPUs are in use by run run-b, run run-c, run run-d and 2 more"
+    )
+    state.known = state.known[:1]
+    assert explain(job("PENDING"), state, stack).reason == (
+        "waits for a free CPU: Ray lists no job that has it; tasks may"
+    )
 
 
 def test_nothing_waits(stack):

@@ -34,10 +34,18 @@ def write(tmp_path, monkeypatch) -> Callable[..., int]:
     return written
 
 
-def test_rays_schema_and_loader_take_the_file(write, tmp_path, monkeypatch):  # B1 B2 B26 B29
+def test_rays_schema_and_loader_take_the_file(
+    write, tmp_path, monkeypatch, capsys
+):  # B1 B2 B26 B29
     # One that PyTorch/XLA has packages for, so that a host of TPUs starts.
     monkeypatch.setattr(gcp, "PYTHON", "3.12")
     assert write() == 0
+    assert (
+        "has no end and no budget: it costs money until `ray down -y c.y" in capsys.readouterr().out
+    )
+    assert "no end and no budget" in (tmp_path / "c.yaml").read_text().partition("\n")[0]
+    page = (Path(__file__).parents[4] / "docs/gcp.md").read_text().splitlines()
+    assert "without an end and without a check of a budget" in page[1]
     config: dict[str, Any] = util.prepare_config(yaml.safe_load((tmp_path / "c.yaml").read_text()))
     util.validate_config(config)
     assert config["provider"]["region"] == "us-central1"
@@ -58,6 +66,8 @@ def test_rays_schema_and_loader_take_the_file(write, tmp_path, monkeypatch):  # 
     for name in ("head", "cpu", "gpu"):
         interface = groups[name]["node_config"]["networkInterfaces"][0]
         assert interface["subnetwork"] == where
+        [disk] = groups[name]["node_config"]["disks"]
+        assert disk["initializeParams"]["diskSizeGb"] == 150
     assert groups["tpu"]["node_config"]["networkConfig"]["subnetwork"] == where
     # The locks that the commands install are where the file says, or `ray up` cannot copy them.
     folder = Path(config["file_mounts"]["~/trainyard/requirements"])
@@ -109,8 +119,12 @@ def test_the_script_makes_and_removes_a_network_for_one_range(write, tmp_path): 
 
     code, _, called = run("up")
     assert code == 0
-    assert "--allow tcp:22 --source-ranges 192.0.2.0/24" in called
-    assert "0.0.0.0" not in called
+    # A rule without a range, or one more, would let everybody in.
+    rules = [line.split(" --allow ")[1] for line in called.splitlines() if "firewall" in line]
+    assert rules == [
+        "tcp,udp,icmp --source-ranges 10.90.0.0/20",
+        "tcp:22 --source-ranges 192.0.2.0/24",
+    ]
     made = {line.split(" create ")[1].split()[0] for line in called.splitlines()}
     code, said, called = run("down", running="ray-trainyard-head-1")
     assert code == 1

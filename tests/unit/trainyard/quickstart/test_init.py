@@ -1,5 +1,6 @@
 """`train init`: all files or none; and the wheel, which has the client and takes two names."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -168,6 +169,52 @@ def test_the_script_for_windows_is_powershell():  # C7 C8
     script = (init.FILES / "box/wsl.ps1").read_bytes()
     assert faults(script) == []
     assert faults(script.replace(b"{ throw", b"throw")) != []
+
+
+def test_the_script_for_windows_forwards_one_port_to_the_server_of_wsl():  # C7 C8
+    """It cannot run here: each command, port and name in it is one that Windows knows."""
+    text = (init.FILES / "box/wsl.ps1").read_text()
+    commands, of_wsl = set[str](), []
+    waiting = [get_parser("powershell").parse(text.encode()).root_node]
+    while waiting:
+        node = waiting.pop()
+        waiting += reversed(node.children)
+        if node.type == "command_name":
+            commands.add(node.text.decode())
+            of_wsl += [node.parent.text.decode()] if node.text == b"wsl" else []
+    assert commands == {
+        *("wsl", "netsh", "Start-Process", "Write-Output", "Out-Null"),
+        *("Get-NetFirewallRule", "New-NetFirewallRule"),
+        *("New-ScheduledTaskAction", "New-ScheduledTaskTrigger", "Register-ScheduledTask"),
+    }
+    root, own = (f"wsl -d $Distribution -u {user} -e " for user in ("root", "$User"))
+    conf = "[boot]\\nsystemd=true\\n[user]\\ndefault=$User\\n"
+    assert of_wsl == [  # in their order
+        *(f"{root}true", "wsl --install --no-launch -d $Distribution", f"{root}true"),
+        *(f"{root}id $User", f"{root}useradd --create-home --shell /bin/bash --groups sudo $User"),
+        *(f"{root}passwd $User", f"{root}sh -c \"printf '{conf}' > /etc/wsl.conf\""),
+        *("wsl --terminate $Distribution", f'{own}wslpath -a $PSScriptRoot.Replace("\\", "/")'),
+        *(f'{own}bash "$box/{init.SETUP.name}"', f"{own}hostname -I"),
+    ]
+    assert re.findall(r"\bport\w*\s*=\s*(\d+)|connectport=(\d+)", text, re.IGNORECASE) == [
+        ("2222", ""),
+        ("", "22"),
+    ]
+    added = next(line for line in text.splitlines() if "portproxy add" in line)
+    assert {'"listenport=$Port"', "connectport=22", '"connectaddress=$address"'} <= {*added.split()}
+    assert "-Direction Inbound -Protocol TCP -LocalPort $Port -Action Allow" in text
+    assert "throw" in text.partition("if (-not $address)")[2].partition("netsh")[0]
+    for part in (
+        *('= "Ubuntu-24.04"', "-AtLogOn -User $env:USERNAME", "-RunLevel Highest -Force"),
+        '"-d", $Distribution, "-u", $User, "-e", "sleep", "infinity"',
+        'powershell.exe -Verb RunAs -ArgumentList "-NoExit $again"',
+        '-Execute "powershell.exe" -Argument $again',
+    ):
+        assert part in text
+    for name, switches in (("setup", " -Setup -Register"), ("start", "")):  # to double-click
+        first, _, *rest = (init.FILES / f"box/{name}_windows.cmd").read_text().splitlines()
+        run = f'powershell -NoProfile -ExecutionPolicy Bypass -File "%~dp0wsl.ps1"{switches}'
+        assert [first, *rest] == ["@echo off", run, "if errorlevel 1 pause"]
 
 
 def test_a_box_with_another_python_is_told_before_anything_is_installed(tmp_path):

@@ -10,8 +10,27 @@ from typing import Any
 import torch
 
 import trainyard.quickstart
+from trainyard.models.char_gpt import SIZES
 
 SOURCE = Path(trainyard.quickstart.__file__).parent / "project/src"
+
+
+def _settings() -> Any:
+    """The module of the project's settings."""
+    spec = importlib.util.spec_from_file_location("config", SOURCE / "config/__init__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    config: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(config)
+    return config
+
+
+def test_the_model_and_its_training_are_nanogpts():  # C14
+    config = _settings()
+    model = (config.LAYERS, config.HEADS, config.WIDTH, config.BLOCK, config.BATCH, config.DROPOUT)
+    assert (*model, config.STEPS * config.EPOCHS) == SIZES["full"]
+    assert config.LEARNING_RATE == 1e-3
+    assert (config.TEXT, config.RUN_ON_RAY_CLUSTER) == ("shakespeare", True)
 
 
 def test_settings_force_the_cpu_and_shorten_the_data(tmp_path, monkeypatch, capsys):  # C15 C16 C21
@@ -27,11 +46,7 @@ def test_settings_force_the_cpu_and_shorten_the_data(tmp_path, monkeypatch, caps
             torch.save({"model": model.state_dict()}, tmp_path / "state.pt")
             return SimpleNamespace(metrics={"valid_loss": 0.5}, checkpoint=tmp_path)
 
-    spec = importlib.util.spec_from_file_location("config", SOURCE / "config/__init__.py")
-    assert spec is not None
-    assert spec.loader is not None
-    config: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(config)
+    config = _settings()
     monkeypatch.setitem(sys.modules, "config", config)
     monkeypatch.setattr(trainyard.quickstart, "TorchTrainer", Trainer)
     monkeypatch.setattr(sys, "argv", ["train_chargpt.py", "--name", "first"])

@@ -95,7 +95,12 @@ def test_the_host_key_is_that_of_an_earlier_login(project):  # C10
     folder = project.parent / ".ssh"
     folder.mkdir()
     (folder / "known_hosts").write_text(f"other {KEY[:-1]}c\n[127.0.0.1]:1 {KEY} a comment\n")
-    assert syncer._known_host_key(config) == KEY
+    login = syncer._connection(config)
+    assert (login.host_key, login.private_key) == (KEY, (project.parent / "login").read_text())
+
+
+def test_results_come_every_ten_seconds():  # C13
+    assert syncer.INTERVAL_S == 10  # as docs/box.md says
 
 
 def test_the_results_folder_is_the_same_below_each_home():  # C12

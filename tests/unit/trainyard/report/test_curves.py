@@ -10,11 +10,14 @@ EPOCHS = [
 ]
 
 
+GOALS = {"valid_acc": "max"}
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """Pictures are figures that can be asked."""
     monkeypatch.setattr(curves, "_png", lambda figure: figure)
-    return lambda history, **config: curves.of_run("first", config, history)
+    return lambda history, **config: curves.of_run("first", config, history, GOALS)
 
 
 def labels(axes):
@@ -45,20 +48,6 @@ def test_a_run_has_titles_units_its_test_and_its_best_epoch(drawn):
         assert axes.get_xlabel() == "epoch"
         shown = {tick.get_text() for tick in axes.get_xticklabels()}
         assert shown <= {"0", "1", "2", "3", "4"}  # never half an epoch
-
-
-@pytest.mark.parametrize(
-    ("history", "best"),
-    [
-        (EPOCHS, 1),
-        ([{"valid_loss": 2.0}, {"valid_loss": 1.5}, {"valid_loss": None}], 1),
-        ([{"valid_acc": float("nan"), "valid_loss": 1}, {"valid_loss": 0.5}], 1),
-        ([{"loss": 1.0}], None),
-        ([], None),
-    ],
-)
-def test_the_best_epoch_is_that_of_the_validation(history, best):
-    assert curves.best_epoch(history) == best
 
 
 def test_a_run_of_one_epoch_and_figures_of_ones_own(drawn):
@@ -96,7 +85,7 @@ def test_more_figures_than_fit_are_counted(drawn):
     ],
 )
 def test_whatever_a_store_holds_is_drawn(record):
-    picture = curves.of_run("first", {"job": "$\\bad$", "epochs": []}, [record, EPOCHS[1]])
+    picture = curves.of_run("first", {"job": "$\\bad$", "epochs": []}, [record, EPOCHS[1]], GOALS)
     assert picture.startswith(b"\x89PNG")
 
 
@@ -108,7 +97,7 @@ def test_trials_are_named_by_what_varies_best_first(monkeypatch):
 
     monkeypatch.setattr(curves, "_png", lambda figure: figure)
     trials = [trial(i, 32 + i, [0.1, 0.5 + i / 100]) for i in range(12)]
-    figure = curves.of_search("search", "valid_acc", trials)
+    figure = curves.of_search("search", GOALS, trials)
     [axes] = figure.axes
     assert axes.get_title() == "search: validation accuracy of 12 trials"
     [legend] = figure.legends
@@ -124,7 +113,7 @@ def test_of_losses_the_least_is_best(monkeypatch):
     trials = [
         curves.Trial(str(i), {"a": i}, [{"valid_loss": each}]) for i, each in enumerate((2, 1))
     ]
-    [legend] = curves.of_search("search", "valid_loss", trials).legends
+    [legend] = curves.of_search("search", {"valid_loss": "min"}, trials).legends
     assert [text.get_text() for text in legend.get_texts()] == ["1, a 1", "0, a 0"]
 
 

@@ -80,6 +80,19 @@ def test_what_cannot_be_loaded_says_what_to_do(stored, tmp_path, monkeypatch):
     (results / "first").mkdir(parents=True)
     with pytest.raises(JobError, match="has no checkpoint in"):
         trainyard.load("first", results)
-    stored(1, 1.0, {"file": "w.pt"})
-    with pytest.raises(JobError, match=r"not describe its model \(architecture, classes, prefix\)"):
+    (results / "first" / "output").mkdir()
+    (results / "first" / "output" / "model.txt").write_text("weights")
+    with pytest.raises(JobError, match=r"has no checkpoint in .*: what it has left is in output/"):
         trainyard.load("first", results)
+    stored(1, 1.0, {"file": "w.pt"})
+    missing = r"not describe its model \(architecture, classes, prefix\): .* network=network\(\)"
+    with pytest.raises(JobError, match=missing):
+        trainyard.load("first", results)
+
+
+def test_a_network_of_ones_own_gets_the_weights(stored, tmp_path):
+    folder = stored(1, 4.0, {"file": "w.pt", "prefix": "model."})
+    for given in (("first", tmp_path / "results"), (folder,)):
+        model = trainyard.load(*given, network=models.build("mobilenet_v2", 2))
+        assert bias(model) == 4.0
+        assert not model.training

@@ -3,6 +3,7 @@
 import pickle
 import textwrap
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.train import ControllerError
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 
+from trainyard.dev_session.worker import job_configuration
 from trainyard.errors import JobError
 from trainyard.resume import code_faults
 from trainyard.resume.lost_workers import LONGEST, LostWorkers
@@ -66,9 +68,12 @@ def test_a_node_that_had_notice_counts_as_no_failure(capsys):
 
 
 def test_a_fault_that_a_restart_does_not_mend_ends_the_run(capsys):
-    for fault in (JobError("do this"), SystemExit("do this")):
+    of_a_loader = JobError(
+        "Caught it\nTraceback (most):\n  …\ntrainyard.errors.JobError: do this\n"
+    )
+    for fault in (JobError("do this"), of_a_loader, SystemExit("do this")):
         error = UserExceptionWithTraceback(fault, "a traceback")
-        with pytest.raises(ControllerError, match="do this"):
+        with pytest.raises(ControllerError, match=r"error:\n *do this$"):
             LostWorkers(2).after_exception(NOTHING, {0: RuntimeError(KILLED), 1: error})
     assert capsys.readouterr().out == ""
 
@@ -98,14 +103,28 @@ def test_a_fault_of_the_code_is_not_a_lost_worker(capsys):
         "worker 2 (and 1 more) failed: NameError: name 'undefined' is not defined "
         f"(test_lost_workers.py, line {line}: return undefined"
     )
-    assert "; it comes again at each start, so it is not restarted: mend the code" in said
+    assert said.endswith(
+        "it is not restarted: mend the code, then submit it again under the same "
+        "--name: the run goes on from its last checkpoint"
+    )
     assert capsys.readouterr().out == ""
+
+
+def test_in_a_session_of_train_dev_saving_the_code_is_enough(monkeypatch):
+    job = job_configuration("{}", "x", SimpleNamespace(roots={}))  # as the session gives it
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", job)
+    with pytest.raises(ControllerError, match="mend the code, and save it: this session runs it"):
+        LostWorkers(2).after_exception(NOTHING, {0: _raised(_typo)})
 
 
 def test_the_place_is_the_users_code_not_that_of_a_package():
     error = _raised(lambda: textwrap.wrap("x", 0))
     assert isinstance(error, ValueError)
     assert "(test_lost_workers.py, line " in code_faults.error_line(error)
+    elsewhere: dict[str, Callable[[], object]] = {}  # as a stack's nodes have packages, by a link
+    file = "/opt/lib/python3.11/site-packages/torch/linear.py"
+    exec(compile("def fail(): raise ValueError('x')", file, "exec"), elsewhere)
+    assert "(test_lost_workers.py, line " in code_faults.error_line(_raised(elsewhere["fail"]))
 
 
 def test_an_error_of_rays_with_the_type_of_its_cause_is_no_fault_of_the_code():
@@ -132,5 +151,7 @@ def test_a_runtime_error_is_one_if_it_comes_twice_without_an_epoch_in_between(ca
 
 def test_a_module_that_the_nodes_lack_is_named():
     error = ModuleNotFoundError("No module named 'xgboost.core'", name="xgboost.core")
-    with pytest.raises(ControllerError, match=r"the nodes have no module 'xgboost': name its"):
+    with pytest.raises(
+        ControllerError, match=r"the nodes have no module 'xgboost': submit again with --pip"
+    ):
         LostWorkers(2).after_exception(NOTHING, {0: error})

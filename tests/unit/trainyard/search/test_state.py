@@ -137,7 +137,7 @@ def test_a_state_of_another_prunes_nothing(store, capsys, content):
 
 
 def test_a_trial_without_the_figures_that_are_shown_ends_no_search(capsys):
-    lines = TrialLines(4, Objective({"batch_size": "d"}))
+    lines = TrialLines(4, Objective({"batch_size": "d"}, "valid_acc", "max"))
     trial = SimpleNamespace(trial_id="00f8a_00001", config={})
     lines.on_step_begin(1, [trial])
     lines.on_trial_result(1, [trial], trial, {"training_iteration": 1})

@@ -13,8 +13,8 @@ from trainyard.errors import JobError
 from trainyard.search import trials
 from trainyard.tracking.runs import Run
 
-ACCURACY = trials.Objective({"batch_size": "d", "dropout_probability": ".4f"})
-LOSS = trials.Objective({"learning_rate": ".3g"}, "valid_loss")
+ACCURACY = trials.Objective({"batch_size": "d", "dropout_probability": ".4f"}, "valid_acc", "max")
+LOSS = trials.Objective({"learning_rate": ".3g"}, "valid_loss", "min")
 
 
 class Found(list[Any]):
@@ -165,8 +165,8 @@ def test_a_search_that_goes_on_is_drawn_with_its_earlier_epochs(run, monkeypatch
         shown.on_trial_result(2, [], trial, result)
     shown.on_step_end(2, [])
     assert run.read("curves.png") == b"picture"
-    [(name, figure, found)] = drawn
-    assert (name, figure) == ("search", "valid_acc")
+    [(*named, found)] = drawn
+    assert named == ["search", {"valid_acc": "max"}]
     assert [(each.name, each.values["batch_size"], len(each.history)) for each in found] == [
         ("00000", 32, 3),
         ("00001", 33, 1),
@@ -177,7 +177,7 @@ def test_a_search_that_goes_on_is_drawn_with_its_earlier_epochs(run, monkeypatch
     assert len(drawn) == 1
     now += 1
     shown.on_step_end(4, [])
-    assert len(drawn[1][2][1].history) == 2
+    assert len(drawn[1][-1][1].history) == 2
 
 
 def test_an_epoch_that_cannot_be_drawn_ends_no_search(run, capsys):

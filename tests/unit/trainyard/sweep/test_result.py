@@ -51,12 +51,11 @@ def test_a_result_is_read_as_it_was_written():
             result.parse_result(content)
 
 
-def test_small_files_come_first_and_the_rest_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(result, "MOST_BYTES", 10)
+def test_small_files_come_first_and_the_rest_is_named(tmp_path):
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "small").write_bytes(b"12345678")
     (tmp_path / "large").write_bytes(b"123456789")
-    content, note = result.pack(tmp_path)
+    content, note = result.pack(tmp_path, 10)
     with tarfile.open(fileobj=io.BytesIO(content)) as packed:
         assert packed.getnames() == ["below/small"]
     assert "1 files stay on the node" in note
@@ -70,7 +69,7 @@ def test_a_link_out_of_the_folder_comes_as_what_it_leads_to(tmp_path):
     folder.mkdir()
     (folder / "best.pt").symlink_to(elsewhere)
     (folder / "lost.pt").symlink_to(tmp_path / "none")
-    content, note = result.pack(folder)
+    content, note = result.pack(folder, result.MOST_BYTES)
     (tmp_path / "packed.tar").write_bytes(content)
     (tmp_path / "here").mkdir()
     archive.unpack(tmp_path / "packed.tar", tmp_path / "here", most_bytes=100)

@@ -47,3 +47,9 @@ def test_a_run_ends_well_without_its_picture(run, capsys, monkeypatch):
     monkeypatch.setattr("trainyard.report.curves.of_run", lambda *_: [].pop())
     run.end()
     assert capsys.readouterr().out.startswith("warning: curves.png is missing: IndexError: ")
+
+
+@pytest.mark.parametrize("goals", [{"acc": "best"}, {"acc": None}, {5: "max"}, {"a" * 300: "min"}])
+def test_a_goal_that_is_none_is_refused(goals, tmp_path):
+    with pytest.raises(ValueError, match="give 'max' or 'min' by the names of figures"):
+        Run(tmp_path.as_uri(), "first", goals)

@@ -1,6 +1,6 @@
 // Questions to the server, and the commands that buttons start.
 
-import { byId, el, fill, time } from "./dom.js";
+import { byId, copied, el, fill, sentence, time } from "./dom.js";
 
 const TOKEN = "X-Trainyard-Token";
 const KEY = /^#key=(.+)$/;
@@ -24,6 +24,12 @@ async function answer(reply) {
   try { found = JSON.parse(said); } catch { found = { error: said || `the server answers ${reply.status}` }; }
   if (!reply.ok) throw new Error(found.error);
   return found;
+}
+
+// A file of a run, as a blob without a kind: a browser takes it for nothing.
+export async function getFile(stack, run, name) {
+  const reply = await ask(`${place([stack, "file"])}?${new URLSearchParams({ run, name })}`);
+  return reply.ok ? reply.blob() : answer(reply);
 }
 
 // Takes each [kind, value] of an answer that goes on.
@@ -59,7 +65,7 @@ export function say(message) { byId("status").textContent = message; }
 
 export function tellFault(message) {
   byId("fault").hidden = !message;
-  byId("fault").textContent = message;
+  fill(byId("fault"), sentence(message));
 }
 
 // Buttons, each with the command that it runs; `about` names the job, run or service.
@@ -80,7 +86,7 @@ export function buttons(stack, actions, about, done = () => {}) {
     };
     return el("div", { class: "action" },
       action.runs ? el("button", { type: "button", class: action.question && "danger", "data-key": `action-${action.action} ${action.command}`, onclick: press }, name) : el("span", {}, `${name}, in a terminal:`),
-      el("code", {}, action.command));
+      copied(action.command));
   });
 }
 

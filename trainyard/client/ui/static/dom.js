@@ -1,7 +1,13 @@
 // Elements and texts. What a job wrote is only ever a text: nothing here reads HTML.
 
 export function el(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
+  return built(document.createElement(tag), attributes, children);
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+export const svg = (tag, attributes = {}, ...children) => built(document.createElementNS(SVG, tag), attributes, children);
+
+function built(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value === true) element.setAttribute(name, "");
@@ -21,6 +27,22 @@ export function fill(parent, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 export const text = (value) => (value == null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
+export const to = (stack, ...path) => `#/${[stack, ...path].map(encodeURIComponent).join("/")}`;
+export const link = (address, name, key) => el("a", { href: address, "data-key": key ?? address }, name);
+
+// A sentence whose `commands` are drawn as code.
+export const sentence = (said) => text(said).split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
+
+// A text to copy, as code or as an address.
+export function copied(value, shown = el("code", {}, value)) {
+  const copy = async (event) => {
+    const button = event.currentTarget;
+    await navigator.clipboard.writeText(value);
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  };
+  return el("span", { class: "copied" }, shown, " ", el("button", { type: "button", class: "small", "aria-label": `Copy ${value}`, onclick: copy }, "copy"));
+}
 
 export function number(value) {
   if (typeof value !== "number") return text(value);
@@ -29,7 +51,9 @@ export function number(value) {
 }
 
 export function bytes(value) {
-  return value == null ? "?" : `${(value / 2 ** 30).toFixed(1)} GiB`;
+  if (value == null) return "?";
+  const power = Math.min(4, Math.max(0, Math.floor(Math.log2(Math.max(1, value)) / 10)));
+  return power ? `${(value / 2 ** (10 * power)).toFixed(1)} ${["", "KiB", "MiB", "GiB", "TiB"][power]}` : `${value} B`;
 }
 
 export function duration(seconds) {
@@ -53,14 +77,22 @@ export const state = (name) => el("span", { class: KINDS[name] ?? "dim" }, text(
 
 export function facts(rows) {
   return el("dl", {}, rows.filter(([, value]) => value != null && value !== "")
-    .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value instanceof Node ? value : text(value))]));
+    .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value instanceof Node ? value : sentence(value))]));
 }
 
-// A table of all its rows; `columns` are [title, cell(row), class].
+// Cells of a row; their titles stand beside them on a phone. Their roles stay when CSS makes blocks of them.
+export const cells = (titles, contents) => contents.map(([content, kind], index) =>
+  el("td", { class: kind, role: "cell", "data-title": titles[index] }, content));
+
+// A table of all its rows; `columns` are [title, cell(row), class]. A column without any content is left out.
 export function table(caption, columns, rows, empty) {
-  if (!rows.length) return el("p", { class: "dim" }, empty);
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-    el("table", {}, el("caption", {}, caption),
-      el("thead", {}, el("tr", {}, columns.map(([title, , kind]) => el("th", { scope: "col", class: kind }, title)))),
-      el("tbody", {}, rows.map((row) => el("tr", {}, columns.map(([, cell, kind]) => el("td", { class: kind }, cell(row))))))));
+  if (!rows.length) return el("p", { class: "dim" }, sentence(empty));
+  const drawn = columns.map(([title, cell, kind]) => ({ title, kind, cells: rows.map(cell) }))
+    .filter((column) => column.cells.some((cell) => cell != null && cell !== ""));
+  const titles = drawn.map((column) => column.title);
+  return scroll(caption, el("table", { role: "table" }, el("caption", {}, caption),
+    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, drawn.map(({ title, kind }) => el("th", { scope: "col", role: "columnheader", class: kind }, title)))),
+    el("tbody", { role: "rowgroup" }, rows.map((_, index) => el("tr", { role: "row" }, cells(titles, drawn.map((column) => [column.cells[index], column.kind])))))));
 }
+
+export const scroll = (caption, content, kind = "") => el("div", { class: `scroll ${kind}`, tabindex: 0, role: "region", "aria-label": caption }, content);

@@ -25,7 +25,7 @@ function show() {
   byId("stack").value = stack;
   for (const link of document.querySelectorAll("nav a")) {
     link.href = `#/${encodeURIComponent(stack)}/${link.dataset.view}`;
-    if (link.dataset.view === name) link.setAttribute("aria-current", "page");
+    if (link.dataset.view === (name === "run" ? "runs" : name)) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   fill(byId("main"), view.element);

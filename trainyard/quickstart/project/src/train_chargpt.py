@@ -1,6 +1,7 @@
-"""Trains GPT-2 on the characters of a text, on the box of config/ray_config.yaml.
+"""Trains GPT-2 on the characters of a text, on the box of config/ray_config.yaml, or on a stack.
 
     python src/train_chargpt.py --name first
+    python src/train_chargpt.py --name first --stack NAME
     python src/train_chargpt.py --name first --clean-trials
 
 Under the same --name it resumes from its last checkpoint; --clean-trials starts over. Data are
@@ -111,12 +112,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train GPT-2 on the characters of a text.")
     parser.add_argument("--name", default="chargpt", help="name of the run (default: chargpt)")
     parser.add_argument("--clean-trials", action="store_true", help="remove the run's old results")
+    parser.add_argument("--stack", help="stack that trains (default: TRAINYARD_STACK, or the box)")
     options = parser.parse_args()
     vocabulary = prepare()
     syncer = None
     if config.RUN_ON_RAY_CLUSTER:
         syncer = initialize_ray_with_syncer(
-            config.PROJECT, config.PROJECT / "src", config.RAY_CONFIG, config.RESULTS
+            config.PROJECT, config.PROJECT / "src", config.RAY_CONFIG, config.RESULTS, options.stack
         )
     trainer = TorchTrainer(
         train_loop,

@@ -9,6 +9,7 @@ import pytest
 
 from engine.providers import DynamicProvider
 from infra.machines import probe
+from infra.operate import health
 from infra.operate.dashboard import AskError
 from infra.operate.drift import __main__ as drift
 from infra.operate.drift import expected, look, machines, ray_nodes
@@ -78,7 +79,7 @@ def test_what_is_wrong_with_services_is_asked_of_their_providers(  # F63
     stack.declare(a={"text": False, "token": secret}, b={"text": "two"})
     stack.up()
     place = ("-C", str(stack.project), "-s", "dev")
-    monkeypatch.setattr(look, "HEALTH", ("text",))
+    monkeypatch.setattr(health, "HEALTH", ("text",))
     monkeypatch.setattr(DynamicProvider, "fault", lambda *_: f"a ended\n7 times with {secret}")
     assert _run(capsys, *place, "--health")[:2] == (2, "a ended\\n7 times with [secret]\n")
     code, text, _ = _run(capsys, *place)
@@ -87,7 +88,7 @@ def test_what_is_wrong_with_services_is_asked_of_their_providers(  # F63
     assert _run(capsys, *place, "--health")[:2] == (0, "")
     next(stack.folder.glob("b.*.json")).unlink()
     assert _run(capsys, *place, "--health")[:2] == (2, "b is gone\n")
-    monkeypatch.setattr(look, "HEALTH", ())
+    monkeypatch.setattr(health, "HEALTH", ())
     monkeypatch.setattr(look, "stack_outputs", lambda _: {"nodes": []})
     code, text, _ = _run(capsys, *place, "--health")
     assert (code, "no services: the last refresh found none" in text) == (2, True)

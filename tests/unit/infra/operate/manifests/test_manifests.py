@@ -142,7 +142,7 @@ def test_values_of_the_chart_say_what_it_cannot(tmp_path, capsys):
     text = capsys.readouterr().out
     assert yaml.safe_load(text)["fullnameOverride"] == "lab-ray"
     assert "# - authOptions: " in text
-    assert "--version 1.7.0 -n ml -f values.yaml" in text
+    assert "--version 1.6.2 -n ml -f values.yaml" in text
 
 
 @pytest.mark.parametrize(

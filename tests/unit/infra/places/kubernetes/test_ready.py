@@ -97,6 +97,8 @@ def test_pods_that_only_need_time_have_no_trouble():
     begun = pod(**container(waiting("PodInitializing")))
     begun["status"]["initContainerStatuses"] = [{"name": "wait", "state": {"running": {}}}]
     assert not pods.is_creating(begun)
+    begun["status"]["initContainerStatuses"][0]["name"] = "packages"  # of gigabytes
+    assert pods.is_creating(begun)
     assert not pods.is_creating(back)
 
 

@@ -173,6 +173,29 @@ def test_jobs_find_what_they_find_elsewhere(declared):
     assert digests["trainyard/files"]
 
 
+def test_pods_of_users_mount_volumes(declared):
+    given = [
+        {"name": "mine", "path": "/srv/mine", "mount": "/data/mine"},
+        {"name": "nas", "nfs": "nas:/export", "mount": "/data/nas"},
+        {"name": "ours", "claim": "photos", "mount": "/data/ours", "readOnly": False},
+    ]
+    _, objects = declared(volumes=given)
+    ray = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
+    notebook = reveal(objects["StatefulSet", "test-jupyter"].inputs["manifest"])["spec"]
+    groups = (ray["headGroupSpec"], *ray["workerGroupSpecs"], notebook)
+    for pod in (each["template"]["spec"] for each in groups):
+        sources = {each.pop("name"): each for each in map(dict, pod["volumes"])}
+        assert {
+            mount["mountPath"]: (sources[mount["name"]], mount["readOnly"])
+            for mount in pod["containers"][0]["volumeMounts"]
+            if mount["mountPath"].startswith("/data")
+        } == {
+            "/data/mine": ({"hostPath": {"path": "/srv/mine", "type": "Directory"}}, True),
+            "/data/nas": ({"nfs": {"server": "nas", "path": "/export"}}, True),
+            "/data/ours": ({"persistentVolumeClaim": {"claimName": "photos"}}, False),
+        }
+
+
 def test_groups_are_groups_of_kuberays(declared):
     groups = [
         {"name": "cpu", "count": 2, "cpus": 4},
@@ -216,3 +239,31 @@ def test_jobs_wait_for_a_data_set_in_the_volume_that_pods_share(declared):
 def test_what_kuberay_cannot_do_is_one_message(declared):
     with pytest.raises(pulumi.RunError, match="takes whole numbers"):
         declared(worker={"cpus": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("where", "changes", "url"),
+    [
+        (
+            {"shared": {"nfs": "nas:/srv"}},
+            {"objectStore": "directory"},
+            "file:///var/lib/trainyard/",
+        ),
+        ({"bucket": "s3://results/team", "environmentSecret": "keys"}, {}, "s3://results/team"),
+    ],
+)
+def test_with_rays_own_image_nothing_is_built_and_no_store_runs(
+    declared, where, changes, url
+):  # E2
+    kubernetes = {**SETTINGS["kubernetes"], "image": "rayproject/ray:2.60.0-py311", **where}
+    exported, objects = declared(kubernetes=kubernetes, images={}, notebook=False, **changes)
+    assert exported[outputs.STORAGE_URL].startswith(url)
+    assert "test-versitygw" not in {name for _, name in objects}
+    made = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
+    pod = made["headGroupSpec"]["template"]["spec"]
+    assert ("envFrom" in pod["containers"][0]) == ("bucket" in where)
+    sources = [volume.get("nfs") for volume in pod["volumes"]]
+    assert ({"server": "nas", "path": "/srv"} in sources) == ("shared" in where)
+    variables = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    (base,) = pod["initContainers"][-1]["env"]
+    assert variables[base["name"]] == base["value"]

@@ -91,6 +91,19 @@ def test_an_address_is_that_of_a_dashboard(text, url):
     assert attach._address(text) == url
 
 
+def test_the_environment_names_a_ray(monkeypatch):  # B5 B16
+    for address, ip, url in (
+        ("", "", ""),
+        ("", "192.0.2.7", "http://192.0.2.7:8265"),
+        ("https://ray.example.org", "192.0.2.7", "https://ray.example.org:443"),
+        ("ray://a:10001", "a", "http://a:8265"),
+        ("10.0.0.2:6379", "", ""),  # as in each job
+    ):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        monkeypatch.setenv("RAY_IP", ip)
+        assert attach.of_environment() == url
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -220,14 +233,15 @@ class Head(ui_stack.Head):
             return {"submission_id": "probe"}
         if path == "/api/jobs/probe":
             return ui_stack.job(1, self.status, submission_id="probe")
-        if path == "/api/jobs/probe/logs":
-            mark = shlex.split(json.loads(self.sent[0])["entrypoint"])[3]
-            said = json.dumps(self.found) if self.printed is None else self.printed
-            return {"logs": f"a line of Ray\n{mark}{said}\n"}
         if path == "/api/v0/nodes":
             time.sleep(2 if self.blocks else 0)
             return {"data": {"result": {"result": [self.alive]}}}
         return super().answer(path) or {}
+
+    def log_pieces(self):
+        mark = shlex.split(json.loads(self.sent[0])["entrypoint"])[3]
+        said = json.dumps(self.found) if self.printed is None else self.printed
+        yield f"a line of Ray\n{mark}{said}\n".encode()
 
 
 def attach_to(head, tmp_path):
@@ -261,7 +275,7 @@ def long_node():
 
 HOSTILE = {
     "a never-ending job": ({}, {"status": "RUNNING"}, "probe was told to describe the cluster"),
-    "a lot of log": ({}, {"printed": "x" * 5 * 2**20}, "with more than 4 MiB"),
+    "a lot of log": ({}, {"printed": "x" * 5 * 2**20}, "has more than 4 MiB"),
     "no answer": ({}, {"printed": ""}, r"\(it printed no answer\)"),
     "a list": ({}, {"printed": "[]"}, r"\(it printed no answer\)"),
     "half an answer": ({}, {"printed": "{"}, r"\(it printed no answer\)"),

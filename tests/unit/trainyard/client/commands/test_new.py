@@ -8,6 +8,7 @@ from trainyard import options
 from trainyard.client import scripts
 from trainyard.client.commands import new
 from trainyard.client.errors import ClientError
+from trainyard.serving import uploaded
 
 
 def test_a_job_is_written_and_the_next_command_told(tmp_path, monkeypatch, train):
@@ -18,9 +19,11 @@ def test_a_job_is_written_and_the_next_command_told(tmp_path, monkeypatch, train
         "submit it: train submit my_job.py --name my-job-1",
     ]
     text = (tmp_path / "my_job.py").read_text()
-    assert 'NAME = "my_job"' in text
-    assert "\n    train submit my_job.py\n" in text
+    assert 'job.run(train_worker, "my_job", parser' in text
+    assert "\ntrain submit my_job.py --name first -- --epochs 10 " in text
     assert "JOB" not in text
+    assert len(text.splitlines()) <= 40
+    assert uploaded.entry(text.encode()) == uploaded.PREDICT
     script = scripts.find("my_job.py")
     assert script.module == scripts.PACKAGE
     gpus = [{"CPU": 1.0, "GPU": 1.0}] * 2

@@ -79,7 +79,7 @@ def test_a_terminal_is_drawn_again_and_restored_at_the_end(sent, code, outputs):
         "87 %",
         "run-0001",
         "2/3",
-        "000002 waits: it starts \\x1b]0;",
+        "000002: it starts \\x1b]0;",
     ):
         assert said in text
     assert TITLE.encode() not in seen  # F39

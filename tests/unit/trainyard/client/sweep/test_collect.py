@@ -5,16 +5,19 @@ import io
 import itertools
 import tarfile
 from dataclasses import replace
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from tests import web
 from trainyard import failpoints
-from trainyard.client import store
+from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.store import StackFolder
 from trainyard.client.sweep import collect
 from trainyard.client.sweep.point import Point
 from trainyard.client.sweep.records import Record, Records
+from trainyard.store.objects import FolderStore
 from trainyard.sweep import result
 
 POINT = Point(number=3, overrides=("x=1",), identity="a", folder="3", bundle={})
@@ -26,7 +29,7 @@ DONE = Job(status=Status.SUCCEEDED)
 def place(tmp_path, monkeypatch):
     """The store, with the result of a point that is done."""
     found = StackFolder(tmp_path / "store")
-    monkeypatch.setattr(store, "open_store", lambda _: found)
+    monkeypatch.setattr(collect, "results", lambda *_: found)
     return found
 
 
@@ -115,3 +118,34 @@ def test_a_collection_that_fails_at_a_step_is_done_again(tmp_path, place, step, 
         assert records.get("a").done
         assert (tmp_path / "sweep" / "3" / "left.txt").exists()
         assert place.get(record_key) is place.get(archive_key) is None
+
+
+def test_without_a_store_results_come_from_the_node(tmp_path, stack, monkeypatch):  # B16
+    there, job = FolderStore(tmp_path / "logs"), replace(DONE, node_id="n1")
+    record_key, archive_key = result.keys("first", 3, "job")
+    refusals = {"n1": b"A file is not found at: x", "n2": b"Agent for node id: n2 doesn't exist."}
+
+    def answer(asked):
+        query = dict(parse_qsl(urlsplit(asked.path).query))
+        content = there.get(query["filename"]) if query["node_id"] == "n1" else None
+        return (200, content) if content else (500, refusals[query["node_id"]])
+
+    def collected(job):
+        return collect.collect(POINT, SENT, job, records, ray)
+
+    with Records(tmp_path / "sweep", "first") as records, web.serving(answer) as server:
+        ray = replace(stack, storage_url="", dashboard_url=server.url)
+        assert collected(job).error == "its job left no result"
+        assert collected(None) is None  # a Ray that has started anew: the point runs again
+        there.write(record_key, result.write(result.Result(completed=True, value=1)))
+        there.write(archive_key, packed("left.txt"))
+        assert collected(replace(job, node_id="n2")).error == "its job left no result"
+        assert collected(job).value == 1
+        assert (tmp_path / "sweep" / "3" / "left.txt").exists()
+        there.write(archive_key, bytes(2**20 + 1))
+        monkeypatch.setattr(collect, "MOST_ARCHIVE_BYTES", 2**20)
+        assert "cannot be unpacked" in collected(job).error  # F69
+        there.delete(record_key)
+        refusals["n1"] = b"Max number of in-progress requests"
+        with pytest.raises(ClientError, match=rf"{record_key} cannot be fetched .*status 500.*run"):
+            collected(job)  # the result is there: nothing says that the point failed

@@ -22,17 +22,17 @@ def rows(folder):
 
 
 @pytest.mark.parametrize(
-    ("values", "metric", "maximize", "order"),
+    ("values", "metric", "mode", "order"),
     [
-        ([0.3, 0.1, 0.2], None, False, "120"),
-        ([0.3, 0.1, float("nan")], None, True, "012"),
-        ([{"a": 1, "loss": 2}, {"a": 2, "loss": 1}, None], "loss", False, "102"),
-        ([{"a": "text", "b": 1}, {"b": 2}, "no number"], None, True, "102"),
+        ([0.3, 0.1, 0.2], None, "min", "120"),
+        ([0.3, 0.1, float("nan")], None, "max", "012"),
+        ([{"a": 1, "loss": 2}, {"a": 2, "loss": 1}, None], "loss", "min", "102"),
+        ([{"a": "text", "b": 1}, {"b": 2}, "no number"], None, "max", "102"),
     ],
 )
-def test_the_best_comes_first(tmp_path, values, metric, maximize, order):
+def test_the_best_comes_first(tmp_path, values, metric, mode, order):
     outcomes = [ended(i, value) for i, value in enumerate(values)]
-    report.print_report(outcomes, tmp_path, metric, maximize=maximize)
+    report.print_report(outcomes, tmp_path, metric, mode)
     assert "".join(row["x"] for row in rows(tmp_path)) == order
     assert (tmp_path / report.PICTURE).read_bytes().startswith(b"\x89PNG")
 
@@ -51,9 +51,7 @@ def test_the_picture_has_the_best_points_and_what_varies(tmp_path, monkeypatch):
 
     monkeypatch.setattr(report, "_figure", lambda: Kept)
     points = [point(number) for number in range(50)]
-    report.print_report(
-        [*points, point(50, "name=$\\bad$" + 50 * "a")], tmp_path, None, maximize=True
-    )
+    report.print_report([*points, point(50, "name=$\\bad$" + 50 * "a")], tmp_path, None, "max")
     [axes] = figures[0].axes
     names = [each.get_text() for each in axes.get_yticklabels()]
     assert names[:2] == ["[50] x=50 name=$\\bad$" + 24 * "a", "[49] x=49"]
@@ -62,19 +60,19 @@ def test_the_picture_has_the_best_points_and_what_varies(tmp_path, monkeypatch):
 
 
 def test_failures_come_last_with_their_overrides(tmp_path, capsys):
-    report.print_report([ended(0, error="lost"), ended(1, 5)], tmp_path, None, maximize=False)
+    report.print_report([ended(0, error="lost"), ended(1, 5)], tmp_path, None, "min")
     assert [(row["x"], row["error"]) for row in rows(tmp_path)] == [("1", ""), ("0", "lost")]
     assert "lost" in capsys.readouterr().out
 
 
 def test_without_a_number_there_is_no_picture(tmp_path):
-    report.print_report([ended(0, "text")], tmp_path, None, maximize=False)
+    report.print_report([ended(0, "text")], tmp_path, None, "min")
     assert not (tmp_path / report.PICTURE).exists()
 
 
 def test_a_folder_that_is_gone(tmp_path):
     with pytest.raises(ClientError, match=r"cannot write the table to .*gone"):
-        report.print_report([ended(0, 1)], tmp_path / "gone", None, maximize=False)
+        report.print_report([ended(0, 1)], tmp_path / "gone", None, "min")
 
 
 def test_the_table_has_the_points_of_all_batches(tmp_path):  # F54
@@ -89,7 +87,7 @@ def test_the_table_has_the_points_of_all_batches(tmp_path):  # F54
         "3": record(3),
     }
     told = report.with_others([ended(3, 1)], records)
-    report.print_report(told, tmp_path, None, maximize=False)
+    report.print_report(told, tmp_path, None, "min")
     assert [(row["x"], row["value"], row["error"]) for row in rows(tmp_path)] == [
         *(("3", "1", ""), ("0", "3", ""), ("1", "", "lost"), ("2", "", report.NOT_ENDED))
     ]
@@ -100,7 +98,7 @@ def test_names_of_our_own_columns_and_of_settings_replace_none(tmp_path):  # F74
     outcomes = [ended(number, value) for number, value in enumerate(results)]
     point, outcome = outcomes[1]
     outcomes[1] = (replace(point, overrides=("+point=7", "error=8")), outcome)
-    report.print_report(outcomes, tmp_path, "loss", maximize=False)
+    report.print_report(outcomes, tmp_path, "loss", "min")
     shown = {"point (result)": "4", "error (result)": "5", "x (result)": "3", "x": "0"}
     mine, other = rows(tmp_path)[::-1]
     assert {name: mine[name] for name in shown} == shown
@@ -114,8 +112,6 @@ def test_settings_are_shown_as_they_were_written(tmp_path):
     written = {"fold": "${fold}", "text": "a b,c", "path": "C\\d"}
     escaped = ("fold=$\\{fold\\}", "text=a\\ b\\,c", "path=C\\\\d")
     point, outcome = ended(0, 1)
-    report.print_report(
-        [(replace(point, overrides=escaped), outcome)], tmp_path, None, maximize=False
-    )
+    report.print_report([(replace(point, overrides=escaped), outcome)], tmp_path, None, "min")
     [row] = rows(tmp_path)
     assert {name: row[name] for name in written} == written

@@ -30,10 +30,13 @@ def script(folder):
 
 
 @pytest.fixture
-def code(tmp_path, script):
+def code(tmp_path, folder):
     """The upload as it would be now."""
     (tmp_path / "copies").mkdir()
-    return lambda: Code(script=script, copies=tmp_path / "copies", secrets=("canary",))
+    script = str(folder / "job.py")
+    return lambda: Code(
+        script=scripts.find(script), copies=tmp_path / "copies", secrets=("canary",)
+    )
 
 
 def test_any_change_of_what_is_sent_is_another_point(tmp_path, folder, code, monkeypatch):  # F54
@@ -57,7 +60,7 @@ def test_any_change_of_what_is_sent_is_another_point(tmp_path, folder, code, mon
     with env.open("a") as file:
         file.write("env_vars: {SEED: '1'}\n")
     seen.append(code().digest(env))
-    assert len(set(seen)) == 10
+    assert len(set(seen)) == len(seen)
 
 
 def test_what_is_edited_while_points_wait_is_not_sent(tmp_path, folder, code):  # F54

@@ -65,7 +65,7 @@ def test_alerts_are_those_of_prometheus(head, browser):
     for strange in ({}, {"data": {"alerts": 1}}, {"data": []}, []):
         head.replies[ui_stack.ALERTS] = strange
         found = ask(browser, "dev/nodes")
-        assert (found["alerts"], "Prometheus" in found["fault"]) == ([], True)
+        assert (found["alerts"], "Prometheus" in found["fault"]) == (None, True)
         assert len(found["rows"]) == 2
 
 
@@ -147,7 +147,7 @@ def test_figures_are_those_of_the_command_line(head, store, browser):
     for record in run_list.list_runs(place):
         row = rows[record.name]
         assert row["epochs"] == len(record.metrics)
-        assert row["loss"] == record.metrics[-1]["loss"]
+        assert row["figures"]["loss"] == record.metrics[-1]["loss"]
         assert row["started"] == record.started == 1_795_168_800_000
         assert record.checkpoint.endswith(row["checkpoint"])
     assert rows["run-0001"]["cost"] == 0.42  # ten minutes of 2.50 $/h
@@ -165,12 +165,28 @@ def store_of(folder: Path):
     )
 
 
+def test_what_a_run_used_is_curves_of_its_job_and_of_machines(store, browser):
+    (store / "run-0001/usage").mkdir()
+    rows = [{"step": i, "time": 60 * i, "CPU": 1, "head GPU": i} for i in range(5000)]
+    file = store / "run-0001/usage/job.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    used, nothing = (
+        run["usage"] for run in ask(browser, "dev/compared", runs="run-0001,run-0002")["runs"]
+    )
+    assert {*used} == {"CPU", "head GPU"}
+    assert 1000 < len(used["CPU"]["points"]) <= 2000
+    assert used["head GPU"]["points"][-1] == [4999, 4999, 4999]
+    assert nothing == {}
+
+
 def test_runs_are_compared_by_settings_and_epochs(browser):
     found = ask(browser, "dev/compared", runs="run-0001,run-0002,run-0001")
     assert found["differ"] == ["lr"]
     first, second = found["runs"]
-    assert first["numbers"] == list(range(1, 13))
-    assert first["curves"]["valid_acc"][-1] < second["curves"]["valid_acc"][-1]
+    mine, other = (each["curves"]["valid_acc"] for each in (first, second))
+    assert [number for number, _, _ in mine["points"]] == list(range(1, 13))
+    assert mine["over"] == "epoch"
+    assert mine["points"][-1][1] < other["points"][-1][1]
     commands = {each["action"]: each["command"] for each in first["actions"]}
     assert commands["resume"].endswith("submit alexnet --name run-0001 -- --epochs 20 --lr 0.01")
     assert commands["pull"].endswith("train pull run-0001")
@@ -186,17 +202,27 @@ def test_sweeps_of_hydra_and_tune_have_points(store, tmp_path, browser, monkeypa
     for number in range(2):
         trial = store / f"run-0001/train_{number}"
         trial.mkdir()
-        result = {"config": {"lr": number}, "val_accuracy": 0.5, "pid": 7, "time_total_s": 1}
-        (trial / "result.json").write_text(json.dumps(result) + "\n")
+        result = {"config": {"lr": number}, "pid": 7, "time_total_s": 1}
+        rows = [result | {"val_accuracy": acc} for acc in (0.5 + number / 4, 0.25)]
+        (trial / "result.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     rows = ask(browser, "dev/sweeps")["rows"]
     hydra = {"kind": "hydra", "sweep": "multirun/2026-11-20/10-00-00", "points": 3}
     assert rows == [hydra, {"kind": "tune", "sweep": "run-0001", "points": 2}]
     points = ask(browser, "dev/sweep", kind="hydra", sweep=hydra["sweep"])["rows"]
     assert points[1]["settings"] == {"lr": "0.01", "width": "128", "seed": "1"}
-    trials = ask(browser, "dev/sweep", kind="tune", sweep="run-0001")["rows"]
-    assert [each["values"] for each in trials] == [{"val_accuracy": 0.5}] * 2
+    tune = ask(browser, "dev/sweep", kind="tune", sweep="run-0001")
+    trials = tune.pop("rows")
+    assert tune == {"goals": {"valid_acc": "max", "val_accuracy": "max"}}
+    # Of the best epoch, as in the search's own table.
+    assert [each["values"] for each in trials] == [{"val_accuracy": acc} for acc in (0.5, 0.75)]
     points_of = tmp_path / "multirun/2026-11-20/10-00-00/.points"  # F69
     whole = json.loads((points_of / "0.json").read_text())
+    kept = json.loads((points_of / "sweep.json").read_text())
+    for goals in ({"cost": "min", "valid_acc": "max"}, {}):
+        odd_too = goals | {"a": {}, "b": "x"}
+        (points_of / "sweep.json").write_text(json.dumps(kept | {"goals": odd_too}))
+        found = ask(browser, "dev/sweep", kind="hydra", sweep=hydra["sweep"])
+        assert found == {"rows": points, "goals": goals}
     odd = ["{", "[" * 100_000, *(json.dumps(whole | {"number": x}) for x in ("1", 1e999))]
     odd.append(json.dumps(whole | {"overrides": 7}))
     for number, content in enumerate(odd):
@@ -249,9 +275,41 @@ def test_strange_records_stay_values(guard, store, browser):
     (folder / "config.json").write_text(json.dumps({ui_stack.HOSTILE: [1], "epochs": {}}))
     strange = {"epoch": "x", "loss": "NaN", "valid_acc": [1], ui_stack.SCRIPT: 1}
     (folder / "metrics.jsonl").write_text(json.dumps(strange) + '\n{"loss": NaN}\n')
+    odd = {"job": ui_stack.HOSTILE, "status": [1], "user": "a\nb", "command": 3, "started": "x"}
+    (folder / "jobs.jsonl").write_text(json.dumps(odd) + "\n")
     rows = ask(browser, "dev/runs")["rows"]
     [row] = [row for row in rows if row["run"] == "run-0003"]
-    assert (row["loss"], row["valid_acc"], row["of"]) == (None, None, None)
+    assert (row["figures"], row["of"]) == ({}, None)
     [run] = ask(browser, "dev/compared", runs="run-0003")["runs"]
-    assert run["curves"] == {ui_stack.SCRIPT: [1.0, None]}
-    assert run["numbers"] == [1, 2]
+    assert run["curves"] == {ui_stack.SCRIPT: {"over": "epoch", "points": [[1, 1.0, None]]}}
+    [job] = run["jobs"]
+    assert (job["job"], job["told"]) == ("", "[1], by a\\nb; ")
+
+
+def test_the_files_of_a_run_are_shown_and_downloaded_and_no_others(store, browser, monkeypatch):
+    run = store / "run-0001"
+    (run / "output").mkdir()
+    (run / "output/page.html").write_text(ui_stack.SCRIPT)
+    (store / "secret").write_text("of another")
+    found = ask(browser, "dev/files", run="run-0001")
+    names = [row["name"] for row in found["rows"]]
+    assert (names[0], found["total"]) == ("output/page.html", len(names))
+    assert found["rows"][0]["size"] == len(ui_stack.SCRIPT)
+    answer = browser.get("/api/dev/file", params={"run": "run-0001", "name": names[0]})
+    assert answer.text == ui_stack.SCRIPT
+    assert answer.headers["content-type"] == "application/octet-stream"  # no page, and nosniff
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    for run_name, name in (("run-0001", "../secret"), ("..", "secret"), ("run-0001", "none")):
+        answer = browser.get("/api/dev/file", params={"run": run_name, "name": name})
+        assert answer.status_code == 503, name
+    monkeypatch.setattr("trainyard.client.ui.rows.MOST_BYTES", 4)
+    answer = browser.get("/api/dev/file", params={"run": "run-0001", "name": names[0]})
+    assert "train pull run-0001" in answer.json()["error"]
+
+
+def test_points_have_minutes_as_well(store, browser):
+    rows = [{"step": step, "time": 1000 + 30 * step, "acc": 0.5} for step in (1, 3)]
+    (store / "run-0001/logged").mkdir()
+    (store / "run-0001/logged/1.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    [run] = ask(browser, "dev/compared", runs="run-0001")["runs"]
+    assert run["curves"]["acc"] == {"over": "step", "points": [[1, 0.5, 0.0], [3, 0.5, 1.0]]}

@@ -33,17 +33,15 @@ def test_a_button_is_the_command_that_it_shows():
 
 
 def test_a_run_is_pulled_served_and_resumed():
-    found = commands.of_run("lab", "run-0001", [job(), job("FAILED")], has_checkpoint=True)
+    found = commands.of_run("lab", "run-0001", [job(), job("FAILED")], servable=True)
     assert [each.action for each in found] == ["pull", "serve", "resume"]
     resume = found[-1]
     words = "submit alexnet --name run-0001 -s lab -- --epochs 20 --lr 0.01"
     assert resume.shown == f"{PROGRAM} {words}"
     assert "--no-wait" in resume.arguments
-    active = commands.of_run("lab", "run-0001", [job("RUNNING")], has_checkpoint=False)
+    active = commands.of_run("lab", "run-0001", [job("RUNNING")], servable=False)
     assert [each.action for each in active] == ["stop", "pull"]
-    assert [each.action for each in commands.of_run("dev", "r", [], has_checkpoint=False)] == [
-        "pull"
-    ]
+    assert [each.action for each in commands.of_run("dev", "r", [], servable=False)] == ["pull"]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +50,7 @@ def test_a_run_is_pulled_served_and_resumed():
 )
 def test_a_cluster_chooses_no_script_of_this_machine(entrypoint):
     strange = job(entrypoint=entrypoint)
-    resume = commands.of_run("dev", "run-0001", [strange], has_checkpoint=False)[-1]
+    resume = commands.of_run("dev", "run-0001", [strange], servable=False)[-1]
     assert resume.arguments == ()
     assert resume.shown == f"{PROGRAM} submit SCRIPT --name run-0001"
     with pytest.raises(ClientError, match="yourself"):

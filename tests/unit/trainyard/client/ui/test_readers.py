@@ -106,7 +106,7 @@ def written(monkeypatch) -> list[str]:
     """What a job writes to its log."""
     pieces: list[str] = []
 
-    async def following(_, job_id, write, *, read) -> Job:
+    async def following(_, job_id, write) -> Job:
         for piece in pieces:
             write(piece)
             await asyncio.sleep(0)

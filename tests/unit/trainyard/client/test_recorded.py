@@ -1,0 +1,106 @@
+"""What commands tell of jobs and runs whose cluster is new, away or down."""
+
+import json
+
+import pytest
+
+from tests import ui_stack
+from tests.client import Train
+from trainyard.client import outputs as contract
+from trainyard.client.console import about
+from trainyard.client.recorded import AWAY, LOST
+from trainyard.client.ui.stacks import Stack
+from trainyard.tracking import run_folder
+
+JOB = {"command": ["python", "x.py"], "user": "ada", "started": "2026-01-31T01:00:00+00:00"}
+ENDED = {"status": "SUCCEEDED", "ended": "2026-01-31T01:01:30+00:00"}
+RECORDS = {
+    "done": [JOB | ENDED | {"job": "raysubmit_first"}, JOB | ENDED | {"job": "raysubmit_done"}],
+    "lost": [JOB | {"job": "raysubmit_lost"}],
+    "odd": [JOB | {"job": "a\nb", "status": "GONE"}],
+}
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """The results of the stack `old` of this machine, where nothing of it runs."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = tmp_path / "data/trainyard/old/storage"
+    for run, records in RECORDS.items():
+        for record in records:
+            log = folder / run / run_folder.log_of(record)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(f"log of {record['job']}\n")
+        (folder / run / run_folder.JOBS).write_bytes(run_folder.lines(records))
+    (tmp_path / "Pulumi.yaml").write_text("name: trainyard\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(contract, "_ask_engines", lambda _: "{}")
+    monkeypatch.setenv("COLUMNS", "400")
+    yield folder
+    about(contract.DEFAULT_STACK)  # messages of the next test
+
+
+def listed(train: Train, *options: str) -> list[tuple[str, str, str]]:
+    assert train("list", "--json", *options) == 0, train.err
+    return [(row["job"], row["status"], row["waits"]) for row in json.loads(train.out)]
+
+
+def test_a_new_head_lists_the_jobs_of_the_one_before(results, tmp_path, monkeypatch, train):
+    head = ui_stack.Head([ui_stack.job(1)])
+    with ui_stack.serving(head) as address:
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, results)
+        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+        [(known, *_)] = listed(train)
+        (results / "lists").mkdir()
+        (results / "lists/jobs.jsonl").write_bytes(run_folder.lines([JOB | {"job": known}]))
+        found = listed(train, "--all")
+        assert [name for name, *_ in found] == [known, "raysubmit_done", "raysubmit_lost"]
+        assert found[1:] == [
+            ("raysubmit_done", "SUCCEEDED", ""),
+            ("raysubmit_lost", "FAILED", LOST),
+        ]
+        assert [*listed(train, "--all", "--user", "ada", "--limit", "1")] == [found[1]]
+        assert train("compare", "done", "lost") == 0, train.err
+        assert "90.0" in train.out
+    found = listed(train, "--all")
+    assert found[0] == ("raysubmit_done", "SUCCEEDED", "")
+    assert found[1:] == [(name, "UNREADABLE", AWAY) for name in (known, "raysubmit_lost")]
+    assert "no job server answers" in train.err
+
+
+def test_what_a_stack_has_left_is_shown_after_its_end(results, tmp_path, train):
+    stack = ("-s", "old")
+    assert [name for name, *_ in listed(train, "--all", *stack)] == [
+        "raysubmit_done",
+        "raysubmit_lost",
+    ]
+    assert f"stack 'old' is down: what follows is in {results}" in train.err
+    assert listed(train, "--all", "--status", "failed", *stack)[0][2] == LOST
+    for command, said in (
+        (("runs", "--user", "ada", "--status", "succeeded"), "done"),
+        (("show", "done"), "SUCCEEDED, 90 s, by ada"),
+        (("logs", "done"), "log of raysubmit_done\n"),
+        (("logs", "raysubmit_first"), "log of raysubmit_first\n"),
+        (("compare", "done", "lost"), "90.0"),
+        (("pull", "done", "--to", str(tmp_path / "pulled")), "done"),
+    ):
+        assert train(*command, *stack) == 0, (command, train.err)
+        assert said in train.out
+    assert train("logs", "raysubmit_none", *stack) == 1
+    assert "is down: run `make up STACK=old`" in train.err
+    assert train("list", *stack) == 1  # without --all only the cluster is asked
+    assert Stack("old", None, print).runs().get("done").status == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("key", ["trainyard:dataDir", "dataDir"])
+def test_results_are_where_the_settings_say(key, results, tmp_path, train):
+    moved = tmp_path / "elsewhere"
+    results.parent.rename(moved)
+    assert train("runs", "-s", "old") == 1
+    assert "is down: run `make up STACK=old`" in train.err
+    settings, given = tmp_path / "Pulumi.old.yaml", {key: str(moved)}
+    settings.write_text(json.dumps({"config": given}))
+    assert train("runs", "-s", "old") == 0
+    assert "done" in train.out
+    settings.write_text(json.dumps({"config": given | {"hosts": ["x"]}}))
+    assert train("runs", "-s", "old") == 1  # they are on those machines

@@ -1,0 +1,65 @@
+"""The jobs that the runs of a store record, for those that no cluster lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from trainyard.client import fields, jobs, run_list
+from trainyard.client.console import warn
+from trainyard.client.dashboard import DashboardError
+from trainyard.client.errors import ClientError
+from trainyard.client.job_server import Job, Status
+from trainyard.client.outputs import StackOutputs
+from trainyard.store.objects import Store
+
+LOST = "its end is not recorded: its cluster has ended first"
+AWAY = "its end is not recorded, and its cluster does not answer"
+
+
+def listed(outputs: StackOutputs) -> list[Job] | None:
+    """Return the jobs that a cluster lists; none if it is down; None if it does not answer."""
+    if not outputs.dashboard_url:
+        return []
+    try:
+        return jobs.connect(outputs).jobs()
+    except (ClientError, DashboardError) as error:
+        warn(f"warning: {error}")
+        return None
+
+
+def unlisted(store: Store, known: Sequence[Job] | None, begin: str = "") -> list[Job]:
+    """Return the newest job of each run whose name begins so, if it is not one that is known.
+
+    Args:
+        store: the store that has the runs.
+        known: as `listed` returns them.
+        begin: the beginning of the runs' names; "" for all runs.
+
+    Raises:
+        ClientError: the store cannot be read.
+    """
+    ids = {job.submission_id for job in known or ()}
+    lost = Status.UNREADABLE if known is None else Status.FAILED
+    chosen = [name for name in store.folders() if name.startswith(begin)] if begin else None
+    found = []
+    for run in run_list.list_runs(store, chosen):
+        for record in run.jobs[-1:]:
+            with suppress(*fields.FAULTS):  # damaged
+                found.append(_job(run.name, record, lost))
+    return [job for job in found if job.submission_id not in ids]
+
+
+def _job(run: str, record: Mapping[str, Any], lost: Status) -> Job:
+    ended = "status" in record
+    begun = fields.milliseconds(fields.typed(record, "started", str))
+    return Job(
+        status=Status(record["status"]) if ended else lost,
+        entrypoint=" ".join(map(str, fields.typed(record, "command", list))),
+        submission_id=fields.identifier(record, "job"),
+        message="" if ended else LOST if lost.ended else AWAY,
+        start_time=begun,
+        end_time=fields.milliseconds(record["ended"]) if ended else begun,
+        metadata={"run": run, "user": fields.identifier(record, "user")},
+    )
