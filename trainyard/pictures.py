@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -11,9 +12,9 @@ from PIL import Image, ImageOps
 from trainyard.errors import JobError
 
 
-def read(path: str) -> Image.Image:
+def read(file: str | BytesIO) -> Image.Image:
     """Return the picture in a file, as `rgb` does, or raise a JobError."""
-    with readable(path), Image.open(path) as picture:
+    with readable(file if isinstance(file, str) else "an image"), Image.open(file) as picture:
         return rgb(picture)
 
 

@@ -132,12 +132,16 @@ def save_curves(store: Store, run: RunRecord, target: Path) -> None:
 def tracked_at(outputs: StackOutputs, store: Store, name: str) -> str:
     """Return the address of a run's page in the stack's MLflow; "" without one."""
     url = next((each.url for each in outputs.services if each.output == TRACKING_URL), "")
-    content = store.get(f"{name}/{run_folder.TRACKED}") if url else None
-    [known] = run_folder.whole_records(content)[:1] or [{}]
+    ids = tracked_ids(store, name) if url else []
+    return f"{url}/#/experiments/{ids[0]}/runs/{ids[1]}" if ids else ""
+
+
+def tracked_ids(store: Store, name: str) -> list[str]:
+    """Return the ids of a run's experiment and of its run in MLflow; none without them."""
+    [known] = run_folder.whole_records(store.get(f"{name}/{run_folder.TRACKED}"))[:1] or [{}]
     ids = [str(known.get(key, "")) for key in ("experiment_id", "run_id")]
-    if not all(re.fullmatch(r"[0-9a-z]{1,64}", each) for each in ids):  # anyone can write the file
-        return ""
-    return f"{url}/#/experiments/{ids[0]}/runs/{ids[1]}"
+    # Anyone can write the file.
+    return ids if all(re.fullmatch(r"[0-9a-z]{1,64}", each) for each in ids) else []
 
 
 def _cache(name: str) -> Path:

@@ -29,6 +29,7 @@ from trainyard.store.objects import Digest, StorageError, Store, StoreReader
 
 MANIFEST = "manifest.json"
 PACKED = "packed.tar"
+MLFLOW_MODEL = "MLmodel"  # MLflow's name: beside the manifest, of a version of a model there
 VERSION = 1
 SMALL_BYTES = 1024 * 1024  # several files up to this size travel as one
 NUM_TO_KEEP = 2  # the newest checkpoint, and the one before it in case the newest is damaged
@@ -216,10 +217,14 @@ def prune(run: Store, broken: frozenset[str], *, unfinished: bool = True) -> Non
     """
     with housekeeping("old checkpoints stay for now"):
         found = candidates(run)
-        whole = [name for name, _ in _valid(run, found) if name not in broken]
+        manifests = {name: each for name, each in _valid(run, found) if name not in broken}
+        whole = list(manifests)
         for name, sizes in found.items():
             older = bool(whole) and order(name) < order(whole[0])
-            superseded = older and name not in whole[:NUM_TO_KEEP]
+            # A version of a model in MLflow has its files here: they stay as long as the run.
+            added = MLFLOW_MODEL in sizes and name in manifests
+            version = added and MLFLOW_MODEL not in manifests[name]["files"]
+            superseded = older and name not in whole[:NUM_TO_KEEP] and not version
             if superseded or (unfinished and whole and MANIFEST not in sizes):
                 # The manifest first: a reader never sees a checkpoint that lacks a file.
                 run.delete(f"{name}/{MANIFEST}")

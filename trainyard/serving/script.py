@@ -68,7 +68,11 @@ class ScriptModel:
         self.name = facts["script"]
         self._takes_request = facts["entry"] != uploaded.PREDICT
         script = vars(load_script(self.name))
-        self._call = _callable(script, facts["entry"], top / name if name else output)
+        self._call = (
+            script[facts["entry"]].func_or_class().__call__
+            if self._takes_request
+            else predict_of(script, top / name if name else output)
+        )
         self._most = at_once + MOST_HANGING
         self._threads = ThreadPoolExecutor(self._most)
         self._running: list[Future[Any]] = []
@@ -121,11 +125,9 @@ async def inputs(request: Request) -> Any:
         raise uploads.UploadError(400, f"the body is not {kind or 'JSON'}: {error}") from None
 
 
-def _callable(script: Mapping[str, Any], entry: str, files: Path) -> Callable[[Any], Any]:
-    if entry != uploaded.PREDICT:
-        served: Callable[[Any], Any] = script[entry].func_or_class().__call__
-        return served
-    predict: Callable[[Any], Any] = script[entry]
+def predict_of(script: Mapping[str, Any], files: Path) -> Callable[[Any], Any]:
+    """Return a script's `predict` with the model that it asks for, of a checkpoint's files."""
+    predict: Callable[[Any], Any] = script[uploaded.PREDICT]
     for name in list(inspect.signature(predict).parameters)[1:]:
         load = script.get("load")
         model = load(files) if load else results.load(files, network=script["network"]())

@@ -22,6 +22,8 @@ from mlflow.exceptions import MlflowException
 from trainyard import json_values
 from trainyard.report import curves
 from trainyard.resume import checkpoint_files
+from trainyard.serving import uploaded
+from trainyard.tracking import pyfunc
 from trainyard.tracking.run_folder import COMMIT_VARIABLE, CURVES, TRACKED
 
 if TYPE_CHECKING:
@@ -166,6 +168,8 @@ class MlflowLog:
             "classes": json.dumps(model.get("classes", [])),
             "sha256": manifest["files"].get(model.get("file"), {}).get("sha256", ""),
         }
+        code = self._run.read(uploaded.FILE)
+        pyfunc.describe(self._run.store, checkpoint, manifest, code)
         source = f"{self._run.url}/{checkpoint}"
         self._client.create_model_version(name, source, self._id, tags, await_creation_for=0)
         self._run.write(TRACKED, json.dumps(record | {"checkpoint": checkpoint}).encode())

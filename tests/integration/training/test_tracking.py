@@ -3,16 +3,26 @@
 test_alexnet.py shows that a job's workers log too.
 """
 
+import io
 import json
 import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy
+import pandas
 import pytest
+import torch
+from PIL import Image
 
+from tests.integration.training.mlflow_server import PASSWORD
+from trainyard import models
+from trainyard.jobs import alexnet
 from trainyard.resume import checkpoint_files
+from trainyard.serving import uploaded
 from trainyard.store import objects
 from trainyard.tracking import tracking
 from trainyard.tracking.runs import Run
@@ -37,6 +47,18 @@ def open_run(cluster, mlflow, monkeypatch) -> Callable[[str], Run]:
     for name, value in (aws | mlflow.env).items():
         monkeypatch.setenv(name, value)
     return lambda name: Run("s3://ray", name)
+
+
+@pytest.fixture
+def load_model(mlflow, cluster, monkeypatch) -> Callable[[str], Any]:
+    """MLflow's own way to a model, with the login of a person."""
+    from mlflow import pyfunc, set_tracking_uri  # a second
+
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
+    monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", cluster.outputs["objectStoreEndpoint"])
+    set_tracking_uri(mlflow.url)
+    return pyfunc.load_model
 
 
 def store_checkpoint(run: Run, name: str, folder: Path) -> None:
@@ -93,6 +115,83 @@ def test_a_run_that_goes_on_logs_to_the_same_and_each_step_once(open_run, mlflow
     assert found == [
         f"s3://ray/goes-on/{n}" for n in ("checkpoint_000002-aaaa", "checkpoint_000003-bbbb")
     ]
+
+
+SCRIPT = """
+import model_parts
+def load(folder):
+    return (folder / "checkpoint.pt").read_text()
+def predict(inputs, model):
+    for each in inputs:
+        yield model_parts.joined(model, each)
+"""
+
+
+def end_with(run: Run, name: str, folder: Path, description: dict[str, Any]) -> None:
+    """Ends a run whose newest checkpoint has the files of a folder."""
+    run.start(CONFIG | {"job": run.name})
+    checkpoint_files.store(objects.open_url(run.url), name, folder, description)
+    run.end()
+
+
+def test_a_model_is_loaded_by_mlflow_promoted_and_served_by_its_alias(
+    open_run, mlflow, load_model, cluster, tmp_path
+):
+    file = cluster.write_outputs("mlflow.json", trackingUrl=mlflow.url, trackingPassword=PASSWORD)
+    own_outputs = ("--outputs", str(file))
+    torch.manual_seed(1)
+    network = models.build("resnet18", 2).eval()
+    torch.save({"model": network.state_dict(), "epoch": 0}, tmp_path / "checkpoint.pt")
+    own = {"architecture": "resnet18", "classes": ["a", "b"], "image_side": 32}
+    run = open_run("champion")
+    for number in (1, 2, 3, 4):
+        name = f"checkpoint_{number:06}-aaaa"
+        end_with(run, name, tmp_path, alexnet.DESCRIPTION | own)
+        if number == 1:
+            promoted = cluster.train("promote", run.name, "--as", "best", *own_outputs)
+            assert "version 1 of model champion is best" in promoted.stdout
+        checkpoint_files.prune(run.store, frozenset())
+    picture = io.BytesIO()
+    Image.fromarray(numpy.full((32, 32, 3), 99, dtype=numpy.uint8)).save(picture, "PNG")
+    (tmp_path / "a.png").write_bytes(picture.getvalue())
+    # Two checkpoints stay of a run, and those that are versions: this is the fourth last.
+    loaded = load_model("models:/champion@best")
+    [found] = loaded.predict([picture.getvalue()])
+    table = loaded.predict(pandas.DataFrame({"image": [str(tmp_path / "a.png")]}))
+    assert table == [found]
+    assert found["class"] in {"a", "b"}
+    said = cluster.done("serve", "models:/champion@best", *own_outputs)
+    try:
+        assert "answers with checkpoint_000001-aaaa" in said
+    finally:
+        cluster.done("serve", "champion", "--stop", *own_outputs)
+    for address, why in (
+        ("models:/champion@nobody", "MLflow refuses this: Registered model alias nobody not found"),
+        ("models:/champion/9", "MLflow refuses this: Model Version (name=champion, version=9)"),
+        ("models:/champion", "is not models:/NAME@ALIAS or models:/NAME/VERSION"),
+    ):
+        refused = cluster.train("serve", address, *own_outputs)
+        assert refused.returncode == 1
+        assert why in refused.stderr
+    refused = cluster.train("promote", "goes-on", "--as", "latest", *own_outputs)
+    assert "MLflow refuses this: " in refused.stderr
+
+
+def test_a_script_s_own_predict_answers_in_mlflow(open_run, load_model, tmp_path):
+    code, files, run = tmp_path / "code", tmp_path / "files", open_run("scripted")
+    code.mkdir()
+    files.mkdir()
+    (code / "job.py").write_text(SCRIPT)
+    (code / "model_parts.py").write_text("def joined(*parts):\n    return '-'.join(parts)\n")
+    (files / "checkpoint.pt").write_text("weights")
+    names = [path.name for path in code.iterdir()]
+    kept = uploaded.keep(
+        objects.open_url(run.storage), run.name, ["python", "job.py"], code, names, {}
+    )
+    assert kept == uploaded.PREDICT
+    end_with(run, "checkpoint_000001-aaaa", files, {"job": "scripted", "file": "checkpoint.pt"})
+    loaded = load_model("models:/scripted/1")
+    assert loaded.predict(["x", "y"]) == "weights-xweights-y"
 
 
 def test_who_logs_the_same_at_the_same_time_logs_it_once(open_run, mlflow):

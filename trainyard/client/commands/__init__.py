@@ -75,7 +75,9 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "serve": [
             ("serve first", "its newest checkpoint, at /first"),
             ("serve first --stop", "withdraw the service"),
+            ("serve models:/food11@champion", "what `train promote` chose"),
         ],
+        "promote": [("promote first --as champion", "its model is the champion in MLflow")],
         "services": [("services", "what is served, and where")],
     },
     "Pages": {

@@ -18,14 +18,16 @@ def serve(
     run: Annotated[
         str,
         typer.Argument(
-            help="Name of a run; with --stop, name of a service.", autocompletion=completion.runs
+            help="Name of a run, or models:/NAME@ALIAS; with --stop, name of a service.",
+            autocompletion=completion.runs,
         ),
     ],
     checkpoint: Annotated[
         str | None, typer.Option(help="Checkpoint of the run (default: the newest valid one).")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name and route of the service (default: the run's name).")
+        str | None,
+        typer.Option(help="Name and route of the service (default: the run's, or model's)."),
     ] = None,
     replicas: Annotated[
         str, typer.Option(metavar="N|MIN:MAX", help="Number of replicas; MIN:MAX follows the load.")
@@ -44,14 +46,18 @@ def serve(
     outputs: Outputs = None,
 ) -> None:
     """Serve a run's model over HTTP; an existing service gets the new one."""
+    from trainyard.client import registry, submission
     from trainyard.client import serve as serving
-    from trainyard.client import submission
 
-    service = name or run
     imported = submission.prepare()
     stack_outputs = contract.read(stack, outputs)
     imported.result()
     stack_outputs = reach(context, stack_outputs)
+    service = name or run
+    if run.startswith(registry.SCHEME):
+        promoted, run, checkpoint = registry.version(run, stack_outputs)
+        service = name or promoted
+        say(f"checkpoint {checkpoint} of run {run}")
     if stop:
         follow_job(*serving.stop(service, stack_outputs), stack_outputs)
         return
