@@ -82,12 +82,13 @@ def test_a_prompt_that_the_text_cannot_have_is_found_before_training():
         chargpt.corpus_of(config("--text", "python", "--prompt", "☂?"))
 
 
-def test_arguments_take_the_place_of_the_values_of_a_size():
-    found = config("--text", "python", "--max-characters", "500", "--dropout", "0.5")
+def test_arguments_take_the_place_of_the_values_of_a_size():  # C14
+    given = ("--dropout", "0.5", "--weight-decay", "0.02", "--learning-rate", "1e-3")
+    found = config("--text", "python", "--max-characters", "500", *given)
     corpus = chargpt.corpus_of(found)
-    network = CharGpt(TINY, len(corpus.vocabulary), found["dropout"])
+    network, optimizer = chargpt.build(corpus, found, torch.device("cpu"))
     assert {each.p for each in network.modules() if isinstance(each, torch.nn.Dropout)} == {0.5}
-    optimizer = char_gpt.optimizer(network, found["learning_rate"], found["weight_decay"])
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.02, 0.0]
     batches = characters.RandomBatches(corpus.train, TINY.block, 2, 3)
     found |= {"steps_per_epoch": 3, "decay_steps": 7}
     totals = Totals(torch.device("cpu"))
