@@ -201,12 +201,16 @@ def test_a_framework_trains(command, cluster):  # E1
         assert any(key.endswith(file) for key in keys)
 
 
-def test_a_job_of_the_page_trains_with_packages_that_the_nodes_lack(cluster, tmp_path):  # E1
-    _, (submit, name, *options), _ = SHORT.of("train")  # JAX: the others download more
+@pytest.mark.parametrize("framework", ["keras", "jax"])  # the others download more
+def test_a_job_of_the_page_trains_with_packages_that_the_nodes_lack(
+    framework, cluster, tmp_path
+):  # E1
+    name = f"digits_{framework}.py"
+    ((submit, _, *options),) = (words for words in SHORT.of("train") if name in words)
     (script,) = (each for each in pages.blocks() if each.text.startswith(f"# {name}\n"))
     (tmp_path / name).write_text(script.text)
-    train(cluster, submit, str(tmp_path / name), "--name", "jax", *options)
-    (row,) = (r for r in json.loads(cluster.done("runs", "--json")) if r["run"] == "jax")
+    train(cluster, submit, str(tmp_path / name), "--name", framework, *options)
+    (row,) = (r for r in json.loads(cluster.done("runs", "--json")) if r["run"] == framework)
     assert row["figures"]["loss"] < 1.5  # guessed: 2.3
 
 

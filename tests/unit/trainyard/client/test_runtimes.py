@@ -19,7 +19,7 @@ def test_a_file_of_ones_own(tmp_path, monkeypatch):  # B25
 
 
 def test_a_name_that_nobody_has():
-    names = "accelerate, conda, cpu, deepspeed, gpu, jax, lightgbm, plain, tensorflow, tpu, xgboost"
+    names = "accelerate, conda, cpu, deepspeed, gpu, jax, keras, lightgbm, plain, tensorflow, tpu, xgboost"
     with pytest.raises(ClientError, match=f"'tup': give one of {names}, or"):
         runtimes.find("tup")
 
