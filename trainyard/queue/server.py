@@ -287,6 +287,7 @@ class Server:
             if record is not None:
                 path = path.update_query(submission_id=record.name)
         headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
+        reply = None
         try:
             async with self._head.session.request(
                 request.method,
@@ -305,7 +306,9 @@ class Server:
                     await reply.write(piece)
                 await reply.write_eof()
                 return reply
-        except aiohttp.ClientConnectorError as error:
+        except aiohttp.ClientError as error:
+            if reply is not None:  # cut in the middle
+                raise
             raise AwayError(type(error).__name__) from None
 
 
