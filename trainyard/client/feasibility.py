@@ -6,22 +6,16 @@ passes, and Ray finds out.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from trainyard.client.console import say
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Node, StackOutputs
+from trainyard.packing import MIB, Bundle, GaveUpError, amounts, describe, place, units
 
-MIB = 2**20
-UNIT = 1e-4  # Ray counts in ten-thousandths, so that 0.1 + 0.2 fit into 0.3
-LOOKED_AT = 20_000  # states of the search, some tenths of a second
 # The setting of a stack that gives a node more of a resource; custom ones are below the last.
 SETTINGS = {"CPU": "worker.cpus", "GPU": "worker.gpus", "memory": "worker.memoryMib"}
 CUSTOM = "worker.resources"
-
-Bundle = dict[str, float]
-"""Amounts by Ray's resource names that one node must have together; memory in bytes."""
 
 
 def check_fits(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
@@ -87,14 +81,18 @@ def shortfall(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str | None:
     Returns:
         None when everything fits, else a sentence with the request and what the nodes have.
     """
-    asked = [bundle for each in bundles if (bundle := {k: v for k, v in each.items() if _units(v)})]
+    asked = [bundle for each in bundles if (bundle := {k: v for k, v in each.items() if units(v)})]
     free = [capacity(node) for node in nodes]
     for bundle in asked:
         if not any(_fits(bundle, node) for node in free):
             return _too_large(bundle, nodes)
-    if _place(asked, free) is not False:
+    names = list(dict.fromkeys(name for bundle in asked for name in bundle))
+    try:
+        placed = place([amounts(each, names) for each in asked], [amounts(f, names) for f in free])
+    except GaveUpError:
         return None
-    names = dict.fromkeys(name for bundle in asked for name in bundle)
+    if placed is not None:
+        return None
     total = {name: sum(bundle.get(name, 0) for bundle in asked) for name in names}
     room = {name: sum(node.get(name, 0) for node in free) for name in total}
     return (
@@ -148,15 +146,6 @@ def remedy(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str:
     return "set workers to a larger number in the stack's settings, or add hosts"
 
 
-def describe(bundle: Bundle) -> str:
-    """A bundle in words: `CPU 2, GPU 1, memory 512 MiB`."""
-    parts = [
-        f"{name} {amount / MIB:.0f} MiB" if name == "memory" else f"{name} {amount:g}"
-        for name, amount in bundle.items()
-    ]
-    return ", ".join(parts)
-
-
 def _priced(bundles: Sequence[Bundle], outputs: StackOutputs, group: str) -> str:
     count, cost = price(bundles, outputs.nodes, group)
     return f"{group} ({count} or more: {cost:.2f} $/h)" if cost else group
@@ -189,75 +178,8 @@ def _setting(name: str, amount: float) -> str:
     return f"{name} of {CUSTOM} to {amount:g}"
 
 
-def _place(bundles: list[Bundle], free: list[Bundle]) -> bool | None:
-    """Whether all fit at the same time; None if the search is given up.
-
-    Kind by kind, the largest first: a node takes as many of a kind as fit, the nodes after it take
-    the rest; if that fails, the node takes fewer.
-    """
-    names = sorted({name for bundle in bundles for name in bundle})
-    kinds = Counter(tuple(_units(bundle.get(name, 0)) for name in names) for bundle in bundles)
-    start = tuple(tuple(_units(node.get(name, 0)) for name in names) for node in free)
-    room = [max(column, default=0) or 1 for column in zip(*start, strict=True)]
-    order = sorted(
-        kinds, key=lambda kind: max(a / b for a, b in zip(kind, room, strict=True)), reverse=True
-    )
-    counts = [kinds[kind] for kind in order]
-    if not _may_fit(order, counts, start):
-        return False
-    # The current kind, how many of it are left, the next node to look at, and the free amounts.
-    stack = [(0, counts[0] if counts else 0, 0, start)]
-    seen = set()
-    looked_at = 0
-    while stack:
-        kind, left, node, now = stack.pop()
-        if left == 0:
-            kind, node = kind + 1, 0
-            if kind >= len(order):
-                return True
-            left = counts[kind]
-            state = (kind, tuple(sorted(now)))  # nodes with equal amounts are alike
-            if state in seen or not _may_fit(order[kind:], counts[kind:], now):
-                continue
-            seen.add(state)
-        if node == len(now):
-            continue
-        bundle = order[kind]
-        most = min(left, _how_often(bundle, now[node]))
-        behind = sum(_how_often(bundle, other) for other in now[node + 1 :])
-        for count in range(max(0, left - behind), most + 1):  # the last is looked at first
-            rest = tuple(has - count * wants for has, wants in zip(now[node], bundle, strict=True))
-            after = (*now[:node], rest, *now[node + 1 :])
-            stack.append((kind, left - count, node + 1, after))
-            looked_at += 1
-        if looked_at > LOOKED_AT:
-            return None
-    return False
-
-
-Amounts = tuple[int, ...]
-
-
-def _may_fit(kinds: Sequence[Amounts], counts: Sequence[int], free: Sequence[Amounts]) -> bool:
-    """Whether the nodes together have enough of each resource."""
-    asked = [sum(n * kind[i] for kind, n in zip(kinds, counts, strict=True)) for i in _places(free)]
-    return all(sum(node[i] for node in free) >= asked[i] for i in _places(free))
-
-
-def _places(free: Sequence[Amounts]) -> range:
-    return range(len(free[0]) if free else 0)
-
-
-def _how_often(bundle: Amounts, node: Amounts) -> int:
-    return min(has // wants for has, wants in zip(node, bundle, strict=True) if wants > 0)
-
-
 def _fits(bundle: Bundle, node: Bundle) -> bool:
-    return all(_units(node.get(name, 0)) >= _units(amount) for name, amount in bundle.items())
-
-
-def _units(amount: float) -> int:
-    return round(amount / UNIT)
+    return all(units(node.get(name, 0)) >= units(amount) for name, amount in bundle.items())
 
 
 def distinct(bundles: Sequence[Bundle]) -> list[Bundle]:

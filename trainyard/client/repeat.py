@@ -11,9 +11,9 @@ from typing import Any
 
 from trainyard.client import scripts, submission
 from trainyard.client.errors import ClientError
-from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import Job
 from trainyard.client.submission import RECORDER
+from trainyard.packing import Bundle
 
 # Of a job's runtime environment, with the types that Ray keeps them in: given a text, Ray's client
 # takes the last three for files of this machine, and sends their lines.

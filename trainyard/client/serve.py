@@ -13,12 +13,12 @@ from trainyard.client import feasibility, fields, health, history, submission
 from trainyard.client.console import say
 from trainyard.client.dashboard import Dashboard, DashboardError, JsonServer
 from trainyard.client.errors import ClientError
-from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import JobServer
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.scripts import PACKAGE, Script
 from trainyard.client.store import open_store
 from trainyard.errors import JobError
+from trainyard.packing import Bundle
 from trainyard.serving import uploaded
 from trainyard.store import signed
 from trainyard.store.objects import MOST_STATE_BYTES

@@ -7,8 +7,8 @@ from typing import Any
 
 from trainyard.client import fields
 from trainyard.client.dashboard import Dashboard, DashboardError, UnreadableError
-from trainyard.client.feasibility import MIB, Bundle
 from trainyard.client.outputs import StackOutputs
+from trainyard.packing import MIB, Bundle
 
 TIMEOUT_S = 5
 LIMIT = 10_000  # the most that the API gives

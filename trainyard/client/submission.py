@@ -27,13 +27,13 @@ from trainyard.client.dashboard import (
     UnreadableError,
 )
 from trainyard.client.errors import ClientError, UnreachedError
-from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import Status
 from trainyard.client.listing import NEVER_UPLOADED
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import Packed
 from trainyard.client.pull.meter import Meter
 from trainyard.client.state import ClusterState
+from trainyard.packing import Bundle, describe
 from trainyard.tracking import run_folder
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     off_head = {}
     if request.is_plain:
         off_head = _off_head(entrypoint, outputs)
-        what = f"with {feasibility.describe(entrypoint)}" if entrypoint else "on the head"
+        what = f"with {describe(entrypoint)}" if entrypoint else "on the head"
         say(
             f"{request.script.job} runs {what}: change that with --entrypoint-num-cpus, "
             "--entrypoint-num-gpus or --on-head"

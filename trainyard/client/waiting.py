@@ -11,10 +11,10 @@ from trainyard.access import typed
 from trainyard.access.outputs import JOB_START_TIMEOUT_SECONDS
 from trainyard.client import feasibility, fields, health
 from trainyard.client.dashboard import DashboardError
-from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import ACTIVE, Job, Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import UNPLACED, ClusterState
+from trainyard.packing import Bundle, describe
 
 OTHER = "another program"  # one that was not submitted
 ONE = ([{"CPU": 1.0}], [{"GPU": 1.0}])
@@ -105,7 +105,7 @@ def _not_now(
     for name in dict.fromkeys(name for bundle in asked for name in bundle):
         who = [holder for holder, bundle in held.items() if bundle.get(name)]
         has, all_ = (
-            feasibility.describe({name: sum(bundle.get(name, 0) for bundle in each)}).split(" ", 1)
+            describe({name: sum(bundle.get(name, 0) for bundle in each)}).split(" ", 1)
             for each in (held.values(), map(feasibility.capacity, nodes))
         )
         if who:
@@ -143,7 +143,7 @@ def _counted(bundles: Sequence[Bundle]) -> str:
     return "; ".join(
         f"{count} times {text}" if (count := list(bundles).count(bundle)) > 1 else text
         for bundle in feasibility.distinct(bundles)
-        for text in [feasibility.describe(bundle)]
+        for text in [describe(bundle)]
     )
 
 

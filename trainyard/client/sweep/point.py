@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainyard.client.feasibility import Bundle
+from trainyard.packing import Bundle
 
 ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")  # by Hydra's sweepers
 

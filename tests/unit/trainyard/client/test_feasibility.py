@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.client.errors import ClientError
-from trainyard.client.feasibility import MIB, check_fits, price, remedy, shortfall, started
+from trainyard.client.feasibility import check_fits, price, remedy, shortfall, started
 from trainyard.client.outputs import Node
+from trainyard.packing import MIB
 
 
 def node(name, cpus, gpus=0, memory_mib=1024):

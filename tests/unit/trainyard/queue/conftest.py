@@ -1,0 +1,88 @@
+"""A stand-in of the head, and the queue before it, in one loop."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import ClientSession, web
+
+from tests.fakes.ray_head import TOKEN, RayHead
+from tests.ports import free_ports
+from trainyard.queue.dispatcher import Declared, Dispatcher
+from trainyard.queue.head import Head
+from trainyard.queue.order import Rules
+from trainyard.queue.packages import Packages
+from trainyard.queue.records import Records
+from trainyard.queue.server import Server
+
+RULES = Rules(half_life_s=86_400.0, backfill=False, preempt=False, quotas={})
+
+
+class Queue:
+    """A queue's parts; `step` is one look of its dispatcher."""
+
+    def __init__(self, folder, url, head, session, address, database=""):
+        self.url, self.head, self._address, self._session = url, head, address, session
+        self.records = Records(database or f"sqlite:///{folder}/queue.db")
+        self.packages, self.client = Packages(folder / "packages"), Head(address, TOKEN)
+        self.declared = [Declared(bundle=each) for each in head.nodes]
+        self.dispatcher = self.new_dispatcher()
+
+    def new_dispatcher(self):
+        return Dispatcher(self.records, self.packages, self.client, RULES, self.declared)
+
+    def app(self):
+        parts = (self.records, self.packages, self.client, self.dispatcher, self.declared)
+        return Server(*parts, TOKEN).app()
+
+    async def step(self):
+        return await self.dispatcher.step()
+
+    async def ask(self, method, path, token=TOKEN, **sent):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with self._session.request(
+            method, self.url + path, headers=headers, **sent
+        ) as reply:
+            text = await reply.text()
+            return reply.status, await reply.json() if reply.content_type.endswith("json") else text
+
+    async def submit(self, name, cpus=1, **facts):
+        job = {"entrypoint": "true", "submission_id": name, "entrypoint_num_cpus": cpus}
+        return await self.ask("POST", "/api/jobs/", json=job | {"metadata": facts})
+
+    async def job(self, name):
+        return (await self.ask("GET", f"/api/jobs/{name}"))[1]
+
+    async def status(self, name):
+        return (await self.job(name))["status"]
+
+
+@asynccontextmanager
+async def served(app):
+    (port,) = free_ports(1)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+def with_queue(tmp_path):
+    """Run a test's coroutine with a queue; keywords are the head's, or `database`."""
+
+    def run(test, database="", **keywords):
+        async def body():
+            head = RayHead(**keywords)
+            async with served(head.app()) as address, ClientSession() as session:
+                queue = Queue(tmp_path, "", head, session, address, database)
+                async with served(queue.app()) as queue.url:
+                    await test(queue)
+                await queue.client.close()
+                queue.records.close()
+
+        asyncio.run(asyncio.wait_for(body(), 60))
+
+    return run

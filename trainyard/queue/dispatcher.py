@@ -1,0 +1,267 @@
+"""Starts jobs when it is their turn, watches them, and writes down how they end.
+
+A start is committed before the head is asked, under an id that follows from the record. So whoever
+goes on after a kill asks for the same id, and the head has it once. A job that ran and that the
+head does not know was lost with its former head: it waits again while it has retries left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from trainyard.failpoints import reach
+from trainyard.queue import order
+from trainyard.queue.head import AwayError, Head, RefusedError, outcome
+from trainyard.queue.models import FAILED, RUNNING, STARTING, STOPPED, WAITING, Job
+from trainyard.queue.order import Bundle, Entry, Rules, Waiting
+from trainyard.queue.packages import Packages
+from trainyard.queue.records import Records
+
+EVERY_S = 1.0
+IDLE_S = 5.0  # without jobs
+LEASE_S = 15.0
+PRUNE_S = 3600.0
+AT_ONCE = 4  # starts; each costs the head a process
+REFUSED_S = 120.0  # for which a head that is not ready is asked to take a job
+LOST = "the head was replaced"
+FAULTS = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """A node that the stack declares; one on demand starts when jobs ask for it."""
+
+    bundle: Bundle
+    on_demand: bool = False
+
+
+class Dispatcher:
+    """The only one of a database that starts jobs, while it holds the lease.
+
+    Attributes:
+        places: what the waiting jobs wait for, by id, as of the last plan.
+        stepped: when it last did its work, by the monotonic clock.
+        away: whether the head did not answer then.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        packages: Packages,
+        head: Head,
+        rules: Rules,
+        declared: Sequence[Declared] = (),
+    ) -> None:
+        self._records, self._packages, self._head = records, packages, head
+        self._rules, self._declared = rules, declared
+        self._me, self._leased, self._pruned = secrets.token_hex(8), -LEASE_S, -PRUNE_S
+        self._tried: dict[str, float] = {}  # first refusal of a start, by attempt
+        self._changed = asyncio.Event()
+        self.places: dict[str, Waiting] = {}
+        self.stepped, self.away = time.monotonic(), False
+
+    def changed(self) -> None:
+        """Have it look now."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Work until cancelled; what nobody expects ends the process, and a new one goes on."""
+        while True:
+            self._changed.clear()
+            try:
+                busy = await self.step()
+                self.stepped, self.away = time.monotonic(), False
+            except AwayError:
+                self.stepped, self.away, busy = time.monotonic(), True, True
+            except DBAPIError as error:  # of a database that is away: /health tells if it stays
+                print(f"queue: the database: {error.orig}", file=sys.stderr, flush=True)  # noqa: T201
+                busy = True
+            try:
+                async with asyncio.timeout(EVERY_S if busy else IDLE_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def step(self) -> bool:
+        """Look once; returns whether jobs wait or run.
+
+        Raises:
+            AwayError: the head does not answer. What it had not done is done in the next step.
+        """
+        if not await self._hold():
+            return False
+        if time.monotonic() - self._pruned > PRUNE_S:
+            needed = await asyncio.to_thread(self._records.prune, time.time())
+            await asyncio.to_thread(self._packages.prune, needed)
+            self._pruned = time.monotonic()
+        active = await asyncio.to_thread(self._records.active)
+        if not active:
+            self.places = {}
+            return False
+        known = await self._head.jobs()
+        if begun := [job for job in active if job.state != WAITING]:
+            await _gather(self._watch(job, known.get(job.name)) for job in begun)
+        await self._start(active, known)
+        return True
+
+    async def _hold(self) -> bool:
+        """Take or keep the lease; whether it is ours."""
+        asked = time.clock_gettime(time.CLOCK_BOOTTIME)
+        mine = await asyncio.to_thread(self._records.lease, self._me, time.time(), LEASE_S)
+        self._leased = asked if mine else -LEASE_S
+        return mine
+
+    async def _still_mine(self) -> bool:
+        """Whether the lease has not ended meanwhile, such as while this process was stopped."""
+        late = time.clock_gettime(time.CLOCK_BOOTTIME) - self._leased > LEASE_S / 2
+        return await self._hold() if late else True
+
+    async def _watch(self, job: Job, found: Mapping[str, Any] | None) -> None:
+        """Write down what became of a job that was started."""
+        if found is None and job.state == STARTING:
+            if job.stop:
+                await self._finish(job, STOPPED, "it was stopped before it started")
+            else:
+                await self._post(job)
+            return
+        # Of a job that ran, the list alone is no proof.
+        ended = "lost" if found is None else outcome(found)
+        if found is None and await self._head.job(job.name) is not None:
+            return
+        if ended == "lost":
+            await self._lost(job, LOST if found is None else str(found.get("message") or LOST))
+        elif ended and found is not None:
+            await self._finish(job, ended, str(found.get("message") or ""), found)
+        else:
+            if job.state == STARTING:
+                await asyncio.to_thread(self._records.running, job)
+            if job.stop:
+                await self._head.stop(job.name)
+
+    async def _lost(self, job: Job, why: str) -> None:
+        if job.stop:
+            await self._finish(job, STOPPED, f"it was stopped, and {why}")
+        elif job.retries > 0:
+            await asyncio.to_thread(self._records.requeue, job, time.time())
+        else:
+            await self._finish(job, FAILED, f"{why}, and no retries are left")
+
+    async def _finish(self, job: Job, state: str, reason: str, end: object = None) -> None:
+        await asyncio.to_thread(self._records.finish, job, state, reason, time.time(), end)
+        self._tried.pop(job.name, None)
+
+    async def _start(self, active: Sequence[Job], known: Mapping[str, Mapping[str, Any]]) -> None:
+        """Start what has its turn."""
+        waiting = {job.id: job for job in active if job.state == WAITING}
+        entries: dict[str, Entry] = {}
+        for job in active:
+            try:
+                entries[job.id] = entry(job)
+            except FAULTS as error:  # written by hand
+                waiting.pop(job.id, None)
+                why = f"its record cannot be read: {type(error).__name__}"
+                await self._finish(job, FAILED, why)
+        queued = [entries[name] for name in waiting]
+        running = [entries[job.id] for job in active if job.state in (STARTING, RUNNING)]
+        alive = {job.id for job in active if job.state in (WAITING, STARTING, RUNNING)}
+        ended = {name for each in queued for name in each.after if name not in alive}
+        # What needs nothing waits for nobody.
+        at_once = {e.name for e in queued if not e.bundles and not {*e.after} - ended}
+        queued = [each for each in queued if each.name not in at_once]
+        plan = order.Plan(start=(), preempt=(), waiting=())
+        if queued:
+            own = {job.name: str(known.get(job.name, {}).get("job_id") or "") for job in active}
+            nodes = self._with_more(await self._head.free(own))
+            now = time.time()
+            use = await asyncio.to_thread(self._records.use, now, self._rules.half_life_s)
+            plan = await asyncio.to_thread(
+                order.plan, queued, running, nodes, use, self._rules, now, ended
+            )
+        self.places = {each.name: each for each in plan.waiting}
+        await _gather(self._begin(waiting[name]) for name in (*at_once, *plan.start))
+
+    def _with_more(self, alive: list[Bundle]) -> list[Bundle]:
+        """Return the living nodes, and those on demand that would start."""
+        if not any(each.on_demand for each in self._declared):
+            return alive
+        kinds = Counter(_kind(each) for each in alive)
+        kinds.subtract(_kind(each.bundle) for each in self._declared if not each.on_demand)
+        more = []
+        for each in (each.bundle for each in self._declared if each.on_demand):
+            kinds[_kind(each)] -= 1
+            if kinds[_kind(each)] < 0:
+                more.append(each)
+        return [*alive, *more]
+
+    async def _begin(self, job: Job) -> None:
+        if await asyncio.to_thread(self._records.begin, job, time.time()):
+            await self._post(job)
+
+    async def _post(self, job: Job) -> None:
+        """Give the head the packages that it lacks, then the job under its attempt's id."""
+        try:
+            request = {**json.loads(job.request), "submission_id": job.name}
+            request.pop("job_id", None)
+            for name in json.loads(job.packages):
+                if not await self._head.has_package(name):
+                    if not self._packages.has(name):
+                        raise RefusedError(f"neither the head nor the queue has package {name}")
+                    await self._head.put_package(name, self._packages.path(name))
+            if not await self._still_mine():
+                return
+            reach("queue.post")
+            await self._head.submit(request)
+            reach("queue.posted")
+        except RefusedError as refused:
+            await self._finish(job, FAILED, f"the head did not take it: {refused}")
+            return
+        except AwayError as error:
+            first = self._tried.setdefault(job.name, time.monotonic())
+            if not error.answered or time.monotonic() - first < REFUSED_S:
+                raise
+            await self._finish(job, FAILED, f"the head did not take it: {error}")
+            return
+        await asyncio.to_thread(self._records.running, job)
+        self._tried.pop(job.name, None)
+
+
+def entry(job: Job) -> Entry:
+    """Return a job as the order takes it; raises one of FAULTS."""
+    return Entry(
+        name=job.id,
+        user=job.user,
+        priority=job.priority,
+        queued=job.queued,
+        bundles=tuple(json.loads(job.bundles)),
+        after=tuple(json.loads(job.after)),
+        seconds=job.seconds,
+        started=None if job.state == WAITING else job.started,
+        preemptible=job.retries > 0,
+    )
+
+
+def _kind(bundle: Bundle) -> tuple[float, float]:
+    return bundle.get("CPU", 0.0), bundle.get("GPU", 0.0)
+
+
+async def _gather(works: Any) -> None:
+    """Do some works, AT_ONCE at a time; all have ended when the first error is raised."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(work: Any) -> None:
+        async with gate:
+            await work
+
+    found = await asyncio.gather(*(one(work) for work in works), return_exceptions=True)
+    for error in (each for each in found if isinstance(each, BaseException)):
+        raise error

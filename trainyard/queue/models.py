@@ -1,0 +1,94 @@
+"""The tables of the queue: jobs, their attempts, who starts them, and the queue itself."""
+
+from __future__ import annotations
+
+from sqlalchemy import ForeignKey, Index, String, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+WAITING, STARTING, RUNNING = "WAITING", "STARTING", "RUNNING"
+ACTIVE = (WAITING, STARTING, RUNNING)
+SUCCEEDED, FAILED, STOPPED = "SUCCEEDED", "FAILED", "STOPPED"  # Ray's words
+
+
+class Base(DeclarativeBase):
+    """All tables."""
+
+
+class Job(Base):
+    """A submission. Times are seconds since 1970; what is a list or an object is JSON.
+
+    Attributes:
+        number: the order of submission.
+        id: the submission id, which clients know.
+        request: the body as it was posted.
+        packages: names of the packages that it needs.
+        bundles: what it needs at once, as Ray's resources.
+        after: ids of jobs that must have ended.
+        retries: how often it may start again after its head was lost.
+        attempt: the newest one; 0 before the first.
+        state: one of ACTIVE, or how it ended.
+        stop: whether somebody asked for its end.
+        reason: why it ended so.
+        end: what the head said of it last.
+    """
+
+    __tablename__ = "jobs"
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    id: Mapped[str] = mapped_column(String(128), unique=True)
+    user: Mapped[str] = mapped_column(String(255))
+    run: Mapped[str] = mapped_column(String(255))
+    request: Mapped[str] = mapped_column(Text)
+    packages: Mapped[str] = mapped_column(Text)
+    bundles: Mapped[str] = mapped_column(Text)
+    priority: Mapped[int]
+    after: Mapped[str] = mapped_column(Text)
+    seconds: Mapped[float | None]
+    retries: Mapped[int]
+    attempt: Mapped[int] = mapped_column(default=0)
+    state: Mapped[str] = mapped_column(String(16), default=WAITING)
+    stop: Mapped[bool] = mapped_column(default=False)
+    queued: Mapped[float]
+    started: Mapped[float | None]
+    ended: Mapped[float | None]
+    reason: Mapped[str] = mapped_column(Text, default="")
+    end: Mapped[str] = mapped_column(Text, default="")
+    __table_args__ = (Index("jobs_by_state", "state", "number"),)
+
+    @property
+    def name(self) -> str:
+        """The submission id of its newest attempt at the head."""
+        return attempt_name(self.id, self.attempt)
+
+
+class Attempt(Base):
+    """One start of a job, as an interval of use; `rate` is GPUs, or an eighth of CPUs."""
+
+    __tablename__ = "attempts"
+    job: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    user: Mapped[str] = mapped_column(String(255))
+    rate: Mapped[float]
+    began: Mapped[float]
+    ended: Mapped[float | None]
+
+
+class Lease(Base):
+    """The dispatcher that may start jobs, until a time; one row."""
+
+    __tablename__ = "lease"
+    name: Mapped[str] = mapped_column(String(16), primary_key=True)
+    holder: Mapped[str] = mapped_column(String(64))
+    until: Mapped[float]
+
+
+class Fact(Base):
+    """What the queue knows about itself."""
+
+    __tablename__ = "facts"
+    name: Mapped[str] = mapped_column(String(16), primary_key=True)
+    value: Mapped[str] = mapped_column(Text)
+
+
+def attempt_name(job: str, attempt: int) -> str:
+    """Return the submission id of an attempt: the job's own, then `ID-2`, `ID-3`."""
+    return job if attempt <= 1 else f"{job}-{attempt}"

@@ -1,0 +1,261 @@
+"""The queue's durable records: each change is one transaction, on disk before it returns.
+
+The database is a file of SQLite, or PostgreSQL. Changes of a job's state name the state that they
+begin from, so of two writers one changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, create_engine, delete, event, func, or_, select, text, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from trainyard.failpoints import reach
+from trainyard.queue.models import (
+    ACTIVE,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    WAITING,
+    Attempt,
+    Fact,
+    Job,
+    Lease,
+)
+
+MOST_WAITING = 10_000
+MOST_ENDED = 10_000  # kept
+KEPT_S = 90 * 86_400.0
+LISTED = 1000  # of those that ended
+HALF_LIVES = 8  # after which use counts as none
+MIGRATIONS = Path(__file__).with_name("migrations")
+LOCK = 0x747261696E  # of PostgreSQL, while tables change
+BUSY_S = 30
+
+
+class ExistsError(Exception):
+    """A job has this id."""
+
+
+class FullError(Exception):
+    """As many jobs wait as may."""
+
+
+class Records:
+    """The records in a database, made or brought up to date; every method may raise its errors."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = create_engine(url, pool_pre_ping=True)
+        if self._engine.dialect.name == "sqlite":
+            event.listen(self._engine, "connect", _prepare_sqlite)
+            event.listen(self._engine, "begin", _begin_sqlite)
+        with self._engine.begin() as connection:
+            if self._engine.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+            config = Config()
+            config.set_main_option("script_location", str(MIGRATIONS))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+        with self._session() as session, session.begin():
+            known = session.get(Fact, "id")
+            if known is None:
+                known = Fact(name="id", value=f"queue_{secrets.token_hex(8)}")
+                session.add(known)
+                session.add(Lease(name="dispatcher", holder="", until=0.0))
+            self.id = known.value
+
+    def close(self) -> None:
+        """Close the database."""
+        self._engine.dispose()
+
+    def add(self, job: Job) -> None:
+        """Keep a new job.
+
+        Raises:
+            ExistsError: one has its id.
+            FullError: MOST_WAITING wait.
+        """
+        reach("queue.add")
+        try:
+            with self._session() as session, session.begin():
+                if _count(session, WAITING) >= MOST_WAITING:
+                    raise FullError
+                session.add(job)
+        except IntegrityError:
+            raise ExistsError from None
+        reach("queue.added")
+
+    def get(self, job: str) -> Job | None:
+        """Return a job by its id."""
+        with self._session() as session:
+            return session.scalar(select(Job).where(Job.id == job))
+
+    def active(self) -> list[Job]:
+        """Return the jobs that have not ended, in the order of submission."""
+        with self._session() as session:
+            return [*session.scalars(_active().order_by(Job.number))]
+
+    def listed(self) -> list[Job]:
+        """Return the jobs that have not ended, and the last that have."""
+        with self._session() as session:
+            past = select(Job).where(Job.state.not_in(ACTIVE)).order_by(Job.number.desc())
+            return [*session.scalars(_active()), *session.scalars(past.limit(LISTED))]
+
+    def begin(self, job: Job, now: float) -> bool:
+        """Record that a waiting job starts, before the head is asked; whether it is ours to start.
+
+        The job has the new attempt then.
+        """
+        reach("queue.start")
+        mine = self._change(
+            job, WAITING, state=STARTING, attempt=job.attempt + 1, started=now, begins=now
+        )
+        reach("queue.starting")
+        return mine
+
+    def running(self, job: Job) -> None:
+        """Record that the head has a job."""
+        self._change(job, STARTING, state=RUNNING)
+        reach("queue.running")
+
+    def requeue(self, job: Job, now: float) -> bool:
+        """Have a job wait again that its head has lost."""
+        reach("queue.requeue")
+        return self._change(job, job.state, state=WAITING, retries=job.retries - 1, ends=now)
+
+    def finish(self, job: Job, state: str, reason: str, now: float, end: object = None) -> bool:
+        """Record how a job ended, with what the head said of it."""
+        reach("queue.end")
+        said = json.dumps(end) if end else ""
+        changed = self._change(
+            job, job.state, state=state, reason=reason, ended=now, end=said, ends=now
+        )
+        reach("queue.ended")
+        return changed
+
+    def _change(
+        self,
+        job: Job,
+        before: str,
+        *,
+        begins: float | None = None,
+        ends: float | None = None,
+        **values: Any,
+    ) -> bool:
+        """Change a job that is in a state and attempt, with the interval of its use."""
+        same = (Job.id == job.id, Job.state == before, Job.attempt == job.attempt)
+        with self._session() as session, session.begin():
+            done = session.connection().execute(update(Job).where(*same).values(**values))
+            if done.rowcount != 1:
+                return False
+            if begins is not None:
+                number = values["attempt"]
+                interval = Attempt(job=job.id, attempt=number, user=job.user, began=begins)
+                interval.rate = rate(json.loads(job.bundles))
+                session.add(interval)
+            if ends is not None:
+                open_ = (Attempt.job == job.id, Attempt.ended.is_(None))
+                session.execute(update(Attempt).where(*open_).values(ended=ends))
+        for name, value in values.items():
+            setattr(job, name, value)
+        return True
+
+    def ask_stop(self, job: str, now: float) -> str | None:
+        """Record that somebody asks for a job's end; one that waits has ended then.
+
+        Returns its state before; None without such a job.
+        """
+        with self._session() as session, session.begin():
+            found = session.scalar(select(Job).where(Job.id == job).with_for_update())
+            if found is None:
+                return None
+            before = found.state
+            if before == WAITING:
+                found.state, found.ended = STOPPED, now
+                found.reason = "it was stopped before it started"
+            elif before in ACTIVE:
+                found.stop = True
+            return before
+
+    def remove(self, job: str) -> None:
+        """Forget a job that has ended."""
+        with self._session() as session, session.begin():
+            gone = select(Job.id).where(Job.id == job, Job.state.not_in(ACTIVE))
+            session.execute(delete(Attempt).where(Attempt.job.in_(gone.scalar_subquery())))
+            session.execute(delete(Job).where(Job.id == job, Job.state.not_in(ACTIVE)))
+
+    def lease(self, holder: str, now: float, seconds: float) -> bool:
+        """Take or keep the right to start jobs for some seconds; whether it is the holder's."""
+        free = or_(Lease.holder == holder, Lease.until < now)
+        with self._session() as session, session.begin():
+            taken = update(Lease).where(free).values(holder=holder, until=now + seconds)
+            return session.connection().execute(taken).rowcount == 1
+
+    def use(self, now: float, half_life_s: float) -> dict[str, float]:
+        """Return each user's use in GPU-seconds, of which half counts after each half-life."""
+        since = now - HALF_LIVES * half_life_s
+        recent = or_(Attempt.ended.is_(None), Attempt.ended > since)
+        columns = (Attempt.user, Attempt.rate, Attempt.began, Attempt.ended)
+        found: dict[str, float] = {}
+        with self._session() as session:
+            for user, amount, began, ended in session.execute(select(*columns).where(recent)):
+                whole = decayed(now - began, now - (ended or now), half_life_s)
+                found[user] = found.get(user, 0.0) + amount * whole
+        return found
+
+    def prune(self, now: float) -> set[str]:
+        """Forget old jobs that have ended; return the names of packages that others need."""
+        past = Job.state.not_in(ACTIVE)
+        with self._session() as session, session.begin():
+            kept = select(Job.number).where(past).order_by(Job.number.desc())
+            oldest = session.scalar(kept.offset(MOST_ENDED).limit(1)) or 0
+            old = past & or_(Job.ended < now - KEPT_S, Job.number <= oldest)
+            ids = select(Job.id).where(old).scalar_subquery()
+            session.execute(delete(Attempt).where(Attempt.job.in_(ids)))
+            session.execute(delete(Job).where(old))
+            needed = session.scalars(select(Job.packages).where(Job.state.in_(ACTIVE)))
+            return {name for each in needed for name in json.loads(each)}
+
+    def _session(self) -> Session:
+        return Session(self._engine, expire_on_commit=False)
+
+
+def rate(bundles: Sequence[dict[str, float]]) -> float:
+    """Return what a second of these bundles counts: their GPUs, or an eighth of their CPUs."""
+    gpus, cpus = (sum(each.get(name, 0.0) for each in bundles) for name in ("GPU", "CPU"))
+    return gpus or cpus / 8
+
+
+def decayed(first: float, last: float, half_life: float) -> float:
+    """Return the seconds of an interval that began and ended so long ago, as far as they count."""
+    rate_ = math.log(2) / half_life
+    return (math.exp(-rate_ * max(last, 0.0)) - math.exp(-rate_ * max(first, 0.0))) / rate_
+
+
+def _active() -> Any:
+    return select(Job).where(Job.state.in_(ACTIVE))
+
+
+def _count(session: Session, state: str) -> int:
+    return session.scalar(select(func.count()).where(Job.state == state)) or 0
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:
+    connection.isolation_level = None  # transactions begin as `_begin_sqlite` says
+    for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {setting}")
+    connection.execute(f"PRAGMA busy_timeout={BUSY_S * 1000}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # At once for writing: one that reads first may not write when another has written meanwhile.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

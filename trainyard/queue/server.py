@@ -1,0 +1,360 @@
+"""Ray's Jobs API, served from the queue's records; all else is the head's dashboard.
+
+A job is one for its clients, whatever attempt the head runs: status, log and stop of its id go to
+the newest one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import importlib.metadata
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from aiohttp import web
+from sqlalchemy.exc import DBAPIError
+
+from trainyard.queue import submission
+from trainyard.queue.dispatcher import Declared, Dispatcher
+from trainyard.queue.head import AwayError, Head, outcome
+from trainyard.queue.models import ACTIVE, STARTING, WAITING, Job
+from trainyard.queue.packages import NAME, Packages, TooLargeError
+from trainyard.queue.records import MOST_WAITING, ExistsError, FullError, Records
+
+VERSION = "4"  # of Ray's Jobs API: ray.dashboard.modules.version
+COOKIE = "ray-authentication-token"
+PIECE = 2**18
+POLL_S = 0.5
+STALE_S = 120.0  # without a step of the dispatcher, after which /health says so
+# Of one connection, by RFC 9110; `Host` is the head's own.
+HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host"}
+ONE_ATTEMPT = "attempt"  # asked for by `train`, which begins anew with each
+# As Ray says it of a job that waits for its node, which clients know.
+NO_LOG = "Job {} has no driver node id info: it waits in the queue."
+
+
+class Server:
+    """The queue's HTTP server."""
+
+    def __init__(
+        self,
+        records: Records,
+        packages: Packages,
+        head: Head,
+        dispatcher: Dispatcher,
+        declared: list[Declared],
+        token: str,
+    ) -> None:
+        self._records, self._packages, self._head = records, packages, head
+        self._dispatcher, self._nodes = dispatcher, [each.bundle for each in declared]
+        self._token = token.encode()
+        self._ray = importlib.metadata.version("ray")
+
+    def app(self) -> web.Application:
+        """Return the application."""
+        app = web.Application(client_max_size=submission.MOST_BODY, middlewares=[self._guard])
+        app.add_routes(
+            [
+                web.get("/health", self._health),
+                web.get("/api/version", self._version),
+                web.get("/api/queue", self._queue),
+                web.get("/api/packages/gcs/{name}", self._has_package),
+                web.put("/api/packages/gcs/{name}", self._put_package),
+                web.post("/api/jobs/", self._submit),
+                web.get("/api/jobs/", self._list),
+                web.get("/api/jobs/{id}", self._get),
+                web.delete("/api/jobs/{id}", self._delete),
+                web.post("/api/jobs/{id}/stop", self._stop),
+                web.get("/api/jobs/{id}/logs", self._logs),
+                web.get("/api/jobs/{id}/logs/tail", self._tail),
+                web.route("*", "/{path:.*}", self._pass_on),
+            ]
+        )
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """Ask for the head's token where the queue itself answers; the head asks for the rest."""
+        own = request.match_info.handler not in (self._health, self._pass_on)
+        if own and not self._known(request):
+            return web.Response(status=401, text="Unauthorized: the cluster's token is missing")
+        try:
+            response: web.StreamResponse = await handler(request)
+        except DBAPIError as error:
+            text = f"the queue's database does not answer ({type(error.orig).__name__}): try again"
+            return web.Response(status=503, text=text)
+        except AwayError as error:
+            text = f"the head does not answer ({error}): try again"
+            return web.Response(status=502, text=text)
+        return response
+
+    def _known(self, request: web.Request) -> bool:
+        given = request.headers.get("Authorization") or request.headers.get("X-Ray-Authorization")
+        # A page of somebody else can have a browser send the cookie, but reads no answer.
+        cookie = request.cookies.get(COOKIE, "") if request.method == "GET" else ""
+        word = given or f"Bearer {cookie}"
+        return hmac.compare_digest(word.encode(), b"Bearer " + self._token)
+
+    async def _health(self, _: web.Request) -> web.Response:
+        late = time.monotonic() - self._dispatcher.stepped > STALE_S
+        return web.Response(status=503 if late else 200, text="late" if late else "ok")
+
+    async def _version(self, _: web.Request) -> web.Response:
+        # The session is the queue's, since its jobs outlive those of heads.
+        names = {"version": VERSION, "ray_version": self._ray, "ray_commit": ""}
+        return web.json_response(names | {"session_name": self._records.id, "queue": True})
+
+    async def _has_package(self, request: web.Request) -> web.Response:
+        found = self._packages.has(_package(request))
+        return web.Response(status=200 if found else 404)
+
+    async def _put_package(self, request: web.Request) -> web.Response:
+        try:
+            await self._packages.keep(_package(request), request.content.iter_chunked(PIECE))
+        except TooLargeError:
+            return web.Response(status=413, text="the package is larger than 2 GiB")
+        except OSError as error:
+            return web.Response(status=507, text=f"the package cannot be kept: {error.strerror}")
+        return web.Response()
+
+    async def _submit(self, request: web.Request) -> web.Response:
+        try:
+            job = submission.read(await request.read(), time.time())
+            why = submission.never(json.loads(job.bundles), self._nodes)
+            if why and not submission.forced(job):
+                raise submission.RefusedError(why)
+            for name in json.loads(job.after):
+                if await self._record(name) is None and await self._head.job(_quoted(name)) is None:
+                    raise submission.RefusedError(
+                        f"after {name[:80]!r} is no job of this cluster: `train list` shows them"
+                    )
+            await asyncio.to_thread(self._records.add, job)
+        except submission.RefusedError as error:
+            return web.Response(status=400, text=f"ValueError: {error}")
+        except ExistsError:
+            text = f"ValueError: Job with submission_id {job.id} already exists. "
+            return web.Response(status=400, text=f"{text}Please use a different submission_id.")
+        except FullError:
+            text = f"ValueError: {MOST_WAITING} jobs wait, as many as may: try again later"
+            return web.Response(status=429, text=text)
+        self._dispatcher.changed()
+        return web.json_response({"job_id": job.id, "submission_id": job.id})
+
+    async def _list(self, _: web.Request) -> web.Response:
+        records = {job.id: job for job in await asyncio.to_thread(self._records.listed)}
+        try:
+            # Not `Head.jobs`: programs that were not submitted have no submission id.
+            known = await self._head.listed()
+        except AwayError:
+            known = []
+        by_name = {each.get("submission_id"): each for each in known}
+        own = [self._shown(job, by_name.get(job.name)) for job in records.values()]
+        names = {f"{job.id}{end}" for job in records.values() for end in _ends(job)}
+        others = [each for name, each in by_name.items() if name and name not in names]
+        others += [each for each in known if not each.get("submission_id")]
+        return web.json_response([*own, *others])
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        job = await self._record(request.match_info["id"])
+        if job is None:
+            return await self._pass_on(request)
+        found = None
+        if job.attempt and job.state in ACTIVE and job.state != WAITING:
+            with suppress(AwayError):
+                found = await self._head.job(job.name)
+        return web.json_response(self._shown(job, found))
+
+    async def _delete(self, request: web.Request) -> web.StreamResponse:
+        job = await self._record(request.match_info["id"])
+        if job is None:
+            return await self._pass_on(request)
+        if job.state in ACTIVE:
+            text = f"RuntimeError: job {job.id} has not ended: stop it first"
+            return web.Response(status=500, text=text)
+        await asyncio.to_thread(self._records.remove, job.id)
+        return web.json_response({"deleted": True})
+
+    async def _stop(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["id"]
+        before = await asyncio.to_thread(self._records.ask_stop, name, time.time())
+        if before is None:
+            return await self._pass_on(request)
+        self._dispatcher.changed()
+        return web.json_response({"stopped": before in ACTIVE})
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        job = await self._record(request.match_info["id"])
+        if job is not None and (not job.attempt or job.state == WAITING):
+            return web.json_response({"logs": ""})
+        return await self._pass_on(request, None if job is None else job.name)
+
+    async def _tail(self, request: web.Request) -> web.StreamResponse:
+        """Send a log as it grows; with all attempts, unless the client asks for one."""
+        name = request.match_info["id"]
+        job = await self._record(name)
+        if job is None and await self._head.job(_quoted(name)) is None:
+            return web.Response(status=404, text=f"Job {name} does not exist")
+        reply = web.WebSocketResponse(heartbeat=30)
+        await reply.prepare(request)
+        sent = -1
+        while not reply.closed:
+            if job is None or (job.attempt > sent and job.state not in (WAITING, STARTING)):
+                of_head = name if job is None else job.name
+                await self._send_log(of_head, reply)
+                sent = 0 if job is None else job.attempt
+            if (
+                job is None
+                or job.state not in ACTIVE
+                or (sent > 0 and ONE_ATTEMPT in request.query)
+            ):
+                break
+            await asyncio.sleep(POLL_S)
+            job = await self._record(name)
+        await reply.close()
+        return reply
+
+    async def _send_log(self, name: str, reply: web.WebSocketResponse) -> None:
+        url = f"{self._head.url}/api/jobs/{_quoted(name)}/logs/tail"
+        with suppress(aiohttp.ClientError, ConnectionError):
+            async with self._head.session.ws_connect(url, headers=self._head.headers) as stream:
+                async for message in stream:
+                    if message.type is aiohttp.WSMsgType.TEXT:
+                        await reply.send_str(message.data)
+
+    async def _queue(self, _: web.Request) -> web.Response:
+        active = await asyncio.to_thread(self._records.active)
+        rows = [self._row(job) for job in active]
+        rows.sort(key=lambda row: (row["place"] or 0, row["since"]))
+        return web.json_response({"jobs": rows, "away": self._dispatcher.away})
+
+    def _row(self, job: Job) -> dict[str, Any]:
+        place = self._dispatcher.places.get(job.id) if job.state == WAITING else None
+        return {
+            "job": job.id,
+            "run": job.run,
+            "user": job.user,
+            "state": job.state,
+            "place": place.place if place else None,
+            "needs": submission.needs(job),
+            "priority": job.priority,
+            "since": job.queued if job.state == WAITING else job.started,
+            "reason": place.reason if place else "",
+            "begins": place.begins if place else None,
+            "attempt": job.attempt,
+            "retries": job.retries,
+        }
+
+    def _shown(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
+        """A job as Ray's API has it: what the head says of its attempt, else the record."""
+        request = json.loads(job.request)
+        facts = (request.get("metadata") or {}) | {"attempt": str(job.attempt)}
+        same = {"submission_id": job.id, "metadata": facts}
+        if job.state not in ACTIVE:
+            said = json.loads(job.end or "{}")
+            own: dict[str, Any] = {**_blank(job, request), **said, **same}
+            own |= {"status": job.state, "message": job.reason}
+            own |= {"end_time": said.get("end_time") or _ms(job.ended)}
+            return own | {"runtime_env": _without_values(own["runtime_env"] or {})}
+        if found is not None and outcome(found) != "lost":
+            return {**found, **same, "runtime_env": _without_values(found["runtime_env"] or {})}
+        place = self._dispatcher.places.get(job.id)
+        message = "it waits in the queue" if job.state == WAITING else "it starts"
+        if job.state == WAITING and place is not None:
+            message = f"place {place.place}: {place.reason}"
+        away = found is None and job.state not in (WAITING, STARTING)
+        if away:
+            message = "the head does not answer, or was replaced; the job goes on with it"
+        return _blank(job, request) | same | {"message": message}
+
+    async def _record(self, name: str) -> Job | None:
+        return await asyncio.to_thread(self._records.get, name)
+
+    async def _pass_on(self, request: web.Request, job: str | None = None) -> web.StreamResponse:
+        """Pass a request on to the head; `job` is the name that it has there."""
+        path = request.rel_url
+        if job is not None:
+            path = path.with_path(f"/api/jobs/{job}/logs")
+        elif name := path.query.get("submission_id"):
+            record = await self._record(name)
+            if record is not None and (not record.attempt or record.state == WAITING):
+                return web.Response(status=500, text=NO_LOG.format(name))
+            if record is not None:
+                path = path.update_query(submission_id=record.name)
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
+        reply = None
+        try:
+            async with self._head.session.request(
+                request.method,
+                f"{self._head.url}{path}",
+                headers=headers,
+                data=request.content.iter_chunked(PIECE) if request.body_exists else None,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+                allow_redirects=False,
+            ) as found:
+                reply = web.StreamResponse(status=found.status, reason=found.reason)
+                for key, value in found.headers.items():
+                    if key.lower() not in HOP:
+                        reply.headers.add(key, value)
+                await reply.prepare(request)
+                async for piece in found.content.iter_any():
+                    await reply.write(piece)
+                await reply.write_eof()
+                return reply
+        except aiohttp.ClientError as error:
+            if reply is not None:  # cut in the middle
+                raise
+            raise AwayError(type(error).__name__) from None
+
+
+def _blank(job: Job, request: Mapping[str, Any]) -> dict[str, Any]:
+    """A job without an answer of the head."""
+    return {
+        "type": "SUBMISSION",
+        "job_id": None,
+        "submission_id": job.id,
+        "driver_info": None,
+        "status": "PENDING" if job.state in (WAITING, STARTING) else "RUNNING",
+        "entrypoint": request.get("entrypoint", ""),
+        "message": "",
+        "error_type": None,
+        "start_time": _ms(job.started or job.queued),
+        "end_time": None,
+        "metadata": {},
+        "runtime_env": _without_values(request.get("runtime_env") or {}),
+        "driver_agent_http_address": None,
+        "driver_node_id": None,
+        "driver_exit_code": None,
+    }
+
+
+def _without_values(env: Mapping[str, Any]) -> dict[str, Any]:
+    """A runtime environment without the values of variables, which may be secrets."""
+    variables = env.get("env_vars")
+    hidden = dict.fromkeys(variables, "<redacted>") if isinstance(variables, dict) else {}
+    return {**env, **({"env_vars": hidden} if hidden else {})}
+
+
+def _package(request: web.Request) -> str:
+    name: str = request.match_info["name"]
+    if not NAME.fullmatch(name):
+        raise web.HTTPBadRequest(text=f"package name {name[:80]!r} is not one of Ray's")
+    return name
+
+
+def _ends(job: Job) -> list[str]:
+    """What is added to a job's id in the names of its attempts."""
+    return ["", *(f"-{number}" for number in range(2, job.attempt + 1))]
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000)
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")

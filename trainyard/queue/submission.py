@@ -1,0 +1,155 @@
+"""A submission as it was posted: what the queue reads of it, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainyard.queue import order
+from trainyard.queue.models import Job
+from trainyard.queue.order import Bundle, Entry, Rules
+
+MOST_BODY = 4 * 2**20  # bytes
+MOST_PRIORITY = 1000
+MOST_RETRIES = 1000
+MOST_AFTER = 100
+MOST_BUNDLES = 1000
+MOST_AMOUNT = 1e15
+LONGEST = 255  # characters of a name
+# Room for the number of an attempt: Ray writes the id into the name of a log file.
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+PACKAGE = "gcs://"
+NAMES = {"entrypoint_num_cpus": "CPU", "entrypoint_num_gpus": "GPU", "entrypoint_memory": "memory"}
+# Metadata of Ray, which is text, by which `train submit` says what the queue reads.
+PRIORITY, AFTER, RETRIES, SECONDS, FORCE = "priority", "after", "retries", "seconds", "force"
+
+
+class RefusedError(ValueError):
+    """A submission is refused; the text says why, and what to do."""
+
+
+def read(body: bytes, now: float) -> Job:
+    """Return the record of a submission.
+
+    Raises:
+        RefusedError: it is not one, or out of bounds.
+    """
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError):
+        raise RefusedError("the body is not JSON: post a submission of Ray's Jobs API") from None
+    if not isinstance(request, dict) or not isinstance(request.get("entrypoint"), str):
+        raise RefusedError("the submission has no entrypoint: give the command of the job")
+    given = request.get("submission_id") or request.get("job_id")
+    job = f"raysubmit_{secrets.token_hex(8)}" if given is None else given
+    if not isinstance(job, str) or not ID.fullmatch(job):
+        raise RefusedError(
+            f"submission id {str(job)[:80]!r} is not 1 to 120 letters, digits, '.', '_' or '-' "
+            "beginning with a letter or digit: give another one"
+        )
+    facts = request.get("metadata") or {}
+    if not isinstance(facts, dict) or not all(isinstance(each, str) for each in facts.values()):
+        raise RefusedError("metadata is not an object of texts: give it so")
+    return Job(
+        id=job,
+        user=facts.get("user", "")[:LONGEST],
+        run=facts.get("run", "")[:LONGEST],
+        request=json.dumps(request),
+        packages=json.dumps(_packages(request)),
+        bundles=json.dumps(_bundles(request, facts)),
+        priority=_whole(facts, PRIORITY, -MOST_PRIORITY, MOST_PRIORITY),
+        after=json.dumps(_after(facts)),
+        seconds=_whole(facts, SECONDS, 1, 10**8) if facts.get(SECONDS) else None,
+        retries=_whole(facts, RETRIES, 0, MOST_RETRIES),
+        queued=now,
+    )
+
+
+def forced(job: Job) -> bool:
+    """Whether the user queues it although no declared node can hold it."""
+    facts = json.loads(job.request).get("metadata") or {}
+    return facts.get(FORCE) == "1"
+
+
+def never(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> str | None:
+    """Say why bundles can never be placed at once on empty nodes; None if they can."""
+    alone = Entry(name="it", user="", priority=0, queued=0.0, bundles=tuple(bundles))
+    rules = Rules(half_life_s=1.0, backfill=False, preempt=False, quotas={})
+    if not bundles or order.plan([alone], [], nodes, {}, rules, 0.0).start:
+        return None
+    names = dict.fromkeys(name for bundle in bundles for name in bundle)
+    largest = max(nodes, key=lambda node: [node.get(name, 0.0) for name in names], default={})
+    return (
+        f"the job asks for {_said(bundles)} at once and never fits: the largest of {len(nodes)} "
+        f"nodes has {_said([{name: largest.get(name, 0.0) for name in names}])}; ask for less, or "
+        "declare a larger node in the stack's settings and run `make up`"
+    )
+
+
+def _said(bundles: Sequence[Bundle]) -> str:
+    kinds = [", ".join(f"{name} {amount:g}" for name, amount in each.items()) for each in bundles]
+    counted = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    return "; ".join(f"{n} times {kind}" if n > 1 else kind for kind, n in counted.items())
+
+
+def needs(job: Job) -> str:
+    """Return in words what a job needs."""
+    return _said(json.loads(job.bundles))
+
+
+def _bundles(request: Mapping[str, Any], facts: Mapping[str, str]) -> list[Bundle]:
+    """The bundles that `train submit` says; of others, the one that Ray gives the entrypoint."""
+    try:
+        if "demand" in facts:
+            found = json.loads(facts["demand"])
+        else:
+            own = {name: request.get(key) for key, name in NAMES.items()}
+            own |= request.get("entrypoint_resources") or {}
+            found = [own]
+        if len(found) > MOST_BUNDLES:
+            raise RefusedError(f"{len(found)} bundles, at most {MOST_BUNDLES}: ask for fewer")
+        bundles = [
+            {str(name): float(amount) for name, amount in each.items() if amount} for each in found
+        ]
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+        if isinstance(error, RefusedError):
+            raise
+        raise RefusedError("the resources are no amounts by name: give them so") from None
+    for name, amount in ((n, a) for each in bundles for n, a in each.items()):
+        if not 0 <= amount <= MOST_AMOUNT or math.isnan(amount) or len(name) > LONGEST:
+            raise RefusedError(f"{name[:80]} {amount:g} is not 0 to {MOST_AMOUNT:g}: ask for less")
+    return [each for each in bundles if each]
+
+
+def _packages(request: Mapping[str, Any]) -> list[str]:
+    env = request.get("runtime_env") or {}
+    if not isinstance(env, dict):
+        raise RefusedError("runtime_env is not an object: give it so")
+    modules = env.get("py_modules") or []
+    found = [env.get("working_dir"), *(modules if isinstance(modules, list) else [])]
+    return [
+        each.removeprefix(PACKAGE)
+        for each in found
+        if isinstance(each, str) and each.startswith(PACKAGE)
+    ]
+
+
+def _after(facts: Mapping[str, str]) -> list[str]:
+    found = [each for word in facts.get(AFTER, "").split(",") if (each := word.strip())]
+    if len(found) > MOST_AFTER:
+        raise RefusedError(f"after has {len(found)} jobs, at most {MOST_AFTER}: name fewer")
+    return found
+
+
+def _whole(facts: Mapping[str, str], name: str, low: int, high: int) -> int:
+    text = facts.get(name, "0")
+    found = int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
+    if found is None or not low <= found <= high:
+        raise RefusedError(
+            f"{name} {text[:40]!r} is not a whole number from {low} to {high}: give one"
+        )
+    return found
