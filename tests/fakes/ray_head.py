@@ -19,6 +19,7 @@ class RayHead:
     def __init__(self, nodes=({"CPU": 2.0},)):
         self.nodes, self.started, self.away, self.refuses = [*nodes], [], False, ""
         self.jobs, self.packages, self.asked, self.stopped = {}, {}, [], []
+        self.began, self.dead = time.time(), []  # nodes: when they began; as Ray lists ended ones
         self.others = []  # placement groups of programs that were not submitted
         self._numbers = count(1)
 
@@ -125,10 +126,17 @@ class RayHead:
 
     async def _state(self, request):
         nodes = [
-            {"node_id": str(i), "state": "ALIVE", "resources_total": each | {f"node:{i}": 1.0}}
+            {
+                "node_id": str(i),
+                "state": "ALIVE",
+                "resources_total": each | {f"node:{i}": 1.0},
+                "labels": {"group": "rented"},
+                "start_time_ms": self.began * 1000,
+                "end_time_ms": 0,
+            }
             for i, each in enumerate(self.nodes)
         ]
-        found = {"nodes": nodes, "actors": [], "placement_groups": self.others}
+        found = {"nodes": [*nodes, *self.dead], "actors": [], "placement_groups": self.others}
         result = {"result": found[request.match_info["what"]]}
         return web.json_response({"data": {"result": result}})
 

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -22,15 +23,17 @@ from sqlalchemy.exc import DBAPIError
 from trainyard.failpoints import reach
 from trainyard.queue import order
 from trainyard.queue.head import AwayError, Head, RefusedError, outcome
-from trainyard.queue.models import FAILED, RUNNING, STARTING, STOPPED, WAITING, Job
+from trainyard.queue.models import FAILED, RUNNING, STARTING, STOPPED, WAITING, Job, Machine
 from trainyard.queue.order import Bundle, Entry, Rules, Waiting
 from trainyard.queue.packages import Packages
-from trainyard.queue.records import Records
+from trainyard.queue.records import Records, rate
 
 EVERY_S = 1.0
 IDLE_S = 5.0  # without jobs
 LEASE_S = 15.0
 PRUNE_S = 3600.0
+SEE_S = 15.0  # between two looks at the machines, for the ledger
+GROUP_LABEL = "group"  # of nodes, by cluster/ray_node.py
 AT_ONCE = 4  # starts; each costs the head a process
 REFUSED_S = 120.0  # for which a head that is not ready is asked to take a job
 LOST = "the head was replaced"
@@ -61,9 +64,11 @@ class Dispatcher:
         head: Head,
         rules: Rules,
         declared: Sequence[Declared] = (),
+        prices: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._records, self._packages, self._head = records, packages, head
-        self._rules, self._declared = rules, declared
+        self._rules, self._declared, self._prices = rules, declared, prices
+        self._saw = -SEE_S
         self._me, self._leased, self._pruned = secrets.token_hex(8), -LEASE_S, -PRUNE_S
         self._tried: dict[str, float] = {}  # first refusal of a start, by attempt
         self._changed = asyncio.Event()
@@ -104,6 +109,10 @@ class Dispatcher:
             needed = await asyncio.to_thread(self._records.prune, time.time())
             await asyncio.to_thread(self._packages.prune, needed)
             self._pruned = time.monotonic()
+        if time.monotonic() - self._saw > SEE_S:
+            found = machines(await self._head.nodes(), self._prices, time.time())
+            await asyncio.to_thread(self._records.see, found)
+            self._saw = time.monotonic()
         active = await asyncio.to_thread(self._records.active)
         if not active:
             self.places = {}
@@ -248,6 +257,31 @@ def entry(job: Job) -> Entry:
         started=None if job.state == WAITING else job.started,
         preemptible=job.retries > 0,
     )
+
+
+def machines(
+    nodes: Sequence[Mapping[str, Any]], prices: Mapping[str, float], now: float
+) -> list[Machine]:
+    """Return nodes of Ray's state API for the ledger; `prices` are by group, in $ an hour.
+
+    Raises:
+        AwayError: they are not what Ray's API has.
+    """
+    try:
+        return [
+            Machine(
+                node=str(each["node_id"]),
+                group=(group := str((each["labels"] or {}).get(GROUP_LABEL, ""))),
+                price=prices.get(group, 0.0),
+                rate=rate([each["resources_total"] or {}]),
+                began=each["start_time_ms"] / 1000,
+                seen=now if each["state"] == "ALIVE" else each["end_time_ms"] / 1000,
+            )
+            for each in nodes
+            if each["state"] == "ALIVE" or each["end_time_ms"]
+        ]
+    except FAULTS as error:
+        raise AwayError(f"nodes: {type(error).__name__}") from None
 
 
 def _kind(bundle: Bundle) -> tuple[float, float]:

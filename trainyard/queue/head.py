@@ -112,6 +112,10 @@ class Head:
             raise AwayError(f"nodes: {type(error).__name__}") from None
         return [*free.values()]
 
+    async def nodes(self) -> list[dict[str, Any]]:
+        """Return its nodes, also those that have ended."""
+        return await self._state("nodes")
+
     async def has_package(self, name: str) -> bool:
         """Whether the head has a package; it then keeps it until the job starts."""
         try:

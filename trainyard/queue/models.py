@@ -72,6 +72,21 @@ class Attempt(Base):
     ended: Mapped[float | None]
 
 
+class Machine(Base):
+    """A node of Ray's, from its start until it was last seen; `rate` as of an Attempt.
+
+    Ray gives each start of a node a new id, so an interval never has a gap.
+    """
+
+    __tablename__ = "machines"
+    node: Mapped[str] = mapped_column(String(64), primary_key=True)
+    group: Mapped[str] = mapped_column(String(255))
+    price: Mapped[float]  # $ an hour
+    rate: Mapped[float]
+    began: Mapped[float]
+    seen: Mapped[float]
+
+
 class Lease(Base):
     """The dispatcher that may start jobs, until a time; one row."""
 

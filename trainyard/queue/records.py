@@ -20,6 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from trainyard.failpoints import reach
+from trainyard.queue.ledger import JobUse, MachineUse
 from trainyard.queue.models import (
     ACTIVE,
     RUNNING,
@@ -30,6 +31,7 @@ from trainyard.queue.models import (
     Fact,
     Job,
     Lease,
+    Machine,
 )
 
 MOST_WAITING = 10_000
@@ -212,6 +214,34 @@ class Records:
                 found[user] = found.get(user, 0.0) + amount * whole
         return found
 
+    def see(self, machines: Sequence[Machine]) -> None:
+        """Keep when machines began, and how long they were seen."""
+        with self._session() as session, session.begin():
+            for each in machines:
+                known = session.get(Machine, each.node)
+                if known is None:
+                    session.add(each)
+                else:  # of one that has ended, Ray says no more what it had
+                    known.seen = max(known.seen, each.seen)
+
+    def machines(self, since: float, until: float) -> list[MachineUse]:
+        """Return the machines that were there between two times."""
+        found = select(Machine).where(Machine.seen > since, Machine.began < until)
+        with self._session() as session:
+            return [
+                MachineUse(each.node, each.began, each.seen, each.price, each.rate)
+                for each in session.scalars(found)
+            ]
+
+    def uses(self, since: float, until: float) -> tuple[list[JobUse], dict[str, Job]]:
+        """Return how jobs ran between two times, and these jobs by their ids."""
+        there = or_(Attempt.ended.is_(None), Attempt.ended > since)
+        found = select(Attempt, Job).join(Job, Job.id == Attempt.job)
+        with self._session() as session:
+            rows = session.execute(found.where(there, Attempt.began < until)).all()
+        used = [JobUse(job.id, each.began, each.ended or until, each.rate) for each, job in rows]
+        return used, {job.id: job for _, job in rows}
+
     def prune(self, now: float) -> set[str]:
         """Forget old jobs that have ended; return the names of packages that others need."""
         past = Job.state.not_in(ACTIVE)
@@ -222,6 +252,7 @@ class Records:
             ids = select(Job.id).where(old).scalar_subquery()
             session.execute(delete(Attempt).where(Attempt.job.in_(ids)))
             session.execute(delete(Job).where(old))
+            session.execute(delete(Machine).where(Machine.seen < now - KEPT_S))
             needed = session.scalars(select(Job.packages).where(Job.state.in_(ACTIVE)))
             return {name for each in needed for name in json.loads(each)}
 

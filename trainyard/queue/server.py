@@ -10,6 +10,7 @@ import asyncio
 import hmac
 import importlib.metadata
 import json
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,12 +21,13 @@ import aiohttp
 from aiohttp import web
 from sqlalchemy.exc import DBAPIError
 
-from trainyard.queue import submission
+from trainyard.queue import ledger, submission
 from trainyard.queue.dispatcher import Declared, Dispatcher
 from trainyard.queue.head import AwayError, Head, outcome
+from trainyard.queue.ledger import Share
 from trainyard.queue.models import ACTIVE, STARTING, WAITING, Job
 from trainyard.queue.packages import NAME, Packages, TooLargeError
-from trainyard.queue.records import MOST_WAITING, ExistsError, FullError, Records
+from trainyard.queue.records import MOST_WAITING, ExistsError, FullError, Records, rate
 
 VERSION = "4"  # of Ray's Jobs API: ray.dashboard.modules.version
 COOKIE = "ray-authentication-token"
@@ -50,10 +52,11 @@ class Server:
         dispatcher: Dispatcher,
         declared: list[Declared],
         token: str,
+        budget: float = math.inf,  # $ a month
     ) -> None:
         self._records, self._packages, self._head = records, packages, head
         self._dispatcher, self._nodes = dispatcher, [each.bundle for each in declared]
-        self._token = token.encode()
+        self._token, self._budget = token.encode(), budget
         self._ray = importlib.metadata.version("ray")
 
     def app(self) -> web.Application:
@@ -64,6 +67,7 @@ class Server:
                 web.get("/health", self._health),
                 web.get("/api/version", self._version),
                 web.get("/api/queue", self._queue),
+                web.get("/api/queue/cost", self._cost),
                 web.get("/api/packages/gcs/{name}", self._has_package),
                 web.put("/api/packages/gcs/{name}", self._put_package),
                 web.post("/api/jobs/", self._submit),
@@ -134,6 +138,12 @@ class Server:
                     raise submission.RefusedError(
                         f"after {name[:80]!r} is no job of this cluster: `train list` shows them"
                     )
+            spent = await asyncio.to_thread(self._spent, time.time())
+            if spent >= self._budget:
+                raise submission.RefusedError(
+                    f"the machines have cost {spent:.2f} $ this month, of {self._budget:g} $ "
+                    "(queue.monthlyBudget): raise it and run `make up`, or wait for next month"
+                )
             await asyncio.to_thread(self._records.add, job)
         except submission.RefusedError as error:
             return web.Response(status=400, text=f"ValueError: {error}")
@@ -232,6 +242,30 @@ class Server:
         rows = [self._row(job) for job in active]
         rows.sort(key=lambda row: (row["place"] or 0, row["since"]))
         return web.json_response({"jobs": rows, "away": self._dispatcher.away})
+
+    async def _cost(self, request: web.Request) -> web.Response:
+        now = time.time()
+        try:
+            since = float(request.query.get("since", 0))
+        except ValueError:
+            since = math.nan
+        if not 0 <= since < now:
+            raise web.HTTPBadRequest(text="since is no time in the past: give seconds since 1970")
+        return web.json_response(await asyncio.to_thread(self._shares, since, now))
+
+    def _shares(self, since: float, now: float) -> list[dict[str, Any]]:
+        machines = self._records.machines(since, now)
+        uses, jobs = self._records.uses(since, now)
+        begun = min((*(m.began for m in machines), *(u.began for u in uses)), default=now)
+        return [
+            {"day": each.day, "job": each.job, "cost": each.cost, **_amounts(each, jobs)}
+            for each in ledger.shares(machines, uses, max(since, begun), now)
+        ]
+
+    def _spent(self, now: float) -> float:
+        """Return what the machines have cost this month, in $."""
+        begun = ledger.month(now)
+        return ledger.billed(self._records.machines(begun, now), begun, now)
 
     def _row(self, job: Job) -> dict[str, Any]:
         place = self._dispatcher.places.get(job.id) if job.state == WAITING else None
@@ -338,6 +372,18 @@ def _without_values(env: Mapping[str, Any]) -> dict[str, Any]:
     variables = env.get("env_vars")
     hidden = dict.fromkeys(variables, "<redacted>") if isinstance(variables, dict) else {}
     return {**env, **({"env_vars": hidden} if hidden else {})}
+
+
+def _amounts(share: Share, jobs: Mapping[str, Job]) -> dict[str, Any]:
+    """Whose a share is, and its hours of GPUs and CPUs."""
+    job = jobs.get(share.job)
+    bundles = [{"GPU": 1.0}] if job is None else json.loads(job.bundles)
+    seconds = share.unit_seconds / (rate(bundles) or 1.0)
+    hours = {
+        key: sum(each.get(name, 0.0) for each in bundles) * seconds / 3600
+        for key, name in (("gpuHours", "GPU"), ("cpuHours", "CPU"))
+    }
+    return {"user": job.user if job else "", "run": job.run if job else "", **hours}
 
 
 def _package(request: web.Request) -> str:

@@ -1,6 +1,7 @@
 """A stand-in of the head, and the queue before it, in one loop."""
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,13 +16,15 @@ from trainyard.queue.packages import Packages
 from trainyard.queue.records import Records
 from trainyard.queue.server import Server
 
+PRICE = 2.0  # $ an hour
 RULES = Rules(half_life_s=86_400.0, backfill=False, preempt=False, quotas={})
 
 
 class Queue:
     """A queue's parts; `step` is one look of its dispatcher."""
 
-    def __init__(self, folder, url, head, session, address, database=""):
+    def __init__(self, folder, url, head, session, address, database="", budget=math.inf):
+        self._budget = budget
         self.url, self.head, self._address, self._session = url, head, address, session
         self.records = Records(database or f"sqlite:///{folder}/queue.db")
         self.packages, self.client = Packages(folder / "packages"), Head(address, TOKEN)
@@ -29,20 +32,19 @@ class Queue:
         self.dispatcher = self.new_dispatcher()
 
     def new_dispatcher(self):
-        return Dispatcher(self.records, self.packages, self.client, RULES, self.declared)
+        parts = (self.records, self.packages, self.client, RULES, self.declared)
+        return Dispatcher(*parts, {"rented": PRICE})
 
     def app(self):
         parts = (self.records, self.packages, self.client, self.dispatcher, self.declared)
-        return Server(*parts, TOKEN).app()
+        return Server(*parts, TOKEN, self._budget).app()
 
     async def step(self):
         return await self.dispatcher.step()
 
     async def ask(self, method, path, token=TOKEN, **sent):
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        async with self._session.request(
-            method, self.url + path, headers=headers, **sent
-        ) as reply:
+        async with self._session.request(method, self.url + path, headers=headers, **sent) as reply:
             text = await reply.text()
             return reply.status, await reply.json() if reply.content_type.endswith("json") else text
 
@@ -71,13 +73,13 @@ async def served(app):
 
 @pytest.fixture
 def with_queue(tmp_path):
-    """Run a test's coroutine with a queue; keywords are the head's, or `database`."""
+    """Run a test's coroutine with a queue; keywords are the head's, `database` or `budget`."""
 
-    def run(test, database="", **keywords):
+    def run(test, database="", budget=math.inf, **keywords):
         async def body():
             head = RayHead(**keywords)
             async with served(head.app()) as address, ClientSession() as session:
-                queue = Queue(tmp_path, "", head, session, address, database)
+                queue = Queue(tmp_path, "", head, session, address, database, budget)
                 async with served(queue.app()) as queue.url:
                     await test(queue)
                 await queue.client.close()

@@ -1,0 +1,134 @@
+"""The ledger: its parts add up to what the machines cost, whatever was killed and told again."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.trainyard.queue.conftest import PRICE
+from trainyard.queue import dispatcher, records, server
+from trainyard.queue.ledger import DAY_S, HOUR_S, IDLE, JobUse, MachineUse, shares
+
+DAY = 20_700 * DAY_S  # 2026-09-04
+UNTIL = DAY + 3 * DAY_S
+MOMENTS = st.integers(0, 72).map(lambda hour: DAY + hour * HOUR_S)
+
+
+@st.composite
+def uses(draw, kind, names, *more):
+    """Return intervals of each name that follow each other."""
+    found = []
+    for name in names:
+        marks = sorted(draw(st.lists(MOMENTS, max_size=6, unique=True)))
+        values = [draw(each) for each in more]
+        found += [kind(name, *pair, *values) for pair in list(pairwise(marks))[::2]]
+    return found
+
+
+MACHINES = uses(MachineUse, ["a", "b"], st.sampled_from([0.0, 2.5]), st.sampled_from([1.0, 8.0]))
+JOBS = uses(JobUse, ["x", "y", "z"], st.sampled_from([0.125, 1.0, 4.0]))
+
+
+@given(machines=MACHINES, jobs=JOBS)
+def test_the_parts_are_the_whole(machines, jobs):
+    found = shares(machines, jobs, DAY, UNTIL)
+    billed = sum(each.price * (each.ended - each.began) / HOUR_S for each in machines)
+    # A machine without units, or a job without a machine, cannot be shared.
+    assert sum(each.cost for each in found) == pytest.approx(billed)
+    for job in "xyz":
+        own = sum(each.units * (each.ended - each.began) for each in jobs if each.job == job)
+        told = sum(each.unit_seconds for each in found if each.job == job)
+        assert told == pytest.approx(own)
+
+
+@given(machines=MACHINES, jobs=JOBS, cut=MOMENTS)
+def test_an_interval_that_is_told_twice_or_in_two_parts_counts_once(machines, jobs, cut):
+    whole = shares(machines, jobs, DAY, UNTIL)
+    assert shares(machines * 2, jobs * 2, DAY, UNTIL) == whole
+    parts = shares(machines, jobs, DAY, cut) + shares(machines, jobs, cut, UNTIL)
+    assert sum(each.cost for each in parts) == pytest.approx(sum(each.cost for each in whole))
+
+
+def test_a_job_pays_for_its_share_and_the_rest_is_idle():
+    machine = MachineUse("a", DAY - HOUR_S, DAY + 2 * HOUR_S, price=4.0, units=4.0)
+    jobs = [JobUse("x", DAY - HOUR_S, DAY + HOUR_S, 1.0), JobUse("y", DAY, DAY + HOUR_S, 3.0)]
+    found = shares([machine], jobs, DAY - HOUR_S, DAY + 2 * HOUR_S)
+    assert [(each.day[-2:], each.job, each.cost) for each in found] == [
+        ("03", IDLE, 3.0),
+        ("03", "x", 1.0),
+        ("04", IDLE, 4.0),
+        ("04", "x", 1.0),
+        ("04", "y", 3.0),
+    ]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+STEPS = ("start", "starting", "post", "posted", "running", "end", "ended")
+
+
+def test_a_month_with_a_kill_at_each_step(with_queue, monkeypatch):
+    now, killed_at = DAY, ""
+
+    def reach(point):
+        if point == f"queue.{killed_at}":
+            raise Killed
+
+    clock = SimpleNamespace(
+        time=lambda: now, monotonic=lambda: now, clock_gettime=lambda _: now, CLOCK_BOOTTIME=7
+    )
+    for module in (dispatcher, server):
+        monkeypatch.setattr(module, "time", clock)
+    for module in (dispatcher, records):
+        monkeypatch.setattr(module, "reach", reach)
+
+    async def test(queue):
+        nonlocal now, killed_at
+        queue.head.began = DAY
+        kills, hours = 0, {}
+        for day in range(30):
+            name, step = f"job-{day}", STEPS[day % len(STEPS)]
+            now = DAY + day * DAY_S
+            await queue.submit(name, cpus=2, user=f"user-{day % 3}")
+            for hour in range(24):
+                now = DAY + day * DAY_S + hour * HOUR_S
+                if hour == 20:
+                    queue.head.end(name)
+                killed_at = step if hour in {0, 20} else ""
+                try:
+                    await queue.step()
+                except Killed:
+                    killed_at, kills = "", kills + 1
+                    queue.dispatcher = queue.new_dispatcher()
+            # What is not on disk before a kill begins, or ends, with the next look.
+            hours[name] = (21 if step == "end" else 20) - (1 if step == "start" else 0)
+        assert kills == 30
+        assert queue.head.started == [*hours]
+        _, found = await queue.ask("GET", f"/api/queue/cost?since={DAY}")
+        billed = PRICE * (now - DAY) / HOUR_S
+        assert sum(each["cost"] for each in found) == pytest.approx(billed)
+        used = {each["job"]: each["cpuHours"] for each in found if each["job"]}
+        assert used == {name: 2 * each for name, each in hours.items()}
+        assert {each["user"] for each in found} == {"", "user-0", "user-1", "user-2"}
+
+    with_queue(test)
+
+
+def test_a_month_s_budget_stops_submissions_and_no_training(with_queue, monkeypatch):
+    clock = SimpleNamespace(time=lambda: DAY, monotonic=lambda: DAY)
+    monkeypatch.setattr(server, "time", clock)
+
+    async def test(queue):
+        queue.head.began = DAY - 60 * HOUR_S
+        await queue.submit("a")
+        await queue.step()
+        status, said = await queue.submit("b")
+        assert status == 400
+        assert "have cost 120.00 $ this month, of 100 $ (queue.monthlyBudget): raise it" in said
+        assert queue.head.running() == ["a"]
+
+    with_queue(test, budget=100)

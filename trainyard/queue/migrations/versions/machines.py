@@ -1,0 +1,20 @@
+"""The machines of the ledger."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "machines"
+down_revision = "first"
+
+
+def upgrade() -> None:
+    """Make their table."""
+    op.create_table(
+        "machines",
+        sa.Column("node", sa.String(64), primary_key=True),
+        sa.Column("group", sa.String(255), nullable=False),
+        sa.Column("price", sa.Float(53), nullable=False),
+        sa.Column("rate", sa.Float(53), nullable=False),
+        sa.Column("began", sa.Float(53), nullable=False),
+        sa.Column("seen", sa.Float(53), nullable=False),
+    )
