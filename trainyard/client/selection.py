@@ -39,7 +39,7 @@ class Selection:
         Raises:
             ClientError: `since` does not say how long ago.
         """
-        begun = self._begun() if self.since else 0.0
+        begun = began(self.since) if self.since else 0.0
         wanted = {self.user, this_user.name() if self.mine else ""} - {""}
         return [
             each
@@ -47,15 +47,20 @@ class Selection:
             if self.status.upper() in ("", status) and {user} >= wanted and started >= begun
         ][: self.limit]
 
-    def _begun(self) -> float:
-        """Return the time in milliseconds since 1970 at which the selection begins."""
-        found = re.fullmatch(r"(\d{1,5})([mhd])", self.since)
-        if not found:
-            raise ClientError(
-                f"--since {self.since[:40]!r} does not say how long ago: give it as 30m, 12h or 7d"
-            )
-        before = datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
-        return before.timestamp() * 1000
+
+def began(since: str) -> float:
+    """Return a time so long ago, of a number and m, h or d, in milliseconds since 1970.
+
+    Raises:
+        ClientError: it does not say how long ago.
+    """
+    found = re.fullmatch(r"(\d{1,5})([mhd])", since)
+    if not found:
+        raise ClientError(
+            f"--since {since[:40]!r} does not say how long ago: give it as 30m, 12h or 7d"
+        )
+    before = datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
+    return before.timestamp() * 1000
 
 
 ALL = Selection()

@@ -377,7 +377,7 @@ def _without_values(env: Mapping[str, Any]) -> dict[str, Any]:
 def _amounts(share: Share, jobs: Mapping[str, Job]) -> dict[str, Any]:
     """Whose a share is, and its hours of GPUs and CPUs."""
     job = jobs.get(share.job)
-    bundles = [{"GPU": 1.0}] if job is None else json.loads(job.bundles)
+    bundles = json.loads(job.bundles) if job else []
     seconds = share.unit_seconds / (rate(bundles) or 1.0)
     hours = {
         key: sum(each.get(name, 0.0) for each in bundles) * seconds / 3600

@@ -68,6 +68,10 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
             ("pull first", "to results/first"),
             ("pull first -f -s lambda", "again and again, until its job ends"),
         ],
+        "cost": [
+            ("cost", "of the last 30 days, by user"),
+            ("cost --by run --since 7d", "by run; also by job and day"),
+        ],
         "rm": [("rm first second", "ask, then delete them with their checkpoints")],
         "restore": [("restore first --from results", "then submit it with --name first")],
     },

@@ -1,0 +1,82 @@
+"""`train cost`: the rows that it adds up, and stacks that keep no account."""
+
+import json
+
+import pytest
+
+from tests import ui_stack
+from trainyard.client import outputs as contract
+
+SHARES = [
+    {
+        "day": "2026-11-01",
+        "job": "a",
+        "user": "eva",
+        "run": "first",
+        "gpuHours": 2.0,
+        "cpuHours": 4.0,
+        "cost": 5.0,
+    },
+    {
+        "day": "2026-11-02",
+        "job": "a",
+        "user": "eva",
+        "run": "first",
+        "gpuHours": 1.0,
+        "cpuHours": 2.0,
+        "cost": 2.5,
+    },
+    {
+        "day": "2026-11-02",
+        "job": "b",
+        "user": "max",
+        "run": "",
+        "gpuHours": 0.0,
+        "cpuHours": 8.0,
+        "cost": 8.0,
+    },
+    {
+        "day": "2026-11-02",
+        "job": "",
+        "user": "",
+        "run": "",
+        "gpuHours": 0.0,
+        "cpuHours": 0.0,
+        "cost": 20.0,
+    },
+]
+
+
+@pytest.fixture
+def head(tmp_path, monkeypatch):
+    found = ui_stack.Head([])
+    with ui_stack.serving(found) as address:
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, tmp_path / "store")
+        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("by", "rows"),
+    [
+        ("user", [("(idle)", 0, 0, 20), ("max", 0, 8, 8), ("eva", 3, 6, 7.5)]),
+        ("run", [("(idle)", 0, 0, 20), ("", 0, 8, 8), ("first", 3, 6, 7.5)]),
+        ("day", [("2026-11-01", 2, 4, 5), ("2026-11-02", 1, 10, 30.5)]),
+    ],
+)
+def test_shares_are_added_up(by, rows, head, train):
+    head.replies["/api/queue/cost"] = SHARES
+    assert train("cost", "--by", by, "--json") == 0
+    assert [tuple(row.values()) for row in json.loads(train.out)] == rows
+    assert train("cost", "--by", by) == 0
+    assert "35.50 $ in all; (idle) is what no job asked for" in train.err + train.out
+
+
+def test_a_stack_without_a_queue_keeps_no_account(head, train):
+    assert train("cost") == 1
+    assert "keeps no account: run `train config set queue true`" in train.err
+    assert train("cost", "--since", "soon") == 1
+    assert "--since 'soon' does not say how long ago" in train.err
+    head.replies["/api/queue/cost"] = [{"day": 1}]
+    assert train("cost") == 1
+    assert "does not tell what was used" in train.err
