@@ -74,7 +74,8 @@ def test_shares_are_added_up(by, rows, head, train):
 
 def test_a_stack_without_a_queue_keeps_no_account(head, train):
     assert train("cost") == 1
-    assert "keeps no account: run `train config set queue true`" in train.err
+    assert "keeps no account: run `" in train.err
+    assert "train config set queue true`, then `make up`" in train.err
     assert train("cost", "--since", "soon") == 1
     assert "--since 'soon' does not say how long ago" in train.err
     head.replies["/api/queue/cost"] = [{"day": 1}]
