@@ -7,9 +7,11 @@ file there), halfLifeDays, backfill, quotas, and nodes, as in the stack's output
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,12 +28,16 @@ from trainyard.queue.server import Server
 
 MIB = 2**20
 DAY_S = 86_400
-FILE = "queue.db"
+FILE, LOCK = "queue.db", "queue.lock"
 
 
 async def serve(settings: Mapping[str, Any]) -> None:
     """Serve and start jobs until SIGTERM; raises what ends the dispatcher."""
     data = Path(settings["data"])
+    # So the next one goes on with the lease of a process that was killed.
+    lock = (data / LOCK).open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    me = f"{socket.gethostname()}{data}"[-64:]
     records = Records(settings["database"] or f"sqlite:///{data / FILE}")
     packages, head = Packages(data / "packages"), Head(settings["head"], settings["token"])
     declared = [_declared(node) for node in settings["nodes"]]
@@ -45,7 +51,7 @@ async def serve(settings: Mapping[str, Any]) -> None:
         preempt=False,
         quotas=quotas,
     )
-    dispatcher = Dispatcher(records, packages, head, rules, declared)
+    dispatcher = Dispatcher(records, packages, head, rules, declared, me)
     server = Server(records, packages, head, dispatcher, declared, settings["token"])
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1)
     await runner.setup()

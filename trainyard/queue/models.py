@@ -61,13 +61,14 @@ class Job(Base):
 
 
 class Attempt(Base):
-    """One start of a job, as an interval of use; `rate` is GPUs, or an eighth of CPUs."""
+    """One start of a job, as an interval of use; `share` is what counts in the fair share."""
 
     __tablename__ = "attempts"
     job: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     user: Mapped[str] = mapped_column(String(255))
-    rate: Mapped[float]
+    share: Mapped[float]
+    gpus: Mapped[float]
     began: Mapped[float]
     ended: Mapped[float | None]
 

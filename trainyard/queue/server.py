@@ -24,6 +24,7 @@ from trainyard.queue import submission
 from trainyard.queue.dispatcher import Declared, Dispatcher
 from trainyard.queue.head import AwayError, Head, outcome
 from trainyard.queue.models import ACTIVE, STARTING, WAITING, Job
+from trainyard.queue.order import Waiting
 from trainyard.queue.packages import NAME, Packages, TooLargeError
 from trainyard.queue.records import MOST_WAITING, ExistsError, FullError, Records
 
@@ -241,10 +242,10 @@ class Server:
             "user": job.user,
             "state": job.state,
             "place": place.place if place else None,
-            "needs": submission.needs(job),
+            "needs": submission.said(json.loads(job.bundles)),
             "priority": job.priority,
             "since": job.queued if job.state == WAITING else job.started,
-            "reason": place.reason if place else "",
+            "reason": _why(place) if place else "",
             "begins": place.begins if place else None,
             "attempt": job.attempt,
             "retries": job.retries,
@@ -266,7 +267,7 @@ class Server:
         place = self._dispatcher.places.get(job.id)
         message = "it waits in the queue" if job.state == WAITING else "it starts"
         if job.state == WAITING and place is not None:
-            message = f"place {place.place}: {place.reason}"
+            message = f"place {place.place}: {_why(place)}"
         away = found is None and job.state not in (WAITING, STARTING)
         if away:
             message = "the head does not answer, or was replaced; the job goes on with it"
@@ -338,6 +339,10 @@ def _without_values(env: Mapping[str, Any]) -> dict[str, Any]:
     variables = env.get("env_vars")
     hidden = dict.fromkeys(variables, "<redacted>") if isinstance(variables, dict) else {}
     return {**env, **({"env_vars": hidden} if hidden else {})}
+
+
+def _why(place: Waiting) -> str:
+    return place.reason.removesuffix(f" (place {place.place})")
 
 
 def _package(request: web.Request) -> str:

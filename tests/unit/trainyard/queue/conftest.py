@@ -26,10 +26,10 @@ class Queue:
         self.records = Records(database or f"sqlite:///{folder}/queue.db")
         self.packages, self.client = Packages(folder / "packages"), Head(address, TOKEN)
         self.declared = [Declared(bundle=each) for each in head.nodes]
-        self.dispatcher = self.new_dispatcher()
+        self.dispatcher = self.new_dispatcher("this machine")
 
-    def new_dispatcher(self):
-        return Dispatcher(self.records, self.packages, self.client, RULES, self.declared)
+    def new_dispatcher(self, me=""):
+        return Dispatcher(self.records, self.packages, self.client, RULES, self.declared, me)
 
     def app(self):
         parts = (self.records, self.packages, self.client, self.dispatcher, self.declared)
@@ -40,9 +40,7 @@ class Queue:
 
     async def ask(self, method, path, token=TOKEN, **sent):
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        async with self._session.request(
-            method, self.url + path, headers=headers, **sent
-        ) as reply:
+        async with self._session.request(method, self.url + path, headers=headers, **sent) as reply:
             text = await reply.text()
             return reply.status, await reply.json() if reply.content_type.endswith("json") else text
 

@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 
 from ray.dashboard.modules.version import CURRENT_VERSION
+
 from trainyard.queue import records as kept
 from trainyard.queue import server
 
