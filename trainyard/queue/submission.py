@@ -25,7 +25,7 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 PACKAGE = "gcs://"
 NAMES = {"entrypoint_num_cpus": "CPU", "entrypoint_num_gpus": "GPU", "entrypoint_memory": "memory"}
 # Metadata of Ray, which is text, by which `train submit` says what the queue reads.
-PRIORITY, AFTER, RETRIES, SECONDS, FORCE = "priority", "after", "retries", "seconds", "force"
+PRIORITY, AFTER, RETRIES, MINUTES, FORCE = "priority", "after", "retries", "minutes", "force"
 
 
 class RefusedError(ValueError):
@@ -63,7 +63,7 @@ def read(body: bytes, now: float) -> Job:
         bundles=json.dumps(_bundles(request, facts)),
         priority=_whole(facts, PRIORITY, -MOST_PRIORITY, MOST_PRIORITY),
         after=json.dumps(_after(facts)),
-        seconds=_whole(facts, SECONDS, 1, 10**8) if facts.get(SECONDS) else None,
+        seconds=60 * _whole(facts, MINUTES, 1, 10**6) if facts.get(MINUTES) else None,
         retries=_whole(facts, RETRIES, 0, MOST_RETRIES),
         queued=now,
     )

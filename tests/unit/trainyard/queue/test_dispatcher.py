@@ -15,7 +15,8 @@ from sqlalchemy import text
 
 from tests.fakes.ray_head import TOKEN
 from tests.ports import free_ports
-from trainyard import failpoints, queue as package
+from trainyard import failpoints
+from trainyard import queue as package
 from trainyard.queue import dispatcher as module
 from trainyard.queue.dispatcher import Declared
 from trainyard.queue.records import Records, decayed
@@ -111,10 +112,9 @@ def test_of_two_dispatchers_one_starts_jobs_and_the_other_goes_on_without_it(
         assert queue.head.started == ["a"]
         # One is stopped for an hour between its commit and its request.
         queue.head.end("a")
-        late = [each for each in (queue.dispatcher, other) if await each._hold()][0]
+        late = queue.dispatcher if await queue.dispatcher._hold() else other
         fresh = other if late is queue.dispatcher else queue.dispatcher
         monkeypatch.setattr(module, "LEASE_S", 1e-6)
-        submit = queue.client.has_package
 
         async def stopped(job, asked):
             counts = (0.0, 0.0)
@@ -128,7 +128,7 @@ def test_of_two_dispatchers_one_starts_jobs_and_the_other_goes_on_without_it(
 
         monkeypatch.setattr(late, "_begin", stopped)
         await late.step()
-        assert submit and queue.head.started == ["a"]
+        assert queue.head.started == ["a"]
         await fresh.step()
         assert queue.head.started == ["a", "b"]
 
@@ -306,7 +306,7 @@ def test_use_counts_half_after_each_half_life_and_old_records_go(with_queue, mon
         assert decayed(3600 + 10, 3600, 3600) == pytest.approx(5, rel=1e-2)
         await queue.submit("a", demand='[{"GPU": 2, "CPU": 8}]', user="eva", force="1")
         await queue.submit("b", cpus=2, user="max")
-        a, b = queue.records.active()
+        a, _ = queue.records.active()
         now = time.time()
         queue.records.begin(a, now - 7200, 2.0, 2.0)
         queue.records.finish(a, "SUCCEEDED", "", now - 3600)
