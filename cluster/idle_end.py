@@ -10,7 +10,7 @@ from typing import Annotated
 import pulumi
 
 import node
-from cluster import ray_node
+from cluster import job_queue
 from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, setting, whole
@@ -63,7 +63,7 @@ class IdleEnd(Component):
             gpuPercent=idle.gpu_percent,
             deadline=pulumi.Output.from_input(stack.expires_at).apply(_seconds),
             file=f"{runtime.volume(SERVICE, STATE)}/{STATE_FILE}",
-            dashboard=join("http://", runtime.address(ray_node.HEAD, stack.port("dashboardPort"))),
+            dashboard=join("http://", job_queue.jobs_address(stack)),
             rayToken=stack.token,
             nodes=stack.nodes,
             source=source_of(stack.storage),

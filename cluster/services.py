@@ -6,6 +6,7 @@ from cluster import (
     gateway,
     grafana,
     idle_end,
+    job_queue,
     monitoring,
     notebook,
     object_store,
@@ -29,6 +30,7 @@ ALL = (
     replica.DESCRIPTOR,
     idle_end.DESCRIPTOR,
     RAY,  # others' additions to its nodes are known by now
+    job_queue.DESCRIPTOR,
     notebook.DESCRIPTOR,
     page.DESCRIPTOR,
     gateway.DESCRIPTOR,

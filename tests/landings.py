@@ -57,6 +57,7 @@ LONG = {
     "infra/test_pages.py": 440,
     "infra/test_process.py": 200,
     "infra/test_pulumi_cli.py": 90,
+    "infra/test_queue.py": 120,
     "infra/test_replica.py": 60,
     "infra/test_reservation.py": 60,
     "infra/test_rotate.py": 80,
@@ -122,6 +123,7 @@ TOUCHES = (
     (r"replica|trainyard/store/|supervis", r"test_replica"),
     (r"trainyard/store/", r"lambda_cloud/test_stack"),  # the idle watch reads it
     (r"drill", r"test_drill"),
+    (r"queue", r"infra/test_queue"),
     (r"quickstart", r"test_quickstart|test_box|test_gcp"),
     (r"trainyard/(job|options|ray_train)", r"test_elastic"),
     (r"food11|trainyard/search/", r"test_food11"),

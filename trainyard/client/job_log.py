@@ -19,6 +19,7 @@ FIRST_LINE_POLL_S = 0.2
 POLL_S = 0.25
 RECONNECT_S = 1
 WAITING_NOTICE_S = 5
+ATTEMPT = "attempt"  # metadata that a queue adds
 
 
 def follow(
@@ -76,12 +77,18 @@ async def following(
     log = _Log(write)
     tail = asyncio.create_task(_tail(server, job_id, log))
     started = answered = time.monotonic()
-    noticed = False
+    noticed, attempt = False, None
     try:
         while True:
             try:
                 job: Job = await _aside(server.job, job_id)
                 ended = job.status.ended
+                number = job.metadata.get(ATTEMPT)
+                if number != attempt and attempt is not None and log.length:
+                    tail.cancel()
+                    log = _Log(write)  # a queue has started the job again, with a log of its own
+                    tail = asyncio.create_task(_tail(server, job_id, log))
+                attempt = number
                 if ended or not log.length:
                     with suppress(RefusedError):  # its node is gone; its result is known anyway
                         pieces, offset = server.log_pieces(job_id), 0

@@ -120,6 +120,13 @@ class JobServer:
         except fields.FAULTS as error:
             raise UnreadableError(f"no job: {fields.reason(error)}") from None
 
+    def queue(self) -> list[dict[str, Any]]:
+        """What runs and waits in a queue before the head, as it says it; RefusedError without."""
+        try:
+            return fields.typed(self._dashboard.get("/api/queue"), "jobs", list)
+        except fields.FieldError as error:
+            raise UnreadableError(f"no queue: {error}") from None
+
     def raw_log(self, job_id: str, most_mib: int = LOG_MOST_MIB) -> bytes:
         """Return a job's log so far, as it was written."""
         return _bounded(self._raw_pieces(job_id), f"the log of job {job_id}", most_mib)
@@ -157,7 +164,8 @@ class JobServer:
 
         Ray ends it at a byte that is not UTF-8, and at a line of 4 MiB.
         """
-        url = f"{self._dashboard.url}{_path(job_id)}/logs/tail"
+        # A queue would go on with the log of the next attempt.
+        url = f"{self._dashboard.url}{_path(job_id)}/logs/tail?attempt=one"
         async with self._session() as session, session.ws_connect(url) as stream:
             async for message in stream:
                 if message.type == message.type.TEXT:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
-from trainyard.client import history, jobs, run_list, store, waiting
-from trainyard.client.dashboard import DashboardError
+from trainyard.client import fields, history, jobs, run_list, store, waiting
+from trainyard.client.dashboard import DashboardError, RefusedError
 from trainyard.client.disks import GIB
 from trainyard.client.errors import ClientError
 from trainyard.client.history import RunRecord
@@ -64,6 +65,38 @@ def of_job(job: Job) -> dict[str, Any]:
         "started": _local(job.start_time),
         "seconds": job.seconds,
     }
+
+
+def of_queue(server: JobServer, outputs: StackOutputs) -> list[dict[str, Any]]:
+    """Return a row for each job of a queue: those that run, then those that wait, in their order.
+
+    Raises:
+        ClientError: the stack has no queue.
+        DashboardError: it does not answer.
+    """
+    try:
+        found = server.queue()
+    except RefusedError as refused:
+        if refused.status != HTTPStatus.NOT_FOUND:
+            raise
+        raise ClientError(
+            f"stack {outputs.stack!r} has no queue: set queue to true in its settings and run "
+            "`make up`, or see what Ray knows with `train list`"
+        ) from None
+    return fields.decoded(found, _of_queued)
+
+
+def _of_queued(value: Any) -> dict[str, Any]:
+    place = int(fields.amount(value, "place"))
+    texts = {name: fields.typed(value, name, str) for name in ("user", "needs", "reason")}
+    names = {name: fields.identifier(value, name) for name in ("job", "run")}
+    times = {
+        name: _local(int(fields.amount(value, name, fields.LATEST_MS / 1000) * 1000))
+        for name in ("since", "begins")
+    }
+    waits = fields.typed(value, "state", str) == "WAITING"
+    numbers = {name: fields.typed(value, name, int) for name in ("priority", "attempt")}
+    return {"place": (place or "") if waits else "runs", **names, **texts, **times, **numbers}
 
 
 def of_runs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,9 +104,18 @@ def config(script: Script, arguments: Sequence[str]) -> options.Config:
 def is_driver(script: Script) -> bool:
     """Return whether a script uses the cluster itself: it imports Ray, or what it imports does.
 
-    Modules next to it, and our jobs, are read too. All other scripts are plain programs, which
-    compute where they are started.
+    All other scripts are plain programs, which compute where they are started.
     """
+    return _imports_one(script, lambda name: name in DRIVERS or _top(name) == "ray")
+
+
+def resumes(script: Script) -> bool:
+    """Return whether a script is started again from its checkpoints: it uses our library's job."""
+    return _imports_one(script, DRIVERS.__contains__)
+
+
+def _imports_one(script: Script, wanted: Callable[[str], bool]) -> bool:
+    """Whether a script, modules next to it or our jobs that it imports, import what is wanted."""
     places = [script.path.parent, Path(script.working_dir or script.path.parent)]
     seen: set[Path] = set()
     pending = {script.path}
@@ -114,7 +123,7 @@ def is_driver(script: Script) -> bool:
         path = pending.pop()
         seen.add(path)
         for name in _imports(path):
-            if name in DRIVERS or _top(name) == "ray":
+            if wanted(name):
                 return True
             own = name.lstrip(".")
             level = len(name) - len(own)

@@ -48,6 +48,7 @@ NAME_LENGTH = 30  # of a script's name in a run's, before the time and a point's
 # Ray writes it into the name of a log file, and keeps a job that it then cannot start as PENDING.
 SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 TRIES = 3
+RETRIES = 3  # after the loss of a head, of jobs that resume
 RECORDER = ("python", "-m", "trainyard.recorder")
 # As Ray looks for conda. It never calls mamba; Miniforge's conda uses mamba's solver.
 CONDA_PROBE = 'test -n "$RAY_CONDA_HOME$CONDA_EXE" || command -v conda'
@@ -76,6 +77,7 @@ class Request:
     entrypoint: Bundle = field(default_factory=dict)  # its own, which may be empty
     is_plain: bool = False  # it computes: what its bundle does not say is `feasibility.plain`
     owner: str = ""  # user that the run must be of, as far as the cluster knows; "" for any
+    order: Mapping[str, str] = field(default_factory=dict)  # what is asked of a queue, as metadata
 
     def __post_init__(self) -> None:
         if self.submission_id is not None and not SUBMISSION_ID.fullmatch(self.submission_id):
@@ -205,6 +207,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     if with_gpus := [node for node in nodes if node["GPU"]]:
         env["env_vars"][run_folder.NODES_VARIABLE] = json.dumps(with_gpus)
     server, packed = preflight.run(env, name, outputs, request.owner)
+    order = _for_queue(request, server, outputs)
     if "conda" in env:
         check_conda(server, outputs)
     from trainyard.client import claims  # noqa: PLC0415 - slow
@@ -220,7 +223,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
         )
     job_id = request.submission_id or new_job_id()
     of_code = env["env_vars"][run_folder.COMMIT_VARIABLE]
-    facts = metadata(request.script, name, of_code, bundles)
+    facts = metadata(request.script, name, of_code, bundles) | order | {"force": str(int(force))}
     _upload(packed.packages, Dashboard(outputs))  # now: a claim waits for no upload
     with claims.held(name, job_id, outputs, server, force=force):
         if of_code.endswith(run_folder.DIRTY):
@@ -235,6 +238,28 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
             **off_head,
         )
     return server, submission_id
+
+
+def _for_queue(request: Request, server: JobServer, outputs: StackOutputs) -> dict[str, str]:
+    """Return the metadata that a queue reads; jobs to come after are named by their ids.
+
+    Raises:
+        ClientError: something is asked of a queue, and the stack has none.
+    """
+    order = {"retries": str(RETRIES if scripts.resumes(request.script) else 0), **request.order}
+    if not request.order:
+        return order
+    from trainyard.client import jobs  # noqa: PLC0415 - slow
+
+    if not dict(server.version(jobs.SERVER_TIMEOUT_S)).get("queue"):
+        raise ClientError(
+            f"stack {outputs.stack!r} has no queue, and --{', --'.join(request.order)} asks for "
+            "one: set queue to true in its settings and run `make up`, or leave that out"
+        )
+    if "after" in order:
+        found = [jobs.resolve(server, each) for each in order["after"].split(",")]
+        order["after"] = ",".join(job.submission_id for job in found)
+    return order
 
 
 def entrypoint_of(script: scripts.Script, arguments: Sequence[str]) -> str:

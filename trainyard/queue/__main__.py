@@ -1,15 +1,19 @@
 """The service: `python -m trainyard.queue SETTINGS`, on the head's machine.
 
 SETTINGS is a file of JSON: listen, port, head (URL), token, data (folder), database (URL, "" for a
-file there), halfLifeDays, backfill, quotas, and nodes, as in the stack's outputs.
+file there), halfLifeDays, backfill, quotas, hourlyCost and monthlyBudget (0 for none), and
+nodes, as in the stack's outputs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import math
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,12 +30,16 @@ from trainyard.queue.server import Server
 
 MIB = 2**20
 DAY_S = 86_400
-FILE = "queue.db"
+FILE, LOCK = "queue.db", "queue.lock"
 
 
 async def serve(settings: Mapping[str, Any]) -> None:
     """Serve and start jobs until SIGTERM; raises what ends the dispatcher."""
     data = Path(settings["data"])
+    # So the next one goes on with the lease of a process that was killed.
+    lock = (data / LOCK).open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    me = f"{socket.gethostname()}{data}"[-64:]
     records = Records(settings["database"] or f"sqlite:///{data / FILE}")
     packages, head = Packages(data / "packages"), Head(settings["head"], settings["token"])
     declared = [_declared(node) for node in settings["nodes"]]
@@ -45,8 +53,11 @@ async def serve(settings: Mapping[str, Any]) -> None:
         preempt=False,
         quotas=quotas,
     )
-    dispatcher = Dispatcher(records, packages, head, rules, declared)
-    server = Server(records, packages, head, dispatcher, declared, settings["token"])
+    own = settings["hourlyCost"]
+    prices = {node["group"]: node["hourlyCost"] or own for node in settings["nodes"]}
+    dispatcher = Dispatcher(records, packages, head, rules, declared, prices, me)
+    budget = settings["monthlyBudget"] or math.inf
+    server = Server(records, packages, head, dispatcher, declared, settings["token"], budget)
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, settings["listen"], settings["port"]).start()

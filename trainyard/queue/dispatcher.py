@@ -21,12 +21,13 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from trainyard.failpoints import reach
+from trainyard.packing import Bundle
 from trainyard.queue import order
 from trainyard.queue.head import AwayError, Head, RefusedError, outcome
 from trainyard.queue.models import FAILED, RUNNING, STARTING, STOPPED, WAITING, Job, Machine
-from trainyard.queue.order import Bundle, Entry, Rules, Waiting
+from trainyard.queue.order import Entry, Rules, Waiting
 from trainyard.queue.packages import Packages
-from trainyard.queue.records import Records, rate
+from trainyard.queue.records import Records
 
 EVERY_S = 1.0
 IDLE_S = 5.0  # without jobs
@@ -64,12 +65,13 @@ class Dispatcher:
         head: Head,
         rules: Rules,
         declared: Sequence[Declared] = (),
-        prices: Mapping[str, float] = MappingProxyType({}),
+        prices: Mapping[str, float] = MappingProxyType({}),  # $ an hour, by group of nodes
+        me: str = "",
     ) -> None:
         self._records, self._packages, self._head = records, packages, head
         self._rules, self._declared, self._prices = rules, declared, prices
         self._saw = -SEE_S
-        self._me, self._leased, self._pruned = secrets.token_hex(8), -LEASE_S, -PRUNE_S
+        self._me, self._leased, self._pruned = me or secrets.token_hex(8), -LEASE_S, -PRUNE_S
         self._tried: dict[str, float] = {}  # first refusal of a start, by attempt
         self._changed = asyncio.Event()
         self.places: dict[str, Waiting] = {}
@@ -192,12 +194,13 @@ class Dispatcher:
             own = {job.name: str(known.get(job.name, {}).get("job_id") or "") for job in active}
             nodes = self._with_more(await self._head.free(own))
             now = time.time()
-            use = await asyncio.to_thread(self._records.use, now, self._rules.half_life_s)
+            use, week = await asyncio.to_thread(self._records.use, now, self._rules.half_life_s)
             plan = await asyncio.to_thread(
-                order.plan, queued, running, nodes, use, self._rules, now, ended
+                order.plan, queued, running, nodes, use, self._rules, now, ended, week
             )
         self.places = {each.name: each for each in plan.waiting}
-        await _gather(self._begin(waiting[name]) for name in (*at_once, *plan.start))
+        chosen = (*at_once, *plan.start)
+        await _gather(self._begin(waiting[name], entries[name]) for name in chosen)
 
     def _with_more(self, alive: list[Bundle]) -> list[Bundle]:
         """Return the living nodes, and those on demand that would start."""
@@ -212,8 +215,9 @@ class Dispatcher:
                 more.append(each)
         return [*alive, *more]
 
-    async def _begin(self, job: Job) -> None:
-        if await asyncio.to_thread(self._records.begin, job, time.time()):
+    async def _begin(self, job: Job, asked: Entry) -> None:
+        counts = order.share(asked), order.gpus(asked)
+        if await asyncio.to_thread(self._records.begin, job, time.time(), *counts):
             await self._post(job)
 
     async def _post(self, job: Job) -> None:
@@ -273,7 +277,7 @@ def machines(
                 node=str(each["node_id"]),
                 group=(group := str((each["labels"] or {}).get(GROUP_LABEL, ""))),
                 price=prices.get(group, 0.0),
-                rate=rate([each["resources_total"] or {}]),
+                share=order.share(_entry(each["resources_total"] or {})),
                 began=each["start_time_ms"] / 1000,
                 seen=now if each["state"] == "ALIVE" else each["end_time_ms"] / 1000,
             )
@@ -282,6 +286,10 @@ def machines(
         ]
     except FAULTS as error:
         raise AwayError(f"nodes: {type(error).__name__}") from None
+
+
+def _entry(bundle: Bundle) -> Entry:
+    return Entry(name="", user="", priority=0, queued=0.0, bundles=(bundle,))
 
 
 def _kind(bundle: Bundle) -> tuple[float, float]:

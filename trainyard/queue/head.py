@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from trainyard.queue.order import Bundle
+from trainyard.packing import Bundle
 
 SUPERVISOR = "_ray_internal_job_actor_"  # of the name of an entrypoint's actor
 EXISTS = "already exists"

@@ -61,19 +61,20 @@ class Job(Base):
 
 
 class Attempt(Base):
-    """One start of a job, as an interval of use; `rate` is GPUs, or an eighth of CPUs."""
+    """One start of a job, as an interval of use; `share` is what counts in the fair share."""
 
     __tablename__ = "attempts"
     job: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     user: Mapped[str] = mapped_column(String(255))
-    rate: Mapped[float]
+    share: Mapped[float]
+    gpus: Mapped[float]
     began: Mapped[float]
     ended: Mapped[float | None]
 
 
 class Machine(Base):
-    """A node of Ray's, from its start until it was last seen; `rate` as of an Attempt.
+    """A node of Ray's, from its start until it was last seen; `share` is as of an Attempt.
 
     Ray gives each start of a node a new id, so an interval never has a gap.
     """
@@ -82,7 +83,7 @@ class Machine(Base):
     node: Mapped[str] = mapped_column(String(64), primary_key=True)
     group: Mapped[str] = mapped_column(String(255))
     price: Mapped[float]  # $ an hour
-    rate: Mapped[float]
+    share: Mapped[float]
     began: Mapped[float]
     seen: Mapped[float]
 

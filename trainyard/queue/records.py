@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ MOST_WAITING = 10_000
 MOST_ENDED = 10_000  # kept
 KEPT_S = 90 * 86_400.0
 LISTED = 1000  # of those that ended
+WEEK_S = 7 * 86_400.0
 HALF_LIVES = 8  # after which use counts as none
 MIGRATIONS = Path(__file__).with_name("migrations")
 LOCK = 0x747261696E  # of PostgreSQL, while tables change
@@ -112,61 +114,52 @@ class Records:
             past = select(Job).where(Job.state.not_in(ACTIVE)).order_by(Job.number.desc())
             return [*session.scalars(_active()), *session.scalars(past.limit(LISTED))]
 
-    def begin(self, job: Job, now: float) -> bool:
+    def begin(self, job: Job, now: float, share: float, gpus: float) -> bool:
         """Record that a waiting job starts, before the head is asked; whether it is ours to start.
 
-        The job has the new attempt then.
+        The job has the new attempt then, which counts `share` GPUs in its user's use.
         """
         reach("queue.start")
-        mine = self._change(
-            job, WAITING, state=STARTING, attempt=job.attempt + 1, started=now, begins=now
+        number = job.attempt + 1
+        interval = Attempt(
+            job=job.id, attempt=number, user=job.user, share=share, gpus=gpus, began=now
         )
+        mine = self._change(job, interval, state=STARTING, attempt=number, started=now)
         reach("queue.starting")
         return mine
 
     def running(self, job: Job) -> None:
         """Record that the head has a job."""
-        self._change(job, STARTING, state=RUNNING)
+        self._change(job, state=RUNNING)
         reach("queue.running")
 
-    def requeue(self, job: Job, now: float) -> bool:
+    def requeue(self, job: Job, now: float) -> None:
         """Have a job wait again that its head has lost."""
         reach("queue.requeue")
-        return self._change(job, job.state, state=WAITING, retries=job.retries - 1, ends=now)
+        self._change(job, now, state=WAITING, retries=job.retries - 1)
 
-    def finish(self, job: Job, state: str, reason: str, now: float, end: object = None) -> bool:
+    def finish(self, job: Job, state: str, reason: str, now: float, end: object = None) -> None:
         """Record how a job ended, with what the head said of it."""
         reach("queue.end")
         said = json.dumps(end) if end else ""
-        changed = self._change(
-            job, job.state, state=state, reason=reason, ended=now, end=said, ends=now
-        )
+        self._change(job, now, state=state, reason=reason, ended=now, end=said)
         reach("queue.ended")
-        return changed
 
-    def _change(
-        self,
-        job: Job,
-        before: str,
-        *,
-        begins: float | None = None,
-        ends: float | None = None,
-        **values: Any,
-    ) -> bool:
-        """Change a job that is in a state and attempt, with the interval of its use."""
-        same = (Job.id == job.id, Job.state == before, Job.attempt == job.attempt)
+    def _change(self, job: Job, interval: Attempt | float | None = None, **values: Any) -> bool:
+        """Change a job that nobody has changed; whether it was so.
+
+        With the change an interval of its use begins, or the open one ends at a time.
+        """
+        same = (Job.id == job.id, Job.state == job.state, Job.attempt == job.attempt)
         with self._session() as session, session.begin():
             done = session.connection().execute(update(Job).where(*same).values(**values))
             if done.rowcount != 1:
                 return False
-            if begins is not None:
-                number = values["attempt"]
-                interval = Attempt(job=job.id, attempt=number, user=job.user, began=begins)
-                interval.rate = rate(json.loads(job.bundles))
+            if isinstance(interval, Attempt):
                 session.add(interval)
-            if ends is not None:
-                open_ = (Attempt.job == job.id, Attempt.ended.is_(None))
-                session.execute(update(Attempt).where(*open_).values(ended=ends))
+            elif interval is not None:
+                is_open = (Attempt.job == job.id, Attempt.ended.is_(None))
+                session.execute(update(Attempt).where(*is_open).values(ended=interval))
         for name, value in values.items():
             setattr(job, name, value)
         return True
@@ -202,17 +195,21 @@ class Records:
             taken = update(Lease).where(free).values(holder=holder, until=now + seconds)
             return session.connection().execute(taken).rowcount == 1
 
-    def use(self, now: float, half_life_s: float) -> dict[str, float]:
-        """Return each user's use in GPU-seconds, of which half counts after each half-life."""
-        since = now - HALF_LIVES * half_life_s
+    def use(self, now: float, half_life_s: float) -> tuple[dict[str, float], dict[str, float]]:
+        """Return each user's use in GPU-seconds, of which half counts after each half-life.
+
+        The second one is each user's GPU-hours of the last seven days.
+        """
+        since = now - max(HALF_LIVES * half_life_s, WEEK_S)
+        columns = (Attempt.user, Attempt.share, Attempt.gpus, Attempt.began, Attempt.ended)
         recent = or_(Attempt.ended.is_(None), Attempt.ended > since)
-        columns = (Attempt.user, Attempt.rate, Attempt.began, Attempt.ended)
-        found: dict[str, float] = {}
+        used, week = defaultdict[str, float](float), defaultdict[str, float](float)
         with self._session() as session:
-            for user, amount, began, ended in session.execute(select(*columns).where(recent)):
-                whole = decayed(now - began, now - (ended or now), half_life_s)
-                found[user] = found.get(user, 0.0) + amount * whole
-        return found
+            for user, share, gpus, began, ended in session.execute(select(*columns).where(recent)):
+                until = ended or now
+                used[user] += share * decayed(now - began, now - until, half_life_s)
+                week[user] += gpus * max(0.0, until - max(began, now - WEEK_S)) / 3600
+        return used, week
 
     def see(self, machines: Sequence[Machine]) -> None:
         """Keep when machines began, and how long they were seen."""
@@ -229,7 +226,7 @@ class Records:
         found = select(Machine).where(Machine.seen > since, Machine.began < until)
         with self._session() as session:
             return [
-                MachineUse(each.node, each.began, each.seen, each.price, each.rate)
+                MachineUse(each.node, each.began, each.seen, each.price, each.share)
                 for each in session.scalars(found)
             ]
 
@@ -239,7 +236,7 @@ class Records:
         found = select(Attempt, Job).join(Job, Job.id == Attempt.job)
         with self._session() as session:
             rows = session.execute(found.where(there, Attempt.began < until)).all()
-        used = [JobUse(job.id, each.began, each.ended or until, each.rate) for each, job in rows]
+        used = [JobUse(job.id, each.began, each.ended or until, each.share) for each, job in rows]
         return used, {job.id: job for _, job in rows}
 
     def prune(self, now: float) -> set[str]:
@@ -258,12 +255,6 @@ class Records:
 
     def _session(self) -> Session:
         return Session(self._engine, expire_on_commit=False)
-
-
-def rate(bundles: Sequence[dict[str, float]]) -> float:
-    """Return what a second of these bundles counts: their GPUs, or an eighth of their CPUs."""
-    gpus, cpus = (sum(each.get(name, 0.0) for each in bundles) for name in ("GPU", "CPU"))
-    return gpus or cpus / 8
 
 
 def decayed(first: float, last: float, half_life: float) -> float:

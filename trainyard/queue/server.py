@@ -21,13 +21,14 @@ import aiohttp
 from aiohttp import web
 from sqlalchemy.exc import DBAPIError
 
-from trainyard.queue import ledger, submission
-from trainyard.queue.dispatcher import Declared, Dispatcher
+from trainyard.queue import ledger, order, submission
+from trainyard.queue.dispatcher import FAULTS, Declared, Dispatcher, entry
 from trainyard.queue.head import AwayError, Head, outcome
 from trainyard.queue.ledger import Share
 from trainyard.queue.models import ACTIVE, STARTING, WAITING, Job
+from trainyard.queue.order import Waiting
 from trainyard.queue.packages import NAME, Packages, TooLargeError
-from trainyard.queue.records import MOST_WAITING, ExistsError, FullError, Records, rate
+from trainyard.queue.records import MOST_WAITING, ExistsError, FullError, Records
 
 VERSION = "4"  # of Ray's Jobs API: ray.dashboard.modules.version
 COOKIE = "ray-authentication-token"
@@ -142,7 +143,7 @@ class Server:
             if spent >= self._budget:
                 raise submission.RefusedError(
                     f"the machines have cost {spent:.2f} $ this month, of {self._budget:g} $ "
-                    "(queue.monthlyBudget): raise it and run `make up`, or wait for next month"
+                    "(queueRules.monthlyBudget): raise it and run `make up`, or wait for next month"
                 )
             await asyncio.to_thread(self._records.add, job)
         except submission.RefusedError as error:
@@ -275,10 +276,10 @@ class Server:
             "user": job.user,
             "state": job.state,
             "place": place.place if place else None,
-            "needs": submission.needs(job),
+            "needs": submission.said(json.loads(job.bundles)),
             "priority": job.priority,
             "since": job.queued if job.state == WAITING else job.started,
-            "reason": place.reason if place else "",
+            "reason": _why(place) if place else "",
             "begins": place.begins if place else None,
             "attempt": job.attempt,
             "retries": job.retries,
@@ -300,7 +301,7 @@ class Server:
         place = self._dispatcher.places.get(job.id)
         message = "it waits in the queue" if job.state == WAITING else "it starts"
         if job.state == WAITING and place is not None:
-            message = f"place {place.place}: {place.reason}"
+            message = f"place {place.place}: {_why(place)}"
         away = found is None and job.state not in (WAITING, STARTING)
         if away:
             message = "the head does not answer, or was replaced; the job goes on with it"
@@ -377,13 +378,20 @@ def _without_values(env: Mapping[str, Any]) -> dict[str, Any]:
 def _amounts(share: Share, jobs: Mapping[str, Job]) -> dict[str, Any]:
     """Whose a share is, and its hours of GPUs and CPUs."""
     job = jobs.get(share.job)
-    bundles = json.loads(job.bundles) if job else []
-    seconds = share.unit_seconds / (rate(bundles) or 1.0)
+    try:
+        bundles, units = ((own := entry(job)).bundles, order.share(own)) if job else ((), 0.0)
+    except FAULTS:  # its record was written by hand
+        bundles, units = (), 0.0
+    seconds = share.unit_seconds / (units or 1.0)
     hours = {
         key: sum(each.get(name, 0.0) for each in bundles) * seconds / 3600
         for key, name in (("gpuHours", "GPU"), ("cpuHours", "CPU"))
     }
     return {"user": job.user if job else "", "run": job.run if job else "", **hours}
+
+
+def _why(place: Waiting) -> str:
+    return place.reason.removesuffix(f" (place {place.place})")
 
 
 def _package(request: web.Request) -> str:

@@ -7,11 +7,11 @@ import math
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from trainyard.queue import order
+from trainyard.packing import Bundle, GaveUpError, amounts, describe, place
 from trainyard.queue.models import Job
-from trainyard.queue.order import Bundle, Entry, Rules
 
 MOST_BODY = 4 * 2**20  # bytes
 MOST_PRIORITY = 1000
@@ -25,7 +25,7 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 PACKAGE = "gcs://"
 NAMES = {"entrypoint_num_cpus": "CPU", "entrypoint_num_gpus": "GPU", "entrypoint_memory": "memory"}
 # Metadata of Ray, which is text, by which `train submit` says what the queue reads.
-PRIORITY, AFTER, RETRIES, SECONDS, FORCE = "priority", "after", "retries", "seconds", "force"
+PRIORITY, AFTER, RETRIES, MINUTES, FORCE = "priority", "after", "retries", "minutes", "force"
 
 
 class RefusedError(ValueError):
@@ -63,7 +63,7 @@ def read(body: bytes, now: float) -> Job:
         bundles=json.dumps(_bundles(request, facts)),
         priority=_whole(facts, PRIORITY, -MOST_PRIORITY, MOST_PRIORITY),
         after=json.dumps(_after(facts)),
-        seconds=_whole(facts, SECONDS, 1, 10**8) if facts.get(SECONDS) else None,
+        seconds=60 * _whole(facts, MINUTES, 1, 10**6) if facts.get(MINUTES) else None,
         retries=_whole(facts, RETRIES, 0, MOST_RETRIES),
         queued=now,
     )
@@ -77,28 +77,25 @@ def forced(job: Job) -> bool:
 
 def never(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> str | None:
     """Say why bundles can never be placed at once on empty nodes; None if they can."""
-    alone = Entry(name="it", user="", priority=0, queued=0.0, bundles=tuple(bundles))
-    rules = Rules(half_life_s=1.0, backfill=False, preempt=False, quotas={})
-    if not bundles or order.plan([alone], [], nodes, {}, rules, 0.0).start:
-        return None
-    names = dict.fromkeys(name for bundle in bundles for name in bundle)
-    largest = max(nodes, key=lambda node: [node.get(name, 0.0) for name in names], default={})
-    return (
-        f"the job asks for {_said(bundles)} at once and never fits: the largest of {len(nodes)} "
-        f"nodes has {_said([{name: largest.get(name, 0.0) for name in names}])}; ask for less, or "
-        "declare a larger node in the stack's settings and run `make up`"
-    )
+    names = [*dict.fromkeys(name for bundle in bundles for name in bundle)]
+    asked, free = ([amounts(each, names) for each in group] for group in (bundles, nodes))
+    with suppress(GaveUpError):  # then Ray finds out
+        if place(asked, free) is None:
+            largest = max(nodes, key=lambda node: amounts(node, names), default={})
+            has = describe({name: largest.get(name, 0.0) for name in names})
+            return (
+                f"the job asks for {said(bundles)} at once and never fits: the largest of "
+                f"{len(nodes)} nodes has {has}; ask for less, or declare a larger node in the "
+                "stack's settings and run `make up`"
+            )
+    return None
 
 
-def _said(bundles: Sequence[Bundle]) -> str:
-    kinds = [", ".join(f"{name} {amount:g}" for name, amount in each.items()) for each in bundles]
+def said(bundles: Sequence[Bundle]) -> str:
+    """Return bundles in words, equal ones counted."""
+    kinds = [describe(each) for each in bundles]
     counted = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
     return "; ".join(f"{n} times {kind}" if n > 1 else kind for kind, n in counted.items())
-
-
-def needs(job: Job) -> str:
-    """Return in words what a job needs."""
-    return _said(json.loads(job.bundles))
 
 
 def _bundles(request: Mapping[str, Any], facts: Mapping[str, str]) -> list[Bundle]:

@@ -16,6 +16,7 @@ MODULES = {
     "detach": "attach",
     "helm-values": "manifests",
     "services": "serve",
+    "queue": "queued",  # not the name of a module of Python
 }
 
 GROUPS: Mapping[str, Mapping[str, Examples]] = {
@@ -48,6 +49,7 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         ],
         "dev": [("dev my_script.py -- --epochs 1", "run it again after each save")],
         "list": [("list -s lab", "jobs of all users")],
+        "queue": [("queue -s lab", "what runs, and who is next")],
         "status": [("status first", "the job of a run")],
         "logs": [
             ("logs -f first", "follow the job of a run to its end"),

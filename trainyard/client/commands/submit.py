@@ -82,6 +82,35 @@ def submit(
     submission_id: Annotated[
         str | None, typer.Option(help="Id of the job (default: a new id from Ray).")
     ] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option(min=-1000, max=1000, help="In the stack's queue: higher first (default: 0)."),
+    ] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--after",
+            help="In the queue: start once this job, or run, has ended; repeat it.",
+            autocompletion=completion.jobs,
+        ),
+    ] = None,
+    retries: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=1000,
+            help="In the queue: start again so often after the loss of the head (default: 3 for "
+            "runs that resume, else 0).",
+        ),
+    ] = None,
+    minutes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=10**6,
+            help="In the queue: how long it runs at most, so that it may fill a hole.",
+        ),
+    ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
     verbose: Verbose = False,
     force: Annotated[
@@ -129,6 +158,16 @@ def submit(
         entrypoint=entrypoint,
         is_plain=not on_head and not scripts.is_driver(script),
         owner="" if force else user.name(),
+        order={
+            name: str(value)
+            for name, value in {
+                "priority": priority,
+                "after": ",".join(after or []) or None,
+                "retries": retries,
+                "minutes": minutes,
+            }.items()
+            if value is not None
+        },
     )
     stack_outputs = contract.read(stack, outputs)
     imported.result()

@@ -518,7 +518,7 @@ def test_every_port_setting_belongs_to_a_service(settings, schema, host):
     known = {k for k in schema if k.endswith("Port")} - {NODE_SWITCH_PORT}
     assert {port.setting for port in everything} == known
     least = {port.setting for port in parsed.opened([services.RAY])}
-    gone = {"objectStorePort", "objectStoreConsolePort", "prometheusPort"}
+    gone = {"queuePort", "objectStorePort", "objectStoreConsolePort", "prometheusPort"}
     gone |= {"alertmanagerPort", "grafanaPort", "notebookPort", "pagePort", "trackingPort"}
     assert least == {port.setting for port in everything} - gone - {"replicaPort", "idleEndPort"}
     # Inside the cluster's network nobody has to log in everywhere: its ports stay there.  # F33

@@ -29,11 +29,11 @@ class Queue:
         self.records = Records(database or f"sqlite:///{folder}/queue.db")
         self.packages, self.client = Packages(folder / "packages"), Head(address, TOKEN)
         self.declared = [Declared(bundle=each) for each in head.nodes]
-        self.dispatcher = self.new_dispatcher()
+        self.dispatcher = self.new_dispatcher("this machine")
 
-    def new_dispatcher(self):
+    def new_dispatcher(self, me=""):
         parts = (self.records, self.packages, self.client, RULES, self.declared)
-        return Dispatcher(*parts, {"rented": PRICE})
+        return Dispatcher(*parts, {"rented": PRICE}, me)
 
     def app(self):
         parts = (self.records, self.packages, self.client, self.dispatcher, self.declared)

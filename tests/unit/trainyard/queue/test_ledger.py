@@ -128,7 +128,9 @@ def test_a_month_s_budget_stops_submissions_and_no_training(with_queue, monkeypa
         await queue.step()
         status, said = await queue.submit("b")
         assert status == 400
-        assert "have cost 120.00 $ this month, of 100 $ (queue.monthlyBudget): raise it" in said
+        assert (
+            "have cost 120.00 $ this month, of 100 $ (queueRules.monthlyBudget): raise it" in said
+        )
         assert queue.head.running() == ["a"]
 
     with_queue(test, budget=100)

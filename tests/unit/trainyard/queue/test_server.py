@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 
 from ray.dashboard.modules.version import CURRENT_VERSION
+
 from trainyard.queue import records as kept
 from trainyard.queue import server
 
@@ -52,7 +53,7 @@ def test_a_lost_attempt_is_followed_by_the_next_under_the_same_id(with_queue):
             url = f"{queue.url}/api/jobs/a/logs/tail"
             async with queue._session.ws_connect(url, headers=headers) as stream:
                 async for message in stream:
-                    lines.append(message.data)
+                    lines.append(message.data)  # noqa: PERF401 - one by one
             ended.set()
 
         follower = asyncio.create_task(follow())

@@ -40,7 +40,8 @@ def upgrade() -> None:
         ),
         sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("user", sa.String(255), nullable=False),
-        sa.Column("rate", sa.Float(53), nullable=False),
+        sa.Column("share", sa.Float(53), nullable=False),
+        sa.Column("gpus", sa.Float(53), nullable=False),
         sa.Column("began", sa.Float(53), nullable=False),
         sa.Column("ended", sa.Float(53)),
     )

@@ -14,7 +14,7 @@ def upgrade() -> None:
         sa.Column("node", sa.String(64), primary_key=True),
         sa.Column("group", sa.String(255), nullable=False),
         sa.Column("price", sa.Float(53), nullable=False),
-        sa.Column("rate", sa.Float(53), nullable=False),
+        sa.Column("share", sa.Float(53), nullable=False),
         sa.Column("began", sa.Float(53), nullable=False),
         sa.Column("seen", sa.Float(53), nullable=False),
     )

@@ -1,0 +1,166 @@
+"""The queue of jobs: it keeps submissions, and starts each at the head when it is its turn.
+
+It speaks Ray's Jobs API with the head's token, and passes all else on to the head's dashboard. So
+where it runs, its address is the stack's address for jobs.
+"""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import pulumi
+from pydantic import Field
+
+import node
+from cluster import ray_node
+from cluster.descriptor import Component, Descriptor, Limit, PortSetting, Source, Stack
+from cluster.inputs import join
+from cluster.model import Meaning, Model, Only, matching, number, setting
+from cluster.service import HealthCheck, Port, Service, Volume
+from trainyard.access import outputs
+
+SERVICE = "queue"
+PORT = "queuePort"
+RULES, DATABASE = "queueRules", "queueDatabase"
+SETTINGS_FILE = "queue.json"  # a secret: it has the token
+DATA = Volume(name="data", keep=True)
+# What the service imports of the library, for machines that lack it.
+MODULES = ("__init__.py", "failpoints.py", "packing.py", "queue/**/*.py")
+PROCESSES = Only(("process",))
+
+
+class Bounds(Model):
+    """The most that a user may have: GPUs at a time, and GPU-hours in seven days."""
+
+    gpus: Annotated[float | None, number(0, 10**6)] = None
+    gpu_hours_week: Annotated[float | None, number(0, 10**6)] = None
+
+
+class QueueRules(Model):
+    """The order of the queue.
+
+    Attributes:
+        half_life_days: after which use counts half in the fair share.
+        backfill: whether later jobs fill holes that delay nobody.
+        quotas: bounds by user; "*" for all others.
+        hourly_cost: of each node that is not rented, in $ an hour.
+        monthly_budget: of all nodes in $; submissions that come later are refused. 0 for none.
+    """
+
+    half_life_days: Annotated[float, number(0.01, 365)] = 7
+    backfill: bool = True
+    quotas: Annotated[
+        dict[str, Bounds],
+        Meaning("must be an object of bounds by user", "write it as {user: {gpus: 2}}"),
+    ] = Field(default={})
+    hourly_cost: Annotated[float, number(0, 10**6)] = 0
+    monthly_budget: Annotated[float, number(0, 10**9)] = 0
+
+
+class JobQueue(Component):
+    """The service."""
+
+    def declare(self, stack: Stack) -> None:
+        """Declare it, and have clients send jobs to it."""
+        runtime, port, settings = stack.runtime, stack.port(PORT), stack.settings.of_services
+        rules: QueueRules = settings[RULES]
+        known = pulumi.Output.all(
+            listen=runtime.listen_address(SERVICE),
+            port=port,
+            head=join("http://", runtime.address(ray_node.HEAD, stack.port("dashboardPort"))),
+            token=stack.token,
+            data=runtime.volume(SERVICE, DATA),
+            database=settings[DATABASE],
+            nodes=stack.outputs[outputs.NODES],
+            halfLifeDays=rules.half_life_days,
+            backfill=rules.backfill,
+            hourlyCost=rules.hourly_cost,
+            monthlyBudget=rules.monthly_budget,
+            quotas={
+                "" if user == "*" else user: bounds.set_fields()
+                for user, bounds in rules.quotas.items()
+            },
+        )
+        runtime.place(
+            Service(
+                name=SERVICE,
+                program="python",
+                arguments=["-P", "-m", "trainyard.queue", runtime.file(SERVICE, SETTINGS_FILE)],
+                environment={"PYTHONPATH": runtime.file(SERVICE, "")},
+                files=module_files(),
+                secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
+                volumes=[DATA],
+                ports=[Port(number=port, setting=PORT, published=True)],
+                health=[HealthCheck(port=port, path="/health")],
+                stop_seconds=5,
+            ),
+            self.child,
+        )
+        stack.outputs[outputs.DASHBOARD_URL] = join("http://", runtime.public(SERVICE, port))
+
+
+def module_files() -> dict[str, str]:
+    """Return the service's modules, by their paths below its folder of files."""
+    root = Path(node.__file__).parents[1]
+    found = sorted(path for each in MODULES for path in (root / "trainyard").glob(each))
+    return {path.relative_to(root).as_posix(): path.read_text() for path in found}
+
+
+def jobs_address(stack: Stack) -> pulumi.Input[str]:
+    """Return host:port at which other services find all jobs: the queue's, or the head's."""
+    if any(service.name == SERVICE for service in stack.services):
+        return stack.runtime.address(SERVICE, stack.port(PORT))
+    return stack.runtime.address(ray_node.HEAD, stack.port("dashboardPort"))
+
+
+DESCRIPTOR = Descriptor(
+    program="python",
+    service=SERVICE,
+    declare=partial(JobQueue, SERVICE),
+    source=Source.MODULE,
+    ports=(PortSetting(PORT, 8270, "Queue of jobs: then the address for jobs and Ray's pages"),),
+    limit=Limit(memory_mib=1024, processes=256),
+    settings={
+        "queue": (
+            Annotated[bool, PROCESSES],
+            setting(
+                False,
+                "Whether jobs wait in a queue that outlives the head, and start in its order "
+                "(process)",
+                see="queue.md",
+            ),
+        ),
+        RULES: (
+            Annotated[QueueRules, PROCESSES],
+            setting(
+                QueueRules(),
+                "Order of the queue: `{halfLifeDays, backfill, quotas: {USER: {gpus, "
+                "gpuHoursWeek}}, hourlyCost, monthlyBudget}`; the user `*` stands for all others; "
+                "$ an hour of each node that is not rented, $ a month (process)",
+                see="queue.md",
+            ),
+        ),
+        DATABASE: (
+            Annotated[
+                str,
+                matching(
+                    r"(postgresql\+\w+://\S+)?",
+                    "must be a URL of SQLAlchemy for PostgreSQL, such as "
+                    "postgresql+psycopg://USER:PASSWORD@HOST/NAME",
+                    f"set it with `train config set --secret {DATABASE}`, or remove it",
+                    secret=True,
+                ),
+                PROCESSES,
+            ],
+            setting(
+                "",
+                "Database of the queue, as a secret: PostgreSQL. Default: a file in `dataDir` "
+                "(process)",
+                see="queue.md",
+                secret=True,
+            ),
+        ),
+    },
+    wanted=lambda settings: bool(settings.of_services["queue"]),
+)

@@ -1,0 +1,113 @@
+"""The queue before a real head: jobs of Ray's own client and of `train`, and who dies meanwhile."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import status
+from trainyard.client import outputs as contract
+from trainyard.client.run_list import list_runs
+from trainyard.client.store import open_store
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+TINY = Path(__file__).parents[1] / "training/tiny.py"
+HELD = 8  # the step, of 4 an epoch, at which the first worker holds
+
+
+@pytest.fixture(scope="module")
+def stack(bring_up):
+    changes = {"workers": 2, "worker": {"cpus": 1}, "objectStore": "directory"}
+    with bring_up(queue=True, **changes) as stack:
+        yield stack
+
+
+def _ran(command, variables):
+    """Return what a command prints."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
+    done = subprocess.run(
+        command, env=kept | variables, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _killed(stack, started_below, word):
+    """Kill a service by a word of its command line."""
+    for process in started_below(stack.folder):
+        try:
+            if any(word in each for each in process.cmdline()):
+                process.kill()
+                process.wait(10)
+                return
+        except psutil.NoSuchProcess:
+            continue
+    raise AssertionError(word)
+
+
+def test_a_run_goes_on_after_the_loss_of_queue_and_head_and_each_job_runs_once(  # F43
+    stack, started_below, wait_for, tmp_path
+):
+    outputs = stack.outputs()
+    file, token = stack.write_outputs(tmp_path), outputs["rayToken"]
+    url = outputs["dashboardUrl"]
+    assert url.endswith(f":{stack.settings['queuePort']}")
+    # Ray's own client, without a word of the queue.
+    ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_ADDRESS": ""}
+    command = [Path(sys.executable).with_name("ray"), "job", "submit", "--address", url]
+    command += ["--submission-id", "plain", "--entrypoint-num-cpus", "1", "--"]
+    assert "said by a plain job" in _ran([*command, "echo", "said by a plain job"], ray)
+    # Each needs both workers.
+    faults = tmp_path / "faults"
+    faults.mkdir()
+    (faults / f"native-0-{HELD}").touch()
+
+    def train(*arguments):
+        given = {"TRAINYARD_OUTPUTS": str(file)}
+        return _ran([sys.executable, "-m", "trainyard.client", *arguments], given)
+
+    begun = time.monotonic()
+    submit = ("submit", str(TINY), "--no-wait", "--name")
+    train(*submit, "first", "--env", f"TINY_FAULTS={faults}", "--", "--epochs", "4")
+    print(f"one submission: {time.monotonic() - begun:.2f} s")
+    train(*submit, "second", "--after", "first", "--", "--epochs", "1")
+    train(*submit, "third", "--priority", "5", "--", "--epochs", "1")
+    jobs = f"{url}/api/jobs/"
+
+    def states():
+        listed = status.ask(jobs, token)
+        return {each["metadata"].get("run"): each for each in listed if each["metadata"]}
+
+    rows = json.loads(train("queue", "--json"))
+    assert {row["run"]: row["place"] for row in rows} == {"first": "runs", "third": 1, "second": 2}
+    assert "after job" in rows[-1]["reason"]
+    assert states()["third"]["status"] == "PENDING"
+    wait_for(lambda: not any(faults.iterdir()), 120)
+    _killed(stack, started_below, "trainyard.queue")
+    _killed(stack, started_below, "gcs_server")
+    killed = time.monotonic()
+    wait_for(lambda: states()["first"]["metadata"]["attempt"] == "2", 180)
+    wait_for(lambda: "epoch 3 done" in train("logs", "first"), 180)
+    print(f"kill of the head to the next epoch: {time.monotonic() - killed:.1f} s")
+
+    def ended():
+        found = states()
+        return {name: each["status"] for name, each in found.items() if name}
+
+    wait_for(lambda: {*ended().values()} == {"SUCCEEDED"}, 240)
+    log = train("logs", "first")
+    assert "epoch 3 done" in log
+    assert "epoch 1 done" not in log
+    attempts = {name: each["metadata"]["attempt"] for name, each in states().items() if name}
+    assert attempts == {"first": "2", "second": "1", "third": "1"}
+    assert states()["third"]["start_time"] < states()["second"]["start_time"]
+    store = open_store(contract.read(None, file))
+    epochs = {run.name: [each["epoch"] for each in run.metrics] for run in list_runs(store)}
+    assert epochs == {"first": [0, 1, 2, 3], "second": [0], "third": [0]}
+    assert json.loads(train("queue", "--json")) == []
