@@ -26,7 +26,7 @@ RULES, DATABASE = "queueRules", "queueDatabase"
 SETTINGS_FILE = "queue.json"  # a secret: it has the token
 DATA = Volume(name="data", keep=True)
 # What the service imports of the library, for machines that lack it.
-MODULES = ("__init__.py", "failpoints.py", "packing.py", "queue/**/*.py")
+MODULES = ("__init__.py", "failpoints.py", "packing.py", "yielding.py", "queue/**/*.py")
 PROCESSES = Only(("process",))
 
 
@@ -43,6 +43,7 @@ class QueueRules(Model):
     Attributes:
         half_life_days: after which use counts half in the fair share.
         backfill: whether later jobs fill holes that delay nobody.
+        preempt: whether jobs that resume make room for those of higher priority.
         quotas: bounds by user; "*" for all others.
         hourly_cost: of each node that is not rented, in $ an hour.
         monthly_budget: of all nodes in $; submissions that come later are refused. 0 for none.
@@ -50,6 +51,7 @@ class QueueRules(Model):
 
     half_life_days: Annotated[float, number(0.01, 365)] = 7
     backfill: bool = True
+    preempt: bool = True
     quotas: Annotated[
         dict[str, Bounds],
         Meaning("must be an object of bounds by user", "write it as {user: {gpus: 2}}"),
@@ -75,6 +77,7 @@ class JobQueue(Component):
             nodes=stack.outputs[outputs.NODES],
             halfLifeDays=rules.half_life_days,
             backfill=rules.backfill,
+            preempt=rules.preempt,
             hourlyCost=rules.hourly_cost,
             monthlyBudget=rules.monthly_budget,
             quotas={
@@ -135,7 +138,7 @@ DESCRIPTOR = Descriptor(
             Annotated[QueueRules, PROCESSES],
             setting(
                 QueueRules(),
-                "Order of the queue: `{halfLifeDays, backfill, quotas: {USER: {gpus, "
+                "Order of the queue: `{halfLifeDays, backfill, preempt, quotas: {USER: {gpus, "
                 "gpuHoursWeek}}, hourlyCost, monthlyBudget}`; the user `*` stands for all others; "
                 "$ an hour of each node that is not rented, $ a month (process)",
                 see="queue.md",

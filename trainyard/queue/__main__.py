@@ -1,7 +1,7 @@
 """The service: `python -m trainyard.queue SETTINGS`, on the head's machine.
 
 SETTINGS is a file of JSON: listen, port, head (URL), token, data (folder), database (URL, "" for a
-file there), halfLifeDays, backfill, quotas, hourlyCost and monthlyBudget (0 for none), and
+file there), halfLifeDays, backfill, preempt, quotas, hourlyCost and monthlyBudget (0 for none), and
 nodes, as in the stack's outputs.
 """
 
@@ -50,7 +50,7 @@ async def serve(settings: Mapping[str, Any]) -> None:
     rules = Rules(
         half_life_s=settings["halfLifeDays"] * DAY_S,
         backfill=settings["backfill"],
-        preempt=False,
+        preempt=settings["preempt"],
         quotas=quotas,
     )
     own = settings["hourlyCost"]

@@ -36,6 +36,7 @@ PRUNE_S = 3600.0
 SEE_S = 15.0  # between two looks at the machines, for the ledger
 GROUP_LABEL = "group"  # of nodes, by cluster/ray_node.py
 AT_ONCE = 4  # starts; each costs the head a process
+YIELD_S = 120.0  # in which a job stores a checkpoint and ends, when asked to make room
 REFUSED_S = 120.0  # for which a head that is not ready is asked to take a job
 LOST = "the head was replaced"
 FAULTS = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
@@ -151,13 +152,18 @@ class Dispatcher:
             return
         if ended == "lost":
             await self._lost(job, LOST if found is None else str(found.get("message") or LOST))
+        elif ended in (FAILED, STOPPED) and job.yields is not None and not job.stop:
+            await asyncio.to_thread(self._records.requeue, job, time.time())
         elif ended and found is not None:
             await self._finish(job, ended, str(found.get("message") or ""), found)
         else:
             if job.state == STARTING:
                 await asyncio.to_thread(self._records.running, job)
-            if job.stop:
+            late = job.yields is not None and time.time() - job.yields > YIELD_S
+            if job.stop or late:
                 await self._head.stop(job.name)
+            elif job.yields is not None:
+                await self._head.ask_to_yield(job.name)
 
     async def _lost(self, job: Job, why: str) -> None:
         if job.stop:
@@ -200,6 +206,9 @@ class Dispatcher:
             )
         self.places = {each.name: each for each in plan.waiting}
         chosen = (*at_once, *plan.start)
+        for job in active:
+            if job.id in plan.preempt and job.state == RUNNING and job.yields is None:
+                await asyncio.to_thread(self._records.ask_to_yield, job, time.time())
         await _gather(self._begin(waiting[name], entries[name]) for name in chosen)
 
     def _with_more(self, alive: list[Bundle]) -> list[Bundle]:

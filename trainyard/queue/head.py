@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 
+from trainyard import yielding
 from trainyard.packing import Bundle
 
 SUPERVISOR = "_ray_internal_job_actor_"  # of the name of an entrypoint's actor
@@ -128,6 +129,11 @@ class Head:
         """Give the head a package."""
         content = await asyncio.to_thread(path.read_bytes)
         await self._ask("PUT", f"/api/packages/gcs/{name}", UPLOAD_S, data=content)
+
+    async def ask_to_yield(self, name: str) -> None:
+        """Ask a job to store a checkpoint and end, for one of higher priority."""
+        path = f"/api/packages/gcs/{yielding.package(name)}"
+        await self._ask("PUT", path, data=b"yield")
 
     async def submit(self, request: Mapping[str, Any]) -> None:
         """Start a job; one that the head has is started already.

@@ -28,6 +28,7 @@ class Job(Base):
         attempt: the newest one; 0 before the first.
         state: one of ACTIVE, or how it ended.
         stop: whether somebody asked for its end.
+        yields: when it was asked to make room for others; None while it was not.
         reason: why it ended so.
         end: what the head said of it last.
     """
@@ -47,6 +48,7 @@ class Job(Base):
     attempt: Mapped[int] = mapped_column(default=0)
     state: Mapped[str] = mapped_column(String(16), default=WAITING)
     stop: Mapped[bool] = mapped_column(default=False)
+    yields: Mapped[float | None]
     queued: Mapped[float]
     started: Mapped[float | None]
     ended: Mapped[float | None]

@@ -134,9 +134,14 @@ class Records:
         reach("queue.running")
 
     def requeue(self, job: Job, now: float) -> None:
-        """Have a job wait again that its head has lost."""
+        """Have a job wait again that its head has lost, or that made room for another."""
         reach("queue.requeue")
-        self._change(job, now, state=WAITING, retries=job.retries - 1)
+        left = job.retries - (job.yields is None)
+        self._change(job, now, state=WAITING, retries=left, yields=None)
+
+    def ask_to_yield(self, job: Job, now: float) -> None:
+        """Record that a running job is asked to make room."""
+        self._change(job, yields=now)
 
     def finish(self, job: Job, state: str, reason: str, now: float, end: object = None) -> None:
         """Record how a job ended, with what the head said of it."""

@@ -17,7 +17,7 @@ from trainyard.queue.records import Records
 from trainyard.queue.server import Server
 
 PRICE = 2.0  # $ an hour
-RULES = Rules(half_life_s=86_400.0, backfill=False, preempt=False, quotas={})
+RULES = Rules(half_life_s=86_400.0, backfill=False, preempt=True, quotas={})
 
 
 class Queue:

@@ -79,7 +79,13 @@ def test_a_killed_service_goes_on_in_the_next(with_queue, tmp_path, point):
         file.write_text(
             json.dumps(
                 settings
-                | {"halfLifeDays": 7, "backfill": True, "hourlyCost": 0, "monthlyBudget": 0}
+                | {
+                    "halfLifeDays": 7,
+                    "backfill": True,
+                    "preempt": True,
+                    "hourlyCost": 0,
+                    "monthlyBudget": 0,
+                }
             )
         )
 
@@ -330,5 +336,51 @@ def test_use_counts_half_after_each_half_life_and_old_records_go(with_queue, mon
         await queue.step()
         await queue.step()
         assert queue.records.get("c").state == "RUNNING"
+
+    with_queue(test)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_job_that_resumes_makes_room_for_one_of_higher_priority(
+    answers, with_queue, monkeypatch
+):
+    async def test(queue):
+        await queue.submit("low", cpus=2, retries="3")
+        await queue.step()
+        await queue.submit("high", cpus=2, priority="5")
+        await queue.step()
+        await queue.step()
+        assert queue.head.packages == {"trainyard_yield_low.zip": b"yield"}
+        assert queue.head.running() == ["low"]
+        if answers:
+            queue.head.end("low", "FAILED")
+        else:
+            monkeypatch.setattr(module, "YIELD_S", -1.0)
+            await queue.step()
+            assert queue.head.stopped == ["low"]
+        await queue.step()
+        assert await queue.status("low") == "PENDING"
+        assert queue.records.get("low").retries == 3
+        assert queue.head.running() == ["high"]
+        queue.head.end("high")
+        await queue.step()
+        assert queue.head.running() == ["low-2"]
+        await queue.step()
+        assert [*queue.head.packages] == ["trainyard_yield_low.zip"]
+
+    with_queue(test)
+
+
+def test_a_job_that_starts_from_nothing_is_not_stopped_for_others(with_queue):
+    async def test(queue):
+        await queue.submit("low", cpus=2)
+        await queue.step()
+        await queue.submit("high", cpus=2, priority="5")
+        await queue.step()
+        await queue.step()
+        assert queue.head.packages == {}
+        queue.head.end("low")
+        await queue.step()
+        assert (await queue.status("low"), await queue.status("high")) == ("SUCCEEDED", "RUNNING")
 
     with_queue(test)

@@ -1,14 +1,15 @@
-"""The machines of the ledger."""
+"""The machines of the ledger, and since when jobs are asked to make room."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "machines"
+revision = "second"
 down_revision = "first"
 
 
 def upgrade() -> None:
-    """Make their table."""
+    """Make them."""
+    op.add_column("jobs", sa.Column("yields", sa.Float(53)))
     op.create_table(
         "machines",
         sa.Column("node", sa.String(64), primary_key=True),
