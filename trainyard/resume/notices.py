@@ -100,7 +100,8 @@ class Notices:
         for rank, name in enumerate(nodes):
             ranks.setdefault(name, []).append(rank)
         self._watch = preemption.PreemptionWatcher(ranks, EVERY_S)
-        job = global_worker.core_worker.get_job_config().metadata.get("job_submission_id")
+        config = global_worker.core_worker.get_job_config()  # type: ignore[attr-defined]
+        job = config.metadata.get("job_submission_id")
         self._package = f"gcs://{yielding.package(job)}".encode() if job else b""
 
     def _asked_to_yield(self) -> str | None:

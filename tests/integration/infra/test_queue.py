@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from trainyard.client.store import open_store
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 TINY = Path(__file__).parents[1] / "training/tiny.py"
+DRAINED = Path(__file__).with_name("drained.py")
 HELD = 8  # the step, of 4 an epoch, at which the first worker holds
 
 
@@ -36,6 +38,18 @@ def _ran(command, variables):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def _train(file, *arguments):
+    command = [sys.executable, "-m", "trainyard.client", *arguments]
+    return _ran(command, {"TRAINYARD_OUTPUTS": str(file)})
+
+
+def _jobs(stack):
+    """The jobs of runs, by run, as Ray's API has them."""
+    outputs = stack.outputs()
+    listed = status.ask(f"{outputs['dashboardUrl']}/api/jobs/", outputs["rayToken"])
+    return {each["metadata"]["run"]: each for each in listed if each["metadata"].get("run")}
 
 
 def _killed(stack, started_below, word):
@@ -68,22 +82,14 @@ def test_a_run_goes_on_after_the_loss_of_queue_and_head_and_each_job_runs_once( 
     faults.mkdir()
     (faults / f"native-0-{HELD}").touch()
 
-    def train(*arguments):
-        given = {"TRAINYARD_OUTPUTS": str(file)}
-        return _ran([sys.executable, "-m", "trainyard.client", *arguments], given)
-
+    train = partial(_train, file)
     begun = time.monotonic()
     submit = ("submit", str(TINY), "--no-wait", "--name")
     train(*submit, "first", "--env", f"TINY_FAULTS={faults}", "--", "--epochs", "4")
     print(f"one submission: {time.monotonic() - begun:.2f} s")
     train(*submit, "second", "--after", "first", "--", "--epochs", "1")
-    train(*submit, "third", "--priority", "5", "--", "--epochs", "1")
-    jobs = f"{url}/api/jobs/"
-
-    def states():
-        listed = status.ask(jobs, token)
-        return {each["metadata"].get("run"): each for each in listed if each["metadata"]}
-
+    train(*submit, "third", "--", "--epochs", "1")
+    states = partial(_jobs, stack)
     rows = json.loads(train("queue", "--json"))
     assert {row["run"]: row["place"] for row in rows} == {"first": "runs", "third": 1, "second": 2}
     assert "after job" in rows[-1]["reason"]
@@ -111,3 +117,23 @@ def test_a_run_goes_on_after_the_loss_of_queue_and_head_and_each_job_runs_once( 
     epochs = {run.name: [each["epoch"] for each in run.metrics] for run in list_runs(store)}
     assert epochs == {"first": [0, 1, 2, 3], "second": [0], "third": [0]}
     assert json.loads(train("queue", "--json")) == []
+
+
+def test_a_job_makes_room_for_one_of_higher_priority_and_goes_on(stack, wait_for, tmp_path):
+    train, steps = partial(_train, stack.write_outputs(tmp_path)), tmp_path / "steps"
+    submit = ("submit", "--no-wait", "--name")
+    train(*submit, "low", str(DRAINED), "--", "--epochs", "2", "--steps", str(steps))
+    wait_for(lambda: steps.exists() and len(steps.read_text().split()) > 5, 120)
+    train(*submit, "high", "--priority", "5", str(TINY), "--", "--epochs", "1")
+    wait_for(lambda: _jobs(stack)["high"]["status"] == "SUCCEEDED", 180)
+    low = _jobs(stack)["low"]
+    assert low["status"] in {"PENDING", "RUNNING"}
+    Path(f"{steps}.go").touch()
+    wait_for(lambda: _jobs(stack)["low"]["status"] == "SUCCEEDED", 180)
+    assert _jobs(stack)["low"]["metadata"]["attempt"] == "2"
+    # Each step once, and so the sum as without the other job.
+    assert [*map(int, steps.read_text().split())] == [*range(80)]
+    (run,) = (r for r in json.loads(train("runs", "--json")) if r["run"] == "low")
+    assert run["figures"]["loss"] == sum(range(80))
+    costs = json.loads(train("cost", "--by", "run", "--json"))
+    assert {row["run"]: row["cpu_hours"] >= 0 for row in costs}.keys() >= {"low", "high"}
