@@ -69,13 +69,13 @@ class Records:
             config.set_main_option("script_location", str(MIGRATIONS))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
-        with self._session() as session, session.begin():
-            known = session.get(Fact, "id")
-            if known is None:
-                known = Fact(name="id", value=f"queue_{secrets.token_hex(8)}")
-                session.add(known)
-                session.add(Lease(name="dispatcher", holder="", until=0.0))
-            self.id = known.value
+            with Session(connection) as session:
+                known = session.get(Fact, "id")
+                if known is None:
+                    known = Fact(name="id", value=f"queue_{secrets.token_hex(8)}")
+                    session.add_all([known, Lease(name="dispatcher", holder="", until=0.0)])
+                    session.flush()
+                self.id = known.value
 
     def close(self) -> None:
         """Close the database."""

@@ -111,6 +111,26 @@ def test_a_stream_that_is_cut_loses_and_repeats_nothing(monkeypatch):
     assert "".join(written) == LOG
 
 
+def test_the_log_of_a_next_attempt_is_written_from_its_beginning(monkeypatch):
+    monkeypatch.setattr(job_log, "POLL_S", 0)
+    monkeypatch.setattr(job_log, "FIRST_LINE_POLL_S", 0)
+    server, looks, written = Server([], []), iter(range(1000)), []
+    logs = {"1": "epoch 1\nepoch 2\n", "2": "epoch 2\n"}
+
+    def attempt(look):
+        return "1" if look < 5 else "2"
+
+    def found(_):
+        look = next(looks)
+        server.log_pieces = lambda _: iter([logs[attempt(look)]])
+        status = "SUCCEEDED" if look > 9 else "RUNNING"
+        return job("a", status, metadata={"attempt": attempt(look)})
+
+    server.job = found
+    job_log.follow(server, "a", written.append)
+    assert "".join(written) == "epoch 1\nepoch 2\nepoch 2\n"
+
+
 def test_a_server_that_is_gone_is_one_message():  # F28
     server = Server([], [])
 

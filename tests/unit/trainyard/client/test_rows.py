@@ -6,7 +6,8 @@ import pytest
 
 from tests.client import job
 from trainyard.client import jobs, rows, state
-from trainyard.client.dashboard import UnreachableError
+from trainyard.client.dashboard import RefusedError, UnreachableError
+from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
 from trainyard.tracking import runs
 
@@ -78,3 +79,34 @@ def test_runs_are_newest_first_by_their_last_start(stack, monkeypatch):
     assert [row["run"] for row in found] == ["resumed", "b", "a"]
     assert (found[0]["epochs"], found[0]["figures"]) == ("1/3", {"loss": 0.1235})
     assert set(found[0]) == {*rows.RUNS, "user", "figures", *rows.LAST}
+
+
+QUEUED = {"run": "", "user": "eva", "state": "WAITING", "place": 2, "needs": "GPU 1", "priority": 5}
+QUEUED |= {"since": 1.8e9, "begins": None, "attempt": 0, "reason": "waits for GPU 1", "job": "a"}
+
+
+def test_a_queue_has_who_runs_and_who_is_next_and_hides_no_row_for_an_odd_one(stack):
+    class Queue:
+        def queue(self):
+            runs = QUEUED | {"state": "RUNNING", "place": None, "run": "first", "attempt": 2}
+            odd = [QUEUED | {"place": "x"}, QUEUED | {"user": 1}, None, {"job": "b"}]
+            return [runs, *odd, QUEUED]
+
+    first, second = rows.of_queue(Queue(), stack)
+    assert (first["place"], first["run"], first["attempt"]) == ("runs", "first", 2)
+    assert (second["place"], second["needs"], second["begins"]) == (2, "GPU 1", "")
+    assert second["since"].startswith("2027-01-1")
+
+
+def test_a_stack_without_a_queue_says_how_to_have_one(stack):
+    class Head:
+        def queue(self):
+            raise RefusedError(self.status, "")
+
+    head = Head()
+    head.status = 404
+    with pytest.raises(ClientError, match="has no queue: set queue to true"):
+        rows.of_queue(head, stack)
+    head.status = 503
+    with pytest.raises(RefusedError):
+        rows.of_queue(head, stack)

@@ -216,6 +216,39 @@ def test_a_job_is_sent_with_its_demand(request_, stack, monkeypatch):
     assert head.put == [f"/api/packages/gcs/{module.removeprefix('gcs://')}"]
 
 
+class Server:
+    """A job server that knows one job, and may have a queue."""
+
+    def __init__(self, **version):
+        self.version = lambda _: version
+
+    def jobs(self):
+        return [Job(submission_id="raysubmit_2", status=Status.RUNNING, metadata={"run": "other"})]
+
+
+def test_a_queue_is_told_the_order_and_the_retries_and_none_is_an_error(
+    request_, plain, stack, monkeypatch
+):
+    head = taking(monkeypatch, Head())
+    submission.submit(request_, stack, force=False)  # needs no queue
+    assert {head.sent["metadata"][each] for each in ("retries", "force")} == {"3", "0"}
+    submission.submit(plain, stack, force=True)
+    assert {head.sent["metadata"][each] for each in ("retries", "force")} == {"0", "1"}
+    order = {"priority": "5", "after": "other", "retries": "1"}
+    asked = dataclasses.replace(request_, order=order)
+    for version, sent in (({"queue": True}, True), ({}, False)):
+        monkeypatch.setattr(
+            preflight, "run", lambda env, *_, v=version: (Server(**v), package.packages(env))
+        )
+        if sent:
+            submission.submit(asked, stack, force=False)
+            found = {name: head.sent["metadata"][name] for name in order}
+            assert found == order | {"after": "raysubmit_2"}
+        else:
+            with pytest.raises(ClientError, match="has no queue, and --priority, --after, --re"):
+                submission.submit(asked, stack, force=False)
+
+
 @pytest.fixture
 def plain(tmp_path):
     """The request of a script that declares nothing."""

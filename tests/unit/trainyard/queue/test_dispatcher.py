@@ -53,7 +53,7 @@ async def through(queue, restart_at="", steps=60):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_no_step_loses_a_job_or_starts_it_twice(with_queue, monkeypatch, point):  # F43
+def test_no_step_loses_a_job_or_starts_it_twice(with_queue, monkeypatch, point):
     async def test(queue):
         monkeypatch.setenv(failpoints.VARIABLE, f"{point} EIO 1")
         monkeypatch.setattr(failpoints, "_reached", itertools.count(1))
