@@ -120,6 +120,12 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "manifests": [("manifests -s kube --to deploy", "a file for each object")],
         "helm-values": [("helm-values -s kube", "for KubeRay's chart")],
     },
+    "Faults": {
+        "debug-dump": [
+            ("debug-dump -s lab", "one archive for a bug report, without secrets"),
+            ("debug-dump bug.tar.gz", "into this file"),
+        ],
+    },
     "Tests": {
         "drill": [
             ("drill worker-loss first", "kill a worker while the run trains"),

@@ -1,0 +1,132 @@
+"""`python -m infra.operate.debug_dump -s STACK`: what is known of a stack here, for a bug report.
+
+For `train debug-dump` alone, which reads it through a pipe and hides the secrets: it prints JSON of
+`secrets`, all texts that must not be shown; `files`, values by name; and `unread`, why by name.
+It changes nothing and takes no lock, so it also tells of an `up` that hangs.
+"""
+
+import json
+import sys
+import time
+from concurrent.futures import TimeoutError as LateError
+from contextlib import redirect_stdout, suppress
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from engine import outputs
+from engine.display import Display
+from engine.errors import EngineError
+from engine.operation import secret_strings
+from engine.passphrase import passphrase
+from engine.program import program_folder
+from engine.project import read_settings
+from engine.providers import DynamicProvider
+from engine.state import Entry, State, is_managed, salt_of, stack_outputs
+from engine.values import mask, reveal
+from infra.operate import arguments, health
+from infra.operate.drift.look import context_of
+from trainyard.access import parallel, terminal
+from trainyard.access.state_bucket import BucketError
+
+LOG_LINES = 5000  # of each service
+LONGEST_LINE = 20_000  # characters: half of a longer one could have half a secret
+SECONDS = 45.0  # for all services: one on a machine that is gone costs no other its log
+OPERATIONS = 20
+OF_A_RESOURCE = ("urn", "id", "type", "created", "modified", "delete", "pendingReplacement")
+
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    options = arguments.parser("infra.operate.debug_dump", __doc__).parse_args()
+
+    def act() -> int:
+        found = collect(options.cwd.resolve(), options.stack)
+        terminal.print_value(json.dumps(found, default=str))
+        return 0
+
+    return arguments.run(act, options.stack)
+
+
+def collect(folder: Path, stack: str) -> dict[str, Any]:
+    """Return secrets, files and what is unread of a stack, which may be down.
+
+    Raises:
+        pulumi.RunError: its secrets cannot be read, so nothing could be hidden.
+    """
+    unread = dict[str, str]()
+    try:
+        project, stack, backend = outputs.place(folder, stack)
+        state, salt = State(), ""
+        if backend.exists(project.name, stack):
+            salt = salt_of(backend.read_raw(project.name, stack))
+            state = backend.load(project.name, stack, passphrase())
+        else:
+            unread["stack/outputs.json"] = "the stack has no state: it is down, or never was up"
+        settings = read_settings(project, stack, salt)
+        secrets = [*settings.secrets, *secret_strings(state)]
+        with suppress(EngineError):  # a stack without secrets needs none
+            secrets.append(passphrase())
+        shown = settings.config | dict.fromkeys(settings.secret_keys, "***")
+        files: dict[str, Any] = {
+            "stack/settings.json": shown,
+            "stack/operations.json": {
+                "in use by": backend.in_use_by(project.name, stack),
+                "interrupted": [(each["type"], each["resource"]["urn"]) for each in state.pending],
+                "newest first": backend.history(project.name, stack)[:OPERATIONS],
+            },
+        }
+    except (EngineError, BucketError) as error:
+        raise pulumi.RunError(str(error)) from None
+    if state.resources:
+        files["stack/outputs.json"] = mask(stack_outputs(state.resources))
+        files["stack/resources.json"] = [
+            {key: each[key] for key in OF_A_RESOURCE if key in each} for each in state.resources
+        ]
+    display = Display(dry_run=True, diff=False, debug=False, stack=stack)
+    context = context_of(project, stack, state, settings, display)
+    with program_folder(project), redirect_stdout(None):
+        asked = {
+            str(each["urn"].rpartition("::")[2]): [
+                parallel.start(copy_context().run, ask, context, each) for ask in (_fault, _log)
+            ]
+            for each in state.resources
+            if is_managed(each) and health.is_service(each)
+        }
+        until, faults = time.monotonic() + SECONDS, dict[str, Any]()
+        for name, answers in asked.items():
+            for answer, kept, key in zip(
+                answers, (faults, files), (name, f"services/{name}.log"), strict=True
+            ):
+                try:
+                    kept[key] = answer.result(max(0.0, until - time.monotonic()))
+                except LateError:
+                    unread[key] = f"no answer within {SECONDS:g} s"
+                except Exception as error:  # one service costs no other
+                    unread[key] = str(error) or type(error).__name__
+    files["stack/health.json"] = faults
+    return {"secrets": secrets, "files": files, "unread": unread}
+
+
+def _fault(context: Any, entry: Entry) -> str:
+    """Return what is wrong with a service, "well" if nothing is."""
+    provider = context.provider(entry["type"], entry["provider"])
+    if not isinstance(provider, DynamicProvider):
+        return "not known"
+    return provider.fault(entry["id"], reveal(entry["outputs"])) or "well"
+
+
+def _log(context: Any, entry: Entry) -> str:
+    """Return the end of a service's log."""
+    provider = context.provider(entry["type"], entry["provider"])
+    if not isinstance(provider, DynamicProvider):
+        return ""
+    lines = provider.log(entry["id"], reveal(entry["outputs"]), LOG_LINES)
+    whole = (line if len(line) <= LONGEST_LINE else f"({len(line)} characters)" for line in lines)
+    return "".join(f"{line}\n" for line in whole)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""What `train debug-dump` asks a stack for: its state on this machine, and its cluster."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import metadata
+from typing import Any
+from urllib.parse import quote
+
+import urllib3
+
+from trainyard.access import repository
+from trainyard.client import fields
+from trainyard.client import outputs as contract
+from trainyard.client.dashboard import Dashboard, DashboardError, JsonServer
+from trainyard.client.dump.archive import MOST_FILE
+from trainyard.client.dump.masks import without_variables
+from trainyard.client.errors import ClientError
+from trainyard.client.info import MONITORING
+from trainyard.client.job_server import LOG_TIMEOUT_S, RAW_LOG, JobServer
+from trainyard.client.jobs import newest_first
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.state import ClusterState, RayNode
+
+STATE_S = 150  # for the state's process, whose services have 45 s
+TIMEOUT_S = 20
+LINES = 3000  # of a job's log
+AGENT_LINES = 400  # of each of a node's logs
+JOBS, NODES = 5, 20  # whose logs are kept, the newest and the first
+LISTS = {
+    "ray/nodes.json": "/api/v0/nodes?detail=1&limit=1000",
+    "ray/placement_groups.json": "/api/v0/placement_groups?detail=1&limit=1000",
+    "ray/status.json": "/api/cluster_status",
+    "ray/version.json": "/api/version",
+    "jobs/jobs.json": "/api/jobs/",
+}
+PROMETHEUS = {
+    "monitoring/targets.json": "/api/v1/targets?state=active",
+    "monitoring/alerts.json": "/api/v1/alerts",
+}
+# Of Ray's kinds of logs: those of nodes, not of the processes of jobs.
+KINDS = ("raylet", "agent", "gcs_server", "dashboard", "autoscaler")
+PACKAGES = ("trainyard-ray", "ray", "torch", "pulumi", "typer", "urllib3", "asyncssh", "docker")
+PROGRAMS = (["pulumi", "version"], ["docker", "--version"], ["git", "describe", "--always"])
+
+Parts = Mapping[str, Callable[[], Any]]
+
+
+def versions() -> dict[str, Any]:
+    """Return the versions of this client, of its packages and of its machine."""
+    found: dict[str, Any] = {"python": sys.version, "platform": platform.platform()}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    for command in PROGRAMS:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            done = contract.run_in_checkout(command, TIMEOUT_S)
+            found[" ".join(command)] = (done.stdout or done.stderr).strip()
+    return found
+
+
+def of_state(stack: str) -> dict[str, Any]:
+    """Return `secrets`, `files` and `unread` of a stack's state and services, or of its settings.
+
+    Raises:
+        ClientError: its secrets cannot be read.
+    """
+    if not repository.is_checkout():
+        raise ClientError("it needs a checkout with the stack's state, or --outputs FILE")
+    module = [sys.executable, "-P", "-m", "infra.operate.debug_dump"]
+    try:
+        done = contract.run_in_checkout(
+            [*module, "-C", str(contract.checkout()), "-s", stack], STATE_S
+        )
+    except subprocess.TimeoutExpired:
+        raise ClientError(f"the stack's state was not read within {STATE_S} s") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["no reason given"]
+        raise ClientError(said[-1].removeprefix("error: "))
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def of_cluster(outputs: StackOutputs) -> Parts:
+    """Return what to ask a cluster for, by the names of files."""
+    dashboard = Dashboard(outputs)
+    parts: dict[str, Callable[[], Any]] = {
+        name: partial(_json, dashboard, path) for name, path in LISTS.items()
+    }
+    service = next((each for each in outputs.services if each.title == MONITORING), None)
+    if service is not None and service.url:
+        login = f"{service.user}:{service.password}" if service.password else None
+        server = JsonServer(service.url, urllib3.make_headers(basic_auth=login))
+        parts |= {name: partial(_json, server, path) for name, path in PROMETHEUS.items()}
+    return parts
+
+
+def logs(outputs: StackOutputs) -> Parts:
+    """Return which logs to ask for, by the names of files: of the nodes and of the newest jobs.
+
+    Raises:
+        DashboardError: the cluster does not tell its nodes or jobs.
+    """
+    dashboard = Dashboard(outputs)
+    parts: dict[str, Callable[[], Any]] = {
+        f"ray/{_file(node.address or node.id)}.log": partial(_agents, dashboard, node)
+        for node in ClusterState(outputs).nodes()[:NODES]
+    }
+    for job in newest_first(JobServer(outputs).jobs())[:JOBS]:
+        asked = {"node_id": "any", "submission_id": job.submission_id, "lines": str(LINES)}
+        parts[f"jobs/{_file(job.submission_id)}.log"] = partial(_log, dashboard, asked)
+    return parts
+
+
+def _json(server: JsonServer, path: str) -> Any:
+    return without_variables(server.get(path, TIMEOUT_S))
+
+
+def _agents(dashboard: Dashboard, node: RayNode) -> str:
+    """Return the ends of the logs of a node's own processes, each below its name."""
+    listed = dashboard.get(f"/api/v0/logs?node_id={quote(node.id, safe='')}", TIMEOUT_S)
+    kinds = fields.typed(fields.typed(listed, "data", dict), "result", dict)
+    text = ""
+    for name in [str(name) for kind in KINDS for name in kinds.get(kind, [])]:
+        asked = {"node_id": node.id, "filename": name, "lines": str(AGENT_LINES)}
+        try:
+            found = _log(dashboard, asked)
+        except DashboardError as error:
+            found = f"(not read: {error})\n"
+        text += f"==> {name} <==\n{found}"
+    return text
+
+
+def _log(dashboard: Dashboard, asked: Mapping[str, str]) -> str:
+    found = bytearray()
+    for piece in dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **asked):
+        found += piece
+        if len(found) > 4 * MOST_FILE:  # of a line without an end
+            break
+    return found.decode(errors="replace")
+
+
+def _file(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[:100].lstrip(".") or "_"
