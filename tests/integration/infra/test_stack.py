@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tarfile
 import threading
 import urllib.error
 import urllib.parse
@@ -28,12 +29,15 @@ from ray.job_submission import JobSubmissionClient
 
 from engine.state import Backend
 from engine.values import secret_strings
-from tests import pages, ran, status, stores, web
+from infra.operate import debug_dump
+from tests import pages, quick, ran, status, stores, web
+from tests.client import Train
 from tests.integration.infra import hostile_job, scan
 from tests.outputs import names_of_outputs
 from tests.ports import free_ports
-from tests.secret_hunt import forms
+from tests.secret_hunt import finds, forms
 from trainyard.client import outputs as contract
+from trainyard.client.dump import parts
 from trainyard.client.store import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -392,6 +396,31 @@ def _secrets(stack: Any, outputs: dict[str, Any]) -> set[str]:
             # A word of only small letters is a name, such as a key of S3's settings.
             found.update(word for word in WORD.findall(text) if not NAME.fullmatch(word))
     return found
+
+
+def test_the_archive_for_a_bug_report_is_whole_and_has_no_secret(  # F35
+    stack, outputs, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.chdir(stack.project)
+    for name, value in stack.environment.items():
+        monkeypatch.setenv(name, value)
+    with quick.counting(stack.environment):
+        found = debug_dump.collect(stack.project, "test")
+        monkeypatch.setattr(parts, "of_state", lambda _: found)
+        train = Train(monkeypatch, capsys)
+        assert train("debug-dump", str(tmp_path / "it.tar.gz"), "-s", "test") == 0
+    with tarfile.open(tmp_path / "it.tar.gz") as tar:
+        kept = {each.name: tar.extractfile(each).read() for each in tar}
+    index = kept["debug-dump/index.md"].decode()
+    assert "Could not be read" not in index, index
+    assert {*json.loads(kept["debug-dump/stack/health.json"]).values()} == {"well"}
+    assert any(b"==> raylet" in text for name, text in kept.items() if "/ray/" in name)
+    assert len([name for name in kept if "/services/" in name and kept[name]]) >= 3
+    secrets = {f"secret {n}": text for n, text in enumerate(_secrets(stack, outputs))}
+    secrets["passphrase"] = stack.environment["PULUMI_CONFIG_PASSPHRASE"]
+    assert finds(secrets, [*kept.items(), ("said", train.out.encode())]) == []
+    # What was asked for is in it: the same secrets are found before they are hidden.
+    assert finds(secrets, [("found", json.dumps(found).encode())])
 
 
 def test_no_secret_lies_about(stack, outputs):  # F35
