@@ -49,7 +49,7 @@ from trainyard.housekeeping import housekeeping
 from trainyard.json_values import plain
 from trainyard.report import progress
 from trainyard.resume import checkpoint_files as files
-from trainyard.resume import checkpoints, code_faults, epoch_position
+from trainyard.resume import checkpoints, code_faults, epoch_position, hangs
 from trainyard.resume import optimizer_settings as settings
 from trainyard.resume.epoch_position import Position
 from trainyard.resume.notices import Notices
@@ -217,7 +217,7 @@ class Session:
         """
         text = f"epoch {epoch + 1}/{self.config['epochs']}"
         before, done, self._position = self.batches_done, self._position, None
-        left = self._left_of(batches, epoch, totals, done)
+        left = hangs.noted(self._left_of(batches, epoch, totals, done))
         total = progress.count(batches)
         return progress.report_batches(left, text, tells=self.rank == 0, total=total, before=before)
 
@@ -258,7 +258,9 @@ class Session:
     def measured_batches(self, batches: Iterable[T]) -> Iterator[T]:
         """Passes on batches that are only measured; shows their progress every half minute."""
         every = progress.LINE_INTERVAL_S
-        return progress.report_batches(batches, "measuring", every, tells=self.rank == 0)
+        total = progress.count(batches)
+        noted, tells = hangs.noted(batches), self.rank == 0
+        return progress.report_batches(noted, "measuring", every, tells=tells, total=total)
 
     def report(self, record: dict[str, Any], description: dict[str, Any], /, **parts: Part) -> None:
         """Ends an epoch: reports its record and stores a checkpoint. Each worker calls it.
@@ -522,7 +524,8 @@ def fit(train_worker: Worker, the_run: Run, config: Config, **trainer: Any) -> N
         train_worker: what each worker runs; a function at the top level of a module or script.
         the_run: to train.
         config: the job's arguments. Their names give the workers' resources (`options.workers`);
-            `max_failures` is how often lost workers are restarted.
+            `max_failures` is how often lost workers are restarted, and `hang_minutes` for how
+            long a batch may take.
         **trainer: more arguments for Ray's TorchTrainer.
 
     Raises:
@@ -541,7 +544,9 @@ def fit(train_worker: Worker, the_run: Run, config: Config, **trainer: Any) -> N
             use_gpu="GPU" in bundles[0],
             resources_per_worker=bundles[0],
         ),
-        run_config=ray_train.run_config(the_run, config["max_failures"]),
+        run_config=ray_train.run_config(
+            the_run, config["max_failures"], config.get("hang_minutes", hangs.MINUTES)
+        ),
         **trainer,
     )
     try:
