@@ -56,74 +56,59 @@ def collect(folder: Path, stack: str) -> dict[str, Any]:
     Raises:
         pulumi.RunError: its secrets cannot be read, so nothing could be hidden.
     """
-    unread = dict[str, str]()
     try:
         project, stack, backend = outputs.place(folder, stack)
         state, salt = State(), ""
         if backend.exists(project.name, stack):
             salt = salt_of(backend.read_raw(project.name, stack))
             state = backend.load(project.name, stack, passphrase())
-        else:
-            unread["stack/outputs.json"] = "the stack has no state: it is down, or never was up"
         settings = read_settings(project, stack, salt)
-        secrets = [*settings.secrets, *secret_strings(state)]
-        with suppress(EngineError):  # a stack without secrets needs none
-            secrets.append(passphrase())
-        shown = settings.config | dict.fromkeys(settings.secret_keys, "***")
-        files: dict[str, Any] = {
-            "stack/settings.json": shown,
-            "stack/operations.json": {
-                "in use by": backend.in_use_by(project.name, stack),
-                "interrupted": [(each["type"], each["resource"]["urn"]) for each in state.pending],
-                "newest first": backend.history(project.name, stack)[:OPERATIONS],
-            },
+        operations = {
+            "in use by": backend.in_use_by(project.name, stack),
+            "interrupted": [(each["type"], each["resource"]["urn"]) for each in state.pending],
+            "newest first": backend.history(project.name, stack)[:OPERATIONS],
         }
     except (EngineError, BucketError) as error:
         raise pulumi.RunError(str(error)) from None
-    if state.resources:
-        files["stack/outputs.json"] = mask(stack_outputs(state.resources))
-        files["stack/resources.json"] = [
+    secrets = [*settings.secrets, *secret_strings(state)]
+    with suppress(EngineError):  # a stack without secrets needs none
+        secrets.append(passphrase())
+    files: dict[str, Any] = {
+        "stack/settings.json": settings.config | dict.fromkeys(settings.secret_keys, "***"),
+        "stack/operations.json": operations,
+        "stack/outputs.json": mask(stack_outputs(state.resources)),
+        "stack/resources.json": [
             {key: each[key] for key in OF_A_RESOURCE if key in each} for each in state.resources
-        ]
+        ],
+    }
     display = Display(dry_run=True, diff=False, debug=False, stack=stack)
     context = context_of(project, stack, state, settings, display)
+    unread, until = dict[str, str](), time.monotonic() + SECONDS
     with program_folder(project), redirect_stdout(None):
         asked = {
-            str(each["urn"].rpartition("::")[2]): [
-                parallel.start(copy_context().run, ask, context, each) for ask in (_fault, _log)
-            ]
+            f"services/{each['urn'].rpartition('::')[2]}.log": parallel.start(
+                copy_context().run, _look, context, each
+            )
             for each in state.resources
             if is_managed(each) and health.is_service(each)
         }
-        until, faults = time.monotonic() + SECONDS, dict[str, Any]()
-        for name, answers in asked.items():
-            for answer, kept, key in zip(
-                answers, (faults, files), (name, f"services/{name}.log"), strict=True
-            ):
-                try:
-                    kept[key] = answer.result(max(0.0, until - time.monotonic()))
-                except LateError:
-                    unread[key] = f"no answer within {SECONDS:g} s"
-                except Exception as error:  # one service costs no other
-                    unread[key] = str(error) or type(error).__name__
-    files["stack/health.json"] = faults
+        for name, answer in asked.items():
+            try:
+                files[name] = answer.result(max(0.0, until - time.monotonic()))
+            except LateError:
+                unread[name] = f"no answer within {SECONDS:g} s"
+            except Exception as error:  # one service costs no other
+                unread[name] = str(error) or type(error).__name__
     return {"secrets": secrets, "files": files, "unread": unread}
 
 
-def _fault(context: Any, entry: Entry) -> str:
-    """Return what is wrong with a service, "well" if nothing is."""
-    provider = context.provider(entry["type"], entry["provider"])
-    if not isinstance(provider, DynamicProvider):
-        return "not known"
-    return provider.fault(entry["id"], reveal(entry["outputs"])) or "well"
-
-
-def _log(context: Any, entry: Entry) -> str:
-    """Return the end of a service's log."""
-    provider = context.provider(entry["type"], entry["provider"])
+def _look(context: Any, entry: Entry) -> str:
+    """Return what is wrong with a service, as a first line, and the end of its log."""
+    provider, props = context.provider(entry["type"], entry["provider"]), reveal(entry["outputs"])
     if not isinstance(provider, DynamicProvider):
         return ""
-    lines = provider.log(entry["id"], reveal(entry["outputs"]), LOG_LINES)
+    found = provider.log(entry["id"], props, LOG_LINES)
+    lines = [f"health: {provider.fault(entry['id'], props) or 'well'}", *found]
     whole = (line if len(line) <= LONGEST_LINE else f"({len(line)} characters)" for line in lines)
     return "".join(f"{line}\n" for line in whole)
 

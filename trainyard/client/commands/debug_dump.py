@@ -34,17 +34,25 @@ def debug_dump(
     from trainyard.client.dashboard import DashboardError
     from trainyard.client.dump import parts
     from trainyard.client.dump.archive import LOOK, Archive
-    from trainyard.client.dump.masks import Masks, of_environment
+    from trainyard.client.dump.masks import Masks
 
-    found, reached, why = _known(context, stack, outputs)
-    name = reached.stack if reached else contract.chosen(stack)
-    path = file or Path(f"debug-dump-{name}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
-    secrets = [*of_environment(), *(reached.secrets if reached else ())]
-    archive = Archive(Masks(secrets, found["secrets"]))
+    # A file with outputs, and an attached cluster, have their secrets themselves.
+    name, why = contract.chosen(stack), ""
+    given = outputs or os.environ.get(contract.FILE_VARIABLE) or contract.is_attached(name)
+    reached = contract.read(stack, outputs) if given else None
+    name = reached.stack if reached else name
+    found: dict[str, Any] = {"secrets": [], "files": {}, "unread": {}}
+    try:
+        # Where it cannot be read, no cluster is asked: nothing could be hidden.
+        found = found if reached else parts.of_state(name)
+        reached = reach(context, reached or contract.read(stack))
+    except ClientError as error:
+        reached, why = None, str(error)
+    archive = Archive(Masks(reached.secrets if reached else (), found["secrets"]))
     archive.add("versions.json", parts.versions())
     for each, text in found["files"].items():
         archive.add(each, text)
-    for each, reason in [*found["unread"].items(), *([("the cluster", why)] if why else [])]:
+    for each, reason in (found["unread"] | ({"the cluster": why} if why else {})).items():
         archive.miss(each, reason)
     if reached is not None:
         archive.ask(parts.of_cluster(reached), SECONDS)
@@ -52,36 +60,9 @@ def debug_dump(
             archive.ask(parts.logs(reached), SECONDS)
         except DashboardError as error:
             archive.miss("logs of nodes and jobs", error)
-    size = archive.write(path, f"Stack {name}")
+    path = file or Path(f"debug-dump-{name}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
+    size = archive.write(path, f"Stack {name}") / 1e6
     missing = f", {len(archive.unread)} parts could not be read" if archive.unread else ""
-    say(
-        f"wrote {path} ({size / 1e6:.1f} MB, {len(archive.files)} files{missing}: see its index.md)"
-    )
+    say(f"wrote {path} ({size:.1f} MB, {len(archive.files)} files{missing}: see its index.md)")
     say(LOOK.replace("`", ""))
     say(f"look at it: tar -xOzf {typed.argument(str(path))} | less")
-
-
-def _known(
-    context: typer.Context, stack: str | None, file: Path | None
-) -> tuple[dict[str, Any], contract.StackOutputs | None, str]:
-    """What is known on this machine, the outputs of a cluster that is reached, and why it is not.
-
-    Where secrets cannot be read, no cluster is asked: they could not be hidden.
-
-    Raises:
-        ClientError: a file with outputs is given, and cannot be read.
-    """
-    from trainyard.client.dump import parts
-
-    name, found = contract.chosen(stack), dict[str, Any](secrets=[], files={}, unread={})
-    given = file or os.environ.get(contract.FILE_VARIABLE)
-    known = contract.read(stack, file) if given or contract.is_attached(name) else None
-    if known is None:
-        try:
-            found = parts.of_state(name)
-        except ClientError as error:
-            return found, None, f"{error}; without its secrets they could not be hidden elsewhere"
-    try:
-        return found, reach(context, known or contract.read(stack)), ""
-    except ClientError as error:
-        return found, None, str(error)

@@ -7,7 +7,6 @@ import os
 import tarfile
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from trainyard.client.dump.masks import Masks
 from trainyard.client.errors import writing
 
 MOST_FILE = 2**20  # characters of a file
-MOST_ALL = 50 * 2**20  # of all files
+MOST_ALL = 50 * 2**20  # bytes of all files
 MOST_WHY = 500  # characters of a reason
-INDEX = "index.md"
 LOOK = (
     "Known secrets, and what looks like one, are replaced by `***`. What your code prints is not, "
     "nor are names of machines, users and runs: look at each file before you send this."
@@ -33,25 +31,24 @@ class Archive:
         self.files: dict[str, bytes] = {}
         self.unread: dict[str, str] = {}
         self._masks = masks
-        self._cut: dict[str, int] = {}  # characters of all
-        self._size = 0
+        self._cut: dict[str, str] = {}
 
     def add(self, name: str, found: Any) -> None:
         """Keep a text, or a value as JSON: the last lines of a log, the first of another file."""
         text = found if isinstance(found, str) else terminal.as_json(found, 1)
         if len(text) > MOST_FILE:
-            self._cut[name] = len(text)
             # No half line: it may have half a secret.
-            if name.endswith(".json"):
-                text = text[:MOST_FILE].rpartition("\n")[0]
-            else:
-                text = text[-MOST_FILE:].partition("\n")[2]
+            ends = {
+                "beginning": text[:MOST_FILE].rpartition("\n")[0],
+                "end": text[-MOST_FILE:].partition("\n")[2],
+            }
+            part = "beginning" if name.endswith(".json") else "end"
+            self._cut[name], text = f", the {part} of {len(text)}", ends[part]
         content = self._masks.hide(text).encode(errors="replace")
-        if self._size + len(content) > MOST_ALL:
+        if sum(map(len, self.files.values())) + len(content) > MOST_ALL:
             self.miss(name, f"the files before it have {MOST_ALL >> 20} MiB")
-            return
-        self._size += len(content)
-        self.files[name] = content
+        else:
+            self.files[name] = content
 
     def miss(self, name: str, why: object) -> None:
         """Note why a part cannot be read."""
@@ -59,7 +56,7 @@ class Archive:
 
     def ask(self, parts: Mapping[str, Callable[[], Any]], seconds: float) -> None:
         """Keep what functions return, of those that do so in time; all run at once."""
-        asked: dict[str, Future[Any]] = {n: parallel.start(make) for n, make in parts.items()}
+        asked = {name: parallel.start(make) for name, make in parts.items()}
         until = time.monotonic() + seconds
         for name, answer in asked.items():
             try:
@@ -75,14 +72,11 @@ class Archive:
         Raises:
             ClientError: it cannot be written.
         """
+        files = {"index.md": self._index(title).encode(), **self.files}
         with writing(path, "name another file, such as `train debug-dump FILE`"):
             opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
-                with (
-                    os.fdopen(opened, "wb") as file,
-                    tarfile.open(fileobj=file, mode="w:gz") as tar,
-                ):
-                    files = {INDEX: self._index(title).encode(), **self.files}
+                with os.fdopen(opened, "wb") as out, tarfile.open(fileobj=out, mode="w:gz") as tar:
                     for name, content in files.items():
                         entry = tarfile.TarInfo(f"debug-dump/{name}")
                         entry.size, entry.mode, entry.mtime = len(content), 0o600, int(time.time())
@@ -95,10 +89,7 @@ class Archive:
     def _index(self, title: str) -> str:
         lines = [f"# {markdown.text(title)}", LOOK, "", "| file | bytes |", "| --- | --- |"]
         for name, content in self.files.items():
-            part = "beginning" if name.endswith(".json") else "end"
-            whole = f", the {part} of {self._cut[name]}" if name in self._cut else ""
-            lines.append(f"| {markdown.code(name)} | {len(content)}{whole} |")
-        if self.unread:
-            lines += ["", "## Could not be read", ""]
+            lines.append(f"| {markdown.code(name)} | {len(content)}{self._cut.get(name, '')} |")
+        lines += ["", "## Could not be read", ""] if self.unread else []
         lines += [f"- {markdown.code(n)}: {markdown.text(why)}" for n, why in self.unread.items()]
         return "\n".join(lines) + "\n"

@@ -27,18 +27,16 @@ from trainyard.client.info import MONITORING
 from trainyard.client.job_server import LOG_TIMEOUT_S, RAW_LOG, JobServer
 from trainyard.client.jobs import newest_first
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.state import ClusterState, RayNode
+from trainyard.client.state import ClusterState
 
 STATE_S = 150  # for the state's process, whose services have 45 s
 TIMEOUT_S = 20
-LINES = 3000  # of a job's log
-AGENT_LINES = 400  # of each of a node's logs
+LINES, AGENT_LINES = 3000, 400  # of a job's log, and of each log of a node
 JOBS, NODES = 5, 20  # whose logs are kept, the newest and the first
 LISTS = {
     "ray/nodes.json": "/api/v0/nodes?detail=1&limit=1000",
     "ray/placement_groups.json": "/api/v0/placement_groups?detail=1&limit=1000",
     "ray/status.json": "/api/cluster_status",
-    "ray/version.json": "/api/version",
     "jobs/jobs.json": "/api/jobs/",
 }
 PROMETHEUS = {
@@ -48,9 +46,9 @@ PROMETHEUS = {
 # Of Ray's kinds of logs: those of nodes, not of the processes of jobs.
 KINDS = ("raylet", "agent", "gcs_server", "dashboard", "autoscaler")
 PACKAGES = ("trainyard-ray", "ray", "torch", "pulumi", "typer", "urllib3", "asyncssh", "docker")
-PROGRAMS = (["pulumi", "version"], ["docker", "--version"], ["git", "describe", "--always"])
+PROGRAMS = ("pulumi version", "docker --version", "git describe --always --dirty")
 
-Parts = Mapping[str, Callable[[], Any]]
+Parts = dict[str, Callable[[], Any]]
 
 
 def versions() -> dict[str, Any]:
@@ -61,8 +59,8 @@ def versions() -> dict[str, Any]:
             found[name] = metadata.version(name)
     for command in PROGRAMS:
         with suppress(OSError, subprocess.TimeoutExpired):
-            done = contract.run_in_checkout(command, TIMEOUT_S)
-            found[" ".join(command)] = (done.stdout or done.stderr).strip()
+            done = contract.run_in_checkout(command.split(), TIMEOUT_S)
+            found[command] = (done.stdout or done.stderr).strip()
     return found
 
 
@@ -74,32 +72,32 @@ def of_state(stack: str) -> dict[str, Any]:
     """
     if not repository.is_checkout():
         raise ClientError("it needs a checkout with the stack's state, or --outputs FILE")
-    module = [sys.executable, "-P", "-m", "infra.operate.debug_dump"]
+    asked = ["-m", "infra.operate.debug_dump", "-C", str(contract.checkout()), "-s", stack]
     try:
-        done = contract.run_in_checkout(
-            [*module, "-C", str(contract.checkout()), "-s", stack], STATE_S
-        )
+        done = contract.run_in_checkout([sys.executable, "-P", *asked], STATE_S)
     except subprocess.TimeoutExpired:
         raise ClientError(f"the stack's state was not read within {STATE_S} s") from None
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["no reason given"]
-        raise ClientError(said[-1].removeprefix("error: "))
+        why = said[-1].removeprefix("error: ")
+        raise ClientError(f"{why}; without its secrets nothing could be hidden")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def of_cluster(outputs: StackOutputs) -> Parts:
     """Return what to ask a cluster for, by the names of files."""
-    dashboard = Dashboard(outputs)
-    parts: dict[str, Callable[[], Any]] = {
-        name: partial(_json, dashboard, path) for name, path in LISTS.items()
+    servers: list[tuple[JsonServer, Mapping[str, str]]] = [(Dashboard(outputs), LISTS)]
+    for service in outputs.services:
+        if service.title == MONITORING and service.url:
+            login = f"{service.user}:{service.password}" if service.password else None
+            headers = urllib3.make_headers(basic_auth=login)
+            servers.append((JsonServer(service.url, headers), PROMETHEUS))
+    return {
+        name: partial(_json, server, path)
+        for server, paths in servers
+        for name, path in paths.items()
     }
-    service = next((each for each in outputs.services if each.title == MONITORING), None)
-    if service is not None and service.url:
-        login = f"{service.user}:{service.password}" if service.password else None
-        server = JsonServer(service.url, urllib3.make_headers(basic_auth=login))
-        parts |= {name: partial(_json, server, path) for name, path in PROMETHEUS.items()}
-    return parts
 
 
 def logs(outputs: StackOutputs) -> Parts:
@@ -109,8 +107,8 @@ def logs(outputs: StackOutputs) -> Parts:
         DashboardError: the cluster does not tell its nodes or jobs.
     """
     dashboard = Dashboard(outputs)
-    parts: dict[str, Callable[[], Any]] = {
-        f"ray/{_file(node.address or node.id)}.log": partial(_agents, dashboard, node)
+    parts: Parts = {
+        f"ray/{_file(node.address or node.id)}.log": partial(_agents, dashboard, node.id)
         for node in ClusterState(outputs).nodes()[:NODES]
     }
     for job in newest_first(JobServer(outputs).jobs())[:JOBS]:
@@ -123,18 +121,18 @@ def _json(server: JsonServer, path: str) -> Any:
     return without_variables(server.get(path, TIMEOUT_S))
 
 
-def _agents(dashboard: Dashboard, node: RayNode) -> str:
+def _agents(dashboard: Dashboard, node: str) -> str:
     """Return the ends of the logs of a node's own processes, each below its name."""
-    listed = dashboard.get(f"/api/v0/logs?node_id={quote(node.id, safe='')}", TIMEOUT_S)
+    listed = dashboard.get(f"/api/v0/logs?node_id={quote(node, safe='')}", TIMEOUT_S)
     kinds = fields.typed(fields.typed(listed, "data", dict), "result", dict)
     text = ""
     for name in [str(name) for kind in KINDS for name in kinds.get(kind, [])]:
-        asked = {"node_id": node.id, "filename": name, "lines": str(AGENT_LINES)}
+        text += f"==> {name} <==\n"
         try:
-            found = _log(dashboard, asked)
+            asked = {"node_id": node, "filename": name, "lines": str(AGENT_LINES)}
+            text += _log(dashboard, asked)
         except DashboardError as error:
-            found = f"(not read: {error})\n"
-        text += f"==> {name} <==\n{found}"
+            text += f"(not read: {error})\n"
     return text
 
 

@@ -27,7 +27,7 @@ JOB = {
 STATE = {
     "secrets": [ROOT_PASSWORD],
     "files": {
-        "stack/health.json": {"ray-head": "well"},
+        "stack/outputs.json": {"bucket": "ray"},
         "services/store.log": f"root's password is {ROOT_PASSWORD}\n",
     },
     "unread": {"services/grafana.log": f"no answer to {ROOT_PASSWORD}"},
@@ -52,7 +52,7 @@ def head(token, keys):
         if path == "/api/jobs/":
             jobs = [JOB | {"submission_id": f"../j{i}", "start_time": i} for i in range(1, 9)]
             return 200, json.dumps(jobs).encode()
-        return (200, b"{}") if path == "/api/version" else (500, keys.encode())
+        return 500, keys.encode()
 
     return answer
 
@@ -85,10 +85,10 @@ def test_all_that_is_known_is_in_it_but_no_secret(up, train, tmp_path):  # F35
     found = content(path)
     agents = {f"ray/10.0.0.{i}.log" for i in (1, 2)}
     jobs = {f"jobs/_j{i}.log" for i in (4, 5, 6, 7, 8)}  # the newest
-    lists = {"ray/nodes.json", "ray/version.json", "jobs/jobs.json"}
+    lists = {"ray/nodes.json", "jobs/jobs.json"}
     assert found.keys() == {"index.md", "versions.json", *STATE["files"], *agents, *jobs, *lists}
     assert found["ray/10.0.0.2.log"] == "==> raylet.out <==\nraylet.out\nBearer ***, ***\n"
-    assert json.loads(found["stack/health.json"]) == {"ray-head": "well"}
+    assert json.loads(found["stack/outputs.json"]) == {"bucket": "ray"}
     assert '"WANDB_API_KEY": "***"' in found["jobs/jobs.json"]
     for missing in ("services/grafana.log", "ray/status.json", "monitoring/alerts.json"):
         assert f"- `{missing}`: " in found["index.md"]

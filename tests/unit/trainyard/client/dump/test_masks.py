@@ -58,9 +58,11 @@ def test_what_looks_like_a_secret_is_hidden_too(text, hidden):  # F35
     assert Masks([]).hide(text) == (text if hidden is None else hidden)
 
 
-def test_variables_of_this_process_and_of_jobs_are_secrets_by_their_names():
-    found = {"MY_API_KEY": "one", "aws_secret_access_key": "two", "HOME": "/x", "KEYS_OF": "no"}
-    assert masks.of_environment(found) == ["one", "two"]
-    job = [{"runtime_env": {"env_vars": {"WANDB": "x"}, "pip": ["a"]}}]
-    kept = [{"runtime_env": {"env_vars": {"WANDB": HIDDEN}, "pip": ["a"]}}]
+def test_variables_of_this_process_and_of_jobs_are_secrets_by_their_names(monkeypatch):  # F35
+    for name, value in {"MY_API_KEY": "a-one", "aws_secret_access_key": "a-two"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("KEYS_OF", "a-three")
+    assert Masks([]).hide("a-one a-two a-three") == f"{HIDDEN} {HIDDEN} a-three"
+    job = [{"runtime_env": {"env_vars": {"WANDB": "x"}, "pip": ["a"]}, "env_vars": None}]
+    kept = [{"runtime_env": {"env_vars": {"WANDB": HIDDEN}, "pip": ["a"]}, "env_vars": None}]
     assert masks.without_variables(job) == kept
