@@ -151,10 +151,6 @@ class Provider(dynamic.ResourceProvider, Generic[A]):
         """Return what is wrong with a resource that was up, "" if nothing is."""
         return ""
 
-    def log(self, _id: str, _props: dict[str, Any], _lines: int) -> list[str]:
-        """Return the last lines of a service's log; none for what is no service."""
-        return []
-
     def make(self, args: A) -> tuple[str, dict[str, Any]]:
         """Make a resource; return its id, and its outputs beyond the arguments."""
         raise NotImplementedError

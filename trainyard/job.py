@@ -217,9 +217,11 @@ class Session:
         """
         text = f"epoch {epoch + 1}/{self.config['epochs']}"
         before, done, self._position = self.batches_done, self._position, None
-        left = hangs.noted(self._left_of(batches, epoch, totals, done))
+        left = self._left_of(batches, epoch, totals, done)
         total = progress.count(batches)
-        return progress.report_batches(left, text, tells=self.rank == 0, total=total, before=before)
+        tells = self.rank == 0
+        told = progress.report_batches(left, text, tells=tells, total=total, before=before)
+        return hangs.noted(told)
 
     def _left_of(
         self, batches: Iterable[T], epoch: int, totals: Totals | None, done: Position | None
@@ -258,9 +260,8 @@ class Session:
     def measured_batches(self, batches: Iterable[T]) -> Iterator[T]:
         """Passes on batches that are only measured; shows their progress every half minute."""
         every = progress.LINE_INTERVAL_S
-        total = progress.count(batches)
-        noted, tells = hangs.noted(batches), self.rank == 0
-        return progress.report_batches(noted, "measuring", every, tells=tells, total=total)
+        tells = self.rank == 0
+        return hangs.noted(progress.report_batches(batches, "measuring", every, tells=tells))
 
     def report(self, record: dict[str, Any], description: dict[str, Any], /, **parts: Part) -> None:
         """Ends an epoch: reports its record and stores a checkpoint. Each worker calls it.

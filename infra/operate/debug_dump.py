@@ -23,8 +23,7 @@ from engine.operation import secret_strings
 from engine.passphrase import passphrase
 from engine.program import program_folder
 from engine.project import read_settings
-from engine.providers import DynamicProvider
-from engine.state import Entry, State, is_managed, salt_of, stack_outputs
+from engine.state import Entry, State, is_managed, stack_outputs
 from engine.values import mask, reveal
 from infra.operate import arguments, health
 from infra.operate.drift.look import context_of
@@ -32,10 +31,8 @@ from trainyard.access import parallel, terminal
 from trainyard.access.state_bucket import BucketError
 
 LOG_LINES = 5000  # of each service
-LONGEST_LINE = 20_000  # characters: half of a longer one could have half a secret
 SECONDS = 45.0  # for all services: one on a machine that is gone costs no other its log
 OPERATIONS = 20
-OF_A_RESOURCE = ("urn", "id", "type", "created", "modified", "delete", "pendingReplacement")
 
 
 def main() -> int:
@@ -58,11 +55,9 @@ def collect(folder: Path, stack: str) -> dict[str, Any]:
     """
     try:
         project, stack, backend = outputs.place(folder, stack)
-        state, salt = State(), ""
-        if backend.exists(project.name, stack):
-            salt = salt_of(backend.read_raw(project.name, stack))
-            state = backend.load(project.name, stack, passphrase())
-        settings = read_settings(project, stack, salt)
+        there = backend.exists(project.name, stack)
+        state = backend.load(project.name, stack, passphrase()) if there else State()
+        settings = read_settings(project, stack, state.salt)
         operations = {
             "in use by": backend.in_use_by(project.name, stack),
             "interrupted": [(each["type"], each["resource"]["urn"]) for each in state.pending],
@@ -77,40 +72,34 @@ def collect(folder: Path, stack: str) -> dict[str, Any]:
         "stack/settings.json": settings.config | dict.fromkeys(settings.secret_keys, "***"),
         "stack/operations.json": operations,
         "stack/outputs.json": mask(stack_outputs(state.resources)),
-        "stack/resources.json": [
-            {key: each[key] for key in OF_A_RESOURCE if key in each} for each in state.resources
-        ],
     }
     display = Display(dry_run=True, diff=False, debug=False, stack=stack)
     context = context_of(project, stack, state, settings, display)
     unread, until = dict[str, str](), time.monotonic() + SECONDS
     with program_folder(project), redirect_stdout(None):
         asked = {
-            f"services/{each['urn'].rpartition('::')[2]}.log": parallel.start(
+            each["urn"].rpartition("::")[2]: parallel.start(
                 copy_context().run, _look, context, each
             )
             for each in state.resources
             if is_managed(each) and health.is_service(each)
         }
         for name, answer in asked.items():
+            file = f"services/{name}.log"
             try:
-                files[name] = answer.result(max(0.0, until - time.monotonic()))
+                files[file] = answer.result(max(0.0, until - time.monotonic()))
             except LateError:
-                unread[name] = f"no answer within {SECONDS:g} s"
+                unread[file] = f"no answer within {SECONDS:g} s"
             except Exception as error:  # one service costs no other
-                unread[name] = str(error) or type(error).__name__
+                unread[file] = str(error) or type(error).__name__
     return {"secrets": secrets, "files": files, "unread": unread}
 
 
 def _look(context: Any, entry: Entry) -> str:
     """Return what is wrong with a service, as a first line, and the end of its log."""
     provider, props = context.provider(entry["type"], entry["provider"]), reveal(entry["outputs"])
-    if not isinstance(provider, DynamicProvider):
-        return ""
     found = provider.log(entry["id"], props, LOG_LINES)
-    lines = [f"health: {provider.fault(entry['id'], props) or 'well'}", *found]
-    whole = (line if len(line) <= LONGEST_LINE else f"({len(line)} characters)" for line in lines)
-    return "".join(f"{line}\n" for line in whole)
+    return "\n".join([f"health: {provider.fault(entry['id'], props) or 'well'}", *found, ""])
 
 
 if __name__ == "__main__":

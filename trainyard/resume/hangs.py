@@ -1,9 +1,9 @@
 """A hang: no batch for some minutes. Its stacks are kept in the run's folder, then it ends.
 
-Ray Train replaces a worker whose process does not answer within seconds. One whose training waits,
-for a lock, a file or another worker, answers for ever. So each worker notes when its last batch
-began, and the controller, in the driver, asks now and then. Only loops of `session.epoch_batches`
-and `session.measured_batches` count: how long other work may take, only its script knows.
+Ray Train replaces a worker whose process does not answer. One whose training waits, for a lock or
+another worker, answers for ever. So each worker notes when its batch began, and the controller, in
+the driver, asks now and then. Only loops of `session.epoch_batches` and `measured_batches` count:
+how long other work may take, only its script knows.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ def silent_s() -> float:
 class Hangs(WorkerGroupCallback):
     """Keeps a hang's stacks, and ends the workers that hang: Ray Train then restarts all of them.
 
-    Args:
-        url: of the run's folder, which gets the stacks. Workers get the callback too, pickled.
-        minutes: that a batch may take; 0 is for ever.
+    The URL is of the run's folder, and the minutes are those that a batch may take; 0 is for ever.
     """
 
     def __init__(self, url: str, minutes: float) -> None:
@@ -84,6 +82,7 @@ class Hangs(WorkerGroupCallback):
                 self._look()
 
     def _look(self) -> None:
+        """Ask each worker; where one hangs, keep the stacks of all, and end it."""
         answers = _ask(self._workers, ANSWER_S, silent_s)
         silent = {n: s for n, s in enumerate(answers) if isinstance(s, float) and s > self._most_s}
         if not silent:
@@ -109,12 +108,10 @@ class Hangs(WorkerGroupCallback):
 def _ask(workers: list[Worker], seconds: float, question: Callable[..., Any], *given: Any) -> Any:
     """Return each worker's answer, or why it gives none in this time."""
     asked: list[Any] = [worker.execute_async(question, *given) for worker in workers]
-    ready, _ = ray.wait(asked, num_returns=len(asked), timeout=seconds)
-    return [_answer(each) if each in ready else f"no answer in {seconds:g} s" for each in asked]
-
-
-def _answer(ready: Any) -> Any:
-    try:
-        return ray.get(ready)
-    except Exception as error:  # of a worker that has ended
-        return f"no answer: {reason(error)}"
+    until, found = time.monotonic() + seconds, list[Any]()
+    for each in asked:
+        try:
+            found.append(ray.get(each, timeout=max(0.0, until - time.monotonic())))
+        except Exception as error:  # it is late, or has ended
+            found.append(f"no answer: {reason(error)}")
+    return found

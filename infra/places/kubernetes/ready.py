@@ -79,12 +79,10 @@ class ReadyProvider(WaitingProvider[ReadyArgs]):
 
     def log(self, _id: str, props: dict[str, Any], lines: int) -> list[str]:
         """Return the end of the log of each container of the pods, below a line with its name."""
-        args = ReadyArgs.of(props)
-        api, found = _api(args), list[str]()
-        for pod in api.pods(args.pods):
-            name = pod["metadata"]["name"]
-            for container in pod["spec"]["containers"]:
-                own = container["name"]
+        api, found = _api(ReadyArgs.of(props)), list[str]()
+        for pod in api.pods(props["pods"]):
+            for own in (each["name"] for each in pod["spec"]["containers"]):
+                name = pod["metadata"]["name"]
                 found += [f"==> {name} {own} <==", *api.log(name, own, lines=lines)]
         return found
 

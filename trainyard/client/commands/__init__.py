@@ -34,6 +34,7 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "watch": [("watch -s lab", "nodes, jobs and runs, until Ctrl-C")],
         "refresh": [("refresh", "then `train up` repairs what differs")],
         "drift": [("drift -s lab", "what differs, and what to do")],
+        "debug-dump": [("debug-dump bug.tar.gz -s lab", "for a bug report, without secrets")],
         "review": [("review plan.json", "a page about the plan in Markdown")],
         "rotate": [
             ("rotate", "list the secrets"),
@@ -119,12 +120,6 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         ],
         "manifests": [("manifests -s kube --to deploy", "a file for each object")],
         "helm-values": [("helm-values -s kube", "for KubeRay's chart")],
-    },
-    "Faults": {
-        "debug-dump": [
-            ("debug-dump -s lab", "one archive for a bug report, without secrets"),
-            ("debug-dump bug.tar.gz", "into this file"),
-        ],
     },
     "Tests": {
         "drill": [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from trainyard.access import typed
 from trainyard.client import outputs as contract
 from trainyard.client.command import Outputs, Stack, reach
 from trainyard.client.console import say
@@ -46,7 +46,7 @@ def debug_dump(
         # Where it cannot be read, no cluster is asked: nothing could be hidden.
         found = found if reached else parts.of_state(name)
         reached = reach(context, reached or contract.read(stack))
-    except ClientError as error:
+    except (ClientError, subprocess.TimeoutExpired) as error:
         reached, why = None, str(error)
     archive = Archive(Masks(reached.secrets if reached else (), found["secrets"]))
     archive.add("versions.json", parts.versions())
@@ -65,4 +65,3 @@ def debug_dump(
     missing = f", {len(archive.unread)} parts could not be read" if archive.unread else ""
     say(f"wrote {path} ({size:.1f} MB, {len(archive.files)} files{missing}: see its index.md)")
     say(LOOK.replace("`", ""))
-    say(f"look at it: tar -xOzf {typed.argument(str(path))} | less")

@@ -17,7 +17,6 @@ from trainyard.client.errors import writing
 
 MOST_FILE = 2**20  # characters of a file
 MOST_ALL = 50 * 2**20  # bytes of all files
-MOST_WHY = 500  # characters of a reason
 LOOK = (
     "Known secrets, and what looks like one, are replaced by `***`. What your code prints is not, "
     "nor are names of machines, users and runs: look at each file before you send this."
@@ -37,13 +36,11 @@ class Archive:
         """Keep a text, or a value as JSON: the last lines of a log, the first of another file."""
         text = found if isinstance(found, str) else terminal.as_json(found, 1)
         if len(text) > MOST_FILE:
+            first = name.endswith(".json")
+            self._cut[name] = f", the {'beginning' if first else 'end'} of {len(text)}"
             # No half line: it may have half a secret.
-            ends = {
-                "beginning": text[:MOST_FILE].rpartition("\n")[0],
-                "end": text[-MOST_FILE:].partition("\n")[2],
-            }
-            part = "beginning" if name.endswith(".json") else "end"
-            self._cut[name], text = f", the {part} of {len(text)}", ends[part]
+            begin, end = text[:MOST_FILE].rpartition("\n"), text[-MOST_FILE:].partition("\n")
+            text = begin[0] if first else end[2]
         content = self._masks.hide(text).encode(errors="replace")
         if sum(map(len, self.files.values())) + len(content) > MOST_ALL:
             self.miss(name, f"the files before it have {MOST_ALL >> 20} MiB")
@@ -52,7 +49,7 @@ class Archive:
 
     def miss(self, name: str, why: object) -> None:
         """Note why a part cannot be read."""
-        self.unread[name] = self._masks.hide(str(why) or type(why).__name__)[:MOST_WHY]
+        self.unread[name] = self._masks.hide(str(why) or type(why).__name__)[:500]
 
     def ask(self, parts: Mapping[str, Callable[[], Any]], seconds: float) -> None:
         """Keep what functions return, of those that do so in time; all run at once."""
@@ -67,11 +64,7 @@ class Archive:
                 self.miss(name, error)
 
     def write(self, path: Path, title: str) -> int:
-        """Write the archive, which must not exist yet; return its size in bytes.
-
-        Raises:
-            ClientError: it cannot be written.
-        """
+        """Return the size of the new file in bytes; ClientError if it cannot be made."""
         files = {"index.md": self._index(title).encode(), **self.files}
         with writing(path, "name another file, such as `train debug-dump FILE`"):
             opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

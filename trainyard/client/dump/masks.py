@@ -35,12 +35,7 @@ LIKELY = [
 
 
 class Masks:
-    """Hides secrets.
-
-    Args:
-        secrets: texts that are secret as a whole.
-        kept: the secret texts of a state: also files and names, in which only long words are.
-    """
+    """Hides secrets, and the long words of the texts that a state keeps secret: some are files."""
 
     def __init__(self, secrets: Iterable[str], kept: Iterable[str] = ()) -> None:
         # So are variables of this process, by their names.
@@ -68,16 +63,10 @@ class Masks:
 
 
 def without_variables(value: Any) -> Any:
-    """Return a value of JSON in which no job's variables have a value: they may be secrets."""
-    if isinstance(value, list):
-        return [without_variables(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    hidden = {k: dict.fromkeys(v, HIDDEN) for k, v in value.items() if isinstance(v, dict)}
-    return {
-        key: hidden[key] if key == "env_vars" and key in hidden else without_variables(each)
-        for key, each in value.items()
-    }
+    """Return a value of JSON without the variables of jobs, which may be secrets."""
+    if isinstance(value, dict):
+        return {k: HIDDEN if k == "env_vars" else without_variables(v) for k, v in value.items()}
+    return [*map(without_variables, value)] if isinstance(value, list) else value
 
 
 def _forms(word: str) -> Iterator[str]:

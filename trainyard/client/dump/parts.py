@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
 import urllib3
 
-from trainyard.access import repository
 from trainyard.client import fields
 from trainyard.client import outputs as contract
 from trainyard.client.dashboard import Dashboard, DashboardError, JsonServer
-from trainyard.client.dump.archive import MOST_FILE
 from trainyard.client.dump.masks import without_variables
 from trainyard.client.errors import ClientError
 from trainyard.client.info import MONITORING
@@ -32,10 +30,10 @@ from trainyard.client.state import ClusterState
 STATE_S = 150  # for the state's process, whose services have 45 s
 TIMEOUT_S = 20
 LINES, AGENT_LINES = 3000, 400  # of a job's log, and of each log of a node
+MOST_PIECES = 100  # of a log, of 256 KiB at most
 JOBS, NODES = 5, 20  # whose logs are kept, the newest and the first
 LISTS = {
     "ray/nodes.json": "/api/v0/nodes?detail=1&limit=1000",
-    "ray/placement_groups.json": "/api/v0/placement_groups?detail=1&limit=1000",
     "ray/status.json": "/api/cluster_status",
     "jobs/jobs.json": "/api/jobs/",
 }
@@ -43,13 +41,11 @@ PROMETHEUS = {
     "monitoring/targets.json": "/api/v1/targets?state=active",
     "monitoring/alerts.json": "/api/v1/alerts",
 }
-# Of Ray's kinds of logs: those of nodes, not of the processes of jobs.
-KINDS = ("raylet", "agent", "gcs_server", "dashboard", "autoscaler")
-PACKAGES = ("trainyard-ray", "ray", "torch", "pulumi", "typer", "urllib3", "asyncssh", "docker")
+KINDS = ("raylet", "agent", "gcs_server", "dashboard", "autoscaler")  # of Ray's logs: no job's
+PACKAGES = ("trainyard-ray", "ray", "torch", "pulumi", "urllib3", "asyncssh", "docker")
 PROGRAMS = ("pulumi version", "docker --version", "git describe --always --dirty")
 
 Parts = dict[str, Callable[[], Any]]
-
 
 def versions() -> dict[str, Any]:
     """Return the versions of this client, of its packages and of its machine."""
@@ -69,20 +65,14 @@ def of_state(stack: str) -> dict[str, Any]:
 
     Raises:
         ClientError: its secrets cannot be read.
+        subprocess.TimeoutExpired: the state was not read in time.
     """
-    if not repository.is_checkout():
-        raise ClientError("it needs a checkout with the stack's state, or --outputs FILE")
     asked = ["-m", "infra.operate.debug_dump", "-C", str(contract.checkout()), "-s", stack]
-    try:
-        done = contract.run_in_checkout([sys.executable, "-P", *asked], STATE_S)
-    except subprocess.TimeoutExpired:
-        raise ClientError(f"the stack's state was not read within {STATE_S} s") from None
+    done = contract.run_in_checkout([sys.executable, "-P", *asked], STATE_S)
     if done.returncode:
-        said = done.stderr.strip().splitlines() or ["no reason given"]
-        why = said[-1].removeprefix("error: ")
+        why = (done.stderr.strip() or "no reason given").splitlines()[-1].removeprefix("error: ")
         raise ClientError(f"{why}; without its secrets nothing could be hidden")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return dict(json.loads(done.stdout))
 
 
 def of_cluster(outputs: StackOutputs) -> Parts:
@@ -101,19 +91,15 @@ def of_cluster(outputs: StackOutputs) -> Parts:
 
 
 def logs(outputs: StackOutputs) -> Parts:
-    """Return which logs to ask for, by the names of files: of the nodes and of the newest jobs.
-
-    Raises:
-        DashboardError: the cluster does not tell its nodes or jobs.
-    """
+    """Return which logs to ask for, of nodes and jobs; DashboardError if they are not told."""
     dashboard = Dashboard(outputs)
     parts: Parts = {
-        f"ray/{_file(node.address or node.id)}.log": partial(_agents, dashboard, node.id)
+        f"ray/{quote(node.address or node.id, safe='')}.log": partial(_agents, dashboard, node.id)
         for node in ClusterState(outputs).nodes()[:NODES]
     }
     for job in newest_first(JobServer(outputs).jobs())[:JOBS]:
         asked = {"node_id": "any", "submission_id": job.submission_id, "lines": str(LINES)}
-        parts[f"jobs/{_file(job.submission_id)}.log"] = partial(_log, dashboard, asked)
+        parts[f"jobs/{quote(job.submission_id, safe='')}.log"] = partial(_log, dashboard, asked)
     return parts
 
 
@@ -137,13 +123,6 @@ def _agents(dashboard: Dashboard, node: str) -> str:
 
 
 def _log(dashboard: Dashboard, asked: Mapping[str, str]) -> str:
-    found = bytearray()
-    for piece in dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **asked):
-        found += piece
-        if len(found) > 4 * MOST_FILE:  # of a line without an end
-            break
-    return found.decode(errors="replace")
-
-
-def _file(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[:100].lstrip(".") or "_"
+    pieces = dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **asked)
+    # A line may have no end.
+    return b"".join(islice(pieces, MOST_PIECES)).decode(errors="replace")

@@ -43,27 +43,27 @@ def test_a_worker_is_silent_from_one_batch_to_the_next_and_never_outside(now):
 
 
 class Workers:
-    """Two workers with a batch in hand, as Ray answers for them."""
+    """Two workers with a batch in hand, of which each answers for how long."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *silent: Any) -> None:
-        self.silent, self.late = silent, False
+        self.silent = silent
         self.asked: list[Any] = []
         self.killed: list[int] = []
-        monkeypatch.setattr(hangs.ray, "wait", lambda asked, **_: ([asked[0]], []))
         monkeypatch.setattr(hangs.ray, "get", self._get)
         monkeypatch.setattr(hangs.ray, "kill", self.killed.append)
         self.group: Any = SimpleNamespace(get_workers=lambda: [self._worker(0), self._worker(1)])
 
     def _worker(self, rank: int) -> Any:
-        def execute_async(question: Any, *given: float) -> tuple[int, Any]:
+        def execute_async(question: Any, *_: float) -> tuple[int, Any]:
             self.asked.append(question)
             return rank, question
 
         process = SimpleNamespace(pid=50 + rank, node_ip="10.0.0.1")
         return SimpleNamespace(actor=rank, metadata=process, execute_async=execute_async)
 
-    def _get(self, ready: tuple[int, Any]) -> Any:
-        rank, question = ready
+    def _get(self, asked: tuple[int, Any], timeout: float) -> Any:
+        assert 0 <= timeout <= hangs.STACK_S
+        rank, question = asked
         if isinstance(self.silent[rank], Exception):
             raise self.silent[rank]
         return self.silent[rank] if question is hangs.silent_s else f"stack of {rank}"
@@ -77,7 +77,7 @@ def watch(folder: Any, minutes: float = 1) -> Hangs:
 def test_what_hangs_ends_after_its_stacks_are_kept(  # F26
     reached, now, monkeypatch, tmp_path, capsys
 ):
-    workers, found = Workers(monkeypatch, 61.0, 5.0), watch(tmp_path / "run")
+    workers, found = Workers(monkeypatch, 61.0, OSError("late")), watch(tmp_path / "run")
     if not reached:
         monkeypatch.setattr(hangs, "open_url", lambda _: (_ for _ in ()).throw(OSError("away")))
     found.after_worker_group_training_start(workers.group)
@@ -90,7 +90,9 @@ def test_what_hangs_ends_after_its_stacks_are_kept(  # F26
     if reached:
         text = files[0].read_text()
         assert "\n==> worker 0, pid 50 on 10.0.0.1, seconds in its batch: 61.0 <==\nstack" in text
-        assert "worker 1, pid 51 on 10.0.0.1, seconds in its batch: no answer in 5 s" in text
+        assert (
+            "worker 1, pid 51 on 10.0.0.1, seconds in its batch: no answer: OSError: late" in text
+        )
         assert said.endswith(f"; the stacks of all workers are in {files[0].as_uri()}.\n")
     else:
         assert "warning: the stacks of a hang are not kept: OSError: away" in said
@@ -121,7 +123,7 @@ def test_workers_that_train_fail_or_leave_are_let_be(now, monkeypatch, tmp_path,
 
 def test_a_look_that_fails_ends_no_run(now, monkeypatch, tmp_path, capsys):
     workers, found = Workers(monkeypatch, 61.0, 61.0), watch(tmp_path)
-    monkeypatch.setattr(hangs.ray, "wait", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(hangs.ray, "kill", lambda _: 1 / 0)
     found.after_worker_group_training_start(workers.group)
     found.after_worker_group_poll_status(FINE)
     assert "warning: a look for hangs failed: ZeroDivisionError" in capsys.readouterr().out

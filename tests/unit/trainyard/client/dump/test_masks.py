@@ -64,5 +64,5 @@ def test_variables_of_this_process_and_of_jobs_are_secrets_by_their_names(monkey
     monkeypatch.setenv("KEYS_OF", "a-three")
     assert Masks([]).hide("a-one a-two a-three") == f"{HIDDEN} {HIDDEN} a-three"
     job = [{"runtime_env": {"env_vars": {"WANDB": "x"}, "pip": ["a"]}, "env_vars": None}]
-    kept = [{"runtime_env": {"env_vars": {"WANDB": HIDDEN}, "pip": ["a"]}, "env_vars": None}]
+    kept = [{"runtime_env": {"env_vars": HIDDEN, "pip": ["a"]}, "env_vars": HIDDEN}]
     assert masks.without_variables(job) == kept
