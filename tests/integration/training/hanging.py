@@ -1,9 +1,6 @@
-"""A job one of whose workers hangs on purpose, at its first start only.
+"""A job one of whose workers waits for ever, once: as long as there is the file $HANG_FILE.
 
-    train submit tests/integration/training/hanging.py -- --hang-minutes 0.1
-
-The other worker waits for it in the mean of their gradients. The variable HANG_FILE names a file
-that the hanging worker removes.
+train submit tests/integration/training/hanging.py -- --hang-minutes 0.1
 """
 
 import os
@@ -15,8 +12,6 @@ from torch import distributed
 
 from trainyard import job, options
 
-BATCHES = 4
-
 parser = options.arguments(epochs=2, workers=2)
 
 
@@ -26,20 +21,17 @@ def wait_for_ever() -> None:
 
 
 def train_worker(session: job.Session) -> None:
-    """Adds numbers of all workers up, batch by batch."""
-    model = torch.nn.Linear(1, 1)
+    """Add numbers of all workers up: the other one waits in that."""
+    model, fault = torch.nn.Linear(1, 1), Path(os.environ["HANG_FILE"])
     session.restore(model=model)
-    fault = Path(os.environ["HANG_FILE"])
     for epoch in session.epochs_left():
-        total = torch.zeros(1)
-        for batch in session.epoch_batches(range(BATCHES), epoch):
-            if session.rank == 1 and epoch == 1 and batch == 2 and fault.exists():
+        number = torch.ones(1)
+        for batch in session.epoch_batches(range(4), epoch):
+            if (session.rank, epoch, batch) == (1, 1, 2) and fault.exists():
                 fault.unlink()
                 wait_for_ever()
-            number = torch.full((1,), float(batch))
             distributed.all_reduce(number)
-            total += number
-        session.report({"loss": total.item()}, {"job": "hanging"}, model=model)
+        session.report({"loss": number.item()}, {"job": "hanging"}, model=model)
 
 
 if __name__ == "__main__":

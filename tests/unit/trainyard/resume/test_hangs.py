@@ -45,6 +45,8 @@ def test_a_worker_is_silent_from_one_batch_to_the_next_and_never_outside(now):
 class Workers:
     """Two workers with a batch in hand, of which each answers for how long."""
 
+    watch: Hangs
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *silent: Any) -> None:
         self.silent = silent
         self.asked: list[Any] = []
@@ -73,71 +75,65 @@ def watch(folder: Any, minutes: float = 1) -> Hangs:
     return Hangs(folder.as_uri(), minutes)
 
 
-@pytest.mark.parametrize("reached", [True, False], ids=["a store", "no store"])
-def test_what_hangs_ends_after_its_stacks_are_kept(  # F26
-    reached, now, monkeypatch, tmp_path, capsys
-):
-    workers, found = Workers(monkeypatch, 61.0, OSError("late")), watch(tmp_path / "run")
-    if not reached:
-        monkeypatch.setattr(hangs, "open_url", lambda _: (_ for _ in ()).throw(OSError("away")))
-    found.after_worker_group_training_start(workers.group)
-    found.after_worker_group_poll_status(FINE)
+@pytest.fixture
+def look(monkeypatch, now, tmp_path) -> Any:
+    """Have workers trained and polled; what became of them."""
+
+    def look(*silent: Any, minutes: float = 1, status: Any = FINE) -> Workers:
+        workers = Workers(monkeypatch, *silent)
+        workers.watch = watch(tmp_path, minutes)
+        workers.watch.after_worker_group_training_start(workers.group)
+        workers.watch.after_worker_group_poll_status(status)
+        return workers
+
+    return look
+
+
+def test_what_hangs_ends_after_its_stacks_are_kept(look, tmp_path, capsys):  # F26
+    workers = look(61.0, OSError("late"))
+    said, (file,) = capsys.readouterr().out, tmp_path.glob("hangs/*.txt")
+    assert workers.killed == [0]
+    assert said == (
+        "Hang: no batch of worker 0 has ended for 1.0 minutes; "
+        f"the stacks of all workers are in {file.as_uri()}.\n"
+    )
+    text = file.read_text()
+    assert "\n==> worker 0, pid 50 on 10.0.0.1, seconds in its batch: 61.0 <==\nstack" in text
+    assert "worker 1, pid 51 on 10.0.0.1, seconds in its batch: no answer: OSError: late" in text
+    workers.watch.after_worker_group_poll_status(FINE)  # before Ray Train notices the end
+    assert workers.killed == [0]
+
+
+def test_what_hangs_ends_although_its_stacks_cannot_be_kept(look, monkeypatch, capsys):  # F26
+    monkeypatch.setattr(hangs, "open_url", lambda _: (_ for _ in ()).throw(OSError("away")))
+    assert look(61.0, 61.0).killed == [0, 1]
     said = capsys.readouterr().out
-    assert workers.killed == [0]
-    assert "Hang: no batch of worker 0 has ended for 1.0 minutes" in said
-    files = [*(tmp_path / "run").glob("hangs/*.txt")]
-    assert len(files) == reached
-    if reached:
-        text = files[0].read_text()
-        assert "\n==> worker 0, pid 50 on 10.0.0.1, seconds in its batch: 61.0 <==\nstack" in text
-        assert (
-            "worker 1, pid 51 on 10.0.0.1, seconds in its batch: no answer: OSError: late" in text
-        )
-        assert said.endswith(f"; the stacks of all workers are in {files[0].as_uri()}.\n")
-    else:
-        assert "warning: the stacks of a hang are not kept: OSError: away" in said
-    # Ray Train notices the end.
-    found.after_worker_group_poll_status(FINE)
-    assert workers.killed == [0]
+    assert "warning: the stacks of a hang are not kept: OSError: away" in said
+    monkeypatch.setattr(Workers, "_worker", lambda *_: 1)
+    look(61.0, 61.0)
+    assert "warning: a look for hangs failed: AttributeError" in capsys.readouterr().out
 
 
-def test_workers_that_train_fail_or_leave_are_let_be(now, monkeypatch, tmp_path, capsys):
+def test_workers_that_train_fail_or_leave_are_let_be(look, now, capsys):
+    assert look(61.0, 61.0, status=FAILED).asked == []
     for silent in (59.0, RuntimeError("gone")):
-        workers, found = Workers(monkeypatch, silent, 5.0), watch(tmp_path)
-        found.after_worker_group_training_start(workers.group)
-        found.after_worker_group_poll_status(FAILED)
-        assert workers.asked == []
-        found.after_worker_group_poll_status(FINE)
-        found.after_worker_group_poll_status(FINE)  # not again at once
-        assert workers.asked == [hangs.silent_s] * 2
-        now[0] += 60 / hangs.LOOKS + 1
-        found.after_worker_group_poll_status(FINE)
-        assert len(workers.asked) == 4
-        found.before_worker_group_shutdown(workers.group)
+        workers = look(silent, 5.0)
+        for waited, asked in ((0, 2), (60 / hangs.LOOKS + 1, 4)):
+            now[0] += waited
+            workers.watch.after_worker_group_poll_status(FINE)
+            assert workers.asked == [hangs.silent_s] * asked
+        workers.watch.before_worker_group_shutdown(workers.group)
         now[0] += 60
-        found.after_worker_group_poll_status(FINE)
-        assert len(workers.asked) == 4
-        assert workers.killed == []
+        workers.watch.after_worker_group_poll_status(FINE)
+        assert (len(workers.asked), workers.killed) == (4, [])
     assert capsys.readouterr().out == ""
 
 
-def test_a_look_that_fails_ends_no_run(now, monkeypatch, tmp_path, capsys):
-    workers, found = Workers(monkeypatch, 61.0, 61.0), watch(tmp_path)
-    monkeypatch.setattr(hangs.ray, "kill", lambda _: 1 / 0)
-    found.after_worker_group_training_start(workers.group)
-    found.after_worker_group_poll_status(FINE)
-    assert "warning: a look for hangs failed: ZeroDivisionError" in capsys.readouterr().out
-
-
-def test_nobody_looks_for_ever_or_in_a_session_with_a_debugger(monkeypatch, tmp_path):
-    workers = Workers(monkeypatch, 61.0, 61.0)
+def test_nobody_looks_for_ever_or_in_a_session_with_a_debugger(look, monkeypatch):
+    assert look(61.0, 61.0, minutes=0).asked == []
     session = '{"runtime_env": {"env_vars": {"TRAINYARD_DEV_SESSION": "x"}}}'
-    for minutes, job in ((0, "{}"), (1, session)):
-        monkeypatch.setenv(JOB_VARIABLE, job)
-        found = watch(tmp_path, minutes)
-        found.after_worker_group_training_start(workers.group)
-        found.after_worker_group_poll_status(FINE)
-    assert workers.asked == []
+    monkeypatch.setenv(JOB_VARIABLE, session)
+    assert look(61.0, 61.0).asked == []
 
 
 def test_workers_get_it_too(tmp_path):
