@@ -5,7 +5,6 @@ For `train debug-dump` alone, which reads it through a pipe and hides the secret
 It changes nothing and takes no lock, so it also tells of an `up` that hangs.
 """
 
-import json
 import sys
 import time
 from concurrent.futures import TimeoutError as LateError
@@ -40,8 +39,7 @@ def main() -> int:
     options = arguments.parser("infra.operate.debug_dump", __doc__).parse_args()
 
     def act() -> int:
-        found = collect(options.cwd.resolve(), options.stack)
-        terminal.print_value(json.dumps(found, default=str))
+        terminal.print_json(collect(options.cwd.resolve(), options.stack))
         return 0
 
     return arguments.run(act, options.stack)

@@ -18,7 +18,7 @@ FAILED: Any = SimpleNamespace(errors={0: OSError()})
 def now(monkeypatch) -> list[float]:
     """A clock that stands still until a test sets it."""
     now = [1000.0]
-    monkeypatch.setattr(hangs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(hangs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
@@ -89,7 +89,7 @@ def look(monkeypatch, now, tmp_path) -> Any:
     return look
 
 
-def test_what_hangs_ends_after_its_stacks_are_kept(look, tmp_path, capsys):  # F26
+def test_what_hangs_ends_after_its_stacks_are_kept(look, now, tmp_path, capsys):  # F26
     workers = look(61.0, OSError("late"))
     said, (file,) = capsys.readouterr().out, tmp_path.glob("hangs/*.txt")
     assert workers.killed == [0]
@@ -100,6 +100,7 @@ def test_what_hangs_ends_after_its_stacks_are_kept(look, tmp_path, capsys):  # F
     text = file.read_text()
     assert "\n==> worker 0, pid 50 on 10.0.0.1, seconds in its batch: 61.0 <==\nstack" in text
     assert "worker 1, pid 51 on 10.0.0.1, seconds in its batch: no answer: OSError: late" in text
+    now[0] += 60
     workers.watch.after_worker_group_poll_status(FINE)  # before Ray Train notices the end
     assert workers.killed == [0]
 
