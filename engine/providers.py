@@ -171,6 +171,11 @@ class DynamicProvider:
         fault = getattr(self._load(olds), "fault", None)
         return str(fault(id_, dict(olds))) if fault is not None else ""
 
+    def log(self, id_: str, olds: Properties, lines: int) -> list[str]:
+        """Return the last lines of a service's log, none for types that have none."""
+        log = getattr(self._load(olds), "log", None)
+        return [str(line) for line in log(id_, dict(olds), lines)] if log is not None else []
+
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
         """See Provider."""
         result = self._load(news).update(id_, dict(olds), dict(news))

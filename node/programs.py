@@ -22,7 +22,7 @@ from node import ports as port_check
 from node.folders import FolderMark, write_private
 from node.life import ServiceError
 from node.process_health import ProgramDriver
-from node.supervisor import CODE, Definition, Supervisor, inherited_environment
+from node.supervisor import CODE, Definition, Supervisor, inherited_environment, tail
 
 POLL_SECONDS = 0.1
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # a variable of the processes of a job, by Ray
@@ -141,6 +141,10 @@ class Daemon(Kind):
         daemon = _daemon(props)
         return "" if daemon.alive() else process_health.no_answer_error(daemon)
 
+    def log(self, lines: int, props: Props) -> list[str]:
+        """Return the last lines of supervisord's own log."""
+        return tail(Path(props["folder"]) / "supervisord.log", lines)
+
     def users(self, props: Props) -> list[str]:
         """Return the jobs that a killed supervisord has left running: another one ends them."""
         daemon, jobs = _daemon(props), set[psutil.Process]()
@@ -219,6 +223,10 @@ class Program(Kind):
     def fault(self, _id: str, props: Props) -> str:
         """Return what is wrong with it now, "" if nothing is."""
         return life.fault(ProgramDriver(_daemon(props), props))
+
+    def log(self, lines: int, props: Props) -> list[str]:
+        """Return the last lines of its log."""
+        return ProgramDriver(_daemon(props), props).log(lines)
 
     def update(self, olds: Props, news: Props) -> Props:
         """Restart the program if it differs, and wait until it answers."""

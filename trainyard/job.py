@@ -49,7 +49,7 @@ from trainyard.housekeeping import housekeeping
 from trainyard.json_values import plain
 from trainyard.report import progress
 from trainyard.resume import checkpoint_files as files
-from trainyard.resume import checkpoints, code_faults, epoch_position
+from trainyard.resume import checkpoints, code_faults, epoch_position, hangs
 from trainyard.resume import optimizer_settings as settings
 from trainyard.resume.epoch_position import Position
 from trainyard.resume.notices import Notices
@@ -219,7 +219,9 @@ class Session:
         before, done, self._position = self.batches_done, self._position, None
         left = self._left_of(batches, epoch, totals, done)
         total = progress.count(batches)
-        return progress.report_batches(left, text, tells=self.rank == 0, total=total, before=before)
+        tells = self.rank == 0
+        told = progress.report_batches(left, text, tells=tells, total=total, before=before)
+        return hangs.noted(told)
 
     def _left_of(
         self, batches: Iterable[T], epoch: int, totals: Totals | None, done: Position | None
@@ -258,7 +260,8 @@ class Session:
     def measured_batches(self, batches: Iterable[T]) -> Iterator[T]:
         """Passes on batches that are only measured; shows their progress every half minute."""
         every = progress.LINE_INTERVAL_S
-        return progress.report_batches(batches, "measuring", every, tells=self.rank == 0)
+        tells = self.rank == 0
+        return hangs.noted(progress.report_batches(batches, "measuring", every, tells=tells))
 
     def report(self, record: dict[str, Any], description: dict[str, Any], /, **parts: Part) -> None:
         """Ends an epoch: reports its record and stores a checkpoint. Each worker calls it.
@@ -522,7 +525,8 @@ def fit(train_worker: Worker, the_run: Run, config: Config, **trainer: Any) -> N
         train_worker: what each worker runs; a function at the top level of a module or script.
         the_run: to train.
         config: the job's arguments. Their names give the workers' resources (`options.workers`);
-            `max_failures` is how often lost workers are restarted.
+            `max_failures` is how often lost workers are restarted, and `hang_minutes` for how
+            long a batch may take.
         **trainer: more arguments for Ray's TorchTrainer.
 
     Raises:
@@ -541,7 +545,9 @@ def fit(train_worker: Worker, the_run: Run, config: Config, **trainer: Any) -> N
             use_gpu="GPU" in bundles[0],
             resources_per_worker=bundles[0],
         ),
-        run_config=ray_train.run_config(the_run, config["max_failures"]),
+        run_config=ray_train.run_config(
+            the_run, config["max_failures"], config.get("hang_minutes", hangs.MINUTES)
+        ),
         **trainer,
     )
     try:

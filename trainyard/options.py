@@ -25,6 +25,7 @@ HELP = {
     "seed": "fixes what is drawn at random",
     "workers": "processes that train, or the fewest and the most, as in 1:4",
     "max_failures": "restarts of lost workers",
+    "hang_minutes": "that a batch may take; 0: for ever",
 }
 ROUNDING = 1e-6  # three times 0.1 fit into 0.3
 
@@ -80,7 +81,8 @@ def arguments(**defaults: float | str) -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False
     )
     bounds: dict[type, Callable[[str], Any]] = {int: at_least(1), float: at_least(0.0), str: str}
-    for name, default in ({"seed": 1, "workers": 1, "max_failures": 3} | defaults).items():
+    common = {"seed": 1, "workers": 1, "max_failures": 3, "hang_minutes": 30.0}
+    for name, default in (common | defaults).items():
         kind = at_least(0) if name in {"seed", "max_failures"} else bounds[type(default)]
         kind = worker_count if name == "workers" else kind
         text = HELP.get(name, name.replace("_", " "))

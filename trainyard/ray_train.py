@@ -19,7 +19,7 @@ from ray.train.v2._internal.execution.worker_group import WorkerGroup
 from trainyard import options, start_up
 from trainyard.dev_session import controller
 from trainyard.errors import JobError
-from trainyard.resume import controller_log
+from trainyard.resume import controller_log, hangs
 from trainyard.resume.controller_files import LIST
 from trainyard.resume.lost_workers import LostWorkers, job_error
 from trainyard.store.objects import StorageError, open_url
@@ -103,15 +103,16 @@ def nodes() -> list[dict[str, float]]:
     return max(alive, declared, key=lambda each: sum(node.get("GPU", 0) for node in each))
 
 
-def run_config(run: Run, max_failures: int) -> RunConfig:
+def run_config(run: Run, max_failures: int, hang_minutes: float = hangs.MINUTES) -> RunConfig:
     """Return Ray's configuration of a run, with the checkpoints of trainyard/resume."""
+    callbacks: Any = [LostWorkers(max_failures), Ranks(), hangs.Hangs(run.url, hang_minutes)]
     return RunConfig(  # type: ignore[call-arg]  # typed as that of Train V1
         name=run.name,
         storage_path=run.storage_path,
         storage_filesystem=run.files,
         failure_config=FailureConfig(max_failures=max_failures),
         logging_config=LoggingConfig(log_level="WARNING"),
-        callbacks=[LostWorkers(max_failures), Ranks()],  # type: ignore[list-item]  # as above
+        callbacks=callbacks,
     )
 
 

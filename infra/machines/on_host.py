@@ -70,6 +70,10 @@ class OnHostProvider(HostProvider[A]):
         except ServiceError:  # our code there is older than this: `up` brings the new one
             return ""
 
+    def log(self, _id: str, props: Props, lines: int) -> list[str]:
+        """Read it on its machine; Data and Files have no log."""
+        return [*_do(self.kind, "log", lines, props)] if self.health_output else []
+
     def update(self, _id: str, olds: Props, news: Props) -> dynamic.UpdateResult:
         """Change it."""
         return dynamic.UpdateResult(_do(self.kind, "update", olds, news))

@@ -44,6 +44,7 @@ SHIPPED_WITH = [ROOT / "node/replicate.py", ROOT / "node/idle_watch.py"]
 ASK_THE_ENGINE = {
     ROOT / "infra/operate/drift/look.py": "engine",
     ROOT / "infra/operate/health.py": "engine",
+    ROOT / "infra/operate/debug_dump.py": "engine",
     ROOT / "infra/operate/review/planned.py": "engine",
     ROOT / "trainyard/client/health.py": "infra.operate",
     ROOT / "trainyard/client/outputs.py": "engine",

@@ -54,6 +54,8 @@ class RunRecord:
     jobs: list[dict[str, Any]] = field(default_factory=list)
     # Rows of what its jobs have used (trainyard/usage.py); not in a list of runs.
     usage: list[dict[str, Any]] = field(default_factory=list)
+    # Files with the stacks of hangs (trainyard/resume/hangs.py); not in a list of runs.
+    hangs: list[str] = field(default_factory=list)
 
     @property
     def status(self) -> str:
@@ -222,6 +224,7 @@ def _read(store: Store, name: str) -> RunRecord | None:
     )
     goals = run_folder.known_goals(starts[-1].get("goals") if starts else None, goals)
     checkpoint = run_folder.newest_checkpoint(folders)
+    hangs = store.listed(f"{name}/{run_folder.HANGS}") if run_folder.HANGS in folders else {}
     return RunRecord(
         name=name,
         config=config or (jobs[-1].get("settings") if jobs else None) or {},
@@ -238,6 +241,7 @@ def _read(store: Store, name: str) -> RunRecord | None:
         shown=shown,
         jobs=jobs,
         usage=usage,
+        hangs=[f"{store.where}/{name}/{run_folder.HANGS}/{each}" for each in sorted(hangs)],
     )
 
 

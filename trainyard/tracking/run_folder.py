@@ -6,6 +6,7 @@ metrics.jsonl       one line per epoch
 curves.png          figures over the epochs (trainyard/report/curves.py), once the run has ended
 jobs.jsonl          one line per job of the run: command, user, start, end, exit code
 logs/<job>.txt      a job's log (trainyard/tracking/job_record.py)
+hangs/<time>.txt    the stacks of all workers when no batch ended (trainyard/resume/hangs.py)
 usage/<job>.jsonl   what a job and its machines have used (trainyard/usage.py)
 logged/             what processes of the run have logged (trainyard/figures.py)
 code/<job>.diff     how files that git tracks differed from the commit, if that is at most 256 KiB
@@ -46,6 +47,7 @@ OUTPUT = "output"
 CODE = "code"
 DIRTY = "-dirty"  # at the end of a commit from which files differ
 LOGS = "logs"
+HANGS = "hangs"
 CURVES = "curves.png"
 TRACKED = "tracking.json"
 LINES = ".jsonl"  # how a file's name ends

@@ -24,9 +24,9 @@ from engine.live import LiveResource, compare
 from engine.operation import secret_strings
 from engine.passphrase import passphrase
 from engine.program import program_folder
-from engine.project import Project, check_stack_name, read_settings
+from engine.project import Project, StackSettings, check_stack_name, read_settings
 from engine.providers import DynamicProvider
-from engine.state import Backend, Entry, is_living, needs, stack_outputs
+from engine.state import Backend, Entry, State, is_living, needs, stack_outputs
 from engine.values import reveal
 from infra.operate import health
 from trainyard.access.state_bucket import BucketError
@@ -104,14 +104,7 @@ def look(folder: Path, stack: str, *, services: bool = False) -> StackLook:
     display = Display(dry_run=True, diff=False, debug=False, stack=stack)
     display.hide(settings.secrets)
     display.hide(secret_strings(state))
-    context = Context(
-        project=project,
-        stack=stack,
-        config=settings.config,
-        journal=Journal(state, None),
-        display=display,
-        dry_run=True,
-    )
+    context = context_of(project, stack, state, settings, display)
     entries = [each for each in state.resources if is_living(each)]
     if services:
         entries = list(filter(health.is_service, entries))
@@ -121,6 +114,20 @@ def look(folder: Path, stack: str, *, services: bool = False) -> StackLook:
         seen = [job.result() for job in jobs]
     pending = [(each["type"], _name(each["resource"])) for each in state.pending]
     return StackLook(seen=seen, outputs=reveal(stack_outputs(state.resources)), pending=pending)
+
+
+def context_of(
+    project: Project, stack: str, state: State, settings: StackSettings, display: Display
+) -> Context:
+    """Return what finds the provider of each resource of a state; it changes nothing."""
+    return Context(
+        project=project,
+        stack=stack,
+        config=settings.config,
+        journal=Journal(state, None),
+        display=display,
+        dry_run=True,
+    )
 
 
 def _look_at(context: Context, entry: Entry) -> ResourceLook:

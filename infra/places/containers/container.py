@@ -198,6 +198,12 @@ class ReadyProvider(Provider[ReadyArgs]):
         except (docker_engine.EngineUnavailableError, SshError) as error:
             return str(error)
 
+    def log(self, _id: str, props: dict[str, Any], lines: int) -> list[str]:
+        """Ask the Engine, also about a container that has ended."""
+        container = ContainerDriver(ReadyArgs.of(props))
+        container.look()
+        return container.log(lines)
+
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether the container runs and stays up, or has ended well."""
         args = ReadyArgs.of(props)

@@ -77,6 +77,15 @@ class ReadyProvider(WaitingProvider[ReadyArgs]):
         """Return why the pods are not ready now, "" if they are."""
         return life.fault(PodsDriver(ReadyArgs.of(props)))
 
+    def log(self, _id: str, props: dict[str, Any], lines: int) -> list[str]:
+        """Return the end of the log of each container of the pods, below a line with its name."""
+        api, found = _api(ReadyArgs.of(props)), list[str]()
+        for pod in api.pods(props["pods"]):
+            for own in (each["name"] for each in pod["spec"]["containers"]):
+                name = pod["metadata"]["name"]
+                found += [f"==> {name} {own} <==", *api.log(name, own, lines=lines)]
+        return found
+
 
 class Ready(Resource[ReadyArgs], module="kubernetes", name="Ready"):
     """The pods of an object, once they are ready.

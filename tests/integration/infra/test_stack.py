@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tarfile
 import threading
 import urllib.error
 import urllib.parse
@@ -28,11 +29,12 @@ from ray.job_submission import JobSubmissionClient
 
 from engine.state import Backend
 from engine.values import secret_strings
-from tests import pages, ran, status, stores, web
+from tests import pages, quick, ran, status, stores, web
+from tests.client import Train
 from tests.integration.infra import hostile_job, scan
 from tests.outputs import names_of_outputs
 from tests.ports import free_ports
-from tests.secret_hunt import forms
+from tests.secret_hunt import finds, forms
 from trainyard.client import outputs as contract
 from trainyard.client.store import open_store
 
@@ -392,6 +394,39 @@ def _secrets(stack: Any, outputs: dict[str, Any]) -> set[str]:
             # A word of only small letters is a name, such as a key of S3's settings.
             found.update(word for word in WORD.findall(text) if not NAME.fullmatch(word))
     return found
+
+
+def test_the_archive_for_a_bug_report_is_whole_and_has_no_secret(  # F35
+    stack, outputs, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.chdir(stack.project)
+    for name, value in stack.environment.items():
+        monkeypatch.setenv(name, value)
+    run, train = contract.run_in_checkout, Train(monkeypatch, capsys)
+    asked: list[str] = []
+
+    def run_quickly(command: list[str], seconds: float) -> Any:
+        if "infra.operate.debug_dump" in command:
+            command = [sys.executable, *quick.module(command[3]), *command[4:]]
+        done = run(command, seconds)
+        asked.append(done.stdout)
+        return done
+
+    monkeypatch.setattr(contract, "run_in_checkout", run_quickly)
+    with quick.counting(stack.environment):
+        assert train("debug-dump", str(tmp_path / "it.tar.gz"), "-s", "test") == 0
+    with tarfile.open(tmp_path / "it.tar.gz") as tar:
+        kept = {each.name: tar.extractfile(each).read() for each in tar}
+    index = kept["debug-dump/index.md"].decode()
+    assert "Could not be read" not in index, index
+    logs = [text for name, text in kept.items() if "/services/" in name]
+    assert len(logs) >= 3
+    assert all(text.startswith(b"health: well\n") for text in logs)
+    assert any(b"==> raylet" in text for name, text in kept.items() if "/ray/" in name)
+    secrets = {f"secret {n}": text for n, text in enumerate(_secrets(stack, outputs))}
+    secrets["passphrase"] = stack.environment["PULUMI_CONFIG_PASSPHRASE"]
+    assert finds(secrets, [*kept.items(), ("said", train.out.encode())]) == []
+    assert finds(secrets, [("asked", "".join(asked).encode())])  # before they are hidden
 
 
 def test_no_secret_lies_about(stack, outputs):  # F35

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.fakes.chaos_proxy import ChaosProxy
-from tests.integration.training import tiny
+from tests.integration.training import hanging, tiny
 from tests.integration.training.conftest import BUCKET, REPOSITORY
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -206,3 +206,26 @@ def test_a_run_that_failed_goes_on_and_a_store_that_comes_back_stops_nobody(  # 
     assert says(done, f"^Training completed after {EPOCHS} epochs: s3://ray/tiny$")
     assert runs.history() == calm
     assert len(runs.checkpoints()) == 2
+
+
+def test_a_hang_is_kept_with_the_stacks_of_all_workers_before_it_ends(cluster, tmp_path):  # F26
+    fault, env = tmp_path / "hang", tmp_path / "env.json"
+    fault.touch()
+    env.write_text(json.dumps({"env_vars": {"HANG_FILE": str(fault), "OMP_NUM_THREADS": "1"}}))
+    done = cluster.train(
+        *("submit", hanging.__file__, "--name", "hanging", "--runtime-env", str(env)),
+        *("--", "--hang-minutes", "0.1", "--max-failures", "1"),
+        timeout=JOB_DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not fault.exists()
+    (key,) = cluster.keys("hanging/hangs/")
+    assert says(done, rf"^Hang: no batch of worker .*; the stacks of all .*/{re.escape(key)}\.$")
+    first, second = cluster.read(key).decode().split("==> worker ")[1:]
+    assert first.startswith("0, pid ")
+    assert "all_reduce" in first  # it waits for the other one
+    assert second.startswith("1, pid ")
+    assert "wait_for_ever" in second
+    assert restored(done.stdout) == [1]  # the epoch before it is not trained again
+    assert says(done, r"^Worker \d.* has failed; restart 1 of 1, from the last checkpoint\.")
+    assert f"hang        s3://{BUCKET}/{key}" in cluster.train("show", "hanging", timeout=60).stdout

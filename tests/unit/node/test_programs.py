@@ -255,3 +255,12 @@ def test_jobs_that_go_on_without_supervisord_are_its_users(monkeypatch, tmp_path
         monkeypatch.setattr(Supervisor, "alive", lambda _: True)
         assert programs.Daemon().users(props) == []
         job.kill()
+
+
+def test_logs_are_read_although_nothing_runs(tmp_path):
+    props = {"folder": str(tmp_path), "name": "web", "mark": MARK, "health": [], "ports": []}
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web/log").write_text("a\nb\n")
+    (tmp_path / "supervisord.log").write_text("c\nd\n")
+    assert programs.Program().log(1, props) == ["b"]
+    assert programs.Daemon().log(5, props) == ["c", "d"]

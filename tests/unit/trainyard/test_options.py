@@ -35,7 +35,7 @@ def test_bounds_keep_the_type_of_a_number():
 def test_one_line_makes_a_jobs_parser(capsys):
     made = options.arguments(epochs=5, learning_rate=1e-3, text="shakespeare")
     own = {"epochs": 5, "learning_rate": 1e-3, "text": "shakespeare"}
-    common = {"seed": 1, "workers": 1, "max_failures": 3, "cpu": False}
+    common = {"seed": 1, "workers": 1, "max_failures": 3, "hang_minutes": 30.0, "cpu": False}
     assert options.parse(made, []) == own | common
     assert options.parse(made, ["--seed", "0", "--max-failures", "0"])["seed"] == 0
     for wrong in (["--epochs", "0"], ["--learning-rate", "-1"], ["--workers", "0"]):

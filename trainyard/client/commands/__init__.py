@@ -35,6 +35,7 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "watch": [("watch -s lab", "nodes, jobs and runs, until Ctrl-C")],
         "refresh": [("refresh", "then `train up` repairs what differs")],
         "drift": [("drift -s lab", "what differs, and what to do")],
+        "debug-dump": [("debug-dump bug.tar.gz -s lab", "for a bug report, without secrets")],
         "review": [("review plan.json", "a page about the plan in Markdown")],
         "rotate": [
             ("rotate", "list the secrets"),

@@ -61,6 +61,7 @@ def show(
             ("best", results.best(record)),
             ("used", peaks and f"at most {peaks}"),
             ("mlflow", results.tracked_at(stack_outputs, place, record.name)),
+            *(("hang", clean(file)) for file in record.hangs[-MOST_JOBS:]),
         ):
             if told:
                 say(f"{what:<12}{told}")

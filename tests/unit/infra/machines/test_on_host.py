@@ -167,3 +167,11 @@ def test_jobs_of_a_killed_supervisord_are_told_from_its_machine(agent, jobs):  #
     if jobs:
         with pytest.raises(ServiceError, match="would be lost: process 7"):
             provider.update("id", PROPS, PROPS)
+
+
+def test_a_log_is_read_on_its_machine_and_data_have_none(agent):
+    agent.answer = {"result": ["a", "b"]}
+    assert _provider().log("web", PROPS, 7) == ["a", "b"]
+    assert agent.calls[0].request == {"kind": "program", "method": "log", "arguments": [7, SENT]}
+    assert _provider(DataProvider).log("data", PROPS, 7) == []
+    assert len(agent.calls) == 1

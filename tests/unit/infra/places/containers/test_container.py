@@ -472,3 +472,11 @@ def test_a_stack_of_containers_claims_its_ports_for_as_long_as_it_is_there(  # F
     NodeProvider().delete("engine", node)
     NodeProvider().delete("engine", other)
     assert not [*claimed.iterdir()]
+
+
+def test_a_log_is_read_of_a_container_that_has_ended_too(engine):
+    engine.container = FakeContainer(ENDED)
+    assert ReadyProvider().log("web", PROPS, 9) == ["line 1", "line 2"]
+    engine.container = NotFound("none")
+    with pytest.raises(ServiceError, match="its container is gone"):
+        ReadyProvider().log("web", PROPS, 9)

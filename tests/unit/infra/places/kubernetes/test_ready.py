@@ -354,3 +354,12 @@ def test_ends_of_long_ago_do_not_count(lived, loops):  # F63
     before = ENDED["terminated"] | {"startedAt": begin, "finishedAt": since}
     state, last = {"running": {"startedAt": since}}, {"terminated": before}
     assert pods.loops(pod(**container(state, restarts=3, lastState=last, ready=True))) is loops
+
+
+def test_the_logs_of_all_containers_are_read_below_their_names(cluster, monkeypatch):
+    found = FakeApi(cluster, {}, [pod(), pod("lab-store-1")], log=["a", "b", "c"])
+    monkeypatch.setattr(ready, "_api", lambda _: found)
+    args = {"kind": "StatefulSet", "name": "lab-store", "version": "", "timeout": 1.0}
+    props = {**args, "cluster": {}, "pods": LABELS, "once": False, "ready": True}
+    log = ready.ReadyProvider().log("x", props, 2)
+    assert log == ["==> lab-store-0 store <==", "b", "c", "==> lab-store-1 store <==", "b", "c"]
