@@ -14,14 +14,17 @@ import itertools
 import math
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from operator import add, le, sub
 
 from trainyard.packing import Amounts, Bundle, GaveUpError, amounts, describe, place
 
 FIRST = ("GPU", "CPU")  # of the resources: nodes with little of the first are filled first
 CPUS_OF_A_GPU = 8.0  # in the fair share, for jobs without GPUs
+# A job that runs counts as used so much of the half-life ahead: users take turns at once. With
+# more, users of large jobs, who run none when one of theirs ends, would get more than others.
+AHEAD = 0.01
 # Bounds of one plan, so that 10,000 waiting jobs take about a second at most.
 STATES = 300  # of one search for a place; one that is given up counts as "does not fit"
 BACKFILLED = 300  # searches without a place, after which backfill ends
@@ -35,28 +38,18 @@ Held = list[tuple[int, Amounts]]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A waiting or running job.
+    """A waiting or running job; times are in seconds since the epoch."""
 
-    Attributes:
-        name: unique among all.
-        queued: seconds since the epoch.
-        after: names of jobs that must have ended before.
-        seconds: how long it says to run; None if it does not say.
-        started: seconds since the epoch; None if it waits.
-        preemptible: whether it may be stopped for a job of higher priority.
-        on: of a running job, the index of each bundle's node where that is known.
-    """
-
-    name: str
+    name: str  # unique among all
     user: str
     priority: int
     queued: float
     bundles: tuple[Bundle, ...]
-    after: tuple[str, ...] = ()
-    seconds: float | None = None
-    started: float | None = None
-    preemptible: bool = True
-    on: tuple[int, ...] = ()
+    after: tuple[str, ...] = ()  # names of jobs that must have ended before
+    seconds: float | None = None  # how long it says to run
+    started: float | None = None  # None: it waits
+    preemptible: bool = True  # may be stopped for a job of higher priority
+    on: tuple[int, ...] = ()  # of a running job: the index of each bundle's node, where known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,59 +62,36 @@ class Quota:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How the queue decides.
+    """How the queue decides."""
 
-    Attributes:
-        half_life_s: seconds after which use counts half.
-        quotas: by user; "" for all others.
-
-    Raises:
-        ValueError: the half-life is not above 0.
-    """
-
-    half_life_s: float
+    half_life_s: float  # after which use counts half
     backfill: bool
     preempt: bool
-    quotas: Mapping[str, Quota]
-
-    def __post_init__(self) -> None:
-        if not self.half_life_s > 0:
-            raise ValueError(f"half_life_s is {self.half_life_s:g}: set it to more than 0 seconds")
+    quotas: Mapping[str, Quota]  # by user; "" for all others
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
     """A job that does not start now.
 
-    Attributes:
-        place: 1 for the next one.
-        reason: in words.
-        begins: an estimate, seconds since the epoch: if all keep to what they say, and without
-            backfill. None where a job ahead does not say it, and behind the first places.
+    `begins` is an estimate: if all keep to what they say, and without backfill. It is None where a
+    job ahead does not say, and behind the first places.
     """
 
     name: str
-    place: int
+    place: int  # 1 for the next one
     reason: str
     begins: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to do now.
-
-    Attributes:
-        start: names, in order.
-        preempt: names of running jobs to stop; the one that needs their room starts in a later
-            plan, and there is one such job at a time.
-        waiting: all others, in order.
-        on: for each job to start, the index of a node for each bundle; Ray may choose others.
-    """
+    """What to do now. One job at a time preempts; it starts in a later plan, when they stopped."""
 
     start: tuple[str, ...]
-    preempt: tuple[str, ...]
-    waiting: tuple[Waiting, ...]
-    on: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    preempt: tuple[str, ...]  # running jobs to stop
+    waiting: tuple[Waiting, ...]  # all others, in order
+    on: Mapping[str, tuple[int, ...]]  # nodes of those that start, as in Entry; Ray may differ
 
 
 def plan(
@@ -134,20 +104,21 @@ def plan(
     ended: Collection[str] = (),
     week: Mapping[str, float] | None = None,
 ) -> Plan:
-    """Decide which jobs start now. The order of jobs in the arguments does not matter.
+    """Decide which jobs start now; the order of jobs in the arguments does not matter.
 
-    Args:
-        waiting: jobs that wait.
-        running: jobs that run, or were told to start.
-        nodes: what each node has for the queue: free of other work, plus what `running` holds.
-        use: each user's decayed GPU-seconds; a job without GPUs uses an eighth of its CPU-seconds.
-        rules: how to decide.
-        now: seconds since the epoch.
-        ended: names of jobs that ended, for `after`.
-        week: each user's GPU-hours of the last seven days, for quotas.
+    `running` has also those that were told to start. `nodes` is what each node has for the queue:
+    free of other work, plus what `running` holds. `use` is each user's decayed GPU-seconds (of a
+    job without GPUs, an eighth of its CPU-seconds), `week` the GPU-hours of the last seven days.
     """
-    planner = _Planner(waiting, running, nodes, rules, now)
-    planner.count(use, week or {})
+    planner = _Planner(
+        rules=rules,
+        now=now,
+        waiting=sorted(waiting, key=lambda each: (each.queued, each.name)),
+        going={each.name: each for each in sorted(running, key=lambda each: each.name)},
+        nodes=nodes,
+        score=defaultdict(float, use),
+        hours=defaultdict(float, week or {}),
+    )
     return planner.plan(frozenset(ended))
 
 
@@ -161,51 +132,38 @@ def share(entry: Entry) -> float:
     return gpus(entry) or sum(each.get("CPU", 0) for each in entry.bundles) / CPUS_OF_A_GPU
 
 
+@dataclass(kw_only=True)
 class _Planner:
-    """One plan while it is made.
+    """One plan while it is made."""
 
-    Attributes:
-        first: the first job without room, which holds back all behind it.
-        at: when it can start by what the running ones say; None if they do not say enough.
-        left: what it then leaves of each node, for jobs that still run at that time.
-        most: the most that it can use of each node, whenever it starts.
-        barred: why jobs wait that wait for something other than room.
-    """
+    rules: Rules
+    now: float
+    waiting: list[Entry]
+    going: dict[str, Entry]  # those that run, and those that start
+    nodes: InitVar[Sequence[Bundle]]
+    score: defaultdict[str, float]  # of the fair share, by user
+    hours: defaultdict[str, float]  # GPU-hours of the week, by user
+    gpus: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    held: dict[str, Held] = field(default_factory=dict)
+    on: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    victims: Sequence[Entry] = ()
+    barred: dict[str, str] = field(default_factory=dict)  # why, if not for a lack of room
+    failed: set[tuple[str, Asks]] = field(default_factory=set)  # to be backfilled
+    # The first job without room holds back all behind it. When it can start by what those that run
+    # say (None: not enough of them say), what it then leaves of each node for those who still run,
+    # and the most that it can use of each node, whenever it starts.
+    first: Entry | None = None
+    at: float | None = None
+    left: list[Amounts] = field(default_factory=list)
+    most: list[Amounts] = field(default_factory=list)
 
-    def __init__(
-        self,
-        waiting: Sequence[Entry],
-        running: Sequence[Entry],
-        nodes: Sequence[Bundle],
-        rules: Rules,
-        now: float,
-    ) -> None:
-        self.rules, self.now = rules, now
-        self.waiting = sorted(waiting, key=lambda each: (each.queued, each.name))
-        self.going = {each.name: each for each in sorted(running, key=lambda each: each.name)}
+    def __post_init__(self, nodes: Sequence[Bundle]) -> None:
         bundles = (b for each in (*self.waiting, *self.going.values()) for b in each.bundles)
         names = {name for bundle in (*nodes, *bundles) for name in bundle}
         self.names = [*FIRST, *sorted(names.difference(FIRST))]
         self.capacity = [amounts(node, self.names) for node in nodes]
         self.free = list(self.capacity)
-        self.asked: dict[tuple[tuple[str, float], ...], Amounts] = {}
-        self.held: dict[str, Held] = {}
-        self.on: dict[str, tuple[int, ...]] = {}
-        self.victims: Sequence[Entry] = ()
-        self.barred: dict[str, str] = {}
-        self.failed: set[tuple[str, Asks]] = set()
-        self.first: Entry | None = None
-        self.at: float | None = None
-        self.left: list[Amounts] = []
-        self.most: list[Amounts] = []
         self._seat()
-
-    def count(self, use: Mapping[str, float], week: Mapping[str, float]) -> None:
-        """Count for each user what was used and what runs."""
-        decayed = math.log(2) / self.rules.half_life_s  # makes GPU-seconds an average of GPUs
-        self.score = defaultdict(float, {user: each * decayed for user, each in use.items()})
-        self.gpus: defaultdict[str, float] = defaultdict(float)
-        self.hours = defaultdict(float, week)
         for each in self.going.values():
             self._charge(each)
 
@@ -220,7 +178,9 @@ class _Planner:
             else:
                 on = self._place(self._asks(entry), self.free)
             if on is not None:
-                self._start(entry, on)
+                self.held[entry.name] = _take(self.free, on, self._asks(entry))
+                self.on[entry.name], self.going[entry.name] = on, entry
+                self._charge(entry)
                 continue
             if self.first is None:
                 if self._place(self._asks(entry), self.capacity) is None:
@@ -231,34 +191,33 @@ class _Planner:
         return Plan(
             start=tuple(self.on),
             preempt=tuple(each.name for each in self.victims),
-            waiting=self._told(queue),
+            waiting=tuple(self._told(queue)),
             on=self.on,
         )
 
     def _charge(self, entry: Entry) -> None:
-        self.score[entry.user] += share(entry)
+        self.score[entry.user] += self._ahead(entry)
         self.gpus[entry.user] += gpus(entry)
         self.hours[entry.user] += self._hours(entry)
+
+    def _ahead(self, entry: Entry) -> float:
+        return share(entry) * self.rules.half_life_s * AHEAD
 
     def _hours(self, entry: Entry) -> float:
         """GPU-hours that a job is still to use; 0 if it does not say."""
         return gpus(entry) * (self._end(entry, 0) - self.now) / 3600
 
-    def _begun(self, entry: Entry) -> float:
-        return self.now if entry.started is None else entry.started
-
     def _end(self, entry: Entry, unknown: float = math.inf) -> float:
+        if entry in self.victims:
+            return self.now
         seconds = unknown if entry.seconds is None else entry.seconds
         return max(self.now, self._begun(entry) + seconds)
 
+    def _begun(self, entry: Entry) -> float:
+        return self.now if entry.started is None else entry.started
+
     def _asks(self, entry: Entry) -> Asks:
-        found = []
-        for bundle in entry.bundles:
-            key = tuple(bundle.items())
-            if key not in self.asked:
-                self.asked[key] = amounts(bundle, self.names)
-            found.append(self.asked[key])
-        return tuple(found)
+        return tuple(amounts(bundle, self.names) for bundle in entry.bundles)
 
     def _seat(self) -> None:
         """Take what runs from the nodes: where it is said to be, else where it fits."""
@@ -291,32 +250,26 @@ class _Planner:
         score = self.score.copy()
         order = []
         for _, lines in sorted(levels.items(), reverse=True):
-            heads = [(score[user], line[0].queued, line[0].name) for user, line in lines.items()]
-            users = {line[0].name: user for user, line in lines.items()}
+            heads = [(score[u], line[0].queued, line[0].name, u) for u, line in lines.items()]
             heapq.heapify(heads)
             while heads:
-                user = users[heads[0][-1]]
-                entry = lines[user].popleft()
-                order.append(entry)
-                score[user] += share(entry)
-                if lines[user]:
-                    following = lines[user][0]
-                    users[following.name] = user
-                    heapq.heapreplace(heads, (score[user], following.queued, following.name))
+                user = heads[0][-1]
+                order.append(lines[user].popleft())
+                score[user] += self._ahead(order[-1])
+                if line := lines[user]:
+                    head = (score[user], line[0].queued, line[0].name, user)
+                    heapq.heapreplace(heads, head)
                 else:
                     heapq.heappop(heads)
         return order
 
-    def _over_quota(self, entry: Entry, kept: Entry | None = None) -> str | None:
-        """Say which quota a job would exceed; `kept` counts as if it ran."""
-        user, asks = entry.user, gpus(entry)
+    def _over_quota(self, entry: Entry) -> str | None:
+        """Say which quota a job would exceed; the first one without room counts as if it ran."""
+        user, asks, more = entry.user, gpus(entry), self._hours(entry)
         quota = self.rules.quotas.get(user) or self.rules.quotas.get("")
         if quota is None or not asks:
             return None
-        kept = kept if kept is not None and kept.user == user else None
-        has = self.gpus[user] + (gpus(kept) if kept else 0)
-        used, more = self.hours[user] + (self._hours(kept) if kept else 0), self._hours(entry)
-        most, week = quota.gpus, quota.gpu_hours_week
+        has, most, used, week = self.gpus[user], quota.gpus, self.hours[user], quota.gpu_hours_week
         if most is not None and has + asks > most:
             also = f" and asks for {asks:g}" if has < most else ""
             return f"quota: {user} has {has:g} of {most:g} GPUs{also}"
@@ -331,45 +284,35 @@ class _Planner:
         except GaveUpError:
             return None
 
-    def _start(self, entry: Entry, on: tuple[int, ...]) -> None:
-        self.held[entry.name] = _take(self.free, on, self._asks(entry))
-        self.on[entry.name] = on
-        self.going[entry.name] = entry
-        self._charge(entry)
-
-    def _without(self, jobs: Iterable[Entry]) -> list[Amounts]:
+    def _without(self, names: Iterable[str]) -> list[Amounts]:
         """What is free when jobs that run have ended."""
         room = list(self.free)
-        for i, amount in (one for each in jobs for one in self.held[each.name]):
-            room[i] = tuple(map(add, room[i], amount))
+        _give(room, (one for name in names for one in self.held[name]))
         return room
 
-    def _ends(self) -> list[Entry]:
-        """Those that run and say how long, the next to end first; the preempted end now."""
-        ends = {each.name: self._end(each) for each in self.going.values()}
-        ends |= {each.name: self.now for each in self.victims}
-        known = [name for name in ends if ends[name] < math.inf]
-        return [self.going[name] for name in sorted(known, key=lambda name: (ends[name], name))]
+    def _ends(self) -> list[tuple[float, str]]:
+        """When those that run end, if they say it: the next first, the preempted now."""
+        ends = sorted((self._end(each), each.name) for each in self.going.values())
+        return [each for each in ends if each[0] < math.inf]
 
     def _reserve(self, first: Entry) -> None:
         """Hold back all behind a job; find out when it starts, and what it leaves."""
-        self.first = first
-        asks = self._asks(first)
+        self.first, asks = first, self._asks(first)
+        self._charge(first)
         if self.rules.preempt:
             self.victims = self._to_preempt(first)
         for has in self.capacity:
             here = [ask for ask in asks if all(map(le, ask, has))]
             self.most.append(tuple(map(sum, zip(*here, strict=True))) if here else (0,) * len(has))
         ends = self._ends()
-        count = bisect_left(
-            range(len(ends) + 1),
-            True,
-            key=lambda count: self._place(asks, self._without(ends[:count])) is not None,
-        )
-        if count <= len(ends):
-            last = ends[count - 1]
-            self.at = self.now if last in self.victims else self._end(last)
-            self.left = self._without(ends[:count])
+
+        def later(count: int) -> list[Amounts]:
+            return self._without(name for _, name in ends[:count])
+
+        counts = range(len(ends) + 1)
+        count = bisect_left(counts, True, key=lambda n: self._place(asks, later(n)) is not None)
+        if count in counts:
+            self.at, self.left = ends[count - 1][0], later(count)
             _take(self.left, self._place(asks, self.left) or (), asks)
 
     def _to_preempt(self, first: Entry) -> Sequence[Entry]:
@@ -379,7 +322,7 @@ class _Planner:
         asks = self._asks(first)
 
         def suffice(jobs: Sequence[Entry]) -> bool:
-            return self._place(asks, self._without(jobs)) is not None
+            return self._place(asks, self._without(each.name for each in jobs)) is not None
 
         if not suffice(young):
             return ()
@@ -395,16 +338,14 @@ class _Planner:
         return chosen
 
     def _backfill(self, entry: Entry) -> tuple[int, ...] | None:
-        """Find a place that does not delay the first job, nor take its user's quota."""
-        if self._over_quota(entry, self.first) or len(self.failed) >= BACKFILLED:
-            return None
+        """Find a place that does not delay the first job."""
         if self.at is None or entry.seconds is None:
             kind = "may never end"
         else:
             kind = "ends before" if self._end(entry) <= self.at else "runs beside"
         asks = self._asks(entry)
-        if (kind, asks) in self.failed:  # within a plan, room only shrinks
-            return None
+        if (kind, asks) in self.failed or len(self.failed) >= BACKFILLED:
+            return None  # within a plan, room only shrinks
         room = self.free
         if kind == "may never end":
             room = [_less(has, most) for has, most in zip(room, self.most, strict=True)]
@@ -417,51 +358,34 @@ class _Planner:
             _take(self.left, on, asks)
         return on
 
-    def _told(self, queue: Sequence[Entry]) -> tuple[Waiting, ...]:
+    def _told(self, queue: Sequence[Entry]) -> Iterator[Waiting]:
         begins = self._begins(queue)
-        free = tuple(map(sum, zip(*self.free, strict=True))) or (0,) * len(self.names)
-        told = [
-            Waiting(
-                name=entry.name,
-                place=number,
-                reason=f"{self._reason(entry, free)} (place {number})",
-                begins=begins.get(entry.name),
-            )
-            for number, entry in enumerate(queue, 1)
-        ]
         barred = [each for each in self.waiting if each.name in self.barred]
         barred.sort(key=lambda each: -each.priority)
-        return *told, *(
-            Waiting(name=entry.name, place=number, reason=self.barred[entry.name], begins=None)
-            for number, entry in enumerate(barred, len(told) + 1)
-        )
+        for place_, entry in enumerate((*queue, *barred), 1):
+            why = self.barred.get(entry.name) or f"{self._reason(entry)} (place {place_})"
+            yield Waiting(name=entry.name, place=place_, reason=why, begins=begins.get(entry.name))
 
-    def _reason(self, entry: Entry, free: Amounts) -> str:
+    def _reason(self, entry: Entry) -> str:
         if entry is self.first and self.victims:
             return f"starts when {', '.join(each.name for each in self.victims)} stopped for it"
         total = _total(entry)
-        asks = amounts(total, self.names)
-        short = [name for name, a, b in zip(self.names, asks, free, strict=True) if a > b]
-        if short:
-            return f"waits for {describe({name: total[name] for name in short})}"
+        free = map(sum, zip(*self.free, strict=True))
+        lacks = zip(self.names, amounts(total, self.names), free, strict=True)
+        if short := {name: total[name] for name, asks, has in lacks if asks > has}:
+            return f"waits for {describe(short)}"
         if entry is self.first:
-            count = len(entry.bundles)
-            where = "one node" if count == 1 else f"nodes with room for all {count} bundles"
-            return f"waits for {describe(total)} on {where}"
+            return f"waits for nodes with room for {describe(total)}"
         return "waits for its turn"
 
     def _begins(self, queue: Sequence[Entry]) -> dict[str, float]:
         found: dict[str, float] = {}
-        ends = [(self.now if e in self.victims else self._end(e), e.name) for e in self._ends()]
-        if len(ends) < len(self.going):
-            return found
-        when, room, held = self.now, list(self.free), dict(self.held)
-        for entry in queue[:ESTIMATED]:
+        ends, when, room, held = self._ends(), self.now, list(self.free), dict(self.held)
+        for entry in queue[:ESTIMATED] if len(ends) == len(self.going) else ():
             asks = self._asks(entry)
             while (on := self._place(asks, room)) is None and ends:
                 when, name = heapq.heappop(ends)
-                for i, amount in held[name]:
-                    room[i] = tuple(map(add, room[i], amount))
+                _give(room, held[name])
             if on is None:
                 break
             found[entry.name] = when
@@ -479,6 +403,11 @@ def _take(room: list[Amounts], on: Sequence[int], asks: Asks) -> Held:
         had, room[i] = room[i], _less(room[i], ask)
         held.append((i, tuple(map(sub, had, room[i]))))
     return held
+
+
+def _give(room: list[Amounts], held: Iterable[tuple[int, Amounts]]) -> None:
+    for i, amount in held:
+        room[i] = tuple(map(add, room[i], amount))
 
 
 def _less(a: Amounts, b: Amounts) -> Amounts:
