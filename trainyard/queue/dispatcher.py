@@ -195,7 +195,7 @@ class Dispatcher:
         # What needs nothing waits for nobody.
         at_once = {e.name for e in queued if not e.bundles and not {*e.after} - ended}
         queued = [each for each in queued if each.name not in at_once]
-        plan = order.Plan(start=(), preempt=(), waiting=())
+        plan = order.Plan(start=(), preempt=(), waiting=(), on={})
         if queued:
             own = {job.name: str(known.get(job.name, {}).get("job_id") or "") for job in active}
             nodes = self._with_more(await self._head.free(own))
