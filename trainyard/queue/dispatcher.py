@@ -229,6 +229,9 @@ class Dispatcher:
         except RefusedError as refused:
             await self._finish(job, FAILED, f"the head did not take it: {refused}")
             return
+        except FAULTS as error:  # written by hand
+            await self._finish(job, FAILED, f"its record cannot be read: {type(error).__name__}")
+            return
         except AwayError as error:
             first = self._tried.setdefault(job.name, time.monotonic())
             if not error.answered or time.monotonic() - first < REFUSED_S:

@@ -345,10 +345,14 @@ def test_use_counts_half_after_each_half_life_and_old_records_go(with_queue, mon
         # One that somebody wrote by hand ends, and hides no other.
         with queue.records._engine.begin() as connection:
             connection.execute(text("UPDATE jobs SET bundles = '{' WHERE id = 'b'"))
-        await queue.submit("c", cpus=2)
-        queue.head.end("b")
-        await queue.step()
-        await queue.step()
-        assert queue.records.get("c").state == "RUNNING"
+        for name in ("c", "d"):
+            await queue.submit(name, cpus=2)
+        with queue.records._engine.begin() as connection:
+            connection.execute(text("UPDATE jobs SET request = '[' WHERE id = 'c'"))
+        for path in ("/api/jobs/", "/api/jobs/c", "/api/queue"):
+            assert (await queue.ask("GET", path))[0] == 200
+        while queue.records.get("d").state != "RUNNING":
+            await queue.step()
+        assert "record cannot be read" in queue.records.get("c").reason
 
     with_queue(test)
