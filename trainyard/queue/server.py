@@ -37,8 +37,10 @@ STALE_S = 120.0  # without a step of the dispatcher, after which /health says so
 HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host"}
 ONE_ATTEMPT = "attempt"  # asked for by `train`, which begins anew with each
 # Fields of Ray's that are null before a job has started.
-UNKNOWN = ("job_id", "driver_info", "error_type", "end_time", "driver_node_id", "driver_exit_code")
-UNKNOWN += ("driver_agent_http_address",)
+UNKNOWN = (
+    *("job_id", "driver_info", "error_type", "end_time", "driver_node_id", "driver_exit_code"),
+    "driver_agent_http_address",
+)
 # As Ray says it of a job that waits for its node, which clients know.
 NO_LOG = "Job {} has no driver node id info: it waits in the queue."
 

@@ -8,7 +8,7 @@ from alembic import op
 revision = "first"
 down_revision = None
 
-TEXT, WHOLE, SECONDS = sa.Text, sa.Integer, sa.Float(53)
+TEXT, WHOLE, SECONDS = sa.Text, sa.Integer, sa.Float
 COLUMNS: dict[str, dict[str, Any]] = {
     "jobs": {"user": sa.String(255), "run": sa.String(255), "request": TEXT, "packages": TEXT}
     | {"bundles": TEXT, "priority": WHOLE, "after": TEXT, "seconds?": SECONDS, "retries": WHOLE}
@@ -24,7 +24,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
 def upgrade() -> None:
     """Make them."""
     of_job = sa.ForeignKey("jobs.id", ondelete="CASCADE")
-    keys = {
+    keys: dict[str, list[sa.Column[Any]]] = {
         "jobs": [
             sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
             sa.Column("id", sa.String(128), nullable=False, unique=True),
@@ -35,7 +35,7 @@ def upgrade() -> None:
         ],
     }
     for table, columns in COLUMNS.items():
-        others = [
+        others: list[sa.Column[Any]] = [
             sa.Column(name.rstrip("?"), kind, nullable=name.endswith("?"))
             for name, kind in columns.items()
         ]
