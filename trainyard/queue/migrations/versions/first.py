@@ -8,7 +8,7 @@ from alembic import op
 revision = "first"
 down_revision = None
 
-TEXT, WHOLE, SECONDS = sa.Text, sa.Integer, sa.Float
+TEXT, WHOLE, SECONDS = sa.Text, sa.Integer, sa.Double
 COLUMNS: dict[str, dict[str, Any]] = {
     "jobs": {"user": sa.String(255), "run": sa.String(255), "request": TEXT, "packages": TEXT}
     | {"bundles": TEXT, "priority": WHOLE, "after": TEXT, "seconds?": SECONDS, "retries": WHOLE}
