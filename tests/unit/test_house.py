@@ -54,7 +54,7 @@ PACKAGE_INDEXES = re.compile(
 )
 GO_MODULES = {"go.mod", "go.sum"}
 # Nothing is started in these folders and they have no scripts: their modules have full names only.
-ONLY_IN_A_PACKAGE = {"infra/places/containers", "node", "engine"}
+ONLY_IN_A_PACKAGE = {"infra/places/containers", "node", "engine", "trainyard"}
 # One catches every error; the other's request runs on the head, and its result is reported.
 CATCH_ALL = {"idle_watch.py", "scale.py"}
 MACHINE_PATHS = re.compile(r"(?<![\w.~$}])/(root|work|home/\w+)/")
