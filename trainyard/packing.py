@@ -51,13 +51,8 @@ def place(
     the rest; if that fails, the node takes fewer. Nodes with little of the first resource come
     first, so that large gaps stay.
 
-    Args:
-        bundles: what each asks for; all have the same resources in the same order as the nodes.
-        free: what each node has left.
-        looked_at: the number of states after which the search is given up.
-
-    Returns:
-        The index of a node for each bundle; None if they do not fit.
+    Bundles and nodes have the same resources in the same order. The search is given up after
+    `looked_at` states. The result is the index of a node for each bundle, None if they do not fit.
 
     Raises:
         GaveUpError: the search took too long.
@@ -77,21 +72,25 @@ def place(
     found = _search(order, counts, tuple(free[i] for i in nodes), looked_at)
     if found is None:
         return None
-    placed = {kind: [nodes[i] for i in each] for kind, each in zip(order, found, strict=True)}
+    placed: dict[Amounts, list[int]] = {kind: [] for kind in order}
+    for kind, node, count in found:
+        placed[order[kind]] += [nodes[node]] * count
     return tuple(placed[bundle].pop() if bundle in placed else 0 for bundle in bundles)
+
+
+Taken = tuple[tuple[int, int, int], ...]  # each a kind, a node, and how many of them it takes
 
 
 def _search(
     order: Sequence[Amounts], counts: Sequence[int], start: tuple[Amounts, ...], bound: int
-) -> list[list[int]] | None:
-    """Return the nodes of each kind, a node as often as it takes one."""
+) -> Taken | None:
     if not order:
-        return []
+        return ()
     if not _may_fit(order, counts, start):
         return None
     # The current kind, how many of it are left, the next node to look at, the free amounts, and
-    # who took how many: a chain of (kind, node, count, the chain before).
-    stack: list[tuple[int, int, int, tuple[Amounts, ...], Taken]] = [(0, counts[0], 0, start, None)]
+    # what is placed.
+    stack: list[tuple[int, int, int, tuple[Amounts, ...], Taken]] = [(0, counts[0], 0, start, ())]
     seen = set()
     looked_at = 0
     while stack:
@@ -99,7 +98,7 @@ def _search(
         if left == 0:
             kind, node = kind + 1, 0
             if kind >= len(order):
-                return _unchained(taken, len(order))
+                return taken
             left = counts[kind]
             state = (kind, tuple(sorted(now)))  # nodes with equal amounts are alike
             if state in seen or not _may_fit(order[kind:], counts[kind:], now):
@@ -113,23 +112,12 @@ def _search(
         for count in range(max(0, left - behind), most + 1):  # the last is looked at first
             rest = tuple(has - count * wants for has, wants in zip(now[node], bundle, strict=True))
             after = (*now[:node], rest, *now[node + 1 :])
-            more = (kind, node, count, taken) if count else taken
+            more = (*taken, (kind, node, count)) if count else taken
             stack.append((kind, left - count, node + 1, after, more))
             looked_at += 1
         if looked_at > bound:
             raise GaveUpError
     return None
-
-
-Taken = tuple[int, int, int, "Taken"] | None
-
-
-def _unchained(taken: Taken, kinds: int) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in range(kinds)]
-    while taken is not None:
-        kind, node, count, taken = taken
-        found[kind] += [node] * count
-    return found
 
 
 def _may_fit(kinds: Sequence[Amounts], counts: Sequence[int], free: Sequence[Amounts]) -> bool:
