@@ -214,7 +214,10 @@ class Dispatcher:
     async def _post(self, job: Job) -> None:
         """Give the head the packages that it lacks, then the job under its attempt's id."""
         try:
-            request = {**json.loads(job.request), "submission_id": job.name}
+            whole = await asyncio.to_thread(self._records.get, job.id)
+            if whole is None:  # somebody removed it by hand
+                return
+            request = {**json.loads(whole.request), "submission_id": job.name}
             request.pop("job_id", None)
             for name in json.loads(job.packages):
                 if not await self._head.has_package(name):
