@@ -286,10 +286,9 @@ def worst(jobs: Sequence[Job], found: Outcome) -> float:
 def table(jobs: Sequence[Job], outcomes: dict[str, Outcome]) -> str:
     """The table of the page: waits in hours."""
     large = [job.name for job in jobs if job.gpus > GPUS]
-    rows = [
-        "| Rule | GPUs busy | Wait: half | 90 % | 99 % | Longest | 16 GPUs: 90 % | Worst user | Started |",
-        "| --- " + "| ---: " * 8 + "|",
-    ]
+    heads = ["Rule", "GPUs busy", "Wait: half", "90 %", "99 %", "Longest", "Of 16 GPUs: 90 %"]
+    heads += ["Worst user's mean", "Started"]
+    rows = [f"| {' | '.join(heads)} |", f"| --- {'| ---: ' * (len(heads) - 1)}|"]
     for name, found in outcomes.items():
         waits = found.waits.values()
         hours = [
@@ -325,15 +324,14 @@ def svg(outcomes: dict[str, Outcome]) -> str:
     row, top = 36, 78
     middle = top + row * len(outcomes) + 24
     height = middle + 58 + row * len(outcomes)
-    lines = [
-        f'<text x="{LEFT}" y="20" font-weight="bold">How long jobs wait</text>',
-        f'<circle class="half" cx="{LEFT + 5}" cy="36" r="5"/>'
-        f'<text class="note" x="{LEFT + 15}" y="40">half of the jobs wait less</text>',
-        f'<circle class="ninety" cx="{LEFT + 163}" cy="36" r="5"/>'
-        f'<text class="note" x="{LEFT + 173}" y="40">90 %</text>',
-        f'<circle class="most" cx="{LEFT + 213}" cy="36" r="5"/>'
-        f'<text class="note" x="{LEFT + 223}" y="40">99 %</text>',
-    ]
+    lines = [f'<text x="{LEFT}" y="20" font-weight="bold">How long jobs wait</text>']
+    for kind, right, said in (
+        ("half", 0, "half wait less"),
+        ("ninety", 100, "90 %"),
+        ("most", 150, "99 %"),
+    ):
+        lines.append(f'<circle class="{kind}" cx="{LEFT + 5 + right}" cy="36" r="5"/>')
+        lines.append(f'<text class="note" x="{LEFT + 15 + right}" y="40">{said}</text>')
     for seconds, said in TICKS.items():
         x = _x(seconds)
         lines.append(f'<path class="grid" d="M{x:.1f} {top - 10} V{middle - 24}"/>')
@@ -341,10 +339,10 @@ def svg(outcomes: dict[str, Outcome]) -> str:
     for index, (name, found) in enumerate(outcomes.items()):
         y = top + row * index
         marks = [quantile(found.waits.values(), part) for part in (0.5, 0.9, 0.99)]
-        x = [_x(each) for each in marks]
+        at = [_x(each) for each in marks]
         lines.append(f'<text x="{LEFT}" y="{y + 8}">{escape(name)}</text>')
-        lines.append(f'<path class="range" d="M{x[0]:.1f} {y + 18} H{x[2]:.1f}"/>')
-        for kind, each in zip(("half", "ninety", "most"), x, strict=True):
+        lines.append(f'<path class="range" d="M{at[0]:.1f} {y + 18} H{at[2]:.1f}"/>')
+        for kind, each in zip(("half", "ninety", "most"), at, strict=True):
             lines.append(f'<circle class="{kind}" cx="{each:.1f}" cy="{y + 18}" r="5"/>')
     lines += [
         f'<text x="{LEFT}" y="{middle + 14}" font-weight="bold">GPUs that are busy, by day</text>',

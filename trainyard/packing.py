@@ -78,8 +78,7 @@ def place(
     return tuple(placed[bundle].pop() if bundle in placed else 0 for bundle in bundles)
 
 
-Taken = tuple[tuple[int, int, int], ...]
-"""Each a kind, a node, and how many of the kind it takes."""
+Taken = tuple[tuple[int, int, int], ...]  # each a kind, a node, and how many of them it takes
 
 
 def _search(

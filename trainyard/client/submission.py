@@ -279,8 +279,9 @@ def _off_head(bundle: Bundle, outputs: StackOutputs) -> dict[str, Any]:
         feasibility.shortfall([bundle], nodes) for nodes in (outputs.nodes[:1], outputs.nodes[1:])
     ):
         return {}
-    for head in ClusterState(outputs).nodes()[:1]:
-        return {"entrypoint_label_selector": {NODE_ID: f"!{head.id}"}}
+    with suppress(DashboardError):  # a queue takes jobs while its head is away
+        for head in ClusterState(outputs).nodes()[:1]:
+            return {"entrypoint_label_selector": {NODE_ID: f"!{head.id}"}}
     return {}
 
 

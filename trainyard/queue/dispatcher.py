@@ -232,7 +232,10 @@ class Dispatcher:
     async def _post(self, job: Job) -> None:
         """Give the head the packages that it lacks, then the job under its attempt's id."""
         try:
-            request = {**json.loads(job.request), "submission_id": job.name}
+            whole = await asyncio.to_thread(self._records.get, job.id)
+            if whole is None:  # somebody removed it by hand
+                return
+            request = {**json.loads(whole.request), "submission_id": job.name}
             request.pop("job_id", None)
             for name in json.loads(job.packages):
                 if not await self._head.has_package(name):
@@ -246,6 +249,9 @@ class Dispatcher:
             reach("queue.posted")
         except RefusedError as refused:
             await self._finish(job, FAILED, f"the head did not take it: {refused}")
+            return
+        except FAULTS as error:  # written by hand
+            await self._finish(job, FAILED, f"its record cannot be read: {type(error).__name__}")
             return
         except AwayError as error:
             first = self._tried.setdefault(job.name, time.monotonic())

@@ -14,7 +14,7 @@ import itertools
 import math
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from operator import add, le, sub
 
@@ -25,15 +25,14 @@ CPUS_OF_A_GPU = 8.0  # in the fair share, for jobs without GPUs
 # A job that runs counts as used so much of the half-life ahead: users take turns at once. With
 # more, users of large jobs, who run none when one of theirs ends, would get more than others.
 AHEAD = 0.01
-# Bounds of one plan, so that 10,000 waiting jobs take about a second at most.
+# Bounds of one plan, so that 10,000 waiting jobs take about a second.
 STATES = 300  # of one search for a place; one that is given up counts as "does not fit"
 BACKFILLED = 300  # searches without a place, after which backfill ends
-VICTIMS = 300  # sets of jobs to preempt, after which the youngest that suffice are taken
+VICTIMS = 300  # sets of jobs to preempt, after which one without a superfluous job is taken
 ESTIMATED = 50  # first places that get an estimate
 
 Asks = tuple[Amounts, ...]
-Held = list[tuple[int, Amounts]]
-"""What a job has of nodes, by their index."""
+Held = list[tuple[int, Amounts]]  # by the index of a node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,16 +71,12 @@ class Rules:
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A job that does not start now.
-
-    `begins` is an estimate: if all keep to what they say, and without backfill. It is None where a
-    job ahead does not say, and behind the first places.
-    """
+    """A job that does not start now."""
 
     name: str
     place: int  # 1 for the next one
     reason: str
-    begins: float | None
+    begins: float | None  # if all keep to what they say, without backfill; None: they do not say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +86,8 @@ class Plan:
     start: tuple[str, ...]
     preempt: tuple[str, ...]  # running jobs to stop
     waiting: tuple[Waiting, ...]  # all others, in order
-    on: Mapping[str, tuple[int, ...]]  # nodes of those that start, as in Entry; Ray may differ
+    # Nodes of those that start, as in Entry; Ray may choose others.
+    on: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def plan(
@@ -110,7 +106,7 @@ def plan(
     free of other work, plus what `running` holds. `use` is each user's decayed GPU-seconds (of a
     job without GPUs, an eighth of its CPU-seconds), `week` the GPU-hours of the last seven days.
     """
-    planner = _Planner(
+    return _Planner(
         rules=rules,
         now=now,
         waiting=sorted(waiting, key=lambda each: (each.queued, each.name)),
@@ -118,8 +114,7 @@ def plan(
         nodes=nodes,
         score=defaultdict(float, use),
         hours=defaultdict(float, week or {}),
-    )
-    return planner.plan(frozenset(ended))
+    ).plan(frozenset(ended))
 
 
 def gpus(entry: Entry) -> float:
@@ -146,7 +141,7 @@ class _Planner:
     gpus: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     held: dict[str, Held] = field(default_factory=dict)
     on: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    victims: Sequence[Entry] = ()
+    victims: Sequence[str] = ()
     barred: dict[str, str] = field(default_factory=dict)  # why, if not for a lack of room
     failed: set[tuple[str, Asks]] = field(default_factory=set)  # to be backfilled
     # The first job without room holds back all behind it. When it can start by what those that run
@@ -163,6 +158,7 @@ class _Planner:
         self.names = [*FIRST, *sorted(names.difference(FIRST))]
         self.capacity = [amounts(node, self.names) for node in nodes]
         self.free = list(self.capacity)
+        self.ahead = self.rules.half_life_s * AHEAD
         self._seat()
         for each in self.going.values():
             self._charge(each)
@@ -170,51 +166,43 @@ class _Planner:
     def plan(self, ended: frozenset[str]) -> Plan:
         queue = []
         for entry in self._ranked(ended):
-            if why := self._over_quota(entry):
+            asks, on, why = self._asks(entry), None, self._over_quota(entry)
+            if why is None and self.first is None:
+                on = self._place(asks, self.free)
+                if on is None and self._place(asks, self.capacity) is None:
+                    why = f"no nodes with room for {describe(_total(entry))}"
+            elif why is None and self.rules.backfill:
+                on = self._backfill(entry, asks)
+            if why is not None:
                 self.barred[entry.name] = why
-                continue
-            if self.first is not None:
-                on = self._backfill(entry) if self.rules.backfill else None
-            else:
-                on = self._place(self._asks(entry), self.free)
-            if on is not None:
-                self.held[entry.name] = _take(self.free, on, self._asks(entry))
+            elif on is not None:
+                self.held[entry.name] = _take(self.free, on, asks)
                 self.on[entry.name], self.going[entry.name] = on, entry
                 self._charge(entry)
-                continue
-            if self.first is None:
-                if self._place(self._asks(entry), self.capacity) is None:
-                    self.barred[entry.name] = f"no nodes with room for {describe(_total(entry))}"
-                    continue
-                self._reserve(entry)
-            queue.append(entry)
+            else:
+                if self.first is None:
+                    self._reserve(entry, asks)
+                queue.append(entry)
         return Plan(
             start=tuple(self.on),
-            preempt=tuple(each.name for each in self.victims),
+            preempt=tuple(self.victims),
             waiting=tuple(self._told(queue)),
             on=self.on,
         )
 
     def _charge(self, entry: Entry) -> None:
-        self.score[entry.user] += self._ahead(entry)
+        self.score[entry.user] += share(entry) * self.ahead
         self.gpus[entry.user] += gpus(entry)
         self.hours[entry.user] += self._hours(entry)
-
-    def _ahead(self, entry: Entry) -> float:
-        return share(entry) * self.rules.half_life_s * AHEAD
 
     def _hours(self, entry: Entry) -> float:
         """GPU-hours that a job is still to use; 0 if it does not say."""
         return gpus(entry) * (self._end(entry, 0) - self.now) / 3600
 
     def _end(self, entry: Entry, unknown: float = math.inf) -> float:
-        if entry in self.victims:
-            return self.now
         seconds = unknown if entry.seconds is None else entry.seconds
-        return max(self.now, self._begun(entry) + seconds)
-
-    def _begun(self, entry: Entry) -> float:
-        return self.now if entry.started is None else entry.started
+        begun = self.now if entry.started is None else entry.started
+        return self.now if entry.name in self.victims else max(self.now, begun + seconds)
 
     def _asks(self, entry: Entry) -> Asks:
         return tuple(amounts(bundle, self.names) for bundle in entry.bundles)
@@ -223,18 +211,16 @@ class _Planner:
         """Take what runs from the nodes: where it is said to be, else where it fits."""
         unknown = []
         for entry in self.going.values():
-            self.held[entry.name] = []
             if len(entry.on) == len(entry.bundles) and {*entry.on} <= {*range(len(self.free))}:
                 self.held[entry.name] = _take(self.free, entry.on, self._asks(entry))
             else:
                 unknown.append(entry)
         together = self._place([ask for each in unknown for ask in self._asks(each)], self.free)
-        on = iter(together or ())
+        on = iter(together or ())  # one by one if a node was lost: some hold nothing
         for entry in unknown:
             asks = self._asks(entry)
             where = tuple(itertools.islice(on, len(asks))) or self._place(asks, self.free)
-            if where is not None:  # else its node was lost: it holds nothing of the others
-                self.held[entry.name] = _take(self.free, where, asks)
+            self.held[entry.name] = _take(self.free, where, asks) if where else []
 
     def _ranked(self, ended: frozenset[str]) -> list[Entry]:
         """All that may start, in order; each counts for its user as if it had started."""
@@ -255,10 +241,9 @@ class _Planner:
             while heads:
                 user = heads[0][-1]
                 order.append(lines[user].popleft())
-                score[user] += self._ahead(order[-1])
+                score[user] += share(order[-1]) * self.ahead
                 if line := lines[user]:
-                    head = (score[user], line[0].queued, line[0].name, user)
-                    heapq.heapreplace(heads, head)
+                    heapq.heapreplace(heads, (score[user], line[0].queued, line[0].name, user))
                 else:
                     heapq.heappop(heads)
         return order
@@ -284,66 +269,57 @@ class _Planner:
         except GaveUpError:
             return None
 
-    def _without(self, names: Iterable[str]) -> list[Amounts]:
+    def _without(self, names: Sequence[str]) -> list[Amounts]:
         """What is free when jobs that run have ended."""
-        room = list(self.free)
-        _give(room, (one for name in names for one in self.held[name]))
-        return room
+        return _given(self.free, [one for name in names for one in self.held[name]])
+
+    def _fits_without(self, asks: Asks, names: Sequence[str]) -> bool:
+        return self._place(asks, self._without(names)) is not None
 
     def _ends(self) -> list[tuple[float, str]]:
         """When those that run end, if they say it: the next first, the preempted now."""
         ends = sorted((self._end(each), each.name) for each in self.going.values())
         return [each for each in ends if each[0] < math.inf]
 
-    def _reserve(self, first: Entry) -> None:
+    def _reserve(self, first: Entry, asks: Asks) -> None:
         """Hold back all behind a job; find out when it starts, and what it leaves."""
-        self.first, asks = first, self._asks(first)
+        self.first = first
         self._charge(first)
-        if self.rules.preempt:
-            self.victims = self._to_preempt(first)
+        self.victims = self._to_preempt(first, asks) if self.rules.preempt else ()
         for has in self.capacity:
             here = [ask for ask in asks if all(map(le, ask, has))]
-            self.most.append(tuple(map(sum, zip(*here, strict=True))) if here else (0,) * len(has))
+            self.most.append(tuple(map(sum, zip([0] * len(has), *here, strict=True))))
         ends = self._ends()
 
-        def later(count: int) -> list[Amounts]:
-            return self._without(name for _, name in ends[:count])
-
-        counts = range(len(ends) + 1)
-        count = bisect_left(counts, True, key=lambda n: self._place(asks, later(n)) is not None)
+        names, counts = [name for _, name in ends], range(len(ends) + 1)
+        count = bisect_left(counts, True, key=lambda n: self._fits_without(asks, names[:n]))
         if count in counts:
-            self.at, self.left = ends[count - 1][0], later(count)
+            self.at, self.left = ends[count - 1][0], self._without(names[:count])
             _take(self.left, self._place(asks, self.left) or (), asks)
 
-    def _to_preempt(self, first: Entry) -> Sequence[Entry]:
+    def _to_preempt(self, first: Entry, asks: Asks) -> Sequence[str]:
         """Choose running jobs that make room: as few as possible, the youngest first."""
         lower = [e for e in self.going.values() if e.preemptible and e.priority < first.priority]
-        young = sorted(lower, key=lambda e: (-self._begun(e), e.name))
-        asks = self._asks(first)
-
-        def suffice(jobs: Sequence[Entry]) -> bool:
-            return self._place(asks, self._without(each.name for each in jobs)) is not None
-
-        if not suffice(young):
+        lower.sort(key=lambda each: (-(each.started or 0), each.name))
+        chosen = young = [each.name for each in lower]
+        if not self._fits_without(asks, young):
             return ()
-        sizes = range(1, len(young) + 1)
+        sizes = range(1, len(young))
         sets = itertools.chain.from_iterable(itertools.combinations(young, n) for n in sizes)
         for few in itertools.islice(sets, VICTIMS):
-            if suffice(few):
+            if self._fits_without(asks, few):
                 return few
-        chosen = young[: bisect_left(sizes, True, key=lambda n: suffice(young[:n])) + 1]
-        for each in reversed(chosen):  # the older go on where the younger suffice
-            fewer = [one for one in chosen if one is not each]
-            chosen = fewer if suffice(fewer) else chosen
+        for each in reversed(young):  # the older go on where the younger suffice
+            fewer = [name for name in chosen if name != each]
+            chosen = fewer if self._fits_without(asks, fewer) else chosen
         return chosen
 
-    def _backfill(self, entry: Entry) -> tuple[int, ...] | None:
+    def _backfill(self, entry: Entry, asks: Asks) -> tuple[int, ...] | None:
         """Find a place that does not delay the first job."""
         if self.at is None or entry.seconds is None:
             kind = "may never end"
         else:
             kind = "ends before" if self._end(entry) <= self.at else "runs beside"
-        asks = self._asks(entry)
         if (kind, asks) in self.failed or len(self.failed) >= BACKFILLED:
             return None  # within a plan, room only shrinks
         room = self.free
@@ -360,15 +336,15 @@ class _Planner:
 
     def _told(self, queue: Sequence[Entry]) -> Iterator[Waiting]:
         begins = self._begins(queue)
-        barred = [each for each in self.waiting if each.name in self.barred]
-        barred.sort(key=lambda each: -each.priority)
+        by_priority = sorted(self.waiting, key=lambda each: -each.priority)
+        barred = [each for each in by_priority if each.name in self.barred]
         for place_, entry in enumerate((*queue, *barred), 1):
             why = self.barred.get(entry.name) or f"{self._reason(entry)} (place {place_})"
             yield Waiting(name=entry.name, place=place_, reason=why, begins=begins.get(entry.name))
 
     def _reason(self, entry: Entry) -> str:
         if entry is self.first and self.victims:
-            return f"starts when {', '.join(each.name for each in self.victims)} stopped for it"
+            return f"starts when {', '.join(self.victims)} stopped for it"
         total = _total(entry)
         free = map(sum, zip(*self.free, strict=True))
         lacks = zip(self.names, amounts(total, self.names), free, strict=True)
@@ -385,7 +361,7 @@ class _Planner:
             asks = self._asks(entry)
             while (on := self._place(asks, room)) is None and ends:
                 when, name = heapq.heappop(ends)
-                _give(room, held[name])
+                room = _given(room, held[name])
             if on is None:
                 break
             found[entry.name] = when
@@ -405,9 +381,11 @@ def _take(room: list[Amounts], on: Sequence[int], asks: Asks) -> Held:
     return held
 
 
-def _give(room: list[Amounts], held: Iterable[tuple[int, Amounts]]) -> None:
+def _given(free: Sequence[Amounts], held: Held) -> list[Amounts]:
+    room = list(free)
     for i, amount in held:
         room[i] = tuple(map(add, room[i], amount))
+    return room
 
 
 def _less(a: Amounts, b: Amounts) -> Amounts:
@@ -416,7 +394,6 @@ def _less(a: Amounts, b: Amounts) -> Amounts:
 
 def _total(entry: Entry) -> Bundle:
     """All that a job asks for, GPUs first."""
-    total: Bundle = dict.fromkeys(FIRST, 0.0)
-    for name, amount in ((n, a) for bundle in entry.bundles for n, a in bundle.items()):
-        total[name] = total.get(name, 0.0) + amount
+    names = dict.fromkeys([*FIRST, *(name for bundle in entry.bundles for name in bundle)])
+    total = {name: sum(bundle.get(name, 0) for bundle in entry.bundles) for name in names}
     return {name: amount for name, amount in total.items() if amount}

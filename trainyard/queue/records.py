@@ -18,7 +18,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, create_engine, delete, event, func, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from trainyard.failpoints import reach
 from trainyard.queue.ledger import JobUse, MachineUse
@@ -104,9 +104,10 @@ class Records:
             return session.scalar(select(Job).where(Job.id == job))
 
     def active(self) -> list[Job]:
-        """Return the jobs that have not ended, in the order of submission."""
+        """Return the jobs that have not ended, without their requests, in order of submission."""
         with self._session() as session:
-            return [*session.scalars(_active().order_by(Job.number))]
+            light = _active().options(defer(Job.request, raiseload=True))
+            return [*session.scalars(light.order_by(Job.number))]
 
     def listed(self) -> list[Job]:
         """Return the jobs that have not ended, and the last that have."""

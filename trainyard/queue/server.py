@@ -38,6 +38,11 @@ STALE_S = 120.0  # without a step of the dispatcher, after which /health says so
 # Of one connection, by RFC 9110; `Host` is the head's own.
 HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host"}
 ONE_ATTEMPT = "attempt"  # asked for by `train`, which begins anew with each
+# Fields of Ray's that are null before a job has started.
+UNKNOWN = (
+    *("job_id", "driver_info", "error_type", "end_time", "driver_node_id", "driver_exit_code"),
+    "driver_agent_http_address",
+)
 # As Ray says it of a job that waits for its node, which clients know.
 NO_LOG = "Job {} has no driver node id info: it waits in the queue."
 
@@ -241,7 +246,7 @@ class Server:
     async def _queue(self, _: web.Request) -> web.Response:
         active = await asyncio.to_thread(self._records.active)
         rows = [self._row(job) for job in active]
-        rows.sort(key=lambda row: (row["place"] or 0, row["since"]))
+        rows.sort(key=lambda row: (row["state"] == "WAITING", row["place"] or 0, row["since"]))
         return web.json_response({"jobs": rows, "away": self._dispatcher.away})
 
     async def _cost(self, request: web.Request) -> web.Response:
@@ -276,7 +281,7 @@ class Server:
             "user": job.user,
             "state": job.state,
             "place": place.place if place else None,
-            "needs": submission.said(json.loads(job.bundles)),
+            "needs": submission.said(_loaded(job.bundles, [])),
             "priority": job.priority,
             "since": job.queued if job.state == WAITING else job.started,
             "reason": _why(place) if place else "",
@@ -287,11 +292,11 @@ class Server:
 
     def _shown(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
         """A job as Ray's API has it: what the head says of its attempt, else the record."""
-        request = json.loads(job.request)
+        request = _loaded(job.request, {})
         facts = (request.get("metadata") or {}) | {"attempt": str(job.attempt)}
         same = {"submission_id": job.id, "metadata": facts}
         if job.state not in ACTIVE:
-            said = json.loads(job.end or "{}")
+            said = _loaded(job.end, {})
             own: dict[str, Any] = {**_blank(job, request), **said, **same}
             own |= {"status": job.state, "message": job.reason}
             own |= {"end_time": said.get("end_time") or _ms(job.ended)}
@@ -350,21 +355,13 @@ class Server:
 def _blank(job: Job, request: Mapping[str, Any]) -> dict[str, Any]:
     """A job without an answer of the head."""
     return {
+        **dict.fromkeys(UNKNOWN),
         "type": "SUBMISSION",
-        "job_id": None,
         "submission_id": job.id,
-        "driver_info": None,
         "status": "PENDING" if job.state in (WAITING, STARTING) else "RUNNING",
         "entrypoint": request.get("entrypoint", ""),
-        "message": "",
-        "error_type": None,
         "start_time": _ms(job.started or job.queued),
-        "end_time": None,
-        "metadata": {},
         "runtime_env": _without_values(request.get("runtime_env") or {}),
-        "driver_agent_http_address": None,
-        "driver_node_id": None,
-        "driver_exit_code": None,
     }
 
 
@@ -404,6 +401,14 @@ def _package(request: web.Request) -> str:
 def _ends(job: Job) -> list[str]:
     """What is added to a job's id in the names of its attempts."""
     return ["", *(f"-{number}" for number in range(2, job.attempt + 1))]
+
+
+def _loaded(text: str, empty: Any) -> Any:
+    """What a record's JSON has; empty for what somebody wrote by hand: it hides no other job."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        return found if isinstance(found, type(empty)) else empty
+    return empty
 
 
 def _ms(seconds: float | None) -> int | None:

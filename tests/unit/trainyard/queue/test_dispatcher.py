@@ -146,6 +146,24 @@ def test_of_two_dispatchers_one_starts_jobs_and_the_other_goes_on_without_it(
     with_queue(test)
 
 
+def test_what_has_changed_meanwhile_is_not_changed_and_a_head_starts_one_id_once(with_queue):
+    async def test(queue):
+        await queue.submit("a")
+        await queue.submit("b")
+        (one, stopped), (same, _) = queue.records.active(), queue.records.active()
+        assert queue.records.begin(one, 1.0, 0.0, 0.0)
+        assert not queue.records.begin(same, 1.0, 0.0, 0.0)
+        queue.records.ask_stop("b", 1.0)
+        assert not queue.records.begin(stopped, 1.0, 0.0, 0.0)
+        await queue.dispatcher._hold()
+        late = queue.records.get("a")
+        for job in (one, late):  # as two do that are both in doubt
+            await queue.dispatcher._post(job)
+        assert (queue.head.started, queue.records.get("a").state) == (["a"], "RUNNING")
+
+    with_queue(test)
+
+
 def test_a_head_that_does_not_answer_changes_nothing(with_queue):
     async def test(queue):
         await queue.submit("a", retries="3")
@@ -271,7 +289,11 @@ def test_packages_come_back_to_a_head_that_lost_them(with_queue):
         await queue.ask("POST", "/api/jobs/", json=job | {"metadata": {"retries": "1"}})
         await queue.step()
         assert queue.head.packages["p.zip"] == b"content"
+        for name in ("p.zip", "nobody.zip"):
+            queue.packages.path(name).touch()
+            os.utime(queue.packages.path(name), (0, 0))
         queue.packages.prune(queue.records.prune(time.time()))
+        assert not queue.packages.path("nobody.zip").exists()
         queue.head.restart()
         queue.head.packages["q.zip"] = b"there already"
         await queue.step()
@@ -299,10 +321,13 @@ def test_what_others_hold_is_not_given_and_nodes_on_demand_count(with_queue):
         await queue.step()
         assert queue.head.started == ["b", "a"]
         await queue.submit("c", cpus=2)
+        await queue.submit("d0", demand="[]")
+        await queue.step()
+        assert queue.head.started == ["b", "a", "d0"]
         more = Declared(bundle={"CPU": 2.0}, on_demand=True)
         queue.declared.append(more)
         await queue.step()
-        assert queue.head.started == ["b", "a", "c"]
+        assert queue.head.started == ["b", "a", "d0", "c"]
         await queue.submit("d", cpus=2)
         queue.head.nodes.append({"CPU": 2.0})  # it has come
         await queue.step()
@@ -331,11 +356,15 @@ def test_use_counts_half_after_each_half_life_and_old_records_go(with_queue, mon
         # One that somebody wrote by hand ends, and hides no other.
         with queue.records._engine.begin() as connection:
             connection.execute(text("UPDATE jobs SET bundles = '{' WHERE id = 'b'"))
-        await queue.submit("c", cpus=2)
-        queue.head.end("b")
-        await queue.step()
-        await queue.step()
-        assert queue.records.get("c").state == "RUNNING"
+        for name in ("c", "d"):
+            await queue.submit(name, cpus=2)
+        with queue.records._engine.begin() as connection:
+            connection.execute(text("UPDATE jobs SET request = '[' WHERE id = 'c'"))
+        for path in ("/api/jobs/", "/api/jobs/c", "/api/queue"):
+            assert (await queue.ask("GET", path))[0] == 200
+        while queue.records.get("d").state != "RUNNING":
+            await queue.step()
+        assert "record cannot be read" in queue.records.get("c").reason
 
     with_queue(test)
 

@@ -1,4 +1,4 @@
-"""The same on a real PostgreSQL, Debian's: two queues of one database start each job once."""
+"""The tables, and the same on a real PostgreSQL: two queues of one database start a job once."""
 
 import asyncio
 import itertools
@@ -13,11 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 
 from tests import waiting
 from tests.ports import free_ports
 from tests.unit.trainyard.queue.test_dispatcher import through
 from trainyard import failpoints
+from trainyard.queue.models import Base
 from trainyard.queue.records import Records
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
@@ -48,6 +51,15 @@ def database():
     server.send_signal(signal.SIGINT)  # at once, whoever is connected
     server.wait(30)
     shutil.rmtree(folder)
+
+
+def test_the_migrations_make_what_the_models_say(tmp_path):
+    records = Records(f"sqlite:///{tmp_path}/queue.db")
+    with records._engine.connect() as connection:
+        context = MigrationContext.configure(connection)
+        differs = compare_metadata(context, Base.metadata)
+    records.close()
+    assert differs == []
 
 
 def test_two_queues_make_the_tables_once_and_start_each_job_once(with_queue, database, monkeypatch):
