@@ -218,14 +218,12 @@ def test_a_hang_is_kept_with_the_stacks_of_all_workers_before_it_ends(cluster, t
         timeout=JOB_DEADLINE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert not fault.exists()
     (key,) = cluster.keys("hanging/hangs/")
     assert says(done, rf"^Hang: no batch of worker .*; the stacks of all .*/{re.escape(key)}\.$")
     first, second = cluster.read(key).decode().split("==> worker ")[1:]
-    assert first.startswith("0, pid ")
     assert "all_reduce" in first  # it waits for the other one
-    assert second.startswith("1, pid ")
     assert "wait_for_ever" in second
+    assert (first[:7], second[:7]) == ("0, pid ", "1, pid ")
     assert restored(done.stdout) == [1]  # the epoch before it is not trained again
     assert says(done, r"^Worker \d.* has failed; restart 1 of 1, from the last checkpoint\.")
     assert f"hang        s3://{BUCKET}/{key}" in cluster.train("show", "hanging", timeout=60).stdout
