@@ -243,7 +243,7 @@ def test_of_many_that_are_preempted_none_is_superfluous():
     assert len({int(name[1:]) % 8 for name in found.preempt}) == 2
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(cases())
 def test_a_quota_is_never_exceeded(case):
     week = {"a": 1 / 3600}
