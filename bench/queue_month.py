@@ -304,7 +304,7 @@ def table(jobs: Sequence[Job], outcomes: dict[str, Outcome]) -> str:
 
 WIDTH, LEFT, RIGHT = 380, 12, 368  # of a telephone: text is readable there
 FIRST_S, LAST_S = 60.0, 1000 * HOUR  # of the axis of waits, which is logarithmic
-TICKS = {60.0: "1 min", 600.0: "10 min", HOUR: "1 h", 10 * HOUR: "10 h", 100 * HOUR: "100 h"}
+TICKS = {60.0: "≤ 1 min", 600.0: "10 min", HOUR: "1 h", 10 * HOUR: "10 h", 100 * HOUR: "100 h"}
 STYLE = """
     .page { fill: #ffffff } text { fill: #1a2233 } .note { fill: #4a5568; font-size: 11px }
     .grid { stroke: #c4ccd8 } .range { stroke: #8792a2; stroke-width: 2 }

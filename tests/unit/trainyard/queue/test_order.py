@@ -46,57 +46,58 @@ def fit(entries, nodes):
     return bool(states)
 
 
-BUNDLE = st.fixed_dictionaries(
-    {"GPU": st.sampled_from([0.0, 1.0, 1.0, 2.0, 3.0]), "CPU": st.sampled_from([0.0, 0.5, 2.0])}
-)
+USER = st.sampled_from("ab")
+AFTER = st.sampled_from([(), (), (), ("gone",), ("r0",)])
 SECONDS = st.none() | st.integers(1, 9).map(float)
-MORE = st.fixed_dictionaries(
-    {
-        "user": st.sampled_from("abc"),
-        "priority": st.integers(-1, 1),
-        "queued": st.integers(0, 5).map(float),
-        "bundles": st.lists(BUNDLE, min_size=1, max_size=3).map(tuple),
-        "seconds": SECONDS,
-        "preemptible": st.booleans(),
-    }
-)
-QUOTA = st.builds(
-    Quota, gpus=st.none() | st.integers(1, 5), gpu_hours_week=st.none() | st.just(0.003)
+SMALL = st.sampled_from(
+    [
+        ({"GPU": 1.0},),
+        ({"GPU": 2.0},),
+        ({"GPU": 1.0},) * 2,
+        ({"CPU": 5.0}, {"GPU": 1.0, "CPU": 3.5}),
+    ]
 )
 
 
 @st.composite
-def situations(draw, **fixed):
-    """Arguments of `plan`, with running jobs that are on nodes where they fit."""
-    nodes = [
-        {"GPU": float(g), "CPU": float(c)}
-        for g, c in draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), max_size=3))
+def situations(draw, said=True, **rules):
+    """Nodes on which jobs run, a first job that wants several of their GPUs, and small ones."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    busy = draw(st.integers(1, 3))
+    slots = enumerate(node for node, size in enumerate(sizes) for _ in range(size))
+    runs = {"user": USER, "priority": st.integers(7, 10), "preemptible": st.booleans()}
+    runs = st.fixed_dictionaries(runs | {"seconds": SECONDS})
+    running = [
+        entry(f"r{i}", started=NOW, on=(node,), **draw(runs))
+        for i, node in slots
+        if draw(st.integers(0, busy))
     ]
-    running = []
-    free = [dict(node) for node in nodes]
-    for i, more in enumerate(draw(st.lists(MORE, max_size=4))):
-        on = tuple(draw(st.integers(0, len(nodes) - 1)) for _ in more["bundles"] if nodes)
-        left = [dict(node) for node in free]
-        for node, bundle in zip(on, more["bundles"], strict=False):
-            for name, amount in bundle.items():
-                left[node][name] -= amount
-        if nodes and all(amount >= 0 for node in left for amount in node.values()):
-            free = left
-            running.append(Entry(name=f"r{i}", started=NOW - i, on=on, **more))
-    waiting = [
-        Entry(name=f"w{i}", after=draw(st.sampled_from([(), (), (), ("gone",), ("r0",)])), **more)
-        for i, more in enumerate(draw(st.lists(MORE, max_size=6)))
-    ]
-    rules = Rules(
-        half_life_s=HOUR,
-        **{"backfill": draw(st.booleans()), "preempt": draw(st.booleans())}
-        | {"quotas": draw(st.dictionaries(st.sampled_from(["", "a", "b"]), QUOTA))}
-        | fixed,
-    )
-    use = draw(st.dictionaries(st.sampled_from("abc"), st.integers(0, 9).map(lambda x: x * HOUR)))
+    waits = {"user": USER, "priority": st.integers(0, 1), "bundles": SMALL, "after": AFTER}
+    waits = st.fixed_dictionaries(waits | {"seconds": SECONDS if said else st.none()})
+    waiting = [entry(f"w{i}", **draw(waits)) for i in range(draw(st.integers(1, 5)))]
+    wide = ({"GPU": 1.0},) * draw(st.integers(1, sum(sizes)))
+    bundles = draw(st.sampled_from([({"GPU": float(max(sizes))},), wide]))
+    first = entry("first", user="a", priority=9, bundles=bundles)
+    few, hours = [1.0, 2.0, gpus(first) + 1], [2 / 3600, 9 / 3600]
+    quota = [*(Quota(gpus=n) for n in few), *(Quota(gpu_hours_week=n) for n in hours)]
     return SimpleNamespace(
-        waiting=waiting, running=running, nodes=nodes, use=use, rules=rules, now=NOW, ended=["gone"]
+        waiting=[first, *waiting],
+        running=running,
+        nodes=gpu_nodes(*sizes),
+        use={user: draw(st.integers(0, 9)) * HOUR for user in "ab"},
+        rules=replace(RULES, quotas=draw(st.dictionaries(USER, st.sampled_from(quota))), **rules),
+        now=NOW,
+        ended=["gone"],
     )
+
+
+def cases(**rules):
+    """Situations in which some rules hold, and others are drawn."""
+    drawn = [
+        situations(**{"backfill": backfill, "preempt": preempt} | rules)
+        for backfill, preempt in itertools.product([False, True], repeat=2)
+    ]
+    return st.one_of(drawn)
 
 
 def planned(case):
@@ -111,7 +112,7 @@ def split(case, found):
 
 
 @settings(max_examples=150, deadline=None)
-@given(situations(), st.booleans())
+@given(cases(), st.booleans())
 def test_nothing_is_given_twice_and_all_bundles_start_or_none(case, known):
     if not known:
         case.running = [replace(each, on=()) for each in case.running]
@@ -133,7 +134,7 @@ def test_nothing_is_given_twice_and_all_bundles_start_or_none(case, known):
 
 
 @settings(max_examples=150, deadline=None)
-@given(situations(backfill=False))
+@given(cases(backfill=False, preempt=False))
 def test_no_job_passes_one_of_higher_priority_that_could_start(case):
     found = planned(case)
     starting, room = split(case, found)
@@ -170,42 +171,12 @@ def first_begins(case, first, backfill, lasts):
         running = [each for each in running if ends[each.name] > now]
 
 
-@st.composite
-def crowded(draw, said):
-    """Nodes with running jobs, a first one that waits for several of their GPUs, small ones."""
-    sizes = draw(st.lists(st.integers(2, 4), min_size=1, max_size=3))
-    seconds = SECONDS if said else st.none()
-    user = st.sampled_from("ab")
-    running = [
-        entry(f"r{i}", user=draw(user), started=NOW, seconds=draw(seconds), on=(node,))
-        for i, node in enumerate(node for node, size in enumerate(sizes) for _ in range(size))
-        if draw(st.integers(0, 3))
-    ]
-    small = st.sampled_from([({"GPU": 1.0},), ({"GPU": 2.0},), ({"GPU": 1.0},) * 2])
-    waiting = [
-        entry(f"w{i}", user=draw(user), seconds=draw(seconds), bundles=draw(small))
-        for i in range(draw(st.integers(1, 5)))
-    ]
-    wide = ({"GPU": 2.0},) * draw(st.integers(1, sum(size // 2 for size in sizes)))
-    bundles = draw(st.sampled_from([({"GPU": float(max(sizes))},), wide]))
-    first = Entry(name="first", user="a", priority=9, queued=0.0, bundles=bundles)
-    quotas = draw(st.sampled_from([{}, {"a": Quota(gpus=gpus(first) + 1)}]))
-    return SimpleNamespace(
-        waiting=[*waiting, first],
-        running=running,
-        nodes=gpu_nodes(*sizes),
-        rules=replace(RULES, quotas=quotas),
-        use={},
-        ended=(),
-    )
-
-
 @pytest.mark.parametrize("said", [True, False])
 def test_backfill_never_delays_the_first(said):
-    """If all keep to what they say; and if nobody says anything, whenever others end."""
+    """If all keep to what they say; and by jobs that do not say it, whenever others end."""
 
     @settings(max_examples=150, deadline=None)
-    @given(crowded(said), st.data())
+    @given(situations(said), st.data())
     def never_delays(case, data):
         lasts = {each.name: each.seconds or NEVER for each in (*case.waiting, *case.running)}
         if not said:
@@ -216,8 +187,16 @@ def test_backfill_never_delays_the_first(said):
     never_delays()
 
 
+def test_what_the_first_leaves_is_given_once():
+    running = [entry("r", 2, started=NOW, seconds=5.0)]
+    jobs = [entry("first", 3, priority=1), *(entry(f"b{i}", seconds=9.0) for i in (1, 2))]
+    jobs.append(entry("b3", seconds=5.0))
+    found = plan(jobs, running, gpu_nodes(4), {}, replace(RULES, backfill=True), NOW)
+    assert found.start == ("b1", "b3")
+
+
 @settings(max_examples=150, deadline=None)
-@given(situations(preempt=True, backfill=False))
+@given(cases(preempt=True, backfill=False))
 def test_only_lower_priority_is_preempted_and_as_few_as_will_do(case):
     found = planned(case)
     starting, room = split(case, found)
@@ -264,13 +243,13 @@ def test_of_many_that_are_preempted_none_is_superfluous():
     assert len({int(name[1:]) % 8 for name in found.preempt}) == 2
 
 
-@settings(max_examples=150, deadline=None)
-@given(situations())
+@settings(max_examples=300, deadline=None)
+@given(cases())
 def test_a_quota_is_never_exceeded(case):
-    week = {"a": 0.001}
+    week = {"a": 1 / 3600}
     found = plan(**vars(case), week=week)
     starting, _ = split(case, found)
-    for user in "abc":
+    for user in "ab":
         quota = case.rules.quotas.get(user) or case.rules.quotas.get("") or Quota()
         mine = [each for each in starting if each.user == user and gpus(each)]
         running = [each for each in case.running if each.user == user]
@@ -279,12 +258,13 @@ def test_a_quota_is_never_exceeded(case):
         if mine and quota.gpu_hours_week is not None:
             more = sum(gpus(e) * (e.seconds or 0) for e in mine)
             more += sum(gpus(e) * max(0, e.started + (e.seconds or 0) - NOW) for e in running)
-            assert week.get(user, 0) + more / HOUR <= quota.gpu_hours_week
+            assert week.get(user, 0) + more / HOUR <= quota.gpu_hours_week + 1e-9
 
 
 @settings(max_examples=100, deadline=None)
-@given(situations(), st.randoms(use_true_random=False))
+@given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_the_arguments_does_not_matter(case, rng):
+    case.running = [replace(each, on=()) for each in case.running]
     expected = planned(case)
     rng.shuffle(case.waiting)
     rng.shuffle(case.running)
@@ -340,20 +320,12 @@ def test_who_used_less_is_first_and_who_runs_now_counts():
     assert plan(jobs, [], nodes, {}, RULES, NOW).start == ("a1",)
     assert plan(jobs, [], nodes, {"a": 1.0}, RULES, NOW).start == ("b1",)
     jobs = [replace(each, bundles=({"GPU": 1.0},)) for each in jobs]
-    running = [entry("a0", user="a", started=0.0)]
-    assert plan(jobs, running, nodes, {}, RULES, NOW).start == ("b1",)
+    for bundle, all_gpus in (({"GPU": 1.0}, 2), ({"CPU": 1.0}, 1)):
+        running = [entry("a0", user="a", started=0.0, bundles=(bundle,))]
+        assert plan(jobs, running, gpu_nodes(all_gpus), {}, RULES, NOW).start == ("b1",)
     # Each that starts counts at once, so the users take turns.
     more = [entry(f"a{i}", user="a", queued=i * 0.1) for i in range(4)] + jobs[1:]
     assert plan(more, [], nodes, {}, RULES, NOW).start == ("a0", "b1")
-
-
-def test_a_job_without_gpus_counts_by_its_cpus():
-    jobs = [entry("a1", user="a"), entry("b1", user="b", queued=1.0)]
-    running = [
-        entry("a0", user="a", started=0.0, bundles=({"CPU": 6.0},)),
-        entry("b0", user="b", started=0.0, bundles=({"CPU": 2.0},)),
-    ]
-    assert plan(jobs, running, gpu_nodes(1), {}, RULES, NOW).start == ("b1",)
 
 
 def test_why_jobs_wait_is_said_in_words_and_when_they_begin():
@@ -385,10 +357,10 @@ def test_why_jobs_wait_is_said_in_words_and_when_they_begin():
         ("late", "after job r1, x", None),
         ("c", "quota: carol has 8.5 of 10 GPU-hours a week and asks for 2.0", None),
     ]
-    part = plan([entry("a", 2)], [], gpu_nodes(1, 1, 2)[:2], {}, RULES, NOW).waiting[0]
-    assert part.reason == "no nodes with room for GPU 2"
-    running = [entry("r", user="x", started=0.0, on=(i,)) for i in (0, 1)]
-    running = [replace(each, name=f"r{i}") for i, each in enumerate(running)]
+    for nodes in ([], gpu_nodes(1, 1)):
+        (one,) = plan([entry("a", 2)], [], nodes, {}, RULES, NOW).waiting
+        assert one.reason == "no nodes with room for GPU 2"
+    running = [entry(f"r{i}", started=0.0, on=(i,)) for i in (0, 1)]
     (one,) = plan([entry("a", 2)], running, gpu_nodes(2, 2), {}, RULES, NOW).waiting
     assert one.reason == "waits for nodes with room for GPU 2 (place 1)"
 
@@ -397,6 +369,9 @@ def test_a_job_whose_node_was_lost_holds_nothing_of_the_others():
     running = [entry("r1", 4, started=0.0), entry("r2", 4, started=0.0)]
     assert not plan([entry("a", 4)], running, gpu_nodes(4), {}, RULES, NOW).start
     assert plan([entry("a", 4)], running[:1], gpu_nodes(4, 4), {}, RULES, NOW).start == ("a",)
+    # All are counted where they are not known, if they fit in any way.
+    three = [entry(f"r{i}", count, started=0.0) for i, count in enumerate((2, 3, 4))]
+    assert not plan([entry("a")], three, gpu_nodes(4, 5), {}, RULES, NOW).start
     # Its node's index is one of another list: it counts where it fits.
     lost = [replace(running[0], on=(7,))]
     assert not plan([entry("a", 4)], lost, gpu_nodes(4), {}, RULES, NOW).start
@@ -405,22 +380,21 @@ def test_a_job_whose_node_was_lost_holds_nothing_of_the_others():
 @pytest.mark.parametrize("kinds", [1, 10_000])
 def test_ten_thousand_jobs_on_64_nodes_are_planned_in_about_a_second(kinds):
     rng = random.Random(1)
-    sizes = [(count, min(count, 8)) for count in (1, 2, 4, 8, 16)]
     waiting = [
         entry(
             f"w{i}",
-            bundles=({"GPU": float(gpu), "memory": float(rng.randrange(kinds))},) * (count // gpu),
+            bundles=({"GPU": float(min(count, 8)), "memory": float(rng.randrange(kinds))},)
+            * max(1, count // 8),
             user=f"u{i % 100}",
             seconds=rng.uniform(1, 1e5),
         )
-        for i, (count, gpu) in enumerate(rng.choices(sizes, k=10_000))
+        for i, count in enumerate(rng.choices((1, 2, 4, 8, 16), k=10_000))
     ]
-    running = [
-        entry(f"r{i}", priority=-1, started=0.0, seconds=rng.uniform(1, 1e5)) for i in range(508)
-    ]
+    said = [rng.uniform(1, 1e5) for _ in range(508)]
+    running = [entry(f"r{i}", priority=-1, started=0.0, seconds=s) for i, s in enumerate(said)]
     nodes = [{"GPU": 8.0, "memory": 1e6}] * 64
     rules = replace(RULES, backfill=True, preempt=True, quotas={"": Quota(gpus=16)})
     began = time.process_time()
     found = plan(waiting, running, nodes, {}, rules, NOW)
-    assert time.process_time() - began < 4  # 1 on a quiet machine
+    assert time.process_time() - began < 2  # 0.5 on a quiet machine
     assert len(found.start) + len(found.waiting) == 10_000
