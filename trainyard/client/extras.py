@@ -15,7 +15,7 @@ MODULES = {
         *("Crypto", "dill", "google", "httpx", "lightkube", "minio", "pulumi", "pulumi_command"),
         *("pulumi_docker", "ruamel", "supervisor"),
     ),
-    "mlflow": ("mlflow",),
+    "mlflow": ("mlflow", "alembic", "sqlalchemy"),
     "ui": ("starlette", "uvicorn"),
 }
 

@@ -47,6 +47,7 @@ def fit(entries, nodes):
 
 
 USER = st.sampled_from("ab")
+AFTER = st.sampled_from([(), (), (), ("gone",), ("r0",)])
 SECONDS = st.none() | st.integers(1, 9).map(float)
 SMALL = st.sampled_from(
     [
@@ -62,40 +63,29 @@ SMALL = st.sampled_from(
 def situations(draw, said=True, **rules):
     """Nodes on which jobs run, a first job that wants several of their GPUs, and small ones."""
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    busy = draw(st.integers(1, 3))
+    slots = enumerate(node for node, size in enumerate(sizes) for _ in range(size))
+    runs = {"user": USER, "priority": st.integers(7, 10), "preemptible": st.booleans()}
+    runs = st.fixed_dictionaries(runs | {"seconds": SECONDS})
     running = [
-        entry(
-            f"r{i}",
-            user=draw(USER),
-            priority=draw(st.integers(7, 10)),
-            started=NOW,
-            seconds=draw(SECONDS),
-            preemptible=draw(st.booleans()),
-            on=(node,),
-        )
-        for i, node in enumerate(node for node, size in enumerate(sizes) for _ in range(size))
-        if draw(st.integers(0, 3))
+        entry(f"r{i}", started=NOW, on=(node,), **draw(runs))
+        for i, node in slots
+        if draw(st.integers(0, busy))
     ]
-    waiting = [
-        entry(
-            f"w{i}",
-            user=draw(USER),
-            priority=draw(st.integers(0, 1)),
-            seconds=draw(SECONDS) if said else None,
-            bundles=draw(SMALL),
-            after=draw(st.sampled_from([(), (), (), ("gone",), ("r0",)])),
-        )
-        for i in range(draw(st.integers(1, 5)))
-    ]
+    waits = {"user": USER, "priority": st.integers(0, 1), "bundles": SMALL, "after": AFTER}
+    waits = st.fixed_dictionaries(waits | {"seconds": SECONDS if said else st.none()})
+    waiting = [entry(f"w{i}", **draw(waits)) for i in range(draw(st.integers(1, 5)))]
     wide = ({"GPU": 1.0},) * draw(st.integers(1, sum(sizes)))
     bundles = draw(st.sampled_from([({"GPU": float(max(sizes))},), wide]))
     first = entry("first", user="a", priority=9, bundles=bundles)
-    quota = st.sampled_from([Quota(gpus=gpus(first) + 1), Quota(gpu_hours_week=0.004)])
+    few, hours = [1.0, 2.0, gpus(first) + 1], [2 / 3600, 9 / 3600]
+    quota = [*(Quota(gpus=n) for n in few), *(Quota(gpu_hours_week=n) for n in hours)]
     return SimpleNamespace(
         waiting=[first, *waiting],
         running=running,
         nodes=gpu_nodes(*sizes),
         use={user: draw(st.integers(0, 9)) * HOUR for user in "ab"},
-        rules=replace(RULES, quotas=draw(st.dictionaries(USER, quota, max_size=1)), **rules),
+        rules=replace(RULES, quotas=draw(st.dictionaries(USER, st.sampled_from(quota))), **rules),
         now=NOW,
         ended=["gone"],
     )
@@ -197,6 +187,14 @@ def test_backfill_never_delays_the_first(said):
     never_delays()
 
 
+def test_what_the_first_leaves_is_given_once():
+    running = [entry("r", 2, started=NOW, seconds=5.0)]
+    jobs = [entry("first", 3, priority=1), *(entry(f"b{i}", seconds=9.0) for i in (1, 2))]
+    jobs.append(entry("b3", seconds=5.0))
+    found = plan(jobs, running, gpu_nodes(4), {}, replace(RULES, backfill=True), NOW)
+    assert found.start == ("b1", "b3")
+
+
 @settings(max_examples=150, deadline=None)
 @given(cases(preempt=True, backfill=False))
 def test_only_lower_priority_is_preempted_and_as_few_as_will_do(case):
@@ -245,10 +243,10 @@ def test_of_many_that_are_preempted_none_is_superfluous():
     assert len({int(name[1:]) % 8 for name in found.preempt}) == 2
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(cases())
 def test_a_quota_is_never_exceeded(case):
-    week = {"a": 0.001}
+    week = {"a": 1 / 3600}
     found = plan(**vars(case), week=week)
     starting, _ = split(case, found)
     for user in "ab":
@@ -260,7 +258,7 @@ def test_a_quota_is_never_exceeded(case):
         if mine and quota.gpu_hours_week is not None:
             more = sum(gpus(e) * (e.seconds or 0) for e in mine)
             more += sum(gpus(e) * max(0, e.started + (e.seconds or 0) - NOW) for e in running)
-            assert week.get(user, 0) + more / HOUR <= quota.gpu_hours_week
+            assert week.get(user, 0) + more / HOUR <= quota.gpu_hours_week + 1e-9
 
 
 @settings(max_examples=100, deadline=None)
@@ -359,10 +357,10 @@ def test_why_jobs_wait_is_said_in_words_and_when_they_begin():
         ("late", "after job r1, x", None),
         ("c", "quota: carol has 8.5 of 10 GPU-hours a week and asks for 2.0", None),
     ]
-    part = plan([entry("a", 2)], [], gpu_nodes(1, 1, 2)[:2], {}, RULES, NOW).waiting[0]
-    assert part.reason == "no nodes with room for GPU 2"
-    running = [entry("r", user="x", started=0.0, on=(i,)) for i in (0, 1)]
-    running = [replace(each, name=f"r{i}") for i, each in enumerate(running)]
+    for nodes in ([], gpu_nodes(1, 1)):
+        (one,) = plan([entry("a", 2)], [], nodes, {}, RULES, NOW).waiting
+        assert one.reason == "no nodes with room for GPU 2"
+    running = [entry(f"r{i}", started=0.0, on=(i,)) for i in (0, 1)]
     (one,) = plan([entry("a", 2)], running, gpu_nodes(2, 2), {}, RULES, NOW).waiting
     assert one.reason == "waits for nodes with room for GPU 2 (place 1)"
 
@@ -371,6 +369,9 @@ def test_a_job_whose_node_was_lost_holds_nothing_of_the_others():
     running = [entry("r1", 4, started=0.0), entry("r2", 4, started=0.0)]
     assert not plan([entry("a", 4)], running, gpu_nodes(4), {}, RULES, NOW).start
     assert plan([entry("a", 4)], running[:1], gpu_nodes(4, 4), {}, RULES, NOW).start == ("a",)
+    # All are counted where they are not known, if they fit in any way.
+    three = [entry(f"r{i}", count, started=0.0) for i, count in enumerate((2, 3, 4))]
+    assert not plan([entry("a")], three, gpu_nodes(4, 5), {}, RULES, NOW).start
     # Its node's index is one of another list: it counts where it fits.
     lost = [replace(running[0], on=(7,))]
     assert not plan([entry("a", 4)], lost, gpu_nodes(4), {}, RULES, NOW).start
@@ -379,22 +380,21 @@ def test_a_job_whose_node_was_lost_holds_nothing_of_the_others():
 @pytest.mark.parametrize("kinds", [1, 10_000])
 def test_ten_thousand_jobs_on_64_nodes_are_planned_in_about_a_second(kinds):
     rng = random.Random(1)
-    sizes = [(count, min(count, 8)) for count in (1, 2, 4, 8, 16)]
     waiting = [
         entry(
             f"w{i}",
-            bundles=({"GPU": float(gpu), "memory": float(rng.randrange(kinds))},) * (count // gpu),
+            bundles=({"GPU": float(min(count, 8)), "memory": float(rng.randrange(kinds))},)
+            * max(1, count // 8),
             user=f"u{i % 100}",
             seconds=rng.uniform(1, 1e5),
         )
-        for i, (count, gpu) in enumerate(rng.choices(sizes, k=10_000))
+        for i, count in enumerate(rng.choices((1, 2, 4, 8, 16), k=10_000))
     ]
-    running = [
-        entry(f"r{i}", priority=-1, started=0.0, seconds=rng.uniform(1, 1e5)) for i in range(508)
-    ]
+    said = [rng.uniform(1, 1e5) for _ in range(508)]
+    running = [entry(f"r{i}", priority=-1, started=0.0, seconds=s) for i, s in enumerate(said)]
     nodes = [{"GPU": 8.0, "memory": 1e6}] * 64
     rules = replace(RULES, backfill=True, preempt=True, quotas={"": Quota(gpus=16)})
     began = time.process_time()
     found = plan(waiting, running, nodes, {}, rules, NOW)
-    assert time.process_time() - began < 4  # 1 on a quiet machine
+    assert time.process_time() - began < 2  # 0.5 on a quiet machine
     assert len(found.start) + len(found.waiting) == 10_000
