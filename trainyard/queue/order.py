@@ -86,8 +86,7 @@ class Plan:
     start: tuple[str, ...]
     preempt: tuple[str, ...]  # running jobs to stop
     waiting: tuple[Waiting, ...]  # all others, in order
-    # Nodes of those that start, as in Entry; Ray may choose others.
-    on: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    on: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of those to start
 
 
 def plan(

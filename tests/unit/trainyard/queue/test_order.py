@@ -100,6 +100,16 @@ def cases(**rules):
     return st.one_of(drawn)
 
 
+def left_of(case, jobs, on):
+    """What jobs leave of the nodes on which they are."""
+    left = [dict(node) for node in case.nodes]
+    for each in jobs:
+        for node, bundle in zip(on.get(each.name, each.on), each.bundles, strict=True):
+            for name, amount in bundle.items():
+                left[node][name] -= amount
+    return left
+
+
 def planned(case):
     return plan(**vars(case))
 
@@ -125,12 +135,8 @@ def test_nothing_is_given_twice_and_all_bundles_start_or_none(case, known):
     assert fit([*case.running, *starting], case.nodes)
     assert [len(found.on[each.name]) for each in starting] == [len(e.bundles) for e in starting]
     if known:
-        left = [dict(node) for node in case.nodes]
-        for each in (*case.running, *starting):
-            for node, bundle in zip(found.on.get(each.name, each.on), each.bundles, strict=True):
-                for name, amount in bundle.items():
-                    left[node][name] -= amount
-        assert min((amount for node in left for amount in node.values()), default=0) >= 0
+        left = left_of(case, [*case.running, *starting], found.on)
+        assert min(amount for node in left for amount in node.values()) >= 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -207,20 +213,14 @@ def test_only_lower_priority_is_preempted_and_as_few_as_will_do(case):
         return
     may = [e for e in case.running if e.preemptible and e.priority < room[0].priority]
     assert all(victim in may for victim in victims)
+
+    def suffices(gone):
+        stay = [each for each in (*case.running, *starting) if each not in gone]
+        return fit([room[0]], left_of(case, stay, found.on))
+
     sets = (few for n in range(len(may) + 1) for few in itertools.combinations(may, n))
-    enough = (few for few in sets if room_without(case, starting, found, few, room[0]))
-    assert len(victims) == len(next(enough, ()))
-    assert not victims or room_without(case, starting, found, victims, room[0])
-
-
-def room_without(case, begun, found, gone, first):
-    """Whether a job fits if some end and all others stay where they are."""
-    left = [dict(node) for node in case.nodes]
-    for each in (*(e for e in case.running if e not in gone), *begun):
-        for node, bundle in zip(found.on.get(each.name, each.on), each.bundles, strict=True):
-            for name, amount in bundle.items():
-                left[node][name] -= amount
-    return fit([first], left)
+    assert len(victims) == len(next(filter(suffices, sets), ()))
+    assert not victims or suffices(victims)
 
 
 def test_the_youngest_are_preempted_first():
