@@ -47,6 +47,7 @@ PROGRAMS = ("pulumi version", "docker --version", "git describe --always --dirty
 
 Parts = dict[str, Callable[[], Any]]
 
+
 def versions() -> dict[str, Any]:
     """Return the versions of this client, of its packages and of its machine."""
     found: dict[str, Any] = {"python": sys.version, "platform": platform.platform()}

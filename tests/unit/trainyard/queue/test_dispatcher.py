@@ -370,9 +370,7 @@ def test_use_counts_half_after_each_half_life_and_old_records_go(with_queue, mon
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_a_job_that_resumes_makes_room_for_one_of_higher_priority(
-    answers, with_queue, monkeypatch
-):
+def test_a_job_that_resumes_makes_room_for_one_of_higher_priority(answers, with_queue, monkeypatch):
     async def test(queue):
         await queue.submit("low", cpus=2, retries="3")
         await queue.step()
