@@ -184,7 +184,7 @@ def kueue(now: Now) -> Iterable[tuple[Job, list[tuple[int, int]]]]:
 
 
 def slurm(now: Now) -> Iterable[tuple[Job, list[tuple[int, int]]]]:
-    """Multifactor priority of age and classic fair share, with the weights of its manual; EASY."""
+    """Multifactor: classic fair share weighs ten times a week's age (sites choose that); EASY."""
     total = sum(now.use.values()) or 1.0
 
     def priority(job: Job) -> float:
