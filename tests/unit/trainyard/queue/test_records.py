@@ -29,7 +29,6 @@ PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 @pytest.fixture(scope="module")
 def database():
     """The URL of an empty database; its server ends with the module."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
     if not PROGRAMS or os.getuid():
         pytest.skip("no PostgreSQL, or not root")
     user = pwd.getpwnam("postgres")
