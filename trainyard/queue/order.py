@@ -29,6 +29,9 @@ AHEAD = 0.01
 STATES = 300  # of one search for a place; one that is given up counts as "does not fit"
 BACKFILLED = 300  # searches without a place, after which backfill ends
 VICTIMS = 300  # sets of jobs to preempt, after which one without a superfluous job is taken
+# While nobody can know when the first job starts, since those that run do not say when they end,
+# others of its priority pass it for so many seconds: nodes that stay empty help nobody.
+PATIENCE_S = 12 * 3600.0
 ESTIMATED = 50  # first places that get an estimate
 
 Asks = tuple[Amounts, ...]
@@ -315,7 +318,9 @@ class _Planner:
 
     def _backfill(self, entry: Entry, asks: Asks) -> tuple[int, ...] | None:
         """Find a place that does not delay the first job."""
-        if self.at is None or entry.seconds is None:
+        if self.at is None and self._passes(entry):
+            kind = "passes"
+        elif self.at is None or entry.seconds is None:
             kind = "may never end"
         else:
             kind = "ends before" if self._end(entry) <= self.at else "runs beside"
@@ -332,6 +337,12 @@ class _Planner:
         elif self.left and kind != "ends before":
             _take(self.left, on, asks)
         return on
+
+    def _passes(self, entry: Entry) -> bool:
+        """Whether a job may delay the first one."""
+        first = self.first or entry
+        waited = self.now - first.queued
+        return entry.priority == first.priority and waited < PATIENCE_S
 
     def _told(self, queue: Sequence[Entry]) -> Iterator[Waiting]:
         begins = self._begins(queue)

@@ -18,11 +18,11 @@ import urllib3
 
 from trainyard.client import fields
 from trainyard.client import outputs as contract
-from trainyard.client.dashboard import Dashboard, DashboardError, JsonServer
+from trainyard.client.dashboard import Dashboard, DashboardError, JsonServer, RefusedError
 from trainyard.client.dump.masks import without_variables
 from trainyard.client.errors import ClientError
 from trainyard.client.info import MONITORING
-from trainyard.client.job_server import LOG_TIMEOUT_S, RAW_LOG, JobServer
+from trainyard.client.job_server import LOG_TIMEOUT_S, NO_NODE, RAW_LOG, JobServer
 from trainyard.client.jobs import newest_first
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import ClusterState
@@ -125,5 +125,9 @@ def _agents(dashboard: Dashboard, node: str) -> str:
 
 def _log(dashboard: Dashboard, asked: Mapping[str, str]) -> str:
     pieces = dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **asked)
-    # A line may have no end.
-    return b"".join(islice(pieces, MOST_PIECES)).decode(errors="replace")
+    try:  # a line may have no end
+        return b"".join(islice(pieces, MOST_PIECES)).decode(errors="replace")
+    except RefusedError as error:
+        if NO_NODE in error.text:
+            return ""  # of a job that never ran: the list of jobs says why
+        raise

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainyard.queue.order import Entry, Quota, Rules, gpus, plan
+from trainyard.queue.order import PATIENCE_S, Entry, Quota, Rules, gpus, plan
 
 HOUR = 3600.0
 NEVER = float("inf")
@@ -191,6 +191,19 @@ def test_backfill_never_delays_the_first(said):
         assert first_begins(case, "first", True, lasts) <= alone
 
     never_delays()
+
+
+def test_others_pass_a_first_job_for_hours_while_nobody_can_know_when_it_starts():
+    rules, nodes = replace(RULES, backfill=True), gpu_nodes(4)
+    running, first = [entry("r", 2, started=NOW)], entry("first", 3, queued=NOW)
+    small = [entry("low", priority=-1), entry("small", queued=NOW + 1)]
+
+    def started(later, runs=running):
+        return plan([first, *small], runs, nodes, {}, rules, NOW + later).start
+
+    assert started(1.0) == ("small",)
+    assert started(PATIENCE_S) == ()
+    assert started(1.0, [entry("r", 2, started=NOW, seconds=HOUR)]) == ()
 
 
 def test_what_the_first_leaves_is_given_once():

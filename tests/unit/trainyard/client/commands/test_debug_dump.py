@@ -45,6 +45,8 @@ def head(token, keys):
         assert asked.headers["Authorization"] == f"Bearer {token}"
         path, _, query = asked.path.partition("?")
         if path == "/api/v0/logs/file":
+            if "j7" in query:
+                return 500, b"Job j7 has no driver node id info."  # its packages were not had
             filename = query.partition("filename=")[2].partition("&")[0]
             return 200, f"{filename or query}\nBearer {token}, {keys}\n".encode()
         return (200, json.dumps(answers[path]).encode()) if path in answers else (500, b"busy")
@@ -80,6 +82,7 @@ def test_all_that_is_known_is_in_it_but_no_secret(up, train, tmp_path):  # F35
     lists = {"ray/nodes.json", "jobs/jobs.json"}
     assert found.keys() == {"index.md", "versions.json", *STATE["files"], *agents, *jobs, *lists}
     assert found["ray/10.0.0.2.log"] == "==> raylet.out <==\nraylet.out\nBearer ***, ***\n"
+    assert found["jobs/..%2Fj7.log"] == ""
     assert json.loads(found["stack/outputs.json"]) == {"bucket": "ray"}
     assert '"env_vars": "***"' in found["jobs/jobs.json"]
     for missing in ("services/grafana.log", "ray/status.json", "monitoring/alerts.json"):
