@@ -41,6 +41,7 @@ MODULES = (
     "p22_many_resources",
     "p23_ui",
     "p29_forty",
+    "p31_head",
     "p32_log",
 )
 
