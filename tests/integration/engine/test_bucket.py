@@ -15,7 +15,7 @@ from trainyard.access import state_bucket
 
 pytestmark = pytest.mark.integration
 
-ALONE, TEAM = pages.read_by(__file__)
+TEAM, ALONE = pages.read_by(__file__)
 (UP,) = ALONE.of("python")
 LOCK = "team/.pulumi/locks/organization/files/dev/{}.json"
 
