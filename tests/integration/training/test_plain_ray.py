@@ -235,8 +235,11 @@ def _a_job_with_packages_of_conda(user: Terminal) -> None:
     home = Path(user.environment["HOME"])
     packages = {"channels": [conda.channel(home / "channel")], "dependencies": ["canary"]}
     (home / "own.json").write_text(json.dumps({"conda": packages}))
-    (home / "sings.py").write_text("import canary, sys\nprint(canary.SONG, 'in', sys.prefix)\n")
-    said = user.run(shell('train submit "$HOME/sings.py" --runtime-env "$HOME/own.json"'))
+    folder = home / "songs"  # of its own: the upload is the script's folder
+    folder.mkdir()
+    (folder / "sings.py").write_text("import canary, sys\nprint(canary.SONG, 'in', sys.prefix)\n")
+    own = '--runtime-env "$HOME/own.json" --entrypoint-num-gpus 0'
+    said = user.run(shell(f'train submit "$HOME/songs/sings.py" {own}'))
     assert "needs conda: asking the head" in said
     assert re.search(r"^sung in /\S+/runtime_resources/conda/\w+$", said, re.MULTILINE)
 
