@@ -238,7 +238,8 @@ def _a_job_with_packages_of_conda(user: Terminal) -> None:
     folder = home / "songs"  # of its own: the upload is the script's folder
     folder.mkdir()
     (folder / "sings.py").write_text("import canary, sys\nprint(canary.SONG, 'in', sys.prefix)\n")
-    own = '--runtime-env "$HOME/own.json" --entrypoint-num-gpus 0'
+    # On the head, like a driver: this autoscaler starts no node.
+    own = '--runtime-env "$HOME/own.json" --entrypoint-num-cpus 0 --entrypoint-num-gpus 0'
     said = user.run(shell(f'train submit "$HOME/songs/sings.py" {own}'))
     assert "needs conda: asking the head" in said
     assert re.search(r"^sung in /\S+/runtime_resources/conda/\w+$", said, re.MULTILINE)
