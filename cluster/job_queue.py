@@ -45,8 +45,9 @@ class QueueRules(Model):
         backfill: whether later jobs fill holes that delay nobody.
         preempt: whether jobs that resume make room for those of higher priority.
         quotas: bounds by user; "*" for all others.
-        hourly_cost: of each node that is not rented, in $ an hour.
-        monthly_budget: of all nodes in $; submissions that come later are refused. 0 for none.
+        hourly_cost: the price of each node that is not rented, in $ an hour.
+        monthly_budget: what all nodes may cost in a month, in $. Once they have cost it, the queue
+            refuses submissions. 0 sets no bound.
     """
 
     half_life_days: Annotated[float, number(0.01, 365)] = 7

@@ -1,4 +1,4 @@
-"""Each job is started once and none is lost, whatever is killed between two steps."""
+"""Each job is started once and none is lost, also when a process is killed between two steps."""
 
 import asyncio
 import itertools
@@ -32,7 +32,7 @@ POINTS = sorted(
 
 
 async def through(queue, restart_at="", steps=60):
-    """Step until all jobs have ended; whoever runs ends in the next step, or is lost once."""
+    """Step until all jobs have ended. A job that runs ends in the next step, or is lost once."""
     lost = False
     for _ in range(steps):
         if not queue.records.active():
@@ -173,7 +173,7 @@ def test_a_head_that_does_not_answer_changes_nothing(with_queue):
             await queue.step()
         assert queue.records.get("a").state == "RUNNING"
         assert await queue.status("a") == "RUNNING"
-        # A list that lacks it is no proof either.
+        # A list without the job does not prove that it is lost.
         queue.head.away, found = False, queue.client.jobs
 
         async def none():
@@ -241,7 +241,7 @@ def test_a_stop_is_kept_until_the_job_has_ended(with_queue):
         await queue.step()
         assert await queue.status("a") == "STOPPED"
         assert (await queue.ask("POST", "/api/jobs/a/stop"))[1] == {"stopped": False}
-        # A head that was lost meanwhile is no reason to start it again.
+        # It was stopped: it does not start again when its head is lost.
         await queue.submit("c", retries="3")
         await queue.step()
         await queue.ask("POST", "/api/jobs/c/stop")

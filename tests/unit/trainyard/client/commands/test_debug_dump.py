@@ -1,4 +1,4 @@
-"""One archive for a bug report: of a stack that is up, one that is down, and a sick one."""
+"""The archive for a bug report: of a stack that is up, of one that is down, of one with faults."""
 
 import json
 import subprocess
