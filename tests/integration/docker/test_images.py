@@ -34,7 +34,8 @@ OURS = (
 )
 PINNED = ("ray", "torch", "torchvision", "boto3", "matplotlib", "scikit-learn", "pyarrow")
 ASK_VERSIONS = f"""
-import importlib.metadata, json
+import ctypes, importlib.metadata, json
+ctypes.CDLL("libgomp.so.1")  # that of Debian, before PyTorch brings its own: LightGBM needs one
 import boto3, filelock, matplotlib, pyarrow.fs, ray, sklearn, torch, torchvision
 from ray.train.torch import TorchTrainer
 print(json.dumps({{name: importlib.metadata.version(name) for name in {PINNED}}}))
