@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import logging
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,16 @@ parser.add_argument(
 GOAL = Objective(
     {"learning_rate": ".3g", "batch_size": "d", "weight_decay": ".3g"}, "valid_loss", "min"
 )
+
+
+def load(folder: Path) -> tuple[char_gpt.CharGpt, str]:
+    """Return the network of a checkpoint and its vocabulary, for `train serve`."""
+    return chargpt.load(folder)
+
+
+def predict(inputs: Any, model: tuple[char_gpt.CharGpt, str]) -> Iterator[str]:
+    """Continues a text, piece by piece."""
+    return chargpt.predict(inputs, model)
 
 
 def train_func(config: dict[str, Any]) -> None:

@@ -18,17 +18,14 @@ import hydra
 import lightning as L  # noqa: N812 - Lightning's own short name
 import torch
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-import trainyard
 from trainyard import data, devices
 from trainyard.callbacks import KeptModel
-from trainyard.data import digits as scanned
 from trainyard.models import digits
-from trainyard.resume import checkpoint_files
 
 
 class Digits(L.LightningModule):
@@ -56,19 +53,14 @@ class Digits(L.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=self.lr)
 
 
-def load(folder: Path) -> tuple[nn.Module, int]:
-    """Return the network of a checkpoint and its images' side, for `train serve`."""
-    found = checkpoint_files.model(folder)
-    network = digits.build(OmegaConf.create(found["network"]), found["image_side"])
-    return trainyard.load(folder, network=network), found["image_side"]
+def load(folder: Path) -> digits.Served:
+    """Return the model of a checkpoint, for `train serve`."""
+    return digits.served(folder)
 
 
-def predict(inputs: Any, model: tuple[nn.Module, int]) -> Any:
+def predict(inputs: Any, model: digits.Served) -> Any:
     """Answers digits, each 64 pixels from 0 to 16, with their classes."""
-    network, side = model
-    with torch.inference_mode():
-        logits = network(scanned.enlarged(scanned.given(inputs), side))
-    return scanned.predictions(logits.softmax(1))
+    return model.answer(inputs)
 
 
 @hydra.main(version_base="1.3", config_path="config", config_name="train_lightning")
@@ -80,8 +72,7 @@ def main(config: DictConfig) -> dict[str, float]:
     network = digits.build(config.model, config.data.side)
     model = Digits(network, config.optimizer.lr)
     print(f"{digits.count(model):,} parameters on {config.devices} x {config.accelerator.name}")
-    described = {"job": "train_lightning", "prefix": "model.", "image_side": config.data.side}
-    described["network"] = OmegaConf.to_container(config.model)
+    described = digits.description("train_lightning", config) | {"prefix": "model."}
     bar: list[Callback] = [TQDMProgressBar(settings.refresh_rate)] if settings.refresh_rate else []
     kind = devices.lightning_name(config.accelerator.name)
     trainer = L.Trainer(

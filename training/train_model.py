@@ -10,6 +10,10 @@ The first runs here, the second on the cluster, the third as six jobs there: doc
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+from typing import Any
+
 import hydra
 import torch
 from omegaconf import DictConfig
@@ -18,7 +22,20 @@ from torch.utils.data import DataLoader
 
 from trainyard import data, devices
 from trainyard.epochs import Totals, evaluate
+from trainyard.housekeeping import housekeeping
 from trainyard.models import digits
+from trainyard.tracking.run_folder import CHECKPOINT_FILE
+from trainyard.tracking.runs import keep_checkpoint
+
+
+def load(folder: Path) -> digits.Served:
+    """Return the model of a checkpoint, for `train serve`."""
+    return digits.served(folder)
+
+
+def predict(inputs: Any, model: digits.Served) -> Any:
+    """Answers digits, each 64 pixels from 0 to 16, with their classes."""
+    return model.answer(inputs)
 
 
 @hydra.main(version_base="1.3", config_path="config", config_name="train")
@@ -50,6 +67,9 @@ def main(config: DictConfig) -> dict[str, float]:
         _, train_loss = totals.means()
         valid_acc, valid_loss = evaluate(model, held_out, device).means()
         print(f"epoch {epoch + 1}: loss {train_loss:.4f}, valid. acc. {valid_acc:.2%}")
+    with tempfile.TemporaryDirectory() as folder, housekeeping("the run has no checkpoint"):
+        torch.save({"model": model.cpu().state_dict()}, Path(folder, CHECKPOINT_FILE))
+        keep_checkpoint(Path(folder), digits.description("train_model", config))
     return {"valid_acc": valid_acc, "valid_loss": valid_loss}
 
 

@@ -115,7 +115,11 @@ def keep_checkpoint(folder: Path, model: dict[str, Any]) -> None:
     if storage and name:
         checkpoint_files.add(open_url(f"{storage.rstrip('/')}/{name}"), folder, model)
     elif ray.is_initialized():
-        checkpoint_files.add(_current_run().store, folder, model)
+        try:
+            store = _current_run().store
+        except RuntimeError:  # Ray's, in a task: only workers of Ray Train have a run
+            return
+        checkpoint_files.add(store, folder, model)
 
 
 @cache

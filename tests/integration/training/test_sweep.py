@@ -100,6 +100,7 @@ def test_a_sweep_of_models_is_six_jobs(cluster, tmp_path):  # B15 B16 B23
     assert len(jobs) == 6
     assert {job["status"] for job in jobs.values()} == {"SUCCEEDED"}
     assert "points: 4 sent, 2 in the queue until the cluster has room" in out
+    assert "warning" not in out  # each keeps its model
     assert re.search(r"^\[5\] epoch 1: loss ", out, re.MULTILINE)
     for job in jobs.values():  # each point is a run
         assert "SUCCEEDED" in cluster.done("show", job["metadata"]["run"])

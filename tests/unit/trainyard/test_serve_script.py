@@ -15,13 +15,15 @@ import pytest
 import torch
 import transformers
 import xgboost
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from trainyard.client import scripts
 from trainyard.data import digits
 from trainyard.errors import JobError
-from trainyard.jobs import digits_accelerate
+from trainyard.jobs import digits_accelerate, train_model
 from trainyard.models import char_gpt
 from trainyard.models import digits as digits_models
 from trainyard.models.char_gpt import CharGpt, Size
@@ -286,12 +288,29 @@ def stored(kept: Kept, job: str) -> None:
     assert uploaded.keep(kept.store, RUN, ["python", "-m", f"trainyard.jobs.{job}"], folder, [], {})
 
 
+def trained(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains train_model as a job of the run does, and keeps its script."""
+    monkeypatch.setenv("TRAINYARD_STORAGE_URL", kept.store.where)
+    monkeypatch.setenv("TRAINYARD_RUN", RUN)
+    with initialize_config_dir(str(scripts.JOBS / "config"), version_base="1.3"):
+        config = compose("train", ["model=mlp", "accelerator=cpu", "train.epochs=3"])
+    train_model.main.__wrapped__(config)
+    assert uploaded.keep(
+        kept.store, RUN, ["python", "-m", "trainyard.jobs.train_model"], kept.folder, [], {}
+    )
+
+
 DIGITS = ("digits_xgboost", "digits_lightgbm", "digits_transformers", "digits_accelerate")
 
 
-@pytest.mark.parametrize("job", [*DIGITS, "train_lightning"])
-def test_a_run_of_a_framework_is_served_without_a_line_of_its_user(job, kept):  # A46
-    stored(kept, job)
+@pytest.mark.parametrize("job", [*DIGITS, "train_lightning", "train_model"])
+def test_a_run_of_a_framework_is_served_without_a_line_of_its_user(  # A46
+    job, kept, monkeypatch
+):
+    if job == "train_model":  # the course's own: trained here
+        trained(kept, monkeypatch)
+    else:
+        stored(kept, job)
     name = deploy._choose(kept.store.where, RUN, None, own_code=True)
     model = kept.serve(name)
     pixels, labels = digits.read_pixels()
@@ -301,7 +320,7 @@ def test_a_run_of_a_framework_is_served_without_a_line_of_its_user(job, kept):  
     for answer in answers:
         assert answer["top"][0] == {k: answer[k] for k in ("class", "probability")}
         assert sum(each["probability"] for each in answer["top"]) <= 1.001
-    if job in {"digits_xgboost", "digits_lightgbm"}:  # which have learned
+    if job in {"digits_xgboost", "digits_lightgbm", "train_model"}:  # which have learned
         found = torch.tensor([int(answer["class"]) for answer in answers])
         assert (found == labels[:20]).sum() >= 18
     for bad in (
@@ -316,9 +335,10 @@ def test_a_run_of_a_framework_is_served_without_a_line_of_its_user(job, kept):  
         assert refused.value.status == 400
 
 
-def test_a_character_gpt_goes_on_with_a_text(kept, monkeypatch):  # A46
+@pytest.mark.parametrize("job", ["chargpt", "chargpt_tune"])
+def test_a_character_gpt_goes_on_with_a_text(job, kept, monkeypatch):  # A46
     monkeypatch.setitem(char_gpt.SIZES, "small", TINY)
-    stored(kept, "chargpt")
+    stored(kept, job)
     model = kept.serve(deploy._choose(kept.store.where, RUN, None, own_code=True))
 
     async def written() -> list[str]:
