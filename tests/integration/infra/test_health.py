@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from tests import quick
 
@@ -32,6 +33,18 @@ def _train(stack: Any, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def _serve(stack: Any, script: Path) -> str:
+    """Serve a run of a script that answers with what it is sent; return the service's address."""
+    script.write_text("def predict(inputs):\n    return [inputs]\n")
+    for command in (
+        ("submit", str(script), "--name", "echo"),
+        ("serve", "echo", "--cpus-per-replica", "0.1"),
+    ):
+        code, said = _train(stack, *command)
+        assert code == 0, said
+    return f"{stack.outputs()['serveUrl']}/echo/predict"
+
+
 def _taken(port: int) -> socket.socket | None:
     try:
         return socket.create_server(("", port))
@@ -39,13 +52,14 @@ def _taken(port: int) -> socket.socket | None:
         return None
 
 
-def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63
-    declare_stack, started_below, wait_for
+def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63, A46
+    declare_stack, started_below, wait_for, tmp_path
 ):
     stack = declare_stack(startTimeoutSeconds=120)
     stack.environment.update(quick.AS_THE_CLI)  # `train` starts engines too
     stack.engine("up", "--yes")
     port = stack.settings["rayClientPort"]
+    service = _serve(stack, tmp_path / "echo.py")
 
     for process in started_below(stack.folder):
         if "ray.util.client.server" in process.cmdline():
@@ -70,6 +84,13 @@ def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63
     assert (got, f"supervisord of {stack.folder} does not answer" in said) == (1, True), said
     got, said = _train(stack, "up")  # the port is free again, and nothing else has changed
     assert got == 0, said
+    assert "service echo is deployed again" in said
+    bearer = {"Authorization": f"Bearer {stack.outputs()['serveToken']}"}
+
+    def answer() -> requests.Response:
+        return requests.post(service, json="again", headers=bearer, timeout=10)
+
+    assert wait_for(lambda: answer().ok and answer().json(), 120) == ["again"]
     assert _train(stack, "info")[0] == 0
     stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
     stack.engine("destroy", "--yes")
