@@ -539,20 +539,31 @@ def test_a_volume_that_a_machine_lacks_ends_up_with_one_message(run, recorded, t
 
 
 HOME = ["192.0.2.0/24"]
+KEY_NAME = "test-ssh-010"
 RENT = {"gpus": 1, "instances": 2, "ttlHours": 8, "fileSystems": {"data": "/lambda/nfs/data"}}
 
 
 @pytest.mark.usefixtures("rented", "go")
 def test_rented_machines_are_hosts_of_the_stack(run, recorded):  # A1 A12 A21
-    exported = run(allowedCidrs=HOME, lambdaCloud=RENT | {"headNodeName": "ray_head_node"})
+    own = {"headNodeName": "ray_head_node", "sshKeyName": KEY_NAME, "bootTimeoutMinutes": 7}
+    exported = run(allowedCidrs=HOME, lambdaCloud=RENT | own)
     instances = recorded.of_type("lambda:Instance")
     assert len(instances) == 2
+    (key,) = recorded.of_type("lambda:SshKey").values()
+    assert (key.inputs["name"], key.inputs["keyFile"]) == (KEY_NAME, f"~/.ssh/{KEY_NAME}.pem")
+    (firewall,) = recorded.of_type("lambda:FirewallRuleset").values()
+    rules = firewall.inputs["rules"]
+    assert [(rule["sourceNetwork"], rule["lastPort"]) for rule in rules] == [(*HOME, 22)]
+    (active,) = recorded.of_type("lambda:Active").values()
+    assert active.inputs["timeoutMinutes"] == 7
     for index, name in enumerate(["ray_head_node", "trainyard-test-1"]):
         inputs = instances[f"lambda-instance-{index}"].inputs
         assert inputs["name"] == name
         assert inputs["hostname"] == f"test-{index}"
         assert inputs["node"] == index
         assert inputs["stackId"] == "0123abcd"
+        assert inputs["sshKeyName"] == KEY_NAME
+        assert [each["instanceType"] for each in inputs["choices"]] == ["gpu_1x_a10"]
         assert inputs["firewallRulesetIds"] == {"us-east-1": "rules"}
         assert inputs["fileSystemMounts"] == {"/lambda/nfs/data": "lambda-file-system-data-id"}
         tags = {"trainyard:project", "trainyard:stack", "trainyard:owner", "trainyard:backend"}
@@ -560,6 +571,7 @@ def test_rented_machines_are_hosts_of_the_stack(run, recorded):  # A1 A12 A21
         assert inputs["tags"]["trainyard:backend"] == "4567cdef"
         config = yaml.safe_load(_plain(inputs["userData"]))
         assert config["ssh_keys"]["ed25519_private"] == HOST_KEY
+        assert "ssh-ed25519 LOGIN" in str(config["users"])
     programs = _programs(recorded)
     assert {name: props["machine"] for name, props in programs.items()} == {
         "versitygw": "lambda-instance-0-id",
