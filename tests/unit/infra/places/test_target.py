@@ -826,6 +826,7 @@ def test_rented_machines_end_with_the_reservation(run, recorded):  # D3 D4
     timers = recorded.of_type("process:Supervisor")
     assert {args.inputs["reservation"]["end"] for args in timers.values()} == {end}
     instances = [args.inputs for args in recorded.of_type("lambda:Instance").values()]
+    assert [each["tags"]["trainyard:owner"] for each in instances] == ["ada"] * 2
     names = [(each["name"], each["hostname"]) for each in instances]
     assert names == [(f"trainyard-test-ada-{index}", f"test-ada-{index}") for index in range(2)]
     leave = timers["host-0-supervisor"].inputs["reservation"]["leave"]
