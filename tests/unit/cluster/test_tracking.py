@@ -49,11 +49,9 @@ def test_it_knows_one_user_with_the_generated_password(place, recorded):  # A45 
     assert config["mlflow"]["admin_password"] == password
     # Others get no access to anything, and no account is available without the password.
     assert config["mlflow"]["default_permission"] == "NO_PERMISSIONS"
-    # The server asks for it: it is started with the users of that file.
     service = placed["mlflow"]
     assert "--app-name=basic-auth" in service.arguments
-    found = service.environment["MLFLOW_AUTH_CONFIG_PATH"]
-    assert found == "/run/secrets/basic_auth.ini"
+    assert service.environment["MLFLOW_AUTH_CONFIG_PATH"] == "/run/secrets/basic_auth.ini"
     assert "--env-file=/run/secrets/server.env" in service.arguments
     assert "value of tracking-session-key" in secrets["server.env"]
     assert "--backend-store-uri=sqlite:////volumes/data/mlflow.db" in service.arguments

@@ -129,6 +129,7 @@ def test_results_are_those_of_the_new_epochs(tmp_path, monkeypatch):  # E7 E11 E
     # Two epochs of 6 MB in 4 s.
     figures = {"total_time_s": 4.0, "throughput_MB_s": 3.0, "peak_memory_mb": 42.0, "images": 3}
     assert figures.items() <= results.items()
+    assert (job.BATCH_SIZE, job.LEARNING_RATE, job.MOMENTUM) == (64, 0.001, 0.9)
     limits = streaming.limits(1).resource_limits
     assert given["dataset_config"]["execution_options"].resource_limits == limits
 
@@ -194,7 +195,8 @@ def test_figures_of_the_stand_in_say_so(capsys):  # E6
 def test_synthetic_images_have_the_size_that_was_asked_for():  # E12
     recipe = Recipe.of_size(0.01)
     jpegs = [synthetic_images.encode(index, recipe.side) for index in range(recipe.images)]
-    assert sum(map(len, jpegs)) == pytest.approx(0.01 * 1024**3, rel=0.1)  # whole images
+    size = 0.01 * 1024**3
+    assert size <= sum(map(len, jpegs)) < size + max(map(len, jpegs))  # whole images
     assert jpegs[3] == synthetic_images.encode(3, recipe.side)
     assert len(set(jpegs)) == len(jpegs)
     assert Recipe.of_size(0).images == 1

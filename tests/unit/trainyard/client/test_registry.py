@@ -54,25 +54,21 @@ def test_the_newest_version_that_the_run_made_gets_the_alias(mlflow):
     assert change == ("POST", "registered-models/alias", named)
 
 
+ODD = b'{"run_id": "x\' OR 1", "experiment_id": "3"}'
+
+
 @pytest.mark.parametrize(
-    ("run", "tracked", "versions", "why"),
-    [
-        ("second", TRACKED, [], "no run is called 'second'"),
-        ("first", None, [{"name": "tiny", "version": "1"}], "'first' has no version of a model"),
-        ("first", b'{"run_id": "x\' OR 1", "experiment_id": "3"}', [], "'first' has no version"),
-        ("first", TRACKED, [], "'first' has no version of a model in MLflow"),
-    ],
+    ("run", "tracked"), [("second", TRACKED), ("first", b""), ("first", ODD), ("first", TRACKED)]
 )
-def test_a_run_without_a_version_is_not_promoted(mlflow, run, tracked, versions, why):
+def test_a_run_without_a_version_is_not_promoted(mlflow, run, tracked):
     stack, said, asked = mlflow
-    if tracked:
-        write_tracked(stack, tracked)
-    said["model-versions/search"] = (200, {"model_versions": versions})
+    write_tracked(stack, tracked)
+    said["model-versions/search"] = (200, {"model_versions": []})
+    why = "'first' has no version of a model" if run == "first" else "no run is called 'second'"
     with pytest.raises(ClientError, match=why):
         registry.promote(run, "champion", stack)
-    assert [each for each in asked if each[0] == "POST"] == []
-    if tracked != TRACKED or run != "first":
-        assert asked == []
+    known = (run, tracked) == ("first", TRACKED)
+    assert [each[1] for each in asked] == ["model-versions/search"] * known
 
 
 def test_an_alias_that_mlflow_refuses_and_a_stack_without_mlflow_are_one_message(mlflow):
@@ -105,7 +101,7 @@ def test_an_address_is_the_checkpoint_of_a_run_of_this_store_only(mlflow, addres
     for source in (
         "s3://elsewhere/first/checkpoint_000001-aaaa",
         f"{stack.storage_url}-of-another/first/checkpoint_000001-aaaa",
-        f"{stack.storage_url}/first/../checkpoint_000001-aaaa",
+        f"{stack.storage_url}/first/checkpoint_000001-aaaa/..",
         f"{stack.storage_url}/first/output",
         f"{stack.storage_url}/checkpoint_000001-aaaa",
     ):

@@ -208,10 +208,8 @@ def test_others_pass_a_first_job_for_hours_while_nobody_can_know_when_it_starts(
 
 def test_a_job_that_needs_none_of_what_the_first_will_use_starts_beside_it():
     jobs = [entry("first", 3), entry("cpus", priority=-1, bundles=({"CPU": 8.0},))]
-    found = plan(
-        jobs, [entry("r", 2, started=NOW)], gpu_nodes(4), {}, replace(RULES, backfill=True), NOW
-    )
-    assert found.start == ("cpus",)
+    running, rules = [entry("r", 2, started=NOW)], replace(RULES, backfill=True)
+    assert plan(jobs, running, gpu_nodes(4), {}, rules, NOW).start == ("cpus",)
 
 
 def test_what_the_first_leaves_is_given_once():
