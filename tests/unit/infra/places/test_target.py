@@ -552,8 +552,7 @@ def test_rented_machines_are_hosts_of_the_stack(run, recorded):  # A1 A12 A21
     (key,) = recorded.of_type("lambda:SshKey").values()
     assert (key.inputs["name"], key.inputs["keyFile"]) == (KEY_NAME, f"~/.ssh/{KEY_NAME}.pem")
     (firewall,) = recorded.of_type("lambda:FirewallRuleset").values()
-    rules = firewall.inputs["rules"]
-    assert [(rule["sourceNetwork"], rule["lastPort"]) for rule in rules] == [(*HOME, 22)]
+    assert [each["sourceNetwork"] for each in firewall.inputs["rules"]] == HOME
     (active,) = recorded.of_type("lambda:Active").values()
     assert active.inputs["timeoutMinutes"] == 7
     for index, name in enumerate(["ray_head_node", "trainyard-test-1"]):
