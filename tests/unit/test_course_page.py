@@ -59,14 +59,17 @@ def test_what_a_reader_edits_in_the_script_takes_precedence(monkeypatch, tmp_pat
     lines = r"( +scaling_config=ScalingConfig\(\n.*?\n            \),\n)"
     (edited,) = re.findall(rf"```text\n{lines}```", PAGE, re.DOTALL)
     (own,) = re.findall(lines, script, re.DOTALL)
-    (copy := tmp_path / "train_ray.py").write_text(script.replace(own, edited))
     found: list[Any] = []
 
     def recorded(_: str, parser: ArgumentParser, **__: Any) -> Any:
-        return nullcontext((SimpleNamespace(name="two", storage="/"), vars(parser.parse_args([]))))
+        arguments = vars(parser.parse_args(["--num-workers=3"]))
+        return nullcontext((SimpleNamespace(name="two", storage="/"), arguments))
 
     monkeypatch.setattr(job, "recorded_run", recorded)
     monkeypatch.setattr(counted_gpus, "torch_config", lambda **_: None)  # asks a cluster
     monkeypatch.setattr(TorchTrainer, "fit", lambda it: found.append(it.scaling_config))
-    runpy.run_path(str(copy), run_name="__main__")
-    assert (found[0].num_workers, found[0].resources_per_worker) == (2, {"GPU": 1, "CPU": 8})
+    for text in (script, script.replace(own, edited)):
+        (copy := tmp_path / "train_ray.py").write_text(text)
+        runpy.run_path(str(copy), run_name="__main__")
+    asked = [(each.num_workers, each.use_gpu, each.resources_per_worker) for each in found]
+    assert asked == [(count, True, {"GPU": 1, "CPU": 8}) for count in (3, 2)]

@@ -159,6 +159,11 @@ def test_all_pods_have_the_shared_volume_and_may_write_it():  # E2, E5
         check, install = pod["initContainers"]
         assert check["volumeMounts"] == [mount]
         assert mount in install["volumeMounts"]
+        assert "/dev/shm" in [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    pods = _pods(FULL)
+    assert [DATA.volume in pod["volumes"] for pod in pods] == [True, *[False] * 3]
+    assert (pods[2]["nodeSelector"], pods[2]["tolerations"]) == (GPU.node_selector, GPU.tolerations)
 
 
 def test_pods_install_what_their_image_lacks_in_that_image():  # E2
@@ -266,7 +271,8 @@ def test_the_same_settings_give_the_same_text():
         head_environment=dict(reversed([*SPEC.head_environment.items()])),
     )
     assert json.dumps(kuberay.ray_cluster(turned)) == json.dumps(kuberay.ray_cluster(SPEC))
-    assert [each["name"] for each in _containers(SPEC)[0]["env"]] == ["A", "B"]
+    names = [[each["name"] for each in container["env"]] for container in _containers(SPEC)]
+    assert names == [["A", "B"], ["A"]]
 
 
 def test_the_service_of_the_head_has_the_ports_of_the_stack():

@@ -49,11 +49,18 @@ def test_it_knows_one_user_with_the_generated_password(place, recorded):  # A45 
     assert config["mlflow"]["admin_password"] == password
     # Others get no access to anything, and no account is available without the password.
     assert config["mlflow"]["default_permission"] == "NO_PERMISSIONS"
+    service = placed["mlflow"]
+    assert "--app-name=basic-auth" in service.arguments
+    assert service.environment["MLFLOW_AUTH_CONFIG_PATH"] == "/run/secrets/basic_auth.ini"
+    assert "--env-file=/run/secrets/server.env" in service.arguments
+    assert "value of tracking-session-key" in secrets["server.env"]
+    assert "--backend-store-uri=sqlite:////volumes/data/mlflow.db" in service.arguments
+    assert service.volumes == [tracking.DATA, tracking.USERS]
+    assert [each.path for each in service.health] == ["/health"]
     # Leftovers of an earlier stack must not decide which password counts.
     assert config["mlflow"]["database_uri"] == "sqlite:////volumes/users/users.db"
     assert not tracking.USERS.keep
     assert tracking.DATA.keep
-    service = placed["mlflow"]
     shown = f"{service.arguments} {service.environment} {service.files}"
     assert "value of" not in shown
     assert "canary" not in shown

@@ -141,8 +141,8 @@ def containers(engine, clock) -> Containers:
 
 
 def test_containers_stop_whatever_the_engine_does(engine, containers, told):  # D3 F82
-    for name in ("head", "grafana"):
-        engine.add(name)
+    for name, status in (("head", "restarting"), ("grafana", "paused")):
+        engine.add(name, status)
     engine.garbage = 1
     engine.add("dataset", "exited", "no")
     engine.refuses["stop"] = [500, 404]  # one is removed meanwhile

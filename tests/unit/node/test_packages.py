@@ -14,7 +14,7 @@ from tests import ran
 
 REQUIREMENTS = Path(__file__).parents[3] / "docker" / "ray"
 PYTHON, RAY = ".".join(platform.python_version_tuple()[:2]), version("ray")
-UV = """echo ran >> "$(dirname "$0")/log"
+UV = """echo ran $3 $4 >> "$(dirname "$0")/log"
 for word; do case $word in --target=*) to=${word#*=}; mkdir -p $to && touch $to/by_uv.py; esac; done
 """
 
@@ -55,7 +55,7 @@ def test_pods_of_one_volume_install_once_and_their_python_finds_it(pod, tmp_path
     assert not (volume / "1").exists()
     both = [pod(), pod()]
     assert [(each.communicate()[1], each.returncode) for each in both] == [("", 0)] * 2
-    assert (tmp_path / "log").read_text() == "ran\n" * 2
+    assert (tmp_path / "log").read_text() == "ran --no-deps --require-hashes\n" * 2
     assert sorted(each.name for each in volume.iterdir()) == ["1", "lock"]
     python = Path(sys.base_prefix, "bin", f"python{PYTHON}")  # no virtual environment, as in pods
     ran.output([python, "-c", "import by_uv"], env={packages.BASE: str(volume / "1")})

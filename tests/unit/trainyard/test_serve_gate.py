@@ -3,12 +3,14 @@
 import asyncio
 import base64
 import hashlib
+import pkgutil
 import re
 from typing import Any
 
 import pytest
 
-from trainyard.serving import gate
+from trainyard.errors import JobError
+from trainyard.serving import deploy, gate
 
 TOKEN = "canary-token-0123456789"
 
@@ -126,6 +128,19 @@ def test_a_web_socket_without_a_token_is_closed(path):
     assert ask(path, None, "websocket")[0]["type"] == "websocket.close"
     assert ask(path, b"Bearer wrong", "websocket")[0]["type"] == "websocket.close"
     assert ask(path, f"Bearer {TOKEN}".encode(), "websocket") == ["through"]
+
+
+def test_ray_serve_starts_with_the_gate_or_is_refused(monkeypatch):  # A46
+    assert [each.cls for each in gate.at_proxy()] == [gate.Gate]
+    told: dict[str, Any] = {}
+    monkeypatch.setattr("ray.serve.start", lambda **options: told.update(options))
+    monkeypatch.setattr(deploy, "_status", lambda _: 401)
+    deploy._start("127.0.0.1", 8000)
+    named = told["controller_options"]["runtime_env"]["env_vars"][deploy.GATE_VARIABLE]
+    assert pkgutil.resolve_name(named) is gate.at_proxy
+    monkeypatch.setattr(deploy, "_status", lambda _: 200)
+    with pytest.raises(JobError, match="answers without a token: another job started it"):
+        deploy._start("127.0.0.1", 8000)
 
 
 def test_without_a_token_nothing_is_served(tmp_path, monkeypatch):

@@ -62,7 +62,7 @@ def home(tmp_path, put_program) -> Path:
     uv = put_program(
         tmp_path,
         "uv",
-        'echo "uv $1 $2" >> "$HOME/said"\n'
+        'echo "uv $1 $2" >> "$HOME/said"; echo "$*" >> "$HOME/asked"\n'
         "for last; do :; done\n"
         f'[ "$1" != venv ] || {{ mkdir -p "$last/bin"; cp {python} "$last/bin/python"; }}',
     )
@@ -183,6 +183,9 @@ def test_the_users_file_of_pip_adds_packages(home, install):  # A5
     assert install(own=environment.OWN_OF_PIP).returncode == 0
     said = (home / "said").read_text().splitlines()
     assert said == ["pip", "uv venv --quiet", "uv pip sync", "uv pip install"]
+    env = home / ".trainyard/lab-dev/env"
+    words = f"--python {env} --constraints host.txt --requirements own/requirements.txt\n"
+    assert (home / "asked").read_text().endswith(words)  # the services' versions hold
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path, monkeypatch):
@@ -194,6 +197,8 @@ def test_a_file_that_is_not_there_is_told(tmp_path, monkeypatch):
         environment.own_file("a.yml")
     (tmp_path / "a.yml").write_bytes(b"name: a\n")
     assert environment.own_file("a.yml") == {"own/environment.yaml": b"name: a\n"}
+    (tmp_path / "a.txt").write_bytes(b"tqdm\n")
+    assert environment.own_file("a.txt") == {"own/requirements.txt": b"tqdm\n"}
     assert environment.own_file("") == {}
 
 
@@ -226,6 +231,7 @@ def test_the_users_file_of_conda_makes_the_environment(home, install, put_progra
         f"conda env update --prune {about}",
         "uv pip install",
     ]
+    assert (home / "asked").read_text().endswith(f"--python {env} --requirements host.txt\n")
     # Without the file it is the project's own again.
     assert install().returncode == 0
     assert (home / "said").read_text().splitlines()[-2:] == ["uv venv --quiet", "uv pip sync"]

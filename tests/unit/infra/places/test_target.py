@@ -539,20 +539,30 @@ def test_a_volume_that_a_machine_lacks_ends_up_with_one_message(run, recorded, t
 
 
 HOME = ["192.0.2.0/24"]
+KEY_NAME = "test-ssh-010"
 RENT = {"gpus": 1, "instances": 2, "ttlHours": 8, "fileSystems": {"data": "/lambda/nfs/data"}}
 
 
 @pytest.mark.usefixtures("rented", "go")
 def test_rented_machines_are_hosts_of_the_stack(run, recorded):  # A1 A12 A21
-    exported = run(allowedCidrs=HOME, lambdaCloud=RENT | {"headNodeName": "ray_head_node"})
+    own = {"headNodeName": "ray_head_node", "sshKeyName": KEY_NAME, "bootTimeoutMinutes": 7}
+    exported = run(allowedCidrs=HOME, lambdaCloud=RENT | own)
     instances = recorded.of_type("lambda:Instance")
     assert len(instances) == 2
+    (key,) = recorded.of_type("lambda:SshKey").values()
+    assert (key.inputs["name"], key.inputs["keyFile"]) == (KEY_NAME, f"~/.ssh/{KEY_NAME}.pem")
+    (firewall,) = recorded.of_type("lambda:FirewallRuleset").values()
+    assert [each["sourceNetwork"] for each in firewall.inputs["rules"]] == HOME
+    (active,) = recorded.of_type("lambda:Active").values()
+    assert active.inputs["timeoutMinutes"] == 7
     for index, name in enumerate(["ray_head_node", "trainyard-test-1"]):
         inputs = instances[f"lambda-instance-{index}"].inputs
         assert inputs["name"] == name
         assert inputs["hostname"] == f"test-{index}"
         assert inputs["node"] == index
         assert inputs["stackId"] == "0123abcd"
+        assert inputs["sshKeyName"] == KEY_NAME
+        assert [each["instanceType"] for each in inputs["choices"]] == ["gpu_1x_a10"]
         assert inputs["firewallRulesetIds"] == {"us-east-1": "rules"}
         assert inputs["fileSystemMounts"] == {"/lambda/nfs/data": "lambda-file-system-data-id"}
         tags = {"trainyard:project", "trainyard:stack", "trainyard:owner", "trainyard:backend"}
@@ -560,6 +570,7 @@ def test_rented_machines_are_hosts_of_the_stack(run, recorded):  # A1 A12 A21
         assert inputs["tags"]["trainyard:backend"] == "4567cdef"
         config = yaml.safe_load(_plain(inputs["userData"]))
         assert config["ssh_keys"]["ed25519_private"] == HOST_KEY
+        assert "ssh-ed25519 LOGIN" in str(config["users"])
     programs = _programs(recorded)
     assert {name: props["machine"] for name, props in programs.items()} == {
         "versitygw": "lambda-instance-0-id",
@@ -814,6 +825,7 @@ def test_rented_machines_end_with_the_reservation(run, recorded):  # D3 D4
     timers = recorded.of_type("process:Supervisor")
     assert {args.inputs["reservation"]["end"] for args in timers.values()} == {end}
     instances = [args.inputs for args in recorded.of_type("lambda:Instance").values()]
+    assert [each["tags"]["trainyard:owner"] for each in instances] == ["ada"] * 2
     names = [(each["name"], each["hostname"]) for each in instances]
     assert names == [(f"trainyard-test-ada-{index}", f"test-ada-{index}") for index in range(2)]
     leave = timers["host-0-supervisor"].inputs["reservation"]["leave"]

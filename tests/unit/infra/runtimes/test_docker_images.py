@@ -11,11 +11,13 @@ from typing import Any
 import pulumi
 import pytest
 
+from cluster.dataset import FOLDER, MOUNT
 from infra.places.containers.docker import DockerRuntime
 from infra.settings import build_context
 from infra.settings import images as names
 from infra.settings.build_context import digest
 from infra.settings.images import BUILT, PULLED, sources
+from trainyard.access.variables import FOOD11_FOLDER
 
 DOCKERFILE = """\
 ARG TOOLS=tools:1
@@ -156,6 +158,7 @@ def test_the_notebooks_image_holds_the_jobs(tmp_path, monkeypatch):  # D28
     assert build_context.folder("jupyter", names.CONTEXTS) == context
     runtime = json.loads((context / "train/runtime.json").read_text())
     assert (context / "train" / runtime["pip"]).is_file()
+    assert runtime["env_vars"] == {FOOD11_FOLDER: f"{MOUNT}/{FOLDER}"}
     assert (context / "train/training/food11/train_tune.py").is_file()
     assert (context / "train/trainyard/job.py").is_file()
     assert not [path for path in context.rglob("*") if path.is_symlink()]

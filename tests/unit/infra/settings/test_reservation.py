@@ -51,7 +51,8 @@ def test_up_is_refused_outside_of_it_and_a_preview_warns(monkeypatch):  # D3 D5
         r"ended at 2026-12-01 15:55 UTC \(reservation.end\), 5 min ago, .* set reservation.end to "
         "the new end and run `up` again; results are kept. Or run `make down STACK=lab`"
     )
-    outside = ((START - 125 * MINUTE, early), (END + 5 * MINUTE, late))
+    at_once = r"ended at 2026-12-01 15:55 UTC \(reservation.end\), 0 min ago"
+    outside = ((START - 125 * MINUTE, early), (END, at_once), (END + 5 * MINUTE, late))
     for moment, line in outside:
         with pytest.raises(pulumi.RunError, match=line):
             reservation.check(RESERVED, "lab", moment)
@@ -59,6 +60,6 @@ def test_up_is_refused_outside_of_it_and_a_preview_warns(monkeypatch):  # D3 D5
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: True)
     for moment, _ in outside:
         reservation.check(RESERVED, "lab", moment)
-    assert len(said["warn"]) == 2
+    assert len(said["warn"]) == 3
     whole = "reserved from 2026-12-01 13:00 UTC to 2026-12-01 15:55 UTC (2 h 55 min)"
     assert set(said["info"]) == {whole}

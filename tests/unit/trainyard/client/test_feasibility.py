@@ -148,6 +148,8 @@ def test_what_takes_too_long_to_find_out_is_not_refused():
 def test_an_infeasible_request_says_what_to_do(stack):  # F29 D37
     with pytest.raises(ClientError, match=r"largest, worker-1, .*'dev'.*make up.*--force"):
         check_fits([{"GPU": 2.0}], stack)
+    with pytest.raises(ClientError, match="ask for less, add a node to the cluster, or queue"):
+        check_fits([{"GPU": 2.0}], replace(stack, project=""))
 
 
 def test_what_has_to_be_started_is_named_with_its_price(stack, capsys):

@@ -75,7 +75,12 @@ def test_what_a_stack_has_is_named_without_its_secrets(values):  # D5
     values |= {"serveUrl": "http://127.0.0.1:8000"}
     values |= {"notebookUrl": "http://127.0.0.1:8888/lab?token=canary-notebook"}
     changed = outputs.parse(json.dumps(values), None, "test")
-    rows = info.addresses(changed)
+    rows = info.addresses(replace(changed, container_prefix="ada-"), "9 GiB", "in 5 min")
+    sizes = ("head 0 CPU 0 GPU", "worker-0 2 CPU 0 GPU", "worker-1 4 CPU 1 GPU")
+    nodes = f"{'; '.join(f'{each} 1.0 GiB' for each in sizes)} 4 TPU"
+    own = {"stack": "dev (Ray 2.60.0, Python 3.11)", "nodes": nodes, "disk": "9 GiB"}
+    own |= {"names begin with": "ada-", "ends when idle": "in 5 min"}
+    assert (own | {"results": values["storageUrl"]}).items() <= dict(rows).items()
     assert ("MLflow", "http://127.0.0.1:5000/#/experiments") in rows
     for label, name in (("its password", "trackingPassword"), ("its token", "serveToken")):
         shown = typed.command(f"train output {name} --show-secrets -s dev")
@@ -103,4 +108,6 @@ def test_scripts_read_the_names_of_the_stack_and_no_token(stack):  # D4
     of = {"title": "notebook", "output": "notebookUrl", "login": "", "password": "", "user": ""}
     notebook = outputs.Service(url=f"{url}?token=canary", **of)
     found = info.facts(replace(stack, container_prefix="netid-", services=(notebook,)))
-    assert (found["containerPrefix"], found["services"]) == ("netid-", {"notebook": url})
+    whose = {"stack": "dev", "owner": "ada", "containerPrefix": "netid-"}
+    there = {"nodes": ["head", "worker-0", "worker-1"], "results": stack.storage_url}
+    assert found == whose | there | {"services": {"notebook": url}}

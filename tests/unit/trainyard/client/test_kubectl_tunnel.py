@@ -89,7 +89,7 @@ def test_a_page_that_is_down_keeps_no_command_from_the_others(kubectl, away):
     assert "no pods" in said[0]
 
 
-def test_info_says_where_the_stack_is_and_how_to_find_its_head(kubectl, away):
+def test_info_says_where_the_stack_is_and_how_to_find_its_head(kubectl, away):  # E4
     (kubectl / "refuse").touch()
     rows = dict(info.addresses(away))
     assert rows["runs on"].startswith("namespace team of context lab")

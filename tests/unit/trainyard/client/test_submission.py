@@ -299,7 +299,7 @@ def test_a_plain_script_uses_what_there_is(plain, stack, monkeypatch):
     assert sent(head, cpus, dataclasses.replace(gpu, cpus=0.5)) == cpu
     with_gpu = sent(head, cpus, dataclasses.replace(gpu, on_demand=True))
     assert with_gpu == cpu | {"entrypoint_num_gpus": 1}
-    assert sent(head) == sent(head, cpus, gpu, is_plain=False) == {}  # its head has no CPU
+    assert sent(head) == sent(head, cpus, gpu, is_plain=False) == {}  # E8; its head has no CPU
     assert sent(cpus) == cpu  # a head alone
     # A head with CPUs: Ray would place it there.
     nodes = [

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime
 
 from tests import client
 from trainyard.client import waiting
@@ -60,9 +61,12 @@ def test_a_pending_entrypoint_that_no_node_holds(stack):  # D36 D37 F29
     assert wait.demand == "GPU 2"
     assert "the largest, worker-1, has CPU 4, GPU 1" in wait.reason
     assert "set worker.gpus to 2" in wait.reason
-    assert "train stop a" in wait.reason
-    assert wait.ends.startswith("Ray fails it at ")
+    assert "a host that has GPU 2 and run `make up`, or stop it (`train stop a`)" in wait.reason
+    at = datetime.fromtimestamp(1_800_000_900)  # noqa: DTZ006 - in the zone of this machine
+    assert wait.ends.startswith(f"Ray fails it at {at:%H:%M:%S} unless")
     assert wait.ends.endswith("(900 s, setting jobStartTimeoutSeconds)")
+    attached = explain(job("PENDING"), state, replace(stack, project=""))
+    assert "to run it add nodes to the cluster that hold it, or stop it" in attached.reason
     forever = explain(job("PENDING"), state, replace(stack, job_start_timeout=None))
     assert (forever.demand, forever.ends) == (wait.demand, "")
 

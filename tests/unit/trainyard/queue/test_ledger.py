@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.unit.trainyard.queue.conftest import PRICE
 from trainyard.queue import dispatcher, records, server
-from trainyard.queue.ledger import DAY_S, HOUR_S, IDLE, JobUse, MachineUse, shares
+from trainyard.queue.ledger import DAY_S, HOUR_S, IDLE, JobUse, MachineUse, billed, shares
 
 DAY = 20_700 * DAY_S  # 2026-09-04
 UNTIL = DAY + 3 * DAY_S
@@ -27,16 +27,17 @@ def uses(draw, kind, names, *more):
     return found
 
 
-MACHINES = uses(MachineUse, ["a", "b"], st.sampled_from([0.0, 2.5]), st.sampled_from([1.0, 8.0]))
+UNITS = st.sampled_from([0.0, 1.0, 8.0])
+MACHINES = uses(MachineUse, ["a", "b"], st.sampled_from([0.0, 2.5]), UNITS)
 JOBS = uses(JobUse, ["x", "y", "z"], st.sampled_from([0.125, 1.0, 4.0]))
 
 
 @given(machines=MACHINES, jobs=JOBS)
 def test_the_parts_are_the_whole(machines, jobs):
     found = shares(machines, jobs, DAY, UNTIL)
-    billed = sum(each.price * (each.ended - each.began) / HOUR_S for each in machines)
+    price = sum(each.price * (each.ended - each.began) / HOUR_S for each in machines)
     # A machine without units, or a job without a machine, cannot be shared.
-    assert sum(each.cost for each in found) == pytest.approx(billed)
+    assert sum(each.cost for each in found) == pytest.approx(price)
     for job in "xyz":
         own = sum(each.units * (each.ended - each.began) for each in jobs if each.job == job)
         told = sum(each.unit_seconds for each in found if each.job == job)
@@ -47,20 +48,25 @@ def test_the_parts_are_the_whole(machines, jobs):
 def test_an_interval_that_is_told_twice_or_in_two_parts_counts_once(machines, jobs, cut):
     whole = shares(machines, jobs, DAY, UNTIL)
     assert shares(machines * 2, jobs * 2, DAY, UNTIL) == whole
-    parts = shares(machines, jobs, DAY, cut) + shares(machines, jobs, cut, UNTIL)
+    first = shares(machines, jobs, DAY, cut)
+    parts = first + shares(machines, jobs, cut, UNTIL)
     assert sum(each.cost for each in parts) == pytest.approx(sum(each.cost for each in whole))
+    assert billed(machines, DAY, cut) == pytest.approx(sum(each.cost for each in first))
 
 
 def test_a_job_pays_for_its_share_and_the_rest_is_idle():
+    half = HOUR_S / 2
     machine = MachineUse("a", DAY - HOUR_S, DAY + 2 * HOUR_S, price=4.0, units=4.0)
-    jobs = [JobUse("x", DAY - HOUR_S, DAY + HOUR_S, 1.0), JobUse("y", DAY, DAY + HOUR_S, 3.0)]
+    # The second interval of x begins before the first one ends: x is there until the later end.
+    jobs = [JobUse("x", DAY - HOUR_S, DAY + half, 1.0), JobUse("x", DAY - half, DAY + HOUR_S, 1.0)]
+    jobs.append(JobUse("y", DAY + half, DAY + HOUR_S, 3.0))
     found = shares([machine], jobs, DAY - HOUR_S, DAY + 2 * HOUR_S)
     assert [(each.day[-2:], each.job, each.cost) for each in found] == [
         ("03", IDLE, 3.0),
         ("03", "x", 1.0),
-        ("04", IDLE, 4.0),
+        ("04", IDLE, 5.5),
         ("04", "x", 1.0),
-        ("04", "y", 3.0),
+        ("04", "y", 1.5),
     ]
 
 

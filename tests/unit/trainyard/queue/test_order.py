@@ -206,6 +206,12 @@ def test_others_pass_a_first_job_for_hours_while_nobody_can_know_when_it_starts(
     assert started(1.0, [entry("r", 2, started=NOW, seconds=HOUR)]) == ()
 
 
+def test_a_job_that_needs_none_of_what_the_first_will_use_starts_beside_it():
+    jobs = [entry("first", 3), entry("cpus", priority=-1, bundles=({"CPU": 8.0},))]
+    running, rules = [entry("r", 2, started=NOW)], replace(RULES, backfill=True)
+    assert plan(jobs, running, gpu_nodes(4), {}, rules, NOW).start == ("cpus",)
+
+
 def test_what_the_first_leaves_is_given_once():
     running = [entry("r", 2, started=NOW, seconds=5.0)]
     jobs = [entry("first", 3, priority=1), *(entry(f"b{i}", seconds=9.0) for i in (1, 2))]

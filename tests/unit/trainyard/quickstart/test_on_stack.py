@@ -15,6 +15,7 @@ from trainyard.quickstart import on_stack
 from trainyard.quickstart.on_stack import OUTCOME
 from trainyard.quickstart.syncer import initialize_ray_with_syncer
 from trainyard.store.objects import FolderStore
+from trainyard.tracking.run_folder import SUMMARIES
 
 CHECKPOINT = "checkpoint_2026-1_0.7"  # as Ray names it
 WORK = (dict, (), {"scaling_config": ScalingConfig(num_workers=2)})
@@ -62,8 +63,10 @@ def test_code_and_packages_go_and_checkpoints_come(stack, tmp_path):  # C3 C5 C6
     with pytest.raises(ClientError, match="first is on the stack as job: `train stop first` first"):
         syncer.clean("first")
     known[:] = [Job(status=Status.SUCCEEDED)]
+    place.write(summary := f"{SUMMARIES}/first", b"{}")
     syncer.clean("first")
     assert (place.listed("first"), (tmp_path / "here/first").exists()) == ({}, False)
+    assert place.get(summary) is None
     # A training that ended without us is collected, and the next start trains.  C13
     place.write(f"first/{OUTCOME}", b'[[{"loss": 1}, "first", "", ""]]')
     assert (syncer.run("first", *WORK), len(sent)) == ([({"loss": 1}, "first", "", "")], 1)

@@ -299,6 +299,19 @@ def test_the_newest_two_stay(run, tmp_path):
     assert left == ["000003", "000004"]
 
 
+def test_a_version_of_a_model_stays_as_long_as_its_run(run, tmp_path):
+    (store(run, tmp_path, 1) / checkpoint_files.MLFLOW_MODEL).write_text("added for MLflow")
+    store(run, tmp_path, 2, **{checkpoint_files.MLFLOW_MODEL: BIG})  # a file of the job's own
+    damaged = store(run, tmp_path, 3)
+    (damaged / checkpoint_files.MLFLOW_MODEL).write_text("added for MLflow")
+    damage("truncated", damaged, tmp_path)
+    for number in (4, 5, 6):
+        store(run, tmp_path, number)
+        checkpoint_files.prune(run, frozenset())
+    left = sorted(path.name[11:17] for path in (tmp_path / "run").iterdir())
+    assert left == ["000001", "000005", "000006"]
+
+
 def test_pruning_never_counts_on_a_damaged_one(run, tmp_path):
     store(run, tmp_path, 1)
     damage("truncated", store(run, tmp_path, 2), tmp_path)
