@@ -9,7 +9,7 @@ says what to do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,27 +98,37 @@ def logs(job: str, stack: str | None = None, outputs: Path | None = None) -> str
     return "".join(log_pieces(job, stack, outputs))
 
 
-def log_pieces(job: str, stack: str | None, outputs: Path | None) -> Iterator[str]:
-    """Yield the same in pieces, of a log of any length."""
+def log_pieces(
+    job: str, stack: str | None, outputs: Path | None, since: float = 0
+) -> Iterator[str]:
+    """Yield the same in pieces, of a log of any length; only lines from a time, in s since 1970."""
     from trainyard.client import history, jobs, left_results, store
     from trainyard.client.errors import ClientError
+    from trainyard.client.log_writer import Choice
 
-    text, begun = "", False
+    begun = False
     try:
         with _reached(stack, outputs) as reached:
             server = jobs.connect(reached)
-            for text in jobs.read_log(server, jobs.resolve(server, job).submission_id):
+            found = jobs.resolve(server, job)
+            choice = Choice(skip=jobs.lines_before(found, reached, since))
+            for text in map(choice.after, jobs.read_log(server, found.submission_id)):
                 begun = begun or bool(text)
                 yield text
     except ClientError:
         if begun:  # or a part would come twice
             raise
-        with suppress(ClientError):
+        stored = None
+        try:
             place = store.open_store(left_results.read(stack, outputs))
-            text = history.stored_log(place, history.valid_name(job)) or ""
-        if not text:
+            stored = history.stored_log(place, history.valid_name(job), since)
+        except history.NoTimesError:
             raise
-        yield text
+        except ClientError:
+            pass
+        if stored is None:
+            raise
+        yield stored
 
 
 def stop(job: str, stack: str | None = None, outputs: Path | None = None) -> str:

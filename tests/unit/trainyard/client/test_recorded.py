@@ -92,6 +92,45 @@ def test_what_a_stack_has_left_is_shown_after_its_end(results, tmp_path, train):
     assert Stack("old", None, print).runs().get("done").status == "SUCCEEDED"
 
 
+def noted(folder, log, lines):
+    """Say when the lines of a log were written: the first of them in 2020."""
+    found = {"times": [1577880000.0, 1893456000.0], "lines": lines, "head": 9, "left": 0}
+    (folder / run_folder.times_of(log)).write_text(json.dumps(found))
+
+
+def test_the_lines_from_a_time_on_are_shown(results, tmp_path, monkeypatch, train):
+    log = run_folder.log_of({"job": "raysubmit_done"})
+    (results / "done" / log).write_text("old\nnew\n")
+    assert train("logs", "done", "--since", "1h", "-s", "old") == 1
+    assert f"when the lines of done/{log} were written is not in" in train.err
+    noted(results / "done", log, [1, 2])
+    assert train("logs", "done", "--since", "1h", "-s", "old") == 0, train.err
+    assert train.out == "new\n"
+    assert train("logs", "done", "--since", "2031-01-01", "-s", "old") == 0
+    assert train.out == ""
+    assert train("logs", "done", "--since", "2019-12-31", "-s", "old") == 0
+    assert train.out == "old\nnew\n"
+    assert train("logs", "done", "--since", "soon", "-s", "old") == 1
+    assert "--since 'soon' is not a time: give it as 30m, 12h or 7d ago" in train.err
+    # Of a job that the cluster knows, its second attempt in a queue.
+    job = ui_stack.job(1, status="SUCCEEDED")
+    job["metadata"] |= {"run": "live", "attempt": "2"}
+    head = ui_stack.Head([job])
+    head.log = "old\nnew\nnewer\n"
+    with ui_stack.serving(head) as address:
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, results)
+        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+        assert train("logs", "live", "--since", "1h") == 1
+        assert "is not in" in train.err
+        (results / "live/logs").mkdir(parents=True)
+        noted(results / "live", run_folder.log_of({"job": f"{job['submission_id']}-2"}), [1, 3])
+        for options, said in (((), "new\nnewer\n"), (("--tail", "1"), "newer\n")):
+            assert train("logs", "live", "--since", "1h", *options) == 0, train.err
+            assert train.out == said
+            assert train("logs", "live", "-f", "--since", "1h", *options) == 0, train.err
+            assert train.out.startswith(said)
+
+
 @pytest.mark.parametrize("key", ["trainyard:dataDir", "dataDir"])
 def test_results_are_where_the_settings_say(key, results, tmp_path, train):
     moved = tmp_path / "elsewhere"
