@@ -101,34 +101,44 @@ def logs(job: str, stack: str | None = None, outputs: Path | None = None) -> str
 def log_pieces(
     job: str, stack: str | None, outputs: Path | None, since: float = 0
 ) -> Iterator[str]:
-    """Yield the same in pieces, of a log of any length; only lines from a time, in s since 1970."""
+    """Yield the same in pieces, of a log of any length; only lines from a time, in s since 1970.
+
+    `job` may be a service: then the log is of the job that has deployed it, and of its replicas.
+    """
+    from trainyard import serving
     from trainyard.client import history, jobs, left_results, store
     from trainyard.client.errors import ClientError
     from trainyard.client.log_writer import Choice
 
-    begun = False
+    begun, service = False, job if job.startswith(serving.run_of("")) else serving.run_of(job)
     try:
         with _reached(stack, outputs) as reached:
             server = jobs.connect(reached)
-            found = jobs.resolve(server, job)
+            known = jobs.submissions(server)
+            names = {name for each in known for name in (each.submission_id, each.run)}
+            found = jobs.pick(known, service if service in names and job not in names else job)
             choice = Choice(skip=jobs.lines_before(found, reached, since))
             for text in map(choice.after, jobs.read_log(server, found.submission_id)):
                 begun = begun or bool(text)
                 yield text
+            if service in names:
+                yield from history.replica_logs(store.open_store(reached), service, since)
     except ClientError:
         if begun:  # or a part would come twice
             raise
-        stored = None
+        stored: list[str] = []
         try:
             place = store.open_store(left_results.read(stack, outputs))
-            stored = history.stored_log(place, history.valid_name(job), since)
+            logs = (history.stored_log(place, history.valid_name(n), since) for n in (job, service))
+            stored += next(([text] for text in logs if text is not None), [])
+            stored += history.replica_logs(place, service, since)
         except history.NoTimesError:
             raise
         except ClientError:
             pass
-        if stored is None:
+        if not stored:
             raise
-        yield stored
+        yield from stored
 
 
 def stop(job: str, stack: str | None = None, outputs: Path | None = None) -> str:

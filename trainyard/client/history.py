@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from trainyard.access.terminal import clean
 from trainyard.client import fields
 from trainyard.client.errors import ClientError, guess
 from trainyard.resume import checkpoint_files
-from trainyard.serving import lacking
+from trainyard.serving import REPLICA, lacking
 from trainyard.store.objects import Store
 from trainyard.tracking import log_times, run_folder
 from trainyard.tracking.run_folder import Goals
@@ -180,6 +180,20 @@ def stored_log(store: Store, name: str, since: float = 0) -> str | None:
         return None
     before = lines_before(store, files[0], since, stored=True)
     return "".join(log_times.as_read(content).split("\n", before)[before:])
+
+
+def replica_logs(store: Store, run: str, since: float = 0) -> Iterator[str]:
+    """Yield the logs of a service's replicas, of the run of its jobs, each line with its replica's.
+
+    `since` is as above.
+    """
+    folder = f"{run}/{run_folder.LOGS}"
+    for name in sorted(store.listed(folder)):
+        if name.startswith(REPLICA) and name.endswith(".txt"):
+            before = lines_before(store, f"{folder}/{name}", since, stored=True)
+            text = log_times.as_read(store.get(f"{folder}/{name}") or b"")
+            replica = name.removesuffix(".txt").rpartition("-")[2]
+            yield "".join(f"({REPLICA}{replica}) {line}\n" for line in text.split("\n")[before:-1])
 
 
 def lines_before(store: Store, log: str, since: float, *, stored: bool = False) -> int:

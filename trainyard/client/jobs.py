@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -109,7 +109,11 @@ def resolve(server: JobServer, wanted: str) -> Job:
     Raises:
         ClientError: no such job or run, or several active jobs of the run.
     """
-    found = submissions(server)
+    return pick(submissions(server), wanted)
+
+
+def pick(found: Sequence[Job], wanted: str) -> Job:
+    """Do what `resolve` does, in a list."""
     for job in found:
         if job.submission_id == wanted:
             return job

@@ -7,6 +7,7 @@ curves.png          figures over the epochs (trainyard/report/curves.py), once t
 jobs.jsonl          one line per job of the run: command, user, start, end, exit code
 logs/<job>.txt      a job's log (trainyard/tracking/job_record.py)
 logs/<job>.json     when its lines were written (trainyard/tracking/log_times.py)
+logs/replica-*      the same of a service's replica (trainyard/serving/replica_log.py)
 hangs/<time>.txt    the stacks of all workers when no batch ended (trainyard/resume/hangs.py)
 usage/<job>.jsonl   what a job and its machines have used (trainyard/usage.py)
 logged/             what processes of the run have logged (trainyard/figures.py)

@@ -44,6 +44,8 @@ def logs(
 ) -> None:
     """Print a job's log; that of a run also when its cluster is gone.
 
+    The name of a service of `train serve` also prints what its replicas print.
+
     Lines have no time of their own: --since reads the times that the job's recorder has noted, to
     about a second. It shows some lines before the time rather than too few.
     """

@@ -6,10 +6,12 @@ import pytest
 
 from tests import ui_stack
 from tests.client import Train
+from tests.replicas import replica_log
 from trainyard.client import outputs as contract
 from trainyard.client.console import about
 from trainyard.client.recorded import AWAY, LOST
 from trainyard.client.ui.stacks import Stack
+from trainyard.store.objects import FolderStore
 from trainyard.tracking import run_folder
 
 JOB = {"command": ["python", "x.py"], "user": "ada", "started": "2026-01-31T01:00:00+00:00"}
@@ -129,6 +131,33 @@ def test_the_lines_from_a_time_on_are_shown(results, tmp_path, monkeypatch, trai
             assert train.out == said
             assert train("logs", "live", "-f", "--since", "1h", *options) == 0, train.err
             assert train.out.startswith(said)
+
+
+def test_the_log_of_a_service_has_its_replicas_lines(results, tmp_path, monkeypatch, train):
+    place = FolderStore(results)
+    for service, replica in (("done", "a1"), ("trial", "b2")):
+        with replica_log(place, service, replica) as log:
+            log.write(f"{service} answers\nends")
+    said = "(replica-a1) done answers\n(replica-a1) ends\n"
+    assert train("logs", "done", "-s", "old") == 0
+    assert train.out == f"log of raysubmit_done\n{said}"
+    for name in ("trial", "serve-trial"):
+        assert train("logs", name, "--grep", "ans", "-s", "old") == 0, train.err
+        assert train.out == "(replica-b2) trial answers\n"
+    assert train("logs", "trial", "--since", "1h", "-s", "old") == 0
+    assert train("logs", "trial", "--since", "2099-01-01", "-s", "old") == 0
+    assert train.out == ""
+    deployed = ui_stack.job(1)
+    deployed["metadata"]["run"] = "serve-trial"
+    head = ui_stack.Head([deployed])
+    head.log = "service trial is ready\n"
+    with ui_stack.serving(head) as address:
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, results)
+        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+        assert train("logs", "trial") == 0, train.err
+        assert train.out == f"{head.log}(replica-b2) trial answers\n(replica-b2) ends\n"
+        assert train("logs", "trials") == 1
+        assert "no job and no run of this cluster is called 'trials'" in train.err
 
 
 @pytest.mark.parametrize("key", ["trainyard:dataDir", "dataDir"])
