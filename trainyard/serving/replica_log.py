@@ -104,7 +104,8 @@ class _Both:
 
     def write(self, text: str) -> int:
         self._log.write(text)
-        return int(self._stream.write(text))
+        self._stream.write(text)  # Ray Serve's own returns nothing
+        return len(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
