@@ -107,6 +107,7 @@ def log_pieces(
     """
     from trainyard import serving
     from trainyard.client import history, jobs, left_results, store
+    from trainyard.client.console import warn
     from trainyard.client.errors import ClientError
     from trainyard.client.log_writer import Choice
 
@@ -122,7 +123,10 @@ def log_pieces(
                 begun = begun or bool(text)
                 yield text
             if service in names:
-                yield from history.replica_logs(store.open_store(reached), service, since)
+                try:
+                    yield from history.replica_logs(store.open_store(reached), service, since)
+                except ClientError as error:  # the job's log is whole
+                    warn(f"warning: what the replicas of {service} print is not shown: {error}")
     except ClientError:
         if begun:  # or a part would come twice
             raise

@@ -79,6 +79,7 @@ class ReplicaLog:
     def end(self) -> None:
         """Stores the last lines."""
         self._ends.set()
+        self._thread.join(PAUSE_S)  # or its earlier lines could come last
         if self._begun:
             self.write("\n")
         self.store()

@@ -91,14 +91,13 @@ class JobRecord:
                 size = os.fstat(log.fileno()).st_size
                 if size == self._logged or not log.seekable():
                     return
-                self._times.look(log)
-                log.seek(0)
                 content = log.read(LOG_HEAD + LOG_TAIL)
                 if size > len(content):
                     left = size - LOG_HEAD - LOG_TAIL
                     log.seek(-LOG_TAIL, os.SEEK_END)
                     middle = f"\n[{left:,} bytes of the log are left out here]\n".encode()
                     content = content[:LOG_HEAD] + middle + log.read(LOG_TAIL)
+                self._times.look(log)  # last: it counts no fewer lines than are stored
         except OSError:  # standard output is not a file
             return
         name = f"{self._run}/{run_folder.log_of(self._record)}"

@@ -156,6 +156,10 @@ def test_the_log_of_a_service_has_its_replicas_lines(results, tmp_path, monkeypa
         monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
         assert train("logs", "trial") == 0, train.err
         assert train.out == f"{head.log}(replica-b2) trial answers\n(replica-b2) ends\n"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"storageUrl": "s9://x"}))
+        assert train("logs", "trial") == 0
+        assert train.out == head.log
+        assert "what the replicas of serve-trial print is not shown: stack " in train.err
         assert train("logs", "trials") == 1
         assert "no job and no run of this cluster is called 'trials'" in train.err
 
