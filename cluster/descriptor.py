@@ -29,7 +29,8 @@ class Source(Enum):
     MACHINE = auto()  # built by `make monitoring`, or on PATH; without it the service does not run
     BUILT = auto()  # built by Go from pinned sources
     MODULE = auto()  # a file of ours for the environment's Python, which has no image
-    CHECKOUT = auto()  # a script of this checkout, which other machines do not have
+    # A script of this checkout, or of `commands` that of its environment: other machines have none.
+    CHECKOUT = auto()
     IMAGE = auto()  # its image only: it does not run as a process
 
 

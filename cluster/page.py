@@ -1,18 +1,18 @@
 """The page of `train ui` as a service, for those who only look: it starts no commands.
 
-It runs in the notebook's image, which has the client, and knows the cluster by the same file. Who
-has its password sees all jobs with their logs, runs and nodes, but no other secret.
+It runs in the notebook's image, which has the client, or as `train` of the checkout, and knows the
+cluster by the same file. Who has its password sees all jobs with their logs, runs and nodes, but no
+other secret.
 """
 
 from functools import partial
-from typing import Annotated
 
 import pulumi
 
 from cluster import notebook
-from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Stack
+from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
-from cluster.model import Only, setting
+from cluster.model import setting
 from cluster.secret import PASSWORD_BYTES, Secret
 from cluster.service import HealthCheck, Port, Service
 
@@ -35,13 +35,15 @@ class Page(Component):
                 name=SERVICE,
                 program=notebook.SERVICE,
                 arguments=[
-                    # `jupyter page` starts jupyter-page, which is train.sh by another name.
+                    # `jupyter page` starts jupyter-page, which is train.sh by another name; as a
+                    # process it is `train page`.
                     SERVICE,
                     join("--host=", runtime.listen_address(SERVICE)),
                     f"--port={port}",
                     f"--user={USER}",
                     f"--password-file={runtime.file(SERVICE, PASSWORD_FILE)}",
                 ],
+                environment={"TRAINYARD_OUTPUTS": runtime.file(SERVICE, notebook.OUTPUTS_FILE)},
                 secrets={
                     PASSWORD_FILE: self.password,
                     notebook.OUTPUTS_FILE: notebook.outputs_file(stack),
@@ -59,14 +61,16 @@ DESCRIPTOR = Descriptor(
     program=notebook.SERVICE,
     service=SERVICE,
     declare=partial(Page, SERVICE),
+    source=Source.CHECKOUT,
+    commands=("train",),
     ports=(PortSetting(PORT, 8269, "Read-only page"),),
     limit=Limit(memory_mib=1024, processes=512),
     settings={
         "page": (
-            Annotated[bool, Only(("docker", "kubernetes"))],
+            bool,
             setting(
                 False,
-                "Whether the page of `train ui` runs, read-only (docker, kubernetes)",
+                "Whether the page of `train ui` runs, read-only (not for processes elsewhere)",
                 see="ui.md#a-read-only-page-for-others",
             ),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from engine.values import Properties, is_secret, mask
@@ -18,6 +18,7 @@ CONTEXT = 30  # characters before a difference that are shown with it
 LONGEST = 200  # characters of a value or line that is shown
 SHORT, MOST_TOLD = 40, 3  # characters of a value, and changes, in a reason
 STARTED = ("command", "environment")  # properties of what runs, which is started again with others
+ADDRESS = "--node-ip-address="  # in the command of a node of Ray
 OPTION = re.compile(r"--([\w-]+)=")  # begins a word of a command
 LAST_NAME = re.compile(r"[^.\[\]]*[^.\[\]\d][^.\[\]]*")  # of a path, without indexes
 MOST_LINES = 100  # of the differences of one text
@@ -66,6 +67,20 @@ def cut_values(
         if not name.startswith(HIDDEN)
         for path, old, new in differences(name, olds.get(name), news.get(name))
     }
+
+
+def resuming(olds: Properties, news: Properties, runs: Mapping[str, Any]) -> str:
+    """The runs that resume as a node of Ray is started again; "" for none.
+
+    `runs` has their names by the address of the node, which its command has.
+    """
+    words = olds.get("command")
+    flags = {*map(str, words)} if isinstance(words, list) else set()
+    names = [name for at, found in runs.items() if f"{ADDRESS}{at}" in flags for name in found]
+    changed = any(olds.get(name) != news.get(name) for name in STARTED)
+    if not names or not changed or "--head" in flags:  # whose jobs end with it
+        return ""
+    return f"run {names[0]} resumes" if len(names) == 1 else f"runs {', '.join(names)} resume"
 
 
 def reason(olds: Properties, news: Properties, clean: Callable[[str], str] = str) -> str:

@@ -9,14 +9,14 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from engine.differences import describe_differences, reason
+from engine.differences import describe_differences, reason, resuming
 from engine.values import Properties
 from trainyard.access import terminal, typed
 
@@ -42,12 +42,20 @@ SHORTEST_SECRET = 8  # characters: shorter ones would black out innocent words
 class Display:
     """Shows steps and messages and counts them; with `debug` also tracebacks of failures.
 
+    `runs` are those that resume if their node restarts, by the node's address.
+
     Attributes:
         lost: the output cannot be written. No step fails because of that.
     """
 
     def __init__(
-        self, *, dry_run: bool, diff: bool, debug: bool, stack: str = typed.DEFAULT_STACK
+        self,
+        *,
+        dry_run: bool,
+        diff: bool,
+        debug: bool,
+        stack: str = typed.DEFAULT_STACK,
+        runs: Mapping[str, Any] | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.lost = False
@@ -56,6 +64,7 @@ class Display:
         self._diff = diff
         self._debug = debug
         self._stack = stack
+        self._runs = runs or {}
         self._lock = threading.Lock()
         self._secrets: list[str] = []  # the longest first: one may hold another
         self._started = time.monotonic()
@@ -186,8 +195,10 @@ class Display:
             what = _name(urn)
         took = "" if begun is None or self._dry_run else f" ({time.monotonic() - begun:.1f}s)"
         line = f" {symbol:2} {what}{took}"
-        if changes and changes[0] and self._dry_run and not self._diff:
-            line += f": {why}" if (why := reason(*changes, self.clean)) else ""
+        if changes and changes[0]:
+            why = reason(*changes, self.clean) if self._dry_run and not self._diff else ""
+            told = [why, resuming(*changes, self._runs)]
+            line += f": {'; '.join(filter(None, told))}" if any(told) else ""
         lines = describe_differences(*changes, self.clean) if changes and self._diff else ()
         style = "bold red" if state == "failed" else STYLES[symbol[0]]
         self._print(line, style, "".join(f"\n        {each}" for each in lines))

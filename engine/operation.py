@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ UNSEALED = (
     "the state has no seal of this engine. If the pulumi CLI wrote it last, all is well; otherwise "
     "somebody changed it: end this and restore a copy (docs/engine.md)"
 )
+RESUMING = "TRAINYARD_RESUMING"  # set by `train`: runs by the address of their node, as JSON
 LOOK_SECONDS = 1.0  # between checks of an awaited lock
 
 
@@ -45,7 +48,13 @@ class Operation:
         self._options = options
         self._dry_run = dry_run
         diff, debug = options.diff, options.debug
-        self._display = Display(dry_run=dry_run, diff=diff, debug=debug, stack=stack)
+        self._display = Display(
+            dry_run=dry_run,
+            diff=diff,
+            debug=debug,
+            stack=stack,
+            runs=json.loads(os.environ.get(RESUMING, "{}")),
+        )
         self._context: Context | None = None
         self._stopped = False
 

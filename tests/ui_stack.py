@@ -279,7 +279,7 @@ def start_service(file: Path, port: int, password: str | None) -> subprocess.Pop
         path.write_text(password)
     options = ("--host=127.0.0.1", f"--port={port}", "--user=viewer", f"--password-file={path}")
     return subprocess.Popen(
-        [sys.executable, "-m", "trainyard.client.ui.service", *options],
+        [sys.executable, "-m", "trainyard.client", "page", *options],
         env=os.environ | {"TRAINYARD_OUTPUTS": str(file)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from pathlib import Path
 from trainyard.housekeeping import housekeeping
 
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # of Ray: the job's metadata and runtime environment
+LOOK_S = 1.0  # between two looks at the log, which note when its lines came
 FIRST_LOG_S, LONGEST_S = 5.0, 60.0  # until the log is stored for the first time; then ever longer
 STORE_S = "10"  # for which a job waits for its store, each time
 AWAITED = (signal.SIGCHLD, signal.SIGTERM)
@@ -54,16 +56,20 @@ def main(command: Sequence[str]) -> int:
         preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509 - no threads
     )
     os.environ["TRAINYARD_STORE_PATIENCE_S"] = STORE_S
-    pause, record = FIRST_LOG_S, None
+    pause, record, stored = FIRST_LOG_S, None, time.monotonic()
     with housekeeping("the store has no record of this job"):
         from trainyard.tracking.job_record import JobRecord  # noqa: PLC0415 - the command starts first
 
         record = JobRecord(storage, run, command, job)
         record.begin(before)
     while (code := process.poll()) is None:
-        heard = signal.sigtimedwait(AWAITED, pause)
+        heard = signal.sigtimedwait(AWAITED, LOOK_S)
+        if heard is None and time.monotonic() - stored < pause:
+            if record:
+                record.look()
+            continue
         if heard is None:
-            pause = min(2 * pause, LONGEST_S)
+            pause, stored = min(2 * pause, LONGEST_S), time.monotonic()
         if record and (heard is None or heard.si_signo == signal.SIGTERM):
             with housekeeping("the store does not know how far this job is"):
                 (record.stopping if heard else record.log)()

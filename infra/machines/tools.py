@@ -58,6 +58,8 @@ def find(setting: str, data: Path, wanted: Iterable[Descriptor]) -> Tools:
             case Source.MACHINE:
                 if found := _monitoring(service):
                     paths[service.program] = found
+            case Source.CHECKOUT if service.commands:
+                paths[service.program] = local.environment_program(service.commands[0])
             case Source.CHECKOUT:
                 paths[service.program] = str(DOCKER / service.program / f"{service.program}.py")
     return Tools(paths=paths, store=store)

@@ -9,7 +9,7 @@ says what to do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,27 +98,51 @@ def logs(job: str, stack: str | None = None, outputs: Path | None = None) -> str
     return "".join(log_pieces(job, stack, outputs))
 
 
-def log_pieces(job: str, stack: str | None, outputs: Path | None) -> Iterator[str]:
-    """Yield the same in pieces, of a log of any length."""
-    from trainyard.client import history, jobs, left_results, store
-    from trainyard.client.errors import ClientError
+def log_pieces(
+    job: str, stack: str | None, outputs: Path | None, since: float = 0
+) -> Iterator[str]:
+    """Yield the same in pieces, of a log of any length; only lines from a time, in s since 1970.
 
-    text, begun = "", False
+    `job` may be a service: then the log is of the job that has deployed it, and of its replicas.
+    """
+    from trainyard import serving
+    from trainyard.client import history, jobs, left_results, store
+    from trainyard.client.console import warn
+    from trainyard.client.errors import ClientError
+    from trainyard.client.log_writer import Choice
+
+    begun, service = False, job if job.startswith(serving.run_of("")) else serving.run_of(job)
     try:
         with _reached(stack, outputs) as reached:
             server = jobs.connect(reached)
-            for text in jobs.read_log(server, jobs.resolve(server, job).submission_id):
+            known = jobs.submissions(server)
+            names = {name for each in known for name in (each.submission_id, each.run)}
+            found = jobs.pick(known, service if service in names and job not in names else job)
+            choice = Choice(skip=jobs.lines_before(found, reached, since))
+            for text in map(choice.after, jobs.read_log(server, found.submission_id)):
                 begun = begun or bool(text)
                 yield text
+            if service in names:
+                try:
+                    yield from history.replica_logs(store.open_store(reached), service, since)
+                except ClientError as error:  # the job's log is whole
+                    warn(f"warning: what the replicas of {service} print is not shown: {error}")
     except ClientError:
         if begun:  # or a part would come twice
             raise
-        with suppress(ClientError):
+        stored: list[str] = []
+        try:
             place = store.open_store(left_results.read(stack, outputs))
-            text = history.stored_log(place, history.valid_name(job)) or ""
-        if not text:
+            logs = (history.stored_log(place, history.valid_name(n), since) for n in (job, service))
+            stored += next(([text] for text in logs if text is not None), [])
+            stored += history.replica_logs(place, service, since)
+        except history.NoTimesError:
             raise
-        yield text
+        except ClientError:
+            pass
+        if not stored:
+            raise
+        yield from stored
 
 
 def stop(job: str, stack: str | None = None, outputs: Path | None = None) -> str:

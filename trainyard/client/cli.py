@@ -116,6 +116,10 @@ def main() -> None:
                 f"this `train` is of {repository.ROOT}, and would not run the code of the checkout "
                 f"{checkout}: run `make setup` there, then use {checkout}/.venv/bin/train"
             )
+        if sys.argv[1:2] == ["page"]:  # of cluster/page.py, as a process; users have `train ui`
+            from trainyard.client.ui import service
+
+            return service.main(sys.argv[2:])
         app(
             prog_name="train"
         )  # or `python -m trainyard.client` would install a completion of `python`

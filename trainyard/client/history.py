@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +13,9 @@ from trainyard.access.terminal import clean
 from trainyard.client import fields
 from trainyard.client.errors import ClientError, guess
 from trainyard.resume import checkpoint_files
-from trainyard.serving import lacking
+from trainyard.serving import REPLICA, lacking
 from trainyard.store.objects import Store
-from trainyard.tracking import run_folder
+from trainyard.tracking import log_times, run_folder
 from trainyard.tracking.run_folder import Goals
 
 READERS = 8
@@ -25,6 +25,10 @@ NO_FIGURES = ("epoch", "step", "time", "minutes")  # columns of rows that tell w
 MOST_FIGURES = 6  # in a table
 LONGEST_COMMAND = 200  # characters
 LONGEST_CELL = 20  # characters of a setting in a table
+
+
+class NoTimesError(ClientError):
+    """It is not known when the lines of a log were written."""
 
 
 @dataclass(frozen=True)
@@ -162,14 +166,51 @@ def told(job: Mapping[str, Any]) -> str:
     return clean(f"{', '.join(parts)}; {said[:LONGEST_COMMAND]}")
 
 
-def stored_log(store: Store, name: str) -> str | None:
-    """Return the log of a run's newest job, or of a job, as far as the store has it; or None."""
+def stored_log(store: Store, name: str, since: float = 0) -> str | None:
+    """Return the log of a run's newest job, or of a job, as far as the store has it; or None.
+
+    `since` is in s since 1970, 0 for all lines; NoTimesError if it is not known which they are.
+    """
     jobs = run_folder.whole_records(store.get(f"{name}/{run_folder.JOBS}"))
     of_job = f"/{run_folder.log_of({'job': name})}"
     files = [each for each in store.listed() if each.endswith(of_job)] if not jobs else []
     files += [f"{name}/{run_folder.log_of(job)}" for job in jobs[-1:]]
     content = store.get(files[0]) if files else None
-    return None if content is None else content.decode(errors="replace")
+    if content is None:
+        return None
+    before = lines_before(store, files[0], since, stored=True)
+    return "".join(log_times.as_read(content).split("\n", before)[before:])
+
+
+def replica_logs(store: Store, run: str, since: float = 0) -> Iterator[str]:
+    """Yield the logs of a service's replicas, of the run of its jobs, each line with its replica's.
+
+    `since` is as above.
+    """
+    folder = f"{run}/{run_folder.LOGS}"
+    for name in sorted(store.listed(folder)):
+        if name.startswith(REPLICA) and name.endswith(".txt"):
+            before = lines_before(store, f"{folder}/{name}", since, stored=True)
+            text = log_times.as_read(store.get(f"{folder}/{name}") or b"")
+            replica = name.removesuffix(".txt").rpartition("-")[2]
+            yield "".join(f"({REPLICA}{replica}) {line}\n" for line in text.split("\n")[before:-1])
+
+
+def lines_before(store: Store, log: str, since: float, *, stored: bool = False) -> int:
+    """Return how many lines a log had at a time, in s since 1970; 0 if that is 0.
+
+    `log` is its name in the store. `stored` counts those of the stored log, which lacks the middle
+    of a long one. Raises a NoTimesError if it is not known when they were written.
+    """
+    if not since:
+        return 0
+    found = log_times.lines_before(store.get(run_folder.times_of(log)), since, stored=stored)
+    if found is None:
+        raise NoTimesError(
+            f"when the lines of {log} were written is not in {store.where}: "
+            "leave --since out, or give --tail"
+        )
+    return found
 
 
 def rounded(value: Any) -> Any:

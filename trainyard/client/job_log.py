@@ -13,13 +13,12 @@ from trainyard.access import parallel, typed
 from trainyard.client.dashboard import DashboardError, RefusedError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer
-from trainyard.client.jobs import LOST_AFTER_S
+from trainyard.client.jobs import ATTEMPT, LOST_AFTER_S
 
 FIRST_LINE_POLL_S = 0.2
 POLL_S = 0.25
 RECONNECT_S = 1
 WAITING_NOTICE_S = 5
-ATTEMPT = "attempt"  # metadata that a queue adds
 
 
 def follow(

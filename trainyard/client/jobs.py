@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -14,6 +14,7 @@ from trainyard.client.dashboard import RefusedError, UnreachableError, Unreadabl
 from trainyard.client.errors import ClientError, guess
 from trainyard.client.job_server import Job, JobServer
 from trainyard.client.outputs import StackOutputs
+from trainyard.tracking import run_folder
 
 SERVER_TIMEOUT_S = 60  # forty commands at once keep a head of two cores busy for that long
 POLL_S = 0.2
@@ -24,6 +25,7 @@ STOP_DEADLINE_S = 60
 VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
 FIRST_WITH_TOKENS = (2, 54)  # of Ray; an older one ignores RAY_AUTH_MODE=token
 MOST_NAMED = 10  # jobs in a message
+ATTEMPT = "attempt"  # metadata that a queue adds
 
 
 def patience(outputs: StackOutputs) -> float:
@@ -107,7 +109,11 @@ def resolve(server: JobServer, wanted: str) -> Job:
     Raises:
         ClientError: no such job or run, or several active jobs of the run.
     """
-    found = submissions(server)
+    return pick(submissions(server), wanted)
+
+
+def pick(found: Sequence[Job], wanted: str) -> Job:
+    """Do what `resolve` does, in a list."""
     for job in found:
         if job.submission_id == wanted:
             return job
@@ -125,6 +131,19 @@ def resolve(server: JobServer, wanted: str) -> Job:
         f"no job and no run of this cluster is called {wanted[:80]!r}: {near}"
         "`train list` shows the jobs"
     )
+
+
+def lines_before(job: Job, outputs: StackOutputs, since: float) -> int:
+    """Return how many lines a job's log had at a time; 0 for 0, NoTimesError if none is known."""
+    if not since:
+        return 0
+    from trainyard.client import history, store  # noqa: PLC0415 - for this alone
+
+    number = job.metadata.get(ATTEMPT, "")
+    attempt = "" if number in ("", "0", "1") else f"-{number}"
+    run = history.valid_name(job.run or job.submission_id.lower())  # another client's has no run
+    log = f"{run}/{run_folder.log_of({'job': f'{job.submission_id}{attempt}'})}"
+    return history.lines_before(store.open_store(outputs), log, since)
 
 
 def read_log(server: JobServer, job_id: str) -> Iterator[str]:

@@ -63,6 +63,7 @@ class Choice:
     worker: int | None = None
     tail: int | None = None  # how many of the first `of` lines are wanted, the last ones
     of: float = math.inf
+    skip: int = 0  # so many first lines are not wanted
     # Address and process id of each rank's workers, as far as the log tells.
     ranks: defaultdict[int, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
 
@@ -71,6 +72,12 @@ class Choice:
         lines, self.of = Lines(), 0
         for piece in pieces:
             self.of += len([*map(self.has, lines.feed(piece))])
+
+    def after(self, text: str) -> str:
+        """Return the next piece of a log without the lines that are skipped."""
+        *skipped, rest = text.split("\n", self.skip)
+        self.skip -= len(skipped)
+        return "" if self.skip else rest
 
     def has(self, line: str) -> bool:
         """Return whether a line is chosen."""
@@ -112,7 +119,9 @@ class LogWriter:
 
     def write(self, text: str) -> None:
         """Takes the next piece of the log, of any length."""
-        text = self._unfinished + text
+        before = self._choice.skip
+        text = self._unfinished + self._choice.after(text)
+        self._left -= before - self._choice.skip
         found = UNFINISHED.search(text, max(0, len(text) - LONGEST_ESCAPE))
         end = found.start() if found else len(text)
         self._unfinished = text[end:]

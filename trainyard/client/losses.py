@@ -10,8 +10,11 @@ with --refuse it ends with an error if there are any.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from trainyard.access import parallel
@@ -19,15 +22,18 @@ from trainyard.access.terminal import agree
 from trainyard.client import connection, history, run_list
 from trainyard.client import outputs as contract
 from trainyard.client.console import warn
+from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import DownError
-from trainyard.client.job_server import JobServer
+from trainyard.client.job_server import Job, JobServer
 from trainyard.client.pull import marks
+from trainyard.client.state import TRAIN_WORKER, Actor, ClusterState, RayNode
 from trainyard.client.store import open_store
 from trainyard.resume import checkpoint_files
 from trainyard.resume.checkpoint_files import MANIFEST
 from trainyard.store.objects import Store
 
 DEADLINE_S = 15.0
+RESUMING = "TRAINYARD_RESUMING"  # runs by the address of their node, as JSON
 
 
 @dataclass
@@ -39,6 +45,13 @@ class Losses:
     runs: list[str] | None = None  # not completely pulled or copied, if the machines end
     bills: str = ""  # machines that cost money until they end, and how much; "" for none
     reason: str = ""  # why one of them is unknown
+    # Runs that resume elsewhere if a worker's node restarts, by its address; {} if unknown.
+    resuming: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """By which the engine names the runs on the lines of resources; none without runs."""
+        return {RESUMING: json.dumps(self.resuming)} if self.resuming else {}
 
 
 def main() -> None:
@@ -56,19 +69,25 @@ def main() -> None:
 def find(stack: str, *, runs: bool) -> Losses:
     """Return what a stack would lose, as far as it is known within DEADLINE_S.
 
-    With `runs` its machines end, and with them the runs there.
+    With `runs` its machines end, and with them the runs there; without, nodes may restart.
     """
+    losses = look(stack, DEADLINE_S, runs=runs)
+    if losses.jobs is None:
+        warn(f"warning: cannot tell which jobs run in stack {stack!r} ({losses.reason})")
+    return losses
+
+
+def look(stack: str, seconds: float, *, runs: bool = False) -> Losses:
+    """Do the same within a time, without a warning."""
     losses = Losses()
     try:
-        parallel.start(_look, stack, losses, runs).result(DEADLINE_S)
+        parallel.start(_look, stack, losses, runs).result(seconds)
     except FutureTimeoutError:
-        losses.reason = f"no answer within {DEADLINE_S:g} s"
+        losses.reason = f"no answer within {seconds:g} s"
     except Exception as error:  # whatever it is, the user decides
         losses.reason = str(error)
     except KeyboardInterrupt:
         sys.exit(130)
-    if losses.jobs is None:
-        warn(f"warning: cannot tell which jobs run in stack {stack!r} ({losses.reason})")
     return losses
 
 
@@ -81,14 +100,32 @@ def _look(stack: str, losses: Losses, runs: bool) -> None:
         return
     losses.bills = _bills(outputs)
     with connection.to(outputs) as reached:
+        state = ClusterState(reached.outputs)
+        placed = None if runs else (parallel.start(state.actors), parallel.start(state.nodes))
         jobs = [job for job in JobServer(reached.outputs).jobs() if not job.status.ended]
         losses.users = sorted({job.user for job in jobs if job.user})
         losses.jobs = [job.label for job in jobs]
+        with suppress(DashboardError):  # the names on lines of a preview, no more
+            if placed:
+                losses.resuming = _resuming(jobs, placed[0].result(), placed[1].result())
         # What a reservation ends on this machine keeps its results.
         away = outputs.reserved_from is None or outputs.ssh is not None
         rented = outputs.ssh is not None and outputs.ssh.rented
         ends = rented or (outputs.expires_at is not None and away)
         losses.runs = unpulled(open_store(reached.outputs)) if runs and ends else []
+
+
+def _resuming(
+    jobs: Iterable[Job], actors: Iterable[Actor], nodes: Iterable[RayNode]
+) -> dict[str, list[str]]:
+    """Return the runs of which Ray Train's workers are on each node, without the head."""
+    names = {job.job_id: job.run for job in jobs if job.run}
+    there = {node.id: node.address for node in nodes if not node.is_head}
+    found: dict[str, list[str]] = {}
+    for actor in actors:
+        if actor.kind == TRAIN_WORKER and actor.node in there and actor.job in names:
+            found.setdefault(there[actor.node], []).append(names[actor.job])
+    return {address: sorted({*runs}) for address, runs in found.items()}
 
 
 def _bills(outputs: contract.StackOutputs) -> str:

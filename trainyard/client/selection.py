@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeVar
@@ -49,15 +50,18 @@ class Selection:
 
 
 def began(since: str) -> float:
-    """Return a time so long ago, of a number and m, h or d, in milliseconds since 1970.
+    """Return a time in milliseconds since 1970; its text is a number and m, h or d, or ISO 8601.
 
     Raises:
-        ClientError: it does not say how long ago.
+        ClientError: it is neither.
     """
+    with suppress(ValueError):
+        return datetime.fromisoformat(since).timestamp() * 1000
     found = re.fullmatch(r"(\d{1,5})([mhd])", since)
     if not found:
         raise ClientError(
-            f"--since {since[:40]!r} does not say how long ago: give it as 30m, 12h or 7d"
+            f"--since {since[:40]!r} is not a time: give it as 30m, 12h or 7d ago, or as a time "
+            "such as 2026-11-29T10:15"
         )
     before = datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
     return before.timestamp() * 1000

@@ -209,7 +209,7 @@ def _submit(
     service: str, arguments: list[str], outputs: StackOutputs, packages: dict[str, Any]
 ) -> tuple[JobServer, str]:
     # Not the run's own name: the run may be trained meanwhile. One job a service at a time.
-    name = f"serve-{service}"
+    name = serving.run_of(service)
     request = submission.Request(
         script=DEPLOY,
         arguments=arguments,

@@ -7,9 +7,15 @@ TOKEN_FILE_VARIABLE = "TRAINYARD_SERVE_TOKEN_FILE"  # noqa: S105 - a name; of ev
 NEEDED = ("architecture", "classes", "image_side", "mean", "std", "file", "prefix")
 
 
+REPLICA = "replica-"  # how the name of a replica's log begins
 SERVICES = ".trainyard/services"  # in the store: how each is deployed
 MOST_REPLICAS = 1000
 TOP = 5  # classes named for each input
+
+
+def run_of(service: str) -> str:
+    """Return the run of a service: of the jobs that deploy it, and of its replicas' logs."""
+    return f"serve-{service}"
 
 
 def likeliest(classes: Sequence[str], probabilities: Sequence[float]) -> dict[str, Any]:

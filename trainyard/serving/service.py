@@ -10,6 +10,7 @@ POST /<service>/predict     a form with files in fields named `images`; or what 
 
 import asyncio
 import tempfile
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from trainyard.resume import checkpoint_files
 from trainyard.serving import likeliest, uploads
 from trainyard.serving.gate import SERVICE_HEALTH, Gate
 from trainyard.serving.predictor import Predictor
+from trainyard.serving.replica_log import ReplicaLog
 from trainyard.serving.script import ScriptModel
 from trainyard.store.objects import open_url
 
@@ -45,6 +47,7 @@ app.add_middleware(Gate)
 class ModelReplica:
     """One replica, with the model in its memory."""
 
+    _log: ReplicaLog | None = None
     _script: ScriptModel | None
     _model: dict[str, Any]
 
@@ -55,6 +58,25 @@ class ModelReplica:
             CheckpointError: its files do not match its manifest.
             JobError: the code is not of this cluster.
         """
+        if self._log is None:
+            here = serve.get_replica_context()
+            store = open_url(config["storage"])
+            self._log = ReplicaLog(store, here.app_name, here.replica_tag)
+        self._log.write(f"loads {config['checkpoint'] or 'the output'} of run {config['run']}\n")
+        try:
+            self._load(config)
+        except BaseException:
+            traceback.print_exc()
+            raise
+        finally:
+            self._log.store()  # Ray ends a replica that has not loaded
+
+    def __del__(self) -> None:
+        """Called by Ray Serve before it ends the replica."""
+        if self._log:
+            self._log.end()
+
+    def _load(self, config: dict[str, Any]) -> None:
         self._script = None
         self._model = {key: config[key] for key in ("run", "checkpoint")}
         if config["own_code"]:

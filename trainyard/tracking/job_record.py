@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from trainyard.housekeeping import housekeeping
 from trainyard.serving.uploaded import MOST_BYTES, keep
 from trainyard.store.objects import open_url, regular_files
 from trainyard.tracking import run_folder
+from trainyard.tracking.log_times import LogTimes
 from trainyard.usage import Usage
 
 MOST_OUTPUT = 2 * 2**30  # bytes of $TRAINYARD_OUTPUT that are kept
@@ -42,7 +44,7 @@ class JobRecord:
         facts = job.get("metadata", {})
         self._usage = Usage(facts.get("job_submission_id", ""))
         self._environment = job.get("runtime_env", {})
-        self._log = log
+        self._log, self._times = log, LogTimes()
         self._run, self._store, self._logged = run, open_url(storage), -1
         self._record: dict[str, Any] = {
             "job": facts.get("job_submission_id", ""),
@@ -73,6 +75,12 @@ class JobRecord:
         self._record |= {"ended": _now(), "status": run_folder.STOPPED}
         self._write()
 
+    def look(self) -> None:
+        """Notes the time if the log has grown."""
+        with suppress(OSError), open(self._log, "rb") as log:  # noqa: PTH123 - as below
+            if log.seekable():
+                self._times.look(log)
+
     def log(self) -> None:
         """Stores what the job has used, and its log without its middle where it is long."""
         if rows := [*self._usage.rows]:
@@ -89,9 +97,14 @@ class JobRecord:
                     log.seek(-LOG_TAIL, os.SEEK_END)
                     middle = f"\n[{left:,} bytes of the log are left out here]\n".encode()
                     content = content[:LOG_HEAD] + middle + log.read(LOG_TAIL)
+                self._times.look(log)  # last: it counts no fewer lines than are stored
         except OSError:  # standard output is not a file
             return
-        self._store.write(f"{self._run}/{run_folder.log_of(self._record)}", content)
+        name = f"{self._run}/{run_folder.log_of(self._record)}"
+        self._store.write(name, content)
+        self._store.write(
+            run_folder.times_of(name), self._times.record(content, content[:LOG_HEAD])
+        )
         self._logged = size
 
     def end(self, code: int, output: Path, made: Files) -> None:

@@ -6,6 +6,8 @@ metrics.jsonl       one line per epoch
 curves.png          figures over the epochs (trainyard/report/curves.py), once the run has ended
 jobs.jsonl          one line per job of the run: command, user, start, end, exit code
 logs/<job>.txt      a job's log (trainyard/tracking/job_record.py)
+logs/<job>.json     when its lines were written (trainyard/tracking/log_times.py)
+logs/replica-*      the same of a service's replica (trainyard/serving/replica_log.py)
 hangs/<time>.txt    the stacks of all workers when no batch ended (trainyard/resume/hangs.py)
 usage/<job>.jsonl   what a job and its machines have used (trainyard/usage.py)
 logged/             what processes of the run have logged (trainyard/figures.py)
@@ -178,6 +180,11 @@ def best(rows: Iterable[Mapping[str, Any]], goals: Goals) -> float | None:
 def log_of(job: Mapping[str, Any]) -> str:
     """Return the name of a job's log in the folder of its run."""
     return f"{LOGS}/{job.get('job') or 'job'}.txt"
+
+
+def times_of(log: str) -> str:
+    """Return the name of the file that says when the lines of a log were written."""
+    return f"{log.removesuffix('.txt')}.json"
 
 
 def lines(records: Iterable[dict[str, Any]]) -> bytes:

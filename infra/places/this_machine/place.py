@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster import autoscaling, services
-from cluster.descriptor import Stack
+from cluster.descriptor import Source, Stack
 from infra.machines import tools
 from infra.machines.machine import this_machine
 from infra.machines.process_runtime import ProcessRuntime, ProcessRuntimeArgs
@@ -22,7 +22,8 @@ def declare(settings: Settings, _stack: str) -> Stack:
     wanted = [service for service in services.ALL if service.wanted(settings)]
     found = tools.find(settings.object_store, settings.data_dir, wanted)
     store = found.store.name if found.store else ""
-    running = [each for each in services_for(settings, store) if each.program in found.paths]
+    sources = [each for each in Source if each is not Source.IMAGE]
+    running = [e for e in services_for(settings, store, *sources) if e.program in found.paths]
     warn_of_missing(settings, running, "Run `make monitoring`")
     runtime = ProcessRuntime(
         "local",

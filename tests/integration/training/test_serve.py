@@ -284,6 +284,7 @@ def predict(inputs):
 
         script.TIMEOUT_S = 1.0  # this request's; a minute is long for a test
         time.sleep(600)
+    print("asked", inputs)
     return {"weights": FILE.read_text(), "inputs": inputs}
 
 
@@ -304,6 +305,11 @@ def test_a_plain_script_with_predict_is_served_whatever_it_does(ask_script, clus
     late = ask_script("plain-1", "hang")
     assert (late.status_code, late.json()) == (504, {"detail": LATE})
     assert ask_script("plain-1", [2]).json()["inputs"] == [2]
+    # What the replica prints, and its errors, are in the log of the service.
+    wait_for("the lines", lambda: ") asked [2]" in cluster.done("logs", "plain-1"), 60)
+    told = cluster.done("logs", "serve-plain-1")
+    for part in (") asked [1]", "loads the output of run plain-1", line, "is ready"):
+        assert part in told
 
 
 @pytest.mark.skipif(browser.PROGRAM is None, reason="chromium is not on PATH")
@@ -351,6 +357,7 @@ def test_a_model_that_cannot_be_loaded_is_one_message(first, cluster, tmp_path):
     result = cluster.train("serve", "bad", "--cpus-per-replica", "0.2", timeout=SERVE_DEADLINE_S)
     said = "error: service bad does not start: ValueError: these are no weights"
     assert (result.returncode, said in result.stdout.splitlines()) == (1, True)
+    assert ") ValueError: these are no weights\n" in cluster.done("logs", "serve-bad")
 
 
 def test_a_run_without_predict_is_refused_without_a_job(first, cluster, tmp_path):

@@ -4,7 +4,13 @@ import copy
 
 import pytest
 
-from engine.differences import MOST_LINES, describe_differences, differences, excerpts
+from engine.differences import (
+    MOST_LINES,
+    describe_differences,
+    differences,
+    excerpts,
+    resuming,
+)
 from engine.display import Display
 from engine.values import secret
 
@@ -161,3 +167,33 @@ def test_a_preview_says_why_in_units_of_people(old, new, told, capsys):
     line, created = capsys.readouterr().out.splitlines()
     assert line == f" ~  t a update planned: {told}"
     assert created == " +  t b create planned"
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize(
+    ("change", "resumes"),
+    [
+        ({"command": [*COMMAND, "--node-ip-address=127.0.0.4"]}, "runs a, b resume"),
+        ({"environment": {"A": "1"}}, "runs a, b resume"),
+        ({"memory": 1}, ""),
+    ],
+)
+def test_it_names_the_runs_that_resume(change, resumes, dry_run, capsys):
+    words = [*COMMAND, "--node-ip-address=127.0.0.3"]
+    olds = {"command": words, "memory": 512}
+    runs = {"127.0.0.3": ["a", "b"], "127.0.0.30": ["c"], "10.0.0.1": ["d"]}
+    display = Display(dry_run=dry_run, diff=False, debug=False, runs=runs)
+    with display.step("update", "urn:pulumi:dev::p::t::a", olds | {"x": 1}, olds | change):
+        pass
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.endswith(f"; {resumes}" if dry_run and resumes else resumes or line)
+    assert ("resume" in line) == bool(resumes)
+
+
+def test_a_heads_line_names_no_run_since_its_jobs_end():
+    head = {"command": ["--head", "--node-ip-address=10.0.0.1"]}
+    worker = {"command": ["--node-ip-address=10.0.0.1"]}
+    runs = {"10.0.0.1": ["a"]}
+    assert resuming(worker, {}, runs) == "run a resumes"
+    for olds in (head, {"command": secret("x")}, {"command": "--node-ip-address=10.0.0.1"}, {}):
+        assert resuming(olds, {}, runs) == ""

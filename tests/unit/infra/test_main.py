@@ -485,6 +485,23 @@ def test_train_in_the_notebook_has_all_outputs_that_it_reads(run, recorded):
     assert (found.dashboard_url, len(found.nodes)) == ("http://ray-head:8265", 3)
 
 
+@pytest.mark.usefixtures("bare")
+def test_the_page_is_a_process_of_this_machine_too(run, recorded):
+    exported = run(page=True, objectStore="directory")
+    assert (exported["pageUrl"], exported["notebookUrl"]) == ("http://127.0.0.1:8269", "")
+    programs = {args.inputs["name"]: args for args in recorded.of_type("process:Program").values()}
+    assert "jupyter" not in programs  # though both have the same program in containers
+    page = programs["page"].inputs
+    program, *words = page["command"]
+    assert (Path(program).name, words[:2]) == ("train", ["page", "--host=127.0.0.1"])
+    assert Path(program).is_file()
+    files = page["secrets"]["value"]
+    assert files["page-password"] == "value of page-password"
+    assert page["environment"]["TRAINYARD_OUTPUTS"].endswith("/page/files/outputs.json")
+    found = contract.parse(files["outputs.json"], None, "the page's file")
+    assert found.dashboard_url == "http://127.0.0.1:8265"
+
+
 @pytest.mark.usefixtures("engine")
 def test_the_page_is_off_and_then_one_more_container_with_a_password(run, recorded):  # F35 F37
     exported = run(runtime="docker")

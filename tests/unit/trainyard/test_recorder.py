@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from trainyard.serving import uploaded
 from trainyard.store.objects import FolderStore
 from trainyard.tracking import job_record, run_folder
 from trainyard.tracking.job_record import JobRecord
+from trainyard.tracking.log_times import lines_before
 
 ROOT = Path(__file__).parents[3]
 RUN = "mine"
@@ -184,6 +186,26 @@ def test_one_that_is_told_to_stop_is_recorded_before_its_command_has_ended(node)
     assert [*node.temp.iterdir()]  # of the one that was killed
     assert node.run("") == 0
     assert not [*node.temp.iterdir()]
+
+
+def test_the_times_of_lines_are_noted_while_the_job_runs(node):
+    process = node.start(
+        "import pathlib, time\n"
+        "print('first', flush=True)\n"
+        "while not pathlib.Path('.go').exists(): time.sleep(0.05)\n"
+        "print('second', flush=True)\n"
+    )
+    noted = lambda: node.store.get(f"{RUN}/logs/job-1.json")  # noqa: E731
+    try:
+        # Its second note is stored with the log, at the earliest after some seconds.
+        wait_for("the first line's time", lambda: lines_before(noted(), time.time(), stored=True))
+        between = time.time()
+    finally:
+        (node.here / ".go").touch()
+        assert process.wait(30) == 0
+    assert history.stored_log(node.store, RUN, between) == "second\n"
+    assert history.stored_log(node.store, RUN, 1) == "first\nsecond\n"
+    assert history.stored_log(node.store, RUN, time.time() + 2) == ""
 
 
 def test_a_log_is_stored_while_the_job_runs_and_its_middle_left_out(node, monkeypatch):

@@ -29,6 +29,9 @@ def logs(
     ] = False,
     tail: Annotated[int | None, typer.Option(min=0, help="Only so many lines, the last.")] = None,
     grep: Annotated[str, typer.Option(help="Only lines with this text.")] = "",
+    since: Annotated[
+        str, typer.Option(help="Only lines of the last 10m, 2h or 7d, or from 2026-11-29T10:15 on.")
+    ] = "",
     worker: Annotated[
         int | None, typer.Option(min=0, help="Only lines of the training's worker of this rank.")
     ] = None,
@@ -41,11 +44,16 @@ def logs(
 ) -> None:
     """Print a job's log; that of a run also when its cluster is gone.
 
-    Lines have no time: what comes from now on is shown by -f --tail 0.
+    The name of a service of `train serve` also prints what its replicas print.
+
+    Lines have no time of their own: --since reads the times that the job's recorder has noted, to
+    about a second. It shows some lines before the time rather than too few.
     """
     from trainyard.client import api, jobs
     from trainyard.client.log_writer import Choice, LogWriter
+    from trainyard.client.selection import began
 
+    begun = began(since) / 1000 if since else 0.0
     choice = Choice(grep, worker, tail)
     if worker is not None or (follow and tail is not None):
         choice.look(api.log_pieces(job, stack, outputs))
@@ -58,10 +66,11 @@ def logs(
     if follow:
         server, stack_outputs = reach_jobs(context, stack, outputs)
         warn_of_end(stack_outputs)
-        job_id = jobs.resolve(server, job).submission_id
-        follow_job(server, job_id, stack_outputs, writer)
+        found = jobs.resolve(server, job)
+        choice.skip = jobs.lines_before(found, stack_outputs, begun)
+        follow_job(server, found.submission_id, stack_outputs, writer)
         return
-    for piece in api.log_pieces(job, stack, outputs):
+    for piece in api.log_pieces(job, stack, outputs, begun):
         writer.write(piece)
     writer.close()
     if worker is not None and not choice.ranks.pop(worker):

@@ -36,6 +36,9 @@ def preview(
 
     if (commit := submission.commit(contract.checkout())).endswith(DIRTY):
         say(f"the checkout has changes since its commit {commit[:7]}, and so has this preview")
-    run(LAUNCH, "preview", "-s", name, *given)
-    if jobs := losses.find(name, runs=False).jobs:
-        say(f"now: {', '.join(jobs)}. A run resumes after a restart from its last checkpoint.")
+    found = losses.find(name, runs=False)
+    run(LAUNCH, "preview", "-s", name, *given, variables=found.variables)
+    if found.jobs:
+        say(
+            f"now: {', '.join(found.jobs)}. A run resumes after a restart from its last checkpoint."
+        )

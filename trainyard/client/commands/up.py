@@ -13,6 +13,8 @@ from trainyard.client.command import Stack
 from trainyard.client.console import print_facts, warn
 from trainyard.client.errors import ClientError
 
+RESUMING_S = 5.0  # for which the cluster is asked for runs; without an answer they are not named
+
 
 def up(
     plan: Annotated[
@@ -30,16 +32,18 @@ def up(
 ) -> None:
     """Bring a stack up, or change it as its settings say; show its addresses."""
     name = program.name_of(stack)
-    if force:
-        from trainyard.client import losses
+    from trainyard.client import losses
 
+    if force:
         losses.agree_to_a_new_head(name, yes=yes)
     if find_ports:
         program.run_here("infra.operate.find_ports", "-s", name)
     given = program.options(
         plan=plan, policy_pack=policy_pack, policy_pack_config=policy_pack_config
     )
-    program.run(program.LAUNCH, "up", "-s", name, *given, variables=program.FORCE if force else {})
+    resuming = losses.look(name, RESUMING_S).variables
+    forced = program.FORCE if force else {}
+    program.run(program.LAUNCH, "up", "-s", name, *given, variables=resuming | forced)
     _show_addresses(name)
 
 

@@ -52,7 +52,7 @@ class Password:
         await answer(scope, receive, with_headers(send))
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Serve the page of the stack that TRAINYARD_OUTPUTS names, until SIGTERM."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--port", required=True, type=int)
     parser.add_argument("--user", required=True)
     parser.add_argument("--password-file", required=True, type=Path)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     try:
         password = _password(given.password_file)
         stacks = Stacks(None, None, warn)

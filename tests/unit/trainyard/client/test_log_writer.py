@@ -66,6 +66,8 @@ def test_a_log_that_grows_goes_on_after_its_last_lines():
     seen, lines, _ = chosen(now[:6], now[6:], "four\n", "fi", tail=1, so_far=[now])
     assert seen == "three\nfour\n"
     assert lines == ["three", "four", "fi"]
+    assert chosen(now, "four\n", skip=2)[1] == ["three", "four"]
+    assert chosen(now[:6], now[6:], "four\n", tail=2, skip=2, so_far=[now])[1] == ["three", "four"]
     assert chosen(now, "four\n", tail=0, so_far=[now])[1] == ["four"]
     assert chosen("one\n", "two\n", grep="t")[0] == "two\n"  # nothing is held back
 

@@ -10,12 +10,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from engine import operation
 from trainyard.access import typed
 from trainyard.client import losses, store
 from trainyard.client import outputs as contract
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.pull.transfer import Transfer
+from trainyard.client.state import TRAIN_WORKER, Actor, RayNode
 from trainyard.resume import checkpoint_files
 from trainyard.store import objects
 from trainyard.tracking.runs import Run
@@ -186,6 +188,33 @@ def test_at_a_terminal_the_user_decides_also_about_what_is_not_known(
     assert ("job-1" in said, "which jobs run" in said) == (known, not known)
 
 
+def test_the_runs_on_each_node_that_restarts_are_known(values, monkeypatch, jobs):
+    nodes = [RayNode(id=f"n{i}", address=f"10.0.0.{i}", is_head=i == 0) for i in range(3)]
+    common = {"name": "", "pid": 1, "state": "ALIVE", "bundle": {}}
+    actors = [
+        Actor(id=f"{job}{node}", kind=kind, job=job, node=f"n{node}", **common)
+        for kind, job, node in (
+            *((TRAIN_WORKER, "01", node) for node in (0, 1, 2)),
+            *((TRAIN_WORKER, "02", 2), ("Other", "03", 1), (TRAIN_WORKER, "gone", 1)),
+            (TRAIN_WORKER, "01", 9),
+        )
+    ]
+    for number, run in enumerate(("night", "day", "other"), 1):
+        known = {"job_id": f"0{number}", "metadata": {"run": run}}
+        jobs.append(Job(status=Status.RUNNING, submission_id=f"j{number}", **known))
+    monkeypatch.setattr(contract, "_ask_engines", lambda _: json.dumps(values))
+    monkeypatch.setattr(losses.ClusterState, "nodes", lambda _: nodes)
+    monkeypatch.setattr(losses.ClusterState, "actors", lambda _: actors)
+    found = losses.find("dev", runs=False)
+    assert found.resuming == {"10.0.0.1": ["night"], "10.0.0.2": ["day", "night"]}
+    assert json.loads(found.variables[operation.RESUMING]) == found.resuming
+    # Without an answer the jobs are known, and no runs are named.
+    silent = Mock(side_effect=UnreachableError("ReadTimeoutError"))
+    monkeypatch.setattr(losses.ClusterState, "actors", silent)
+    found = losses.find("dev", runs=False)
+    assert (len(found.jobs), found.variables) == (3, {})
+
+
 def test_a_stack_that_is_not_up_is_the_destroys_matter(warned):
     assert warned({}) == ""
 
@@ -235,5 +264,6 @@ def test_the_jobs_of_a_stack_elsewhere_are_asked_for_through_its_connection(
     monkeypatch.setattr(losses.connection, "to", lambda _: here)
     server = Mock(return_value=Mock(jobs=lambda: RUNNING))
     monkeypatch.setattr(losses, "JobServer", server)
+    monkeypatch.setattr(losses, "ClusterState", Mock())
     assert warned(values, "--yes", head=True) == NAMED
     server.assert_called_once_with("those that answer here")

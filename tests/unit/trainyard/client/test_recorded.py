@@ -6,10 +6,12 @@ import pytest
 
 from tests import ui_stack
 from tests.client import Train
+from tests.replicas import replica_log
 from trainyard.client import outputs as contract
 from trainyard.client.console import about
 from trainyard.client.recorded import AWAY, LOST
 from trainyard.client.ui.stacks import Stack
+from trainyard.store.objects import FolderStore
 from trainyard.tracking import run_folder
 
 JOB = {"command": ["python", "x.py"], "user": "ada", "started": "2026-01-31T01:00:00+00:00"}
@@ -90,6 +92,76 @@ def test_what_a_stack_has_left_is_shown_after_its_end(results, tmp_path, train):
     assert "is down: run `make up STACK=old`" in train.err
     assert train("list", *stack) == 1  # without --all only the cluster is asked
     assert Stack("old", None, print).runs().get("done").status == "SUCCEEDED"
+
+
+def noted(folder, log, lines):
+    """Say when the lines of a log were written: the first of them in 2020."""
+    found = {"times": [1577880000.0, 1893456000.0], "lines": lines, "head": 9, "left": 0}
+    (folder / run_folder.times_of(log)).write_text(json.dumps(found))
+
+
+def test_the_lines_from_a_time_on_are_shown(results, tmp_path, monkeypatch, train):
+    log = run_folder.log_of({"job": "raysubmit_done"})
+    (results / "done" / log).write_text("old\nnew\n")
+    assert train("logs", "done", "--since", "1h", "-s", "old") == 1
+    assert f"when the lines of done/{log} were written is not in" in train.err
+    noted(results / "done", log, [1, 2])
+    assert train("logs", "done", "--since", "1h", "-s", "old") == 0, train.err
+    assert train.out == "new\n"
+    assert train("logs", "done", "--since", "2031-01-01", "-s", "old") == 0
+    assert train.out == ""
+    assert train("logs", "done", "--since", "2019-12-31", "-s", "old") == 0
+    assert train.out == "old\nnew\n"
+    assert train("logs", "done", "--since", "soon", "-s", "old") == 1
+    assert "--since 'soon' is not a time: give it as 30m, 12h or 7d ago" in train.err
+    # Of a job that the cluster knows, its second attempt in a queue.
+    job = ui_stack.job(1, status="SUCCEEDED")
+    job["metadata"] |= {"run": "live", "attempt": "2"}
+    head = ui_stack.Head([job])
+    head.log = "old\nnew\nnewer\n"
+    with ui_stack.serving(head) as address:
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, results)
+        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+        assert train("logs", "live", "--since", "1h") == 1
+        assert "is not in" in train.err
+        (results / "live/logs").mkdir(parents=True)
+        noted(results / "live", run_folder.log_of({"job": f"{job['submission_id']}-2"}), [1, 3])
+        for options, said in (((), "new\nnewer\n"), (("--tail", "1"), "newer\n")):
+            assert train("logs", "live", "--since", "1h", *options) == 0, train.err
+            assert train.out == said
+            assert train("logs", "live", "-f", "--since", "1h", *options) == 0, train.err
+            assert train.out.startswith(said)
+
+
+def test_the_log_of_a_service_has_its_replicas_lines(results, tmp_path, monkeypatch, train):
+    place = FolderStore(results)
+    for service, replica in (("done", "a1"), ("trial", "b2")):
+        with replica_log(place, service, replica) as log:
+            log.write(f"{service} answers\nends")
+    said = "(replica-a1) done answers\n(replica-a1) ends\n"
+    assert train("logs", "done", "-s", "old") == 0
+    assert train.out == f"log of raysubmit_done\n{said}"
+    for name in ("trial", "serve-trial"):
+        assert train("logs", name, "--grep", "ans", "-s", "old") == 0, train.err
+        assert train.out == "(replica-b2) trial answers\n"
+    assert train("logs", "trial", "--since", "1h", "-s", "old") == 0
+    assert train("logs", "trial", "--since", "2099-01-01", "-s", "old") == 0
+    assert train.out == ""
+    deployed = ui_stack.job(1)
+    deployed["metadata"]["run"] = "serve-trial"
+    head = ui_stack.Head([deployed])
+    head.log = "service trial is ready\n"
+    with ui_stack.serving(head) as address:
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, results)
+        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+        assert train("logs", "trial") == 0, train.err
+        assert train.out == f"{head.log}(replica-b2) trial answers\n(replica-b2) ends\n"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"storageUrl": "s9://x"}))
+        assert train("logs", "trial") == 0
+        assert train.out == head.log
+        assert "what the replicas of serve-trial print is not shown: stack " in train.err
+        assert train("logs", "trials") == 1
+        assert "no job and no run of this cluster is called 'trials'" in train.err
 
 
 @pytest.mark.parametrize("key", ["trainyard:dataDir", "dataDir"])

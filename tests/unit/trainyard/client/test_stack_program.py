@@ -32,7 +32,8 @@ def started(monkeypatch) -> list[tuple[str, ...]]:
         assert command[:3] == [sys.executable, "-P", "-m"]
         assert cwd == ROOT
         forced = ("forced",) if env.get("TRAINYARD_FORCE") == "1" else ()
-        found.append((*command[3:], *forced))
+        named = [env["TRAINYARD_RESUMING"]] if "TRAINYARD_RESUMING" in env else []
+        found.append((*command[3:], *forced, *named))
         return Mock(wait=lambda: 0)
 
     monkeypatch.setattr(subprocess, "Popen", stand_in)
@@ -102,6 +103,15 @@ def test_a_command_runs_the_code_of_make(given, expected, started, train):
 
     assert train(*written(given).split()) == 0
     assert started == [tuple(each.split()) for each in written(expected).split("; ")]
+
+
+def test_the_engine_is_told_which_runs_resume(started, train, monkeypatch):
+    known = losses.Losses(jobs=[], resuming={"10.0.0.1": ["a"]})
+    monkeypatch.setattr(losses, "look", lambda *_, **__: known)
+    monkeypatch.setattr(losses, "find", lambda *_, **__: known)
+    for command in ("preview", "up"):
+        assert train(command) == 0
+    assert [each[-1] for each in started] == ['{"10.0.0.1": ["a"]}'] * 2
 
 
 @pytest.mark.usefixtures("started")
