@@ -52,23 +52,32 @@ def between(least: float, most: float) -> Callable[[str], float]:
 
 def worker_count(text: str) -> int | str:
     """Return an argument's type: a number of workers, or the fewest and the most, as in `1:4`."""
-    least, colon, most = text.partition(":")
     try:
-        number = at_least(1)(least)
-        return f"{number}:{at_least(number)(most)}" if colon else int(number)
+        least, most = number_range(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number or range such as 1:4") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number from 1 on, or a range such as 1:4"
+        ) from None
+    return f"{least}:{most}" if ":" in text else least
+
+
+def number_range(text: str) -> tuple[int, int]:
+    """Return the least and the most of `4`, or of `1:4`; ValueError for another text."""
+    least, colon, most = text.partition(":")
+    found = int(least), int(most if colon else least)
+    if not text.isascii() or not 1 <= found[0] <= found[1]:
+        raise ValueError(text)
+    return found
 
 
 def worker_range(config: Config) -> tuple[int, int]:
     """Return the fewest and the most workers that a configuration asks for.
 
     Raises:
-        TypeError, ValueError: `workers` or `num_workers` is no number and no range.
+        TypeError, ValueError: `workers` or `num_workers` is neither a number nor a range.
     """
     found = config.get("workers", config.get("num_workers", 0))
-    least, most = found.split(":") if isinstance(found, str) else (found, found)
-    return int(least), int(most)
+    return number_range(found) if isinstance(found, str) else (int(found), int(found))
 
 
 def arguments(**defaults: float | str) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""The jobs that the runs of a store record, for those that no cluster lists."""
+"""The jobs that the runs of a store record, for those that no cluster lists; a run's deletion."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from trainyard.client import fields, jobs, run_list
+from trainyard.client import claims, fields, jobs, run_list
 from trainyard.client.console import warn
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.store.objects import Store
+from trainyard.tracking import run_folder
 
 LOST = "its end is not recorded: its cluster has ended first"
 AWAY = "its end is not recorded, and its cluster does not answer"
@@ -49,6 +50,18 @@ def unlisted(store: Store, known: Sequence[Job] | None, begin: str = "") -> list
             with suppress(*fields.FAULTS):  # damaged
                 found.append(_job(run.name, record, lost))
     return [job for job in found if job.submission_id not in ids]
+
+
+def delete(store: Store, run: str) -> None:
+    """Delete a run and its claims; its records last, so that it can be named again if this fails.
+
+    Raises:
+        ClientError: the store does not delete it.
+    """
+    files = sorted(store.listed(run), key=lambda file: file in run_folder.RECORDS)
+    store.delete(f"{run_folder.SUMMARIES}/{run}", *(f"{run}/{file}" for file in files))
+    held = f"{claims.FOLDER}/{run}"
+    store.delete(*(f"{held}/{each}" for each in store.listed(held)))
 
 
 def _job(run: str, record: Mapping[str, Any], lost: Status) -> Job:

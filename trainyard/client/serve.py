@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from trainyard import serving
+from trainyard import options, serving
 from trainyard.access import typed
 from trainyard.client import feasibility, fields, health, history, submission
 from trainyard.client.console import say
@@ -31,6 +31,7 @@ DEPLOY = Script(
     working_dir=None,
     module=PACKAGE,
 )
+MOST_REPLICAS = 1000
 COLUMNS = ("service", "status", "replicas", "run", "checkpoint", "url", "message")
 IMAGES = "-F images=@a.jpg -F images=@b.jpg"
 JSON = "--json @inputs.json"
@@ -73,12 +74,14 @@ def start(
             )
         )
     try:
-        least, _ = serving.replicas(replicas)
+        least, most = options.number_range(replicas)
     except ValueError:
+        least = most = 0
+    if not 1 <= most <= MOST_REPLICAS:
         raise ClientError(
-            f"--replicas {replicas[:80]!r} is not a number from 1 to {serving.MOST_REPLICAS}, or "
-            "two of them, the least and the most: give 2, or 1:4"
-        ) from None
+            f"--replicas {replicas[:80]!r} is not a number from 1 to {MOST_REPLICAS}, or two of "
+            "them, the least and the most: give 2, or 1:4"
+        )
     feasibility.check_fits([replica] * least, outputs)
     packages: dict[str, Any] = {}
     if outputs.storage_url and not outputs.keeps_files_away:

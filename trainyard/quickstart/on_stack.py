@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from ray import cloudpickle
 
-from trainyard.client import api, connection, feasibility, job_log, jobs, store
+from trainyard.client import api, connection, feasibility, job_log, jobs, recorded, store
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError, writing
 from trainyard.client.job_server import Status
@@ -55,8 +55,7 @@ class StackSyncer:
             place, job = store.open_store(reached.outputs), jobs.newest(reached.outputs, run)
             if job and not job.status.ended:
                 raise ClientError(f"{run} is on the stack as {job.label}: `train stop {run}` first")
-            kept = (f"{run}/{name}" for name in place.listed(run))
-            place.delete(f"{run_folder.SUMMARIES}/{run}", *kept)
+            recorded.delete(place, run)
         shutil.rmtree(self.here / run, ignore_errors=True)
         say(f"removed earlier results of {run}, here and on stack {self.outputs.stack!r}")
 

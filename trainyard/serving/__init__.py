@@ -9,7 +9,6 @@ NEEDED = ("architecture", "classes", "image_side", "mean", "std", "file", "prefi
 
 REPLICA = "replica-"  # how the name of a replica's log begins
 SERVICES = ".trainyard/services"  # in the store: how each is deployed
-MOST_REPLICAS = 1000
 TOP = 5  # classes named for each input
 
 
@@ -23,14 +22,6 @@ def likeliest(classes: Sequence[str], probabilities: Sequence[float]) -> dict[st
     order = sorted(range(len(classes)), key=lambda index: -probabilities[index])
     top = [{"class": classes[index], "probability": probabilities[index]} for index in order[:TOP]]
     return top[0] | {"top": top}
-
-
-def replicas(text: str) -> tuple[int, int]:
-    """Return the least and the most replicas of `4`, or `1:4`; ValueError for another text."""
-    least, colon, most = text.partition(":")
-    if not text.isascii() or not 1 <= int(least) <= int(most if colon else least) <= MOST_REPLICAS:
-        raise ValueError(text)
-    return int(least), int(most or least)
 
 
 def lacking(model: dict[str, Any]) -> str:

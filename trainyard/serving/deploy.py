@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 
 import urllib3
 
+from trainyard import options
 from trainyard.errors import JobError
 from trainyard.recorder import JOB_VARIABLE
-from trainyard.serving import SERVICES, TOKEN_FILE_VARIABLE, lacking, replicas, uploaded
+from trainyard.serving import SERVICES, TOKEN_FILE_VARIABLE, lacking, uploaded
 from trainyard.store import signed
 from trainyard.store.objects import StorageError, open_url
 from trainyard.tracking.run_folder import STORAGE_VARIABLE
@@ -91,7 +92,7 @@ def deploy(args: argparse.Namespace) -> None:
     known = args.name in serve.status().applications
     config = {"storage": storage, "run": args.run, "checkpoint": checkpoint}
     config |= {"own_code": own, "trust_code": args.trust_code}
-    least, most = replicas(args.replicas)
+    least, most = options.number_range(args.replicas)
     by_load = {"autoscaling_config": {"min_replicas": least, "max_replicas": most}}
     service = ModelReplica.options(  # type: ignore[attr-defined]  # a class that Serve has wrapped
         **({"num_replicas": least} if least == most else by_load),

@@ -25,34 +25,28 @@ def rm(
     outputs: Outputs = None,
 ) -> None:
     """Delete runs from the store: their records, checkpoints, logs and files."""
-    from trainyard.client import claims, history, left_results, recorded, store
-    from trainyard.tracking import run_folder
+    from trainyard.client import history, left_results, recorded, store
 
     stack_outputs = reach(context, left_results.read(stack, outputs))
     listed, place = recorded.listed(stack_outputs), store.open_store(stack_outputs)
     if listed is None:
         raise ClientError("nothing was deleted: no cluster tells whether a job of a run goes on")
     going_on = {job.run: job.submission_id for job in listed if not job.status.ended}
-    found = {}
-    for name in dict.fromkeys(runs):
+    names = dict.fromkeys(runs)
+    for name in names:
         run = history.read_run(place, name)
         if name in going_on:
             raise ClientError(
                 f"nothing was deleted: job {going_on[name]} of run {name!r} goes on; stop it with "
                 f"`train stop {typed.argument(name)}`"
             )
-        found[name] = place.listed(name)
+        files = place.listed(name).values()
         user = f" of {run.user}" if run.user else ""
-        size = sum(file.size for file in found[name].values())
-        warn(f"run {name}{user}: {len(found[name])} files, {size / 2**20:.1f} MiB")
+        warn(f"run {name}{user}: {len(files)} files, {sum(f.size for f in files) / 2**20:.1f} MiB")
     if not yes and not sys.stdin.isatty():
         raise ClientError("nothing was deleted: nobody can be asked; add --yes")
     if not yes and not agree("Delete this for good?"):
         raise ClientError("nothing was deleted")
-    for name, files in found.items():
-        # The records are last: a run of which a part is deleted can be named again.
-        order = sorted(files, key=lambda file: file in run_folder.RECORDS)
-        place.delete(f"{run_folder.SUMMARIES}/{name}", *(f"{name}/{file}" for file in order))
-        held = f"{claims.FOLDER}/{name}"
-        place.delete(*(f"{held}/{each}" for each in place.listed(held)))
+    for name in names:
+        recorded.delete(place, name)
         say(f"deleted run {name}")
