@@ -5,7 +5,7 @@ that Pulumi's package brings (pulumi/dynamic/__main__.py). It answers Cancel and
 wait would hold up the first Ctrl-C, and the second one makes the CLI abandon running operations.
 And it reports each error as a Python traceback with the message somewhere in it. It has no setting
 for either, so its module is changed where it runs; the tests in
-`tests/integration/infra/test_provider_host.py` fail when Pulumi changes what this relies on.
+`tests/integration/infra/lambda_cloud/test_host.py` fail when Pulumi changes what this relies on.
 """
 
 import os

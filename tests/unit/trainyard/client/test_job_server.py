@@ -120,7 +120,7 @@ def test_a_redirect_takes_the_token_nowhere(stack):  # F35
         ask(stack, elsewhere, JobServer.jobs)
 
 
-def test_no_proxy_of_the_environment_sees_a_token(stack, monkeypatch):  # F35
+def test_no_proxy_of_the_environment_sees_a_token(stack, monkeypatch):  # F35 F58
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert ask(stack, saying([]), JobServer.jobs) == []

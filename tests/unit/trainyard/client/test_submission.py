@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import socket
 from contextlib import nullcontext
 from functools import partial
 
@@ -16,7 +15,7 @@ from trainyard import options
 from trainyard.access import user
 from trainyard.client import claims, listing, package, preflight, scripts, store, submission
 from trainyard.client.dashboard import Dashboard, RefusedError
-from trainyard.client.errors import ClientError, UnreachedError
+from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.listing import NEVER_UPLOADED
 from trainyard.client.state import ClusterState, RayNode
@@ -348,23 +347,6 @@ def test_nothing_is_sent_when_nothing_can_hold_it(request_, stack, monkeypatch):
     request_.entrypoint["TPU"] = 5.0
     with pytest.raises(ClientError, match="asks for CPU 1, TPU 5 on one node"):  # F29
         submission.submit(request_, stack, force=False)
-
-
-def test_no_proxy_of_the_environment_sees_the_token_of_a_job(stack, monkeypatch):  # F58
-    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as head:
-        head.bind(("127.0.0.1", 0))  # and does not listen
-        proxy.setblocking(False)
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.delenv(name, raising=False)
-        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        there = dataclasses.replace(
-            stack, dashboard_url=f"http://127.0.0.1:{head.getsockname()[1]}"
-        )
-        with pytest.raises(UnreachedError):
-            submission.send(there, entrypoint="true", metadata={"job": "attach"})
-        with pytest.raises(BlockingIOError):
-            proxy.accept()
 
 
 @pytest.mark.parametrize(("file", "line"), [(".gitignore", "*.py"), (".rayignore", "jobs/")])

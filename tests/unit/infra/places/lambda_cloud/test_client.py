@@ -359,3 +359,9 @@ def test_no_proxy_stands_before_the_loopback(proxy):
         connection.close()
     with pytest.raises(BlockingIOError):
         proxy.accept()
+
+
+def test_a_name_is_given_at_the_address_of_its_instance():
+    answering(body={"data": {}}, seen=(seen := [])).rename("i", "n")
+    assert [(each.method, each.url.path) for each in seen] == [("POST", "/api/v1/instances/i")]
+    assert json.loads(seen[0].content) == {"name": "n"}
