@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,21 +12,7 @@ from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Service, StackOutputs
 
 TIMEOUT_S = 10
-DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?:in)?)?")
 SHOWN = 2  # reasons
-
-
-def duration(text: str) -> int:
-    """Seconds of a text such as `2h`, `90m` or `1h30m`.
-
-    Raises:
-        ClientError: the text is not a duration.
-    """
-    match = DURATION.fullmatch(text.replace(" ", ""))
-    hours, minutes = (int(part or 0) for part in match.groups()) if match else (0, 0)
-    if not (hours or minutes):
-        raise ClientError(f"{text!r} is not a time: write one such as 2h, 90m or 1h30m")
-    return (hours * 60 + minutes) * 60
 
 
 def watch(outputs: StackOutputs) -> Service | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated, TypeVar
 
 import typer
@@ -15,7 +16,7 @@ from trainyard.access import user as this_user
 from trainyard.client.errors import ClientError
 
 T = TypeVar("T")
-UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+DURATION = re.compile(r"(?:(\d{1,4})d)?(?:(\d{1,4})h)?(?:(\d{1,5})m(?:in)?)?")
 
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only so many, the newest.")]
 OfStatus = Annotated[str, typer.Option("--status", help="Only these, such as failed.")]
@@ -31,14 +32,14 @@ class Selection:
     status: str = ""
     user: str = ""
     mine: bool = False
-    since: str = ""  # a number and m, h or d
+    since: str = ""  # as `seconds` takes it
     limit: int | None = None
 
     def of(self, found: Iterable[tuple[T, str, str, float]]) -> list[T]:
         """Return a part of things, each with its status, user and start in ms since 1970.
 
         Raises:
-            ClientError: `since` does not say how long ago.
+            ClientError: `since` is not a time.
         """
         begun = began(self.since) if self.since else 0.0
         wanted = {self.user, this_user.name() if self.mine else ""} - {""}
@@ -50,21 +51,27 @@ class Selection:
 
 
 def began(since: str) -> float:
-    """Return a time in milliseconds since 1970; its text is a number and m, h or d, or ISO 8601.
+    """Return a time in milliseconds since 1970: of ISO 8601, or as long ago as `seconds` takes it.
 
     Raises:
         ClientError: it is neither.
     """
     with suppress(ValueError):
         return datetime.fromisoformat(since).timestamp() * 1000
-    found = re.fullmatch(r"(\d{1,5})([mhd])", since)
-    if not found:
-        raise ClientError(
-            f"--since {since[:40]!r} is not a time: give it as 30m, 12h or 7d ago, or as a time "
-            "such as 2026-11-29T10:15"
-        )
-    before = datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
-    return before.timestamp() * 1000
+    return (time.time() - seconds(since)) * 1000
+
+
+def seconds(text: str) -> int:
+    """Return the seconds of a text such as `7d`, `2h`, `90m` or `1h30m`.
+
+    Raises:
+        ClientError: it is not a time.
+    """
+    match = DURATION.fullmatch(text.replace(" ", ""))
+    days, hours, minutes = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    if not (days or hours or minutes):
+        raise ClientError(f"{text[:40]!r} is not a time: write one such as 7d, 2h, 90m or 1h30m")
+    return ((days * 24 + hours) * 60 + minutes) * 60
 
 
 ALL = Selection()

@@ -19,8 +19,9 @@ def keep(
 ) -> None:
     """Keep rented machines for a time although they are idle, at most until their deadline."""
     from trainyard.client import idle as idle_end
+    from trainyard.client import selection
 
-    seconds = idle_end.duration(time)
+    seconds = selection.seconds(time)
     stack_outputs = contract.read(stack, outputs)
     if idle_end.watch(stack_outputs):
         stack_outputs = reach(context, stack_outputs)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.client import idle
+from trainyard.client import idle, selection
 from trainyard.client.errors import ClientError
 
 VERDICT = {"idle_seconds": 1800, "idle_since": 0, "keep_until": 0, "ends_in": None}
@@ -10,16 +10,17 @@ VERDICT |= {"end": False, "active": []}
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("2h", 7200), ("90m", 5400), ("1h30m", 5400), ("5 min", 300)]
+    ("text", "seconds"),
+    [("2h", 7200), ("90m", 5400), ("1h30m", 5400), ("5 min", 300), ("7d", 604_800)],
 )
 def test_a_time_is_read(text, seconds):
-    assert idle.duration(text) == seconds
+    assert selection.seconds(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "2", "h", "0h", "-2h", "2d", "2h2h", "1e9h"])
+@pytest.mark.parametrize("text", ["", "2", "h", "0h", "-2h", "2w", "2h2h", "1e9h"])
 def test_what_is_no_time_is_refused(text):
-    with pytest.raises(ClientError, match="is not a time: write one such as 2h, 90m or 1h30m"):
-        idle.duration(text)
+    with pytest.raises(ClientError, match="is not a time: write one such as 7d, 2h"):
+        selection.seconds(text)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_the_lines_from_a_time_on_are_shown(results, tmp_path, monkeypatch, trai
     assert train("logs", "done", "--since", "2019-12-31", "-s", "old") == 0
     assert train.out == "old\nnew\n"
     assert train("logs", "done", "--since", "soon", "-s", "old") == 1
-    assert "--since 'soon' is not a time: give it as 30m, 12h or 7d ago" in train.err
+    assert "'soon' is not a time: write one such as 7d, 2h" in train.err
     # Of a job that the cluster knows, its second attempt in a queue.
     job = ui_stack.job(1, status="SUCCEEDED")
     job["metadata"] |= {"run": "live", "attempt": "2"}
