@@ -30,20 +30,17 @@ def listed(outputs: StackOutputs) -> list[Job] | None:
         return None
 
 
-def unlisted(store: Store, known: Sequence[Job] | None, begin: str = "") -> list[Job]:
-    """Return the newest job of each run whose name begins so, if it is not one that is known.
+def unlisted(store: Store, known: Sequence[Job] | None, begins: Sequence[str] = ()) -> list[Job]:
+    """Return the newest job of each run, or of those whose name begins so, that is not known.
 
-    Args:
-        store: the store that has the runs.
-        known: as `listed` returns them.
-        begin: the beginning of the runs' names; "" for all runs.
+    `known` is as `listed` returns it.
 
     Raises:
         ClientError: the store cannot be read.
     """
     ids = {job.submission_id for job in known or ()}
     lost = Status.UNREADABLE if known is None else Status.FAILED
-    chosen = [name for name in store.folders() if name.startswith(begin)] if begin else None
+    chosen = [name for name in store.folders() if name.startswith((*begins,))] if begins else None
     found = []
     for run in run_list.list_runs(store, chosen):
         for record in run.jobs[-1:]:

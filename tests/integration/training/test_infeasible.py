@@ -3,8 +3,6 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +17,6 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
-RAY = str(Path(sys.executable).parent / "ray")
 NODE = {"cpus": 1, "memoryMib": 1024, "objectStoreMib": 100, "resources": {}}
 TWO_GPUS = ["--entrypoint-num-gpus", "2"]
 # Ray Train does this before it starts workers.
@@ -69,17 +66,6 @@ def _status(cluster: Any, job: str, outputs: Path) -> dict[str, Any]:
     return status
 
 
-def _waits(cluster: Any, job: str, outputs: Path, demand: str) -> dict[str, Any]:
-    """Its status once it shows the demand. Each look imports Ray: first ask the dashboard."""
-
-    def look() -> dict[str, Any] | None:
-        status = _status(cluster, job, outputs)
-        return status if status["demand"] == demand else None
-
-    status: dict[str, Any] = wait_for("demand", look)
-    return status
-
-
 @pytest.mark.timeout(300)
 def test_two_gpus_on_nodes_with_one_wait_and_say_why(cluster, gpus, script):  # D36 D37 D38
     refused = cluster.train("submit", script, *TWO_GPUS, "--outputs", str(gpus))
@@ -126,16 +112,6 @@ def test_two_gpus_on_nodes_with_one_wait_and_say_why(cluster, gpus, script):  # 
 
 
 @pytest.mark.usefixtures("stopping")
-def test_a_job_of_rays_own_command_says_why_too(cluster, gpus, script):
-    command = [RAY, "job", "submit", "--no-wait", "--address", cluster.outputs["dashboardUrl"]]
-    command += [*TWO_GPUS, "--submission-id", "plain-two-gpus", "--", "python", script]
-    subprocess.run(command, env=cluster.ray_env, check=True, capture_output=True, timeout=60)
-    wait_for("demand", lambda: "{'GPU': 2.0}: 1+ pending tasks/actors" in _demands(cluster))
-    status = _waits(cluster, "plain-two-gpus", gpus, "GPU 2")  # D36
-    assert "no node has; the largest, worker-1" in status["waits"]
-
-
-@pytest.mark.usefixtures("stopping")
 def test_workers_that_wait_for_another_job_name_it(cluster, gpus, tmp_path):
     (tmp_path / "late.py").write_text(RESERVING)
     holders = ["first", "second"]
@@ -146,7 +122,12 @@ def test_workers_that_wait_for_another_job_name_it(cluster, gpus, tmp_path):
     path = str(tmp_path / "late.py")
     cluster.done("submit", path, "--name", "late", "--no-wait", "--outputs", str(gpus))
     wait_for("demand", lambda: "pending placement groups" in _demands(cluster))
-    status = _waits(cluster, "late", gpus, "GPU 1")
+
+    def waits() -> dict[str, Any] | None:
+        found = _status(cluster, "late", gpus)
+        return found if found["demand"] == "GPU 1" else None
+
+    status: dict[str, Any] = wait_for("demand", waits)
     assert status["status"] == "RUNNING"
     assert re.match(r"waits for a free GPU: 2 of \d GPUs are in use by run ", status["waits"])
     for name in holders:

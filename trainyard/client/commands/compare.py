@@ -48,10 +48,9 @@ def compare(
 
     stack_outputs = reach(context, left_results.read(stack, outputs))
     listed, store = recorded.listed(stack_outputs), open_store(stack_outputs)
-    more = [job for group in groups for job in recorded.unlisted(store, listed, group)]
     found = rows_of(
         groups,
-        jobs.newest_first([*(listed or ()), *more]),
+        jobs.newest_first([*(listed or ()), *recorded.unlisted(store, listed, groups)]),
         ClusterState(stack_outputs).placed() if listed else {},
         lambda run: history.read_run(store, run),
     )
