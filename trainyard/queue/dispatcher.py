@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from trainyard.failpoints import reach
 from trainyard.packing import Bundle
 from trainyard.queue import order
-from trainyard.queue.head import AwayError, Head, RefusedError, outcome
+from trainyard.queue.head import AwayError, Head, RefusedError, Seat, outcome
 from trainyard.queue.models import FAILED, RUNNING, STARTING, STOPPED, WAITING, Job, Machine
 from trainyard.queue.order import Entry, Rules, Waiting
 from trainyard.queue.packages import Packages
@@ -189,7 +189,6 @@ class Dispatcher:
                 why = f"its record cannot be read: {type(error).__name__}"
                 await self._finish(job, FAILED, why)
         queued = [entries[name] for name in waiting]
-        running = [entries[job.id] for job in active if job.state in (STARTING, RUNNING)]
         alive = {job.id for job in active if job.state in (WAITING, STARTING, RUNNING)}
         ended = {name for each in queued for name in each.after if name not in alive}
         # What needs nothing waits for nobody.
@@ -198,7 +197,13 @@ class Dispatcher:
         plan = order.Plan(start=(), preempt=(), waiting=(), on={})
         if queued:
             own = {job.name: str(known.get(job.name, {}).get("job_id") or "") for job in active}
-            nodes = self._with_more(await self._head.free(own))
+            free, held = await self._head.free(own)
+            nodes = self._with_more(free)
+            running = [
+                replace(entries[job.id], on=seats(entries[job.id].bundles, held.get(job.name, ())))
+                for job in active
+                if job.state in (STARTING, RUNNING)
+            ]
             now = time.time()
             use, week = await asyncio.to_thread(self._records.use, now, self._rules.half_life_s)
             plan = await asyncio.to_thread(
@@ -276,6 +281,18 @@ def entry(job: Job) -> Entry:
         started=None if job.state == WAITING else job.started,
         preemptible=job.retries > 0,
     )
+
+
+def seats(bundles: Sequence[Bundle], held: Sequence[Seat]) -> tuple[int, ...]:
+    """Return the node of each bundle by what a job holds; () while it does not hold all of them."""
+    left, found = [*held], []
+    for bundle in bundles:
+        same = (each for each in left if bundle.items() <= each[1].items())
+        if (seat := next(same, None)) is None:
+            return ()
+        left.remove(seat)
+        found.append(seat[0])
+    return tuple(found)
 
 
 def machines(

@@ -6,6 +6,7 @@ What does not answer, or not as Ray does, raises AwayError: it tells nothing abo
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -25,6 +26,8 @@ LISTED = 10_000  # the most that Ray's state API gives
 ANSWER_S = 30.0
 UPLOAD_S = 600.0
 SAID = 2000  # characters of a refusal
+
+Seat = tuple[int, Bundle]  # the index of a node, and what is held there
 
 
 class AwayError(Exception):
@@ -82,8 +85,10 @@ class Head:
             raise AwayError("no job")
         return found
 
-    async def free(self, mine: Mapping[str, str]) -> list[Bundle]:
+    async def free(self, mine: Mapping[str, str]) -> tuple[list[Bundle], dict[str, list[Seat]]]:
         """Return what each living node has, less what others than my jobs hold there.
+
+        The second one is what each of my jobs holds, and on which of these nodes.
 
         Args:
             mine: submission ids of my jobs, with Ray's own job ids, "" where none is known.
@@ -91,27 +96,33 @@ class Head:
         nodes, actors, groups = await asyncio.gather(
             *(self._state(what) for what in ("nodes", "actors", "placement_groups"))
         )
-        own = {*mine.values()} - {""}
+        own = {ray: job for job, ray in mine.items() if ray}
+        seats = defaultdict[str, list[Seat]](list)
         try:
-            free = {
-                each["node_id"]: _bundle(each["resources_total"])
-                for each in nodes
-                if each["state"] == "ALIVE"
-            }
+            alive = [each for each in nodes if each["state"] == "ALIVE"]
+            free = [_bundle(each["resources_total"]) for each in alive]
+            numbers = {each["node_id"]: number for number, each in enumerate(alive)}
+
+            def hold(job: str | None, node: str, bundle: Bundle) -> None:
+                if node not in numbers:
+                    return
+                if job is None:
+                    _take(free[numbers[node]], bundle)
+                else:
+                    seats[job].append((numbers[node], bundle))
+
             for each in actors:
-                name = each["name"] or ""
-                job = name.removeprefix(SUPERVISOR) if name.startswith(SUPERVISOR) else ""
-                if job in mine or each["job_id"] in own or each["placement_group_id"]:
-                    continue
-                if each["state"] == "ALIVE":
-                    _take(free.get(each["node_id"], {}), _bundle(each["required_resources"]))
-            for group in groups:
-                if group["state"] == "CREATED" and group["creator_job_id"] not in own:
-                    for each in group["bundles"]:
-                        _take(free.get(each["node_id"], {}), _bundle(each["unit_resources"]))
+                if each["state"] == "ALIVE" and not each["placement_group_id"]:
+                    _, is_entry, name = (each["name"] or "").partition(SUPERVISOR)
+                    job = name if is_entry and name in mine else own.get(each["job_id"])
+                    hold(job, each["node_id"], _bundle(each["required_resources"]))
+            for group in (each for each in groups if each["state"] == "CREATED"):
+                for each in group["bundles"]:
+                    job = own.get(group["creator_job_id"])
+                    hold(job, each["node_id"], _bundle(each["unit_resources"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise AwayError(f"nodes: {type(error).__name__}") from None
-        return [*free.values()]
+        return free, seats
 
     async def nodes(self) -> list[dict[str, Any]]:
         """Return its nodes, also those that have ended."""

@@ -336,6 +336,24 @@ def test_what_others_hold_is_not_given_and_nodes_on_demand_count(with_queue):
     with_queue(test)
 
 
+def test_a_job_waits_for_the_node_where_another_one_really_is(with_queue):
+    async def test(queue):
+        await queue.submit("a")
+        await queue.step()
+        # By its size alone, it would be taken to be on the small node.
+        bundle = {"node_id": "0", "unit_resources": {"CPU": 1.0}}
+        group = {"state": "CREATED", "creator_job_id": "01000000", "bundles": [bundle]}
+        queue.head.others = [group]
+        await queue.submit("b", cpus=2)
+        await queue.step()
+        assert queue.head.started == ["a"]
+        queue.head.others = [group | {"bundles": [bundle | {"node_id": "1"}]}]
+        await queue.step()
+        assert queue.head.started == ["a", "b"]
+
+    with_queue(test, nodes=({"CPU": 2.0}, {"CPU": 1.0}))
+
+
 def test_use_counts_half_after_each_half_life_and_old_records_go(with_queue, monkeypatch):
     async def test(queue):
         assert decayed(3600, 0, 1e12) == pytest.approx(3600, rel=1e-3)
