@@ -55,11 +55,15 @@ def _taken(port: int) -> socket.socket | None:
 def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63, A46
     declare_stack, started_below, wait_for, tmp_path
 ):
-    stack = declare_stack(startTimeoutSeconds=120)
+    stack = declare_stack(startTimeoutSeconds=120, page=True)
     stack.environment.update(quick.AS_THE_CLI)  # `train` starts engines too
     stack.engine("up", "--yes")
     port = stack.settings["rayClientPort"]
     service = _serve(stack, tmp_path / "echo.py")
+    page = stack.outputs()
+    viewer = ("viewer", page["pagePassword"])
+    codes = [requests.get(page["pageUrl"], auth=a, timeout=60).status_code for a in (None, viewer)]
+    assert codes == [401, 200]  # the read-only page is one of the services
 
     for process in started_below(stack.folder):
         if "ray.util.client.server" in process.cmdline():
