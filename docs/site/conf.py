@@ -31,7 +31,8 @@ autoapi_member_order = "bysource"
 autoapi_options = ["members", "show-module-summary"]
 # Programs and parts for the user's machine are in the reference of `train`.
 autoapi_ignore = [
-    f"*/trainyard/{name}/*" for name in ("access", "client", "jobs", "dev_session", "quickstart")
+    f"*/trainyard/{name}/*"
+    for name in ("access", "client", "jobs", "dev_session", "queue", "quickstart")
 ]
 autoapi_python_class_content = "both"
 default_role = "code"

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from trainyard.failpoints import reach
 from trainyard.packing import Bundle
 from trainyard.queue import order
-from trainyard.queue.head import AwayError, Head, RefusedError, Seat, outcome
+from trainyard.queue.head import Head, HeadAwayError, RefusedError, Seat, outcome
 from trainyard.queue.models import FAILED, RUNNING, STARTING, STOPPED, WAITING, Job, Machine
 from trainyard.queue.order import Entry, Rules, Waiting
 from trainyard.queue.packages import Packages
@@ -89,7 +89,7 @@ class Dispatcher:
             try:
                 busy = await self.step()
                 self.stepped, self.away = time.monotonic(), False
-            except AwayError:
+            except HeadAwayError:
                 self.stepped, self.away, busy = time.monotonic(), True, True
             except DBAPIError as error:  # of a database that is away: /health tells if it stays
                 print(f"queue: the database: {error.orig}", file=sys.stderr, flush=True)  # noqa: T201
@@ -104,7 +104,7 @@ class Dispatcher:
         """Look once; returns whether jobs wait or run.
 
         Raises:
-            AwayError: the head does not answer. What it had not done is done in the next step.
+            HeadAwayError: the head does not answer. What it had not done is done in the next step.
         """
         if not await self._hold():
             return False
@@ -258,7 +258,7 @@ class Dispatcher:
         except FAULTS as error:  # written by hand
             await self._finish(job, FAILED, f"its record cannot be read: {type(error).__name__}")
             return
-        except AwayError as error:
+        except HeadAwayError as error:
             first = self._tried.setdefault(job.name, time.monotonic())
             if not error.answered or time.monotonic() - first < REFUSED_S:
                 raise
@@ -301,7 +301,7 @@ def machines(
     """Return nodes of Ray's state API for the ledger; `prices` are by group, in $ an hour.
 
     Raises:
-        AwayError: they are not what Ray's API has.
+        HeadAwayError: they are not what Ray's API has.
     """
     try:
         return [
@@ -317,7 +317,7 @@ def machines(
             if each["state"] == "ALIVE" or each["end_time_ms"]
         ]
     except FAULTS as error:
-        raise AwayError(f"nodes: {type(error).__name__}") from None
+        raise HeadAwayError(f"nodes: {type(error).__name__}") from None
 
 
 def _entry(bundle: Bundle) -> Entry:

@@ -1,6 +1,6 @@
 """The head of the cluster by Ray's REST API: its jobs, what its nodes have free, and its packages.
 
-What does not answer, or not as Ray does, raises AwayError: it tells nothing about jobs.
+What does not answer, or not as Ray does, raises HeadAwayError: it tells nothing about jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAID = 2000  # characters of a refusal
 Seat = tuple[int, Bundle]  # the index of a node, and what is held there
 
 
-class AwayError(Exception):
+class HeadAwayError(Exception):
     """The head does not answer, or is not ready; `answered` tells which."""
 
     answered = False
@@ -66,7 +66,7 @@ class Head:
         """Return the jobs that the head knows, and programs that were not submitted."""
         found = await self._get("/api/jobs/")
         if not isinstance(found, list):
-            raise AwayError("no list of jobs")
+            raise HeadAwayError("no list of jobs")
         return [each for each in found if isinstance(each, dict)]
 
     async def jobs(self) -> dict[str, dict[str, Any]]:
@@ -82,7 +82,7 @@ class Head:
         except _MissingError:
             return None
         if not isinstance(found, dict):
-            raise AwayError("no job")
+            raise HeadAwayError("no job")
         return found
 
     async def free(self, mine: Mapping[str, str]) -> tuple[list[Bundle], dict[str, list[Seat]]]:
@@ -121,7 +121,7 @@ class Head:
                     job = own.get(group["creator_job_id"])
                     hold(job, each["node_id"], _bundle(each["unit_resources"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise AwayError(f"nodes: {type(error).__name__}") from None
+            raise HeadAwayError(f"nodes: {type(error).__name__}") from None
         return free, seats
 
     async def nodes(self) -> list[dict[str, Any]]:
@@ -171,7 +171,7 @@ class Head:
         try:
             found: list[dict[str, Any]] = reply["data"]["result"]["result"]
         except (KeyError, TypeError):
-            raise AwayError(f"no list of {what}") from None
+            raise HeadAwayError(f"no list of {what}") from None
         return found
 
     async def _get(self, path: str) -> Any:
@@ -196,10 +196,10 @@ class Head:
                     raise _FaultError(reply.status, await reply.text(errors="replace"))
                 return await reply.json(content_type=None) if parse else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise AwayError(type(error).__name__) from None
+            raise HeadAwayError(type(error).__name__) from None
 
 
-class _FaultError(AwayError):
+class _FaultError(HeadAwayError):
     """The answer's status is not 200."""
 
     def __init__(self, status: int, text: str) -> None:

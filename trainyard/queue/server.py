@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 
 from trainyard.queue import ledger, order, submission
 from trainyard.queue.dispatcher import FAULTS, Declared, Dispatcher, entry
-from trainyard.queue.head import AwayError, Head, outcome
+from trainyard.queue.head import Head, HeadAwayError, outcome
 from trainyard.queue.ledger import Share
 from trainyard.queue.models import ACTIVE, STARTING, WAITING, Job
 from trainyard.queue.order import Waiting
@@ -99,7 +99,7 @@ class Server:
         except DBAPIError as error:
             text = f"the queue's database does not answer ({type(error.orig).__name__}): try again"
             return web.Response(status=503, text=text)
-        except AwayError as error:
+        except HeadAwayError as error:
             text = f"the head does not answer ({error}): try again"
             return web.Response(status=502, text=text)
         return response
@@ -167,7 +167,7 @@ class Server:
         try:
             # Not `Head.jobs`: programs that were not submitted have no submission id.
             known = await self._head.listed()
-        except AwayError:
+        except HeadAwayError:
             known = []
         by_name = {each.get("submission_id"): each for each in known}
         own = [self._shown(job, by_name.get(job.name)) for job in records.values()]
@@ -182,7 +182,7 @@ class Server:
             return await self._pass_on(request)
         found = None
         if job.attempt and job.state in ACTIVE and job.state != WAITING:
-            with suppress(AwayError):
+            with suppress(HeadAwayError):
                 found = await self._head.job(job.name)
         return web.json_response(self._shown(job, found))
 
@@ -349,7 +349,7 @@ class Server:
         except aiohttp.ClientError as error:
             if reply is not None:  # cut in the middle
                 raise
-            raise AwayError(type(error).__name__) from None
+            raise HeadAwayError(type(error).__name__) from None
 
 
 def _blank(job: Job, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def test_a_head_that_does_not_answer_changes_nothing(with_queue):
         await queue.submit("a", retries="3")
         await queue.step()
         queue.head.away = True
-        with pytest.raises(module.AwayError):
+        with pytest.raises(module.HeadAwayError):
             await queue.step()
         assert queue.records.get("a").state == "RUNNING"
         assert await queue.status("a") == "RUNNING"
@@ -258,7 +258,7 @@ def test_a_head_that_refuses_a_job_ends_it_and_one_that_is_not_ready_does_not(
     async def test(queue):
         await queue.submit("a")
         queue.head.refuses = "No available agent to submit job, please try again later."
-        with pytest.raises(module.AwayError):
+        with pytest.raises(module.HeadAwayError):
             await queue.step()
         assert queue.records.get("a").state == "STARTING"
         queue.head.refuses = ""
