@@ -183,9 +183,9 @@ def stored_log(store: Store, name: str, since: float = 0) -> str | None:
 
 
 def replica_logs(store: Store, run: str, since: float = 0) -> Iterator[str]:
-    """Yield the logs of a service's replicas, of the run of its jobs, each line with its replica's.
+    """Yield the logs of a service's replicas, from its run; each line names its replica.
 
-    `since` is as above.
+    `since` is as for `stored_log`.
     """
     folder = f"{run}/{run_folder.LOGS}"
     for name in sorted(store.listed(folder)):

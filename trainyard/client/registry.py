@@ -72,8 +72,8 @@ def version(address: str, outputs: StackOutputs) -> tuple[str, str, str]:
     inside = source.removeprefix(f"{outputs.storage_url}/").split("/")
     if len(inside) != 2 or not inside[1].startswith(run_folder.CHECKPOINT):
         raise ClientError(
-            f"{address} is {source[:200]}, which is no checkpoint of {outputs.storage_url}: serve "
-            "it in the stack that trained it"
+            f"{address} is at {source[:200]}, which is not a checkpoint in {outputs.storage_url}: "
+            "serve it in the stack that trained it"
         )
     return name, inside[0], inside[1]
 

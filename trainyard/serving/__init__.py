@@ -13,7 +13,7 @@ TOP = 5  # classes named for each input
 
 
 def run_of(service: str) -> str:
-    """Return the run of a service: of the jobs that deploy it, and of its replicas' logs."""
+    """Return the name of the run that has a service's jobs and the logs of its replicas."""
     return f"serve-{service}"
 
 

@@ -103,7 +103,7 @@ def test_an_address_is_the_checkpoint_of_a_run_of_this_store_only(mlflow, addres
         f"{stack.storage_url}/checkpoint_000001-aaaa",
     ):
         said[asked[0]] = (200, {"model_version": {"source": source}})
-        with pytest.raises(ClientError, match=r"which is no checkpoint of .*: serve it in"):
+        with pytest.raises(ClientError, match=r"which is not a checkpoint in .*: serve it in"):
             registry.version(address, stack)
     for odd in ([], {}, {"model_version": {"source": 3}}):
         said[asked[0]] = (200, odd)

@@ -1,4 +1,4 @@
-"""The archive for a bug report: of a stack that is up, of one that is down, of one with faults."""
+"""The archive for a bug report, of a stack that is up, down, or faulty."""
 
 import json
 import subprocess
