@@ -20,12 +20,14 @@ STACK = "TRAINYARD_MARK"
 # What supervisord tells its programs; it gets the first from us as well.
 URL = "SUPERVISOR_SERVER_URL"
 NAME = "SUPERVISOR_PROCESS_NAME"
+# Ray's agents write their titles over their variables, unless this one is set (setproctitle's).
+KEPT = "SPT_NOENV"
 KILL_SECONDS = 10.0  # for processes to vanish after SIGKILL
 
 
 def environment(url: str, mark: FolderMark) -> dict[str, str]:
     """Return the variables by which the supervisord of a socket and its processes are known."""
-    return {URL: url, STACK: mark.label}
+    return {URL: url, STACK: mark.label, KEPT: "1"}
 
 
 def of_supervisord(url: str, mark: FolderMark, name: str | None = None) -> list[psutil.Process]:
@@ -109,7 +111,7 @@ def _with_descendants(belongs: Callable[[Mapping[str, str]], bool]) -> list[psut
         # A known descendant came with its own: each look at descendants reads all of /proc.
         if process not in found and belongs(theirs):
             found.add(process)
-            # Some children of Ray overwrite their environment: find them by their parent.
+            # A job may start a program without any variables: find it by its parent.
             with contextlib.suppress(psutil.Error):
                 found.update(process.children(recursive=True))
     return [process for process in found if lives(process)]

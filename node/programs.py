@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,9 +23,7 @@ from node.life import ServiceError
 from node.process_health import ProgramDriver
 from node.supervisor import CODE, Definition, Supervisor, inherited_environment, tail
 
-POLL_SECONDS = 0.1
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # a variable of the processes of a job, by Ray
-LINGER_SECONDS = 30.0  # for which processes of a killed supervisord may hold ports
 # To ask for users, and on top of the time that they may take: Ray loads slowly on a busy machine.
 ASK_SECONDS = 180.0
 RESTARTING = ("command", "environment", "files", "secrets", "folders", "stopSeconds")
@@ -112,14 +109,8 @@ class Daemon(Kind):
         if not daemon.alive():
             # Programs of a killed supervisord would hold the ports, and a supervisord whose folder
             # somebody removed would run all services a second time.
-            killed = bool(owned_processes.of_supervisord(daemon.url, daemon.mark))
             daemon.sweep()
-            # Ray's agents overwrite their environment, and outlive their node by some seconds.
-            until = time.monotonic() + (LINGER_SECONDS if killed else 0.0)
-            numbers = port_check.new_ports({}, props["ports"])
-            while port_check.describe_listening(numbers) and time.monotonic() < until:
-                time.sleep(POLL_SECONDS)
-            port_check.refuse_held(numbers)
+            port_check.refuse_held(port_check.new_ports({}, props["ports"]))
         daemon.start(known=known)
         if reservation := props.get("reservation"):
             _tell(daemon, reservation, props["mark"])

@@ -383,7 +383,7 @@ class Supervisor:
         return found is None and bool(owned_processes.of_supervisord(self.url, self.mark))
 
     def _forget(self, rpc: Any, name: str) -> None:
-        # Noted before it is stopped: orphans that overwrote their environment leave no trace.
+        # Noted before it is stopped: orphans without any variables leave no trace.
         family = owned_processes.of_supervisord(self.url, self.mark, name)
         with contextlib.suppress(xmlrpc.client.Fault):
             rpc.stopProcessGroup(name, False)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import requests
 
@@ -16,6 +17,7 @@ from tests import quick
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[3]
+AGENT = "ray::DashboardAgent"
 
 
 def _train(stack: Any, *arguments: str) -> tuple[int, str]:
@@ -52,6 +54,10 @@ def _taken(port: int) -> socket.socket | None:
         return None
 
 
+def _agents(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [each for each in processes if AGENT in each.cmdline()]
+
+
 def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63, A46
     declare_stack, started_below, wait_for, tmp_path
 ):
@@ -83,6 +89,10 @@ def test_a_dead_head_and_a_dead_supervisord_are_told_everywhere(  # F63, A46
         assert held in said
         # Between two ends the head may answer.
         wait_for(lambda: held in _train(stack, "list")[1], 120)
+    # An agent that hangs and has lost its node holds its port: only its variables tell whose it is.
+    agent = wait_for(lambda: _agents(started_below(stack.folder)), 120)[0]
+    agent.suspend()
+    agent.parent().kill()
     os.kill(int((stack.folder / "supervisord.pid").read_text()), signal.SIGKILL)
     got, said = _train(stack, "info")
     assert (got, f"supervisord of {stack.folder} does not answer" in said) == (1, True), said
