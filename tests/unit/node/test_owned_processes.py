@@ -18,7 +18,8 @@ from trainyard.client.outputs import STACK_VARIABLE
 
 OURS = FolderMark(id="0123abcd", project="trainyard", stack="dev", by="ada@here")
 THEIRS = FolderMark(id="4567abcd", project="trainyard", stack="dev", by="bob@there")
-SLEEP = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+SLEEP = "import time; print(flush=True); time.sleep(600)"
+AGENT = f"from ray._raylet import setproctitle; setproctitle('ray::DashboardAgent'); {SLEEP}"
 Start = Callable[..., int]
 
 
@@ -32,9 +33,10 @@ def start(tmp_path) -> Iterator[Start]:
     """Start a process that sleeps, in an environment; its id."""
     with ExitStack() as started:
 
-        def run(*arguments: str, **environment: str) -> int:
+        def run(*arguments: str, program: str = SLEEP, **environment: str) -> int:
+            command = [sys.executable, "-c", program, *arguments]
             process = started.enter_context(
-                subprocess.Popen([*SLEEP, *arguments], env=environment, stdout=subprocess.PIPE)
+                subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
             )
             started.callback(process.kill)
             assert process.stdout is not None
@@ -67,6 +69,12 @@ def test_a_process_is_known_by_its_environment_alone(start, url):
     owned_processes.end(lambda: owned_processes.of_supervisord(url, OURS), Path("/x"))
     assert [psutil.pid_exists(pid) for pid in (other, elsewhere, editor)] == [True] * 3
     assert owned_processes.of_supervisord(url, OURS) == []
+
+
+def test_an_agent_of_ray_is_known_though_it_writes_its_title_over_its_variables(start, url):  # F63
+    agent = start(program=AGENT, **owned_processes.environment(url, OURS))
+    assert "ray::DashboardAgent" in psutil.Process(agent).cmdline()
+    assert _pids(owned_processes.of_supervisord(url, OURS)) == {agent}
 
 
 def test_processes_of_another_stack_in_the_same_folder_are_refused_by_name(  # F46

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -186,23 +185,6 @@ def test_another_store_does_not_take_the_place_of_one_that_runs(data):
     # A folder of this machine stays readable, and one of nothing has nothing to lose.
     for before, after in (("", "minio"), ("minio", ""), ("minio", "minio")):
         Data().update(olds | {"store": before}, olds | {"store": after})
-
-
-@pytest.mark.parametrize("killed", [True, False])
-def test_what_a_killed_supervisord_has_left_may_hold_ports_for_moments(  # F63
-    killed, monkeypatch, tmp_path
-):
-    left = [["port 1 is held"], ["port 1 is held"]]
-    monkeypatch.setattr(owned_processes, "of_supervisord", lambda *_: [1] if killed else [])
-    monkeypatch.setattr(Supervisor, "sweep", lambda _: None)
-    monkeypatch.setattr(Supervisor, "start", lambda _, known: None)
-    monkeypatch.setattr(
-        programs.port_check, "describe_listening", lambda *_: left.pop() if left else []
-    )
-    monkeypatch.setattr(programs.time, "sleep", lambda _: None)
-    props = {"folder": str(tmp_path / "s"), "mark": MARK, "ports": {"p": [1]}}
-    with nullcontext() if killed else pytest.raises(ServiceError):
-        programs.Daemon().create(props)
 
 
 def test_the_timer_that_a_killed_up_did_not_start_is_missed(monkeypatch, tmp_path):  # F82
