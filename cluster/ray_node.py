@@ -36,9 +36,9 @@ DRIVERS_MEMORY_MIB = 8192
 TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
 SERVE_TOKEN_FILE = "serve-token"  # noqa: S105 (a file's name)
 CREDENTIALS_FILE = "aws-credentials"
-# How long a node waits for a head that is gone before it ends, to join the next one. By Ray's own
-# default a minute, during which a head of the same machine does not start: it takes the remaining
-# processes for its own cluster. The head gives up a silent node as late (ray_cluster.py).
+# How long a node waits for a head that is gone before it ends: by Ray's own default a minute. The
+# head gives up a silent node as late (ray_cluster.py). Another head in its place ends the node at
+# once (ray_start.py).
 HEAD_LOST_SECONDS = 20
 # The raylet ends a worker's process group with the worker, even if the worker was killed, and Ray's
 # watch over a job ends the group of its entrypoint. By default each worker ends its children

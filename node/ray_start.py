@@ -1,10 +1,14 @@
 """Code of a Ray node inside `ray start`: before its processes start, and while they run.
 
-A node ends with its raylet, for any reason. When a process of the node crashes,
+A node ends with its raylet, for any reason, and when another head answers in place of its own: the
+raylet would wait 20 s for that, as for a network that is away. When a process of the node crashes,
 `ray start --block` ends, and its supervisor restarts the node. It ignores a raylet that ended in
 order, because `ray stop` ends it like that. But a raylet also ends like that when one of its agents
 is gone, and when the head took it for dead. Ray has no setting for that; such a node would never
 come back.
+
+A node that is started again first ends what its last start has left: without its raylet and head,
+an agent goes on for 20 s, in which it holds the node's ports, and a process of a job may write on.
 
 Its processes run in a virtual environment that contains only the path of the real one's packages.
 For a job with a `pip` list Ray copies the environment that the node runs in: with PyTorch 6 GB. A
@@ -38,13 +42,16 @@ MODULES = "PYTHONPATH"
 NODE_PROVIDER = "node_provider.py"  # next to this file
 JOINS_ONCE = {"TRAINYARD_JOINS_ONCE": "1"}  # of a node whose machine comes and goes
 JOINED = "joined"  # file in the node's --temp-dir, with the session of the head that it joined
+CURRENT = "ray_current_cluster"  # file there of Ray: the address of the last head
 LATEST = "session_latest"  # link there that Ray makes
 NODES = "TRAINYARD_NODES"  # for jobs: JSON of what each node offers, started or not
 ENVIRONMENT = "python"  # folder of the empty environment, in the node's --temp-dir
 RAYLET = "raylet"
+PROGRAM = ("SUPERVISOR_SERVER_URL", "SUPERVISOR_PROCESS_NAME")  # supervisord's names of a node
 POLL_SECONDS = 1.0
 AGAIN_SECONDS = 30.0
 CONNECT_SECONDS = 3.0
+KILL_SECONDS = 5.0
 # For Ray, which reports more about a crash, and then ends.
 GRACE_SECONDS = 3.0
 
@@ -63,8 +70,11 @@ def source_text() -> str:
     return Path(__file__).read_text()
 
 
-def begin(parameters: Any, _head: bool) -> None:
+def begin(parameters: Any, head: bool) -> None:
     """Prepare the node and watch its raylet; Ray's hook calls it."""
+    _end_leftovers()
+    if head:  # it would wait 20 s for the end of nodes of this machine, which wait for a head
+        Path(parameters.temp_dir, CURRENT).unlink(missing_ok=True)
     # Not for the node's children.
     for name in (HOOK, MODULES):
         os.environ.pop(name, None)
@@ -72,13 +82,29 @@ def begin(parameters: Any, _head: bool) -> None:
         _use_empty_environment(Path(parameters.temp_dir) / ENVIRONMENT)
     if parameters.autoscaling_config:
         _declare(Path(parameters.autoscaling_config))
-    joined = None
+    joined, address = Path(parameters.temp_dir, JOINED), _address(sys.argv)
     if all(os.environ.pop(name, "") == value for name, value in JOINS_ONCE.items()):
-        joined = Path(parameters.temp_dir, JOINED)
-        while joined.exists() and joined.read_text() == _session(sys.argv):
+        while joined.exists() and joined.read_text() == _session(address):
             sys.stderr.write("The head has let this node go: it waits for its machine to end.\n")
             time.sleep(AGAIN_SECONDS)
-    threading.Thread(target=_follow, args=[joined], name="ray-watch", daemon=True).start()
+    threading.Thread(target=_follow, args=[joined, address], name="ray-watch", daemon=True).start()
+
+
+def _end_leftovers() -> None:
+    """Kill the processes of the node's last start; containers and pods have none."""
+    program = {name: os.environ.get(name) for name in PROGRAM}
+    if None in program.values():
+        return
+    ours = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            found = process.environ()
+            is_left = process.pid not in ours and process.uids().real == os.getuid()
+            if is_left and {name: found.get(name) for name in PROGRAM} == program:
+                process.kill()
+                left.append(process)
+    psutil.wait_procs(left, timeout=KILL_SECONDS)  # until then it holds its ports
 
 
 def _use_empty_environment(folder: Path) -> None:
@@ -102,34 +128,55 @@ def _declare(autoscaling: Path) -> None:
     os.environ[NODES] = json.dumps(nodes)
 
 
-def _session(words: list[str]) -> str:
-    """Return the session of the head that a command line names, "" where it does not answer."""
+def _address(words: list[str]) -> tuple[str, int] | None:
+    """Return the address of the head that a command line names, None for a head's own."""
     address = next((w.partition("=")[2] for w in words if w.startswith("--address=")), "")
     host, _, port = address.rpartition(":")
+    return (host, int(port)) if host else None
+
+
+def _answers(address: tuple[str, int]) -> bool:
     try:
-        # Ray's client would wait 40 s for a head that is gone.
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        socket.create_connection(address, CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _session(address: tuple[str, int] | None) -> str:
+    """Return the session of the head at an address, "" where it does not answer."""
+    # Ray's client would wait 40 s for a head that is gone.
+    if address is None or not _answers(address):
+        return ""
+    try:
         # Not at the top: a head does not need it.
         from ray import _raylet  # noqa: PLC0415
 
         client: Any = getattr(_raylet, "GcsClient")  # noqa: B009 (types do not know it)
-        name = client(address=address).internal_kv_get(b"session_name", b"session")
+        name = client(address="{}:{}".format(*address)).internal_kv_get(b"session_name", b"session")
     except Exception:  # any error of Ray's: `ray start` reports it better
         return ""
     return (name or b"").decode()
 
 
-def _follow(joined: Path | None) -> None:
+def _follow(joined: Path, address: tuple[str, int] | None) -> None:
     while (raylet := _raylet()) is None:
         time.sleep(POLL_SECONDS)
-    if joined is not None:
-        joined.write_text(joined.with_name(LATEST).resolve().name)
+    session = joined.with_name(LATEST).resolve().name
+    joined.write_text(session)
+    away, why = False, f"The raylet (process {raylet.pid}) has ended"
     while _runs(raylet):
         time.sleep(POLL_SECONDS)
-    time.sleep(GRACE_SECONDS)
-    sys.stderr.write(
-        f"The raylet (process {raylet.pid}) has ended, so this node ends, to be restarted.\n"
-    )
+        if address and not _answers(address):
+            away = True
+        elif away and (now := _session(address)):
+            away = False
+            if now != session:
+                why = "Another head has taken the place of this node's"
+                break
+    else:
+        time.sleep(GRACE_SECONDS)
+    sys.stderr.write(f"{why}, so this node ends, to be restarted.\n")
     sys.stderr.flush()
     # As Ray does after a crash: its reaper kills the remaining processes.
     os._exit(1)

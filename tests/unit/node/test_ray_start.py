@@ -12,6 +12,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from ray._private.runtime_env import _clonevirtualenv
@@ -43,7 +44,7 @@ import importlib, os, shutil, sys, types
 module, name = os.environ["RAY_START_HOOK"].split(".")
 config = os.environ.get("CONFIG")
 parameters = types.SimpleNamespace(temp_dir=sys.argv[1], autoscaling_config=config)
-getattr(importlib.import_module(module), name)(parameters, False)
+getattr(importlib.import_module(module), name)(parameters, "HEAD" in os.environ)
 print(sys.executable, shutil.which("python"), sep="\\n", flush=True)
 print(os.environ.get("TRAINYARD_NODES"), flush=True)
 os._exit(0)
@@ -54,19 +55,24 @@ LARGEST_COPY = 2**20  # bytes
 Start = Callable[..., subprocess.Popen[str]]
 
 
+def _hook(folder: Path, more: str = "") -> dict[str, str]:
+    """Write the module with quick waits, and more at its end; return the node's variables."""
+    fixed = ray_start.source_text()
+    quick, waits = re.subn(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", fixed)
+    assert waits == 5
+    (folder / ray_start.FILE).write_text(quick + more)
+    return ray_start.environment(str(folder / ray_start.FILE))
+
+
 @pytest.fixture
 def start(tmp_path) -> Iterator[Start]:
     """Starts a node; `word` says whether it collects its raylet, `more` is added to the hook."""
     processes = []
 
     def run(word: str, more: str = "", **variables: str) -> subprocess.Popen[str]:
-        fixed = ray_start.source_text()
-        quick, waits = re.subn(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", fixed)
-        assert waits == 4
-        (tmp_path / ray_start.FILE).write_text(quick + more)
+        hook = _hook(tmp_path, more)
         raylet = tmp_path / ray_start.RAYLET
         shutil.copy(shutil.which("sleep") or "sleep", raylet)
-        hook = ray_start.environment(str(tmp_path / ray_start.FILE))
         process = subprocess.Popen(
             [sys.executable, "-c", START, raylet, word],
             env=os.environ | hook | variables,
@@ -101,23 +107,57 @@ def test_a_node_ends_with_its_raylet(start, word):  # F25
 
 # A node whose machine comes and goes, by a head whose session a file names.
 COMES = """
-def _session(_words):
+def _session(_address):
     return open({session!r}).read()
 """
+ANSWERS = """
+def _answers(_address):
+    with open({looks!r}, "a") as file:
+        file.write(".")
+    return os.path.exists({head!r})
+"""
+
+
+def _join(folder: Path) -> None:
+    """As Ray does for a node: a folder of the head's session, and a link to it."""
+    (folder / "session_1").mkdir()
+    (folder / ray_start.LATEST).symlink_to("session_1")
+
+
+def test_a_node_ends_when_another_head_has_the_address_of_its_own(tmp_path, start):  # P31
+    session, head, looks = tmp_path / "session", tmp_path / "head", tmp_path / "looks"
+    more = COMES.format(session=str(session)) + ANSWERS.format(looks=str(looks), head=str(head))
+
+    def look() -> None:
+        """Wait until the node has begun a look after this moment, and ended it."""
+        first = looks.stat().st_size if looks.exists() else 0
+        wait_for("looks", lambda: looks.exists() and looks.stat().st_size > first + 1, 20)
+
+    session.write_text("session_1")
+    head.touch()
+    _join(tmp_path)
+    node = start("--address=127.0.0.1:6379", more)
+    look()
+    head.unlink()  # a network that is away for a while
+    look()
+    head.touch()
+    look()
+    assert node.poll() is None
+    head.unlink()
+    look()
+    session.write_text("session_2")
+    head.touch()
+    assert node.wait(30) == 1
+    assert node.stderr is not None
+    assert "Another head has taken the place" in node.stderr.readline()  # the raylet has it, too
 
 
 def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path, start):
     session = tmp_path / "session"
     comes = partial(start, "collects", COMES.format(session=str(session)), **ray_start.JOINS_ONCE)
 
-    def join(name: str) -> None:
-        """As Ray does for a node: a folder of the head's session, and a link to it."""
-        (tmp_path / name).mkdir()
-        (tmp_path / ray_start.LATEST).unlink(missing_ok=True)
-        (tmp_path / ray_start.LATEST).symlink_to(name)
-
     session.write_text("session_1")
-    join("session_1")
+    _join(tmp_path)
     first = comes()
     assert first.stdout is not None
     pid = int(first.stdout.readline().split()[0])
@@ -136,8 +176,10 @@ def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path, start):
 
 def test_a_head_that_does_not_answer_has_no_session():
     port = free_ports(1)[0]
-    assert ray_start._session(["ray", "start", f"--address=127.0.0.1:{port}"]) == ""
-    assert ray_start._session(["ray"]) == ""
+    address = ray_start._address(["ray", "start", f"--address=127.0.0.1:{port}"])
+    assert address == ("127.0.0.1", port)
+    assert ray_start._session(address) == ""
+    assert ray_start._session(ray_start._address(["ray"])) == ""
 
 
 def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(tmp_path):  # A31, D28
@@ -168,3 +210,29 @@ def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(tmp_path
         [copy / "bin/python", "-c", asked], env={}, capture_output=True, text=True, check=True
     )
     assert shown.stdout.split() == [str(copy), sysconfig.get_path("purelib")]
+
+
+def test_a_node_that_starts_again_ends_what_its_last_start_left(tmp_path):  # P31
+    mine = dict(zip(ray_start.PROGRAM, ("unix://a.sock", "ray-head"), strict=True))
+    others = [mine | {ray_start.PROGRAM[1]: "web"}, mine | {ray_start.PROGRAM[0]: "unix://b.sock"}]
+    foreign = [] if os.getuid() else [(mine, 65534)]
+    hook = _hook(tmp_path)
+    with contextlib.ExitStack() as started:
+        left, *kept = [
+            started.enter_context(
+                subprocess.Popen(["sleep", "60"], env=os.environ | each, user=user)
+            )
+            for each, user in [(mine, None), *((each, None) for each in (*others, {})), *foreign]
+        ]
+        for each in (left, *kept):
+            started.callback(each.kill)
+        current = tmp_path / ray_start.CURRENT
+        current.touch()
+        for program, code in (({}, None), (mine, -signal.SIGKILL)):
+            command = [sys.executable, "-c", STARTED, tmp_path]
+            environment = os.environ | hook | program
+            subprocess.run(command, env=environment, capture_output=True, check=True)
+            assert (left.poll(), {each.poll() for each in kept}) == (code, {None})
+        assert current.exists()
+        subprocess.run(command, env=environment | {"HEAD": "1"}, capture_output=True, check=True)
+        assert not current.exists(), "Ray starts no head while nodes of the last one run here"
