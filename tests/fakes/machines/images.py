@@ -4,13 +4,23 @@
 Engine of the machine has to be stopped; it reads them when it starts.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from tests.fakes.machines.machines import Machines
+
+BUILD = Path(__file__).parents[2] / "images" / "build.py"
+UP = "for _ in $(seq 300); do docker version >/dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1"
+DOWN = "kill $(cat /var/run/docker.pid); while [ -e /var/run/docker.pid ]; do sleep 0.1; done"
+START = "setsid dockerd >/var/log/dockerd.log 2>&1 </dev/null &"
 IMAGES, LAYERS = Path("image/overlay2/imagedb"), Path("image/overlay2/layerdb/sha256")
 FILES = Path("overlay2")
 # An Engine mounts its folder on itself, and links do not cross mounts: so both are reached through
@@ -19,6 +29,23 @@ COPY = """
 mount --bind / /mnt && cd "/mnt$1" && to=/mnt$2 && shift 2 &&
 { cp --archive --parents --link "$@" "$to" 2>/dev/null || cp --archive --parents "$@" "$to"; }
 """
+
+
+def name(program: str) -> str:
+    """Return the name of a test's image of a program."""
+    return f"trainyard-test/{program}:latest"
+
+
+def build(*programs: str) -> None:
+    """Build images on this machine's Engine, and what they are built from."""
+    subprocess.run([sys.executable, BUILD, "base", *programs], check=True)
+
+
+def give(machines: Machines, instance_id: str, *programs: str) -> None:
+    """Give a booted machine's Engine the images of programs."""
+    machines.exec(instance_id, f"({UP}) && {DOWN}")
+    link([name(each) for each in ("base", *programs)], machines.folder / instance_id / "docker")
+    machines.exec(instance_id, f"{START} {UP}")
 
 
 def link(names: Sequence[str], target: Path) -> None:

@@ -207,7 +207,7 @@ class Stack:
         # Below the project: the program and the host of providers of a bench that was killed.
         for process in (*_started_below(self.folder), *_started_below(self.project)):
             with suppress(psutil.Error):
-                # Ray's agents write their names over their environment.
+                # A job may start a program without any variables.
                 for child in (process, *process.children(recursive=True)):
                     child.kill()
 

@@ -29,14 +29,8 @@ NAME = "engine"
 BUILT = ("jupyter", "ray")  # there, from what is linked
 NAMED = ("grafana", "prometheus", "versitygw")
 SERVICES = {"grafana", "jupyter", "prometheus", "ray-head", "ray-worker-0", "versitygw"}
-UP = "for _ in $(seq 300); do docker version >/dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1"
-DOWN = "kill $(cat /var/run/docker.pid); while [ -e /var/run/docker.pid ]; do sleep 0.1; done"
 TIMER = "~ubuntu/.trainyard/trainyard-test/ending.py"
 LEFT = "docker ps --all --quiet; docker network ls --quiet --filter type=custom; docker volume ls"
-
-
-def _image(program: str) -> str:
-    return f"trainyard-test/{program}:latest"
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +38,9 @@ def host(guests, boot_host) -> Iterator[dict[str, Any]]:
     """A machine with a Docker Engine that has the images of this machine's."""
     if not docker_engine.answers():
         pytest.skip("no Docker Engine answers, which makes the images")
-    build = [sys.executable, ROOT / "tests" / "images" / "build.py", "base", *BUILT, *NAMED]
-    subprocess.run(build, check=True, cwd=ROOT)
+    images.build(*BUILT, *NAMED)
     host = boot_host(NAME, docker=True)
-    guests.exec(NAME, f"({UP}) && {DOWN}")
-    images.link(
-        [_image(each) for each in ("base", *BUILT, *NAMED)], guests.folder / NAME / "docker"
-    )
-    guests.exec(NAME, f"setsid dockerd >/var/log/dockerd.log 2>&1 </dev/null & {UP}")
+    images.give(guests, NAME, *BUILT, *NAMED)
     yield host
     guests.destroy(NAME)
 
@@ -61,8 +50,8 @@ def there(host, guests, declare_on_hosts, pulumi_cli) -> Iterator[Any]:
     stack = declare_on_hosts(
         [host],
         runtime="docker",
-        images={program: _image(program) for program in NAMED},
-        buildArgs={"BASE_IMAGE": _image("base")},
+        images={program: images.name(program) for program in NAMED},
+        buildArgs={"BASE_IMAGE": images.name("base")},
         worker={"cpus": 2},
         keepData=False,
         copied=True,
