@@ -1,19 +1,19 @@
-"""Food-11 in a volume: a program fills it once, checks the result and ends.
+"""Food-11 in a volume of the stack or of the user: a program fills it once, checks it and ends.
 
 With `generate` it draws a small stand-in: as many classes, which can be learned, but no food.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from cluster.descriptor import Component, Descriptor, Limit, Source, Stack
 from cluster.ray_node import NodeAddition
-from cluster.service import Runtime, Service, Volume
+from cluster.service import Service, Volume
 from trainyard.access.variables import FOOD11_FOLDER
 
 SERVICE = "dataset"
 MOUNT = "/mnt"  # where course material expects it
 VOLUME = Volume(name="food11", keep=True, shared=True, mount=MOUNT)
-READ_ONLY = Volume(name="food11", keep=True, shared=True, read_only=True, mount=MOUNT)
 FOLDER = "Food-11"  # within the volume; holds training, validation and evaluation
 ARCHIVE_FILE = "archive"
 
@@ -24,6 +24,7 @@ class Dataset(Component):
     def declare(self, stack: Stack) -> None:
         """Declare it."""
         runtime, given = stack.runtime, stack.settings.dataset
+        volume = next((each for each in stack.volumes if each.name == given.volume), VOLUME)
         source = ["--generate"] if given.generate else []
         if given.url:
             source = ["--url", given.url]
@@ -36,27 +37,25 @@ class Dataset(Component):
                 name=SERVICE,
                 program="dataset",
                 arguments=[
-                    *("--folder", runtime.volume(SERVICE, VOLUME)),
+                    *("--folder", runtime.volume(SERVICE, volume)),
                     *source,
                     *(["--sha256", given.sha256] if given.sha256 else []),
                 ],
                 host_files={ARCHIVE_FILE: given.archive} if given.archive else {},
-                volumes=[VOLUME],
+                volumes=[replace(volume, read_only=False)],
                 once=True,
             ),
             self.child,
         )
         stack.additions.append(
             NodeAddition(
-                environment=lambda runtime, service: {FOOD11_FOLDER: folder(runtime, service)},
-                volumes=[READ_ONLY],
+                environment=lambda runtime, service: {
+                    FOOD11_FOLDER: f"{runtime.volume(service, volume)}/{FOLDER}"
+                },
+                # Nodes mount all of the user's volumes anyway.
+                volumes=[replace(VOLUME, read_only=True)] if volume is VOLUME else [],
             )
         )
-
-
-def folder(runtime: Runtime, service: str) -> str:
-    """Return where a service that has the volume finds the data set."""
-    return f"{runtime.volume(service, READ_ONLY)}/{FOLDER}"
 
 
 DESCRIPTOR = Descriptor(

@@ -327,14 +327,14 @@ class ProcessRuntime(pulumi.ComponentResource):
                 name: local.existing_file(path, f"{service.name}.{name}")
                 for name, path in service.host_files.items()
             },
-            folders=self._folders(service),
+            folders=[self.volume(service.name, volume) for volume in service.volumes],
             mark=self._args.mark.props,
         )
         after = pulumi.ResourceOptions(depends_on=[data])
         once = Once(
             f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(opts, after)
         )
-        self._filled |= {volume.name: once for volume in service.volumes if volume.shared}
+        self._filled |= {volume.name: once for volume in service.volumes}
         return once
 
     def _program(self, service: Service, host: Host) -> list[pulumi.Input[str]]:

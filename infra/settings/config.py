@@ -315,7 +315,7 @@ class Settings(Model):
         if self.asked_runtime == "auto":
             if self.growing:
                 found["process"].append(node_settings.GROUPS)
-            if self.dataset and "volume" in self.dataset.model_fields_set:
+            if self.own_data and self.dataset and "volume" in self.dataset.model_fields_set:
                 found["docker"].append("dataset.volume")
             if any(each.mount != each.path for each in self.volumes):
                 found["docker"].append("volumes")
@@ -331,6 +331,12 @@ class Settings(Model):
             for mark in declared.metadata
             if isinstance(mark, Only)
         }
+
+    @property
+    def own_data(self) -> str:
+        """Name of the data set's own volume; "" without one, or if `volumes` has that name."""
+        name = self.dataset.volume if self.dataset else ""
+        return "" if any(each.name == name for each in self.volumes) else name
 
     @property
     def in_pods(self) -> bool:
@@ -529,9 +535,10 @@ class Settings(Model):
     def _volume_faults(self) -> Iterator[Fault]:
         data, here = self.dataset, not (self.on_hosts or self.in_pods)
         yield from volume_settings.faults(self.volumes, self.runtime, here=here)
-        if data and self.asked_runtime == "process" and "volume" in data.model_fields_set:
-            bound = "is a Docker volume, and runtime = 'process' has the images in dataDir"
-            yield Fault("dataset.volume", bound, "remove dataset.volume")
+        named = self.own_data if data and "volume" in data.model_fields_set else ""
+        if named and (self.in_pods or self.asked_runtime == "process"):
+            bound = f"is none of volumes: a Docker volume, and runtime = {self.asked_runtime!r}"
+            yield Fault("dataset.volume", bound, "name one of volumes, or remove it", named)
         if data and self.on_hosts and self.runtime != "docker":
             bound = "fills a folder of this machine, and the nodes are on others"
             action = "remove dataset, and have setupCommands put the images there"
@@ -629,7 +636,7 @@ class Settings(Model):
         where, chosen, limits = self.kubernetes, self.asked_runtime, self.container_limits
         if self.in_pods:
             yield from kubernetes_settings.faults(
-                where, self._stack, self.names_of_objects, self.dataset, limits
+                where, self._stack, self.names_of_objects, self.dataset, self.own_data, limits
             )
             if where:
                 yield from kubernetes_settings.image_and_store_faults(

@@ -166,7 +166,7 @@ class Dataset(Model):
         archive: path of the archive on this machine, "" for none or a remote one.
         sha256: digest of the archive in lowercase, "" for a file of this machine that is taken as
             it is.
-        volume: name of the Docker volume.
+        volume: name of one of `volumes`, else of the Docker volume.
     """
 
     public: Annotated[

@@ -147,6 +147,7 @@ def faults(
     stack: str,
     beginning: str,
     data: Dataset | None,
+    own_data: str,
     limits: Mapping[str, ContainerLimits],
 ) -> Iterator[Fault]:
     """Yield what a stack in a cluster lacks, and what pods do not have.
@@ -156,6 +157,7 @@ def faults(
         stack: its name.
         beginning: what all names of its objects begin with: Kubernetes must take it.
         data: source of the images.
+        own_data: name of their volume if `volumes` does not have it.
         limits: bounds of services.
     """
     if where is None:
@@ -171,9 +173,9 @@ def faults(
     if data and data.archive:
         bound = "is a file of this machine, which pods do not have"
         yield Fault("dataset.archive", bound, "use dataset.url")
-    if data and where and not where.shared:
+    if own_data and where and not where.shared:
         bound = f"needs a volume that pods share: {KEY}.shared is not set"
-        yield Fault("dataset", bound, f"set {KEY}.shared", NAMES)
+        yield Fault("dataset", bound, f"set {KEY}.shared, or dataset.volume", NAMES)
     for service, bounds in limits.items():
         if bounds.processes:
             key = f"containerLimits.{service}.processes"

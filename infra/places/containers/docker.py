@@ -114,8 +114,8 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         self._leaves: list[Leave] = []
         self.via = dict(args.machine.connection) if args.machine else None
         settings, programs = args.settings, {each.program for each in args.running}
-        data = settings.dataset
-        self._volume_names = {dataset.VOLUME.name: data.volume} if data else {}
+        own = settings.own_data
+        self._volume_names = {dataset.VOLUME.name: own} if own else {}
         self._node = Node(
             f"{name}-node",
             NodeArgs(
@@ -337,7 +337,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
             self._opts(pulumi.ResourceOptions(parent=opts.parent, depends_on=[container])),
         )
         if service.once:
-            self._filled |= {volume.name: ready for volume in service.volumes if volume.shared}
+            self._filled |= {volume.name: ready for volume in service.volumes}
         return ready
 
     def _entrypoint(self, service: Service) -> list[str] | None:
@@ -390,8 +390,7 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         Not only for the content: each container that is made with a still empty volume gives it the
         owner that the folder has in the container's image.
         """
-        names = [volume.name for volume in service.volumes if volume.read_only]
-        return [self._filled[name] for name in names if name in self._filled]
+        return [self._filled[v.name] for v in service.volumes if v.name in self._filled]
 
     def _uploads(self, service: Service) -> list[docker.ContainerUploadArgs]:
         contents = {**service.files, **service.secrets}

@@ -93,10 +93,14 @@ def test_alerts_that_nothing_can_send_are_told(run, bare, put_program, monkeypat
 
 
 @pytest.mark.usefixtures("bare")
-def test_processes_wait_for_their_data_set(run, recorded, requests, tmp_path):  # D7
-    run(dataset={"generate": True}, dataDir=str(tmp_path / "d"))
+@pytest.mark.parametrize("given", [False, True])
+def test_processes_wait_for_their_data_set(run, recorded, requests, tmp_path, given):  # D7
+    folder, mine = str(tmp_path / "d" / "food11"), {"name": "mine", "path": str(tmp_path)}
+    source: dict[str, Any] = {"generate": True}
+    if given:
+        folder, source["volume"] = str(tmp_path), "mine"
+    run(dataset=source, dataDir=str(tmp_path / "d"), volumes=[mine])
     (dataset,) = recorded.of_type("process:Once").values()
-    folder = str(tmp_path / "d" / "food11")
     assert dataset.inputs["folders"] == [folder]
     assert dataset.inputs["command"][1:] == ["--folder", folder, "--generate"]
     (needed,) = [urn for r in requests for urn in r.dependencies if urn.endswith("local-dataset")][
@@ -148,6 +152,32 @@ def test_containers_of_users_mount_volumes(run, recorded, tmp_path):
         each.inputs["name"] for each in recorded.of_type("docker:index/volume:Volume").values()
     }
     assert len(changed - names) == 1
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("read_only", [True, False])
+def test_containers_have_their_data_set_in_a_volume_of_the_user(
+    run, recorded, requests, read_only
+):  # D7
+    nas = {"name": "nas", "nfs": "nas:/export", "mount": "/data/nas", "readOnly": read_only}
+    run(runtime="docker", volumes=[nas], dataset={"generate": True, "volume": "nas"})
+    containers = _containers(recorded)
+    mounts = {
+        name: [(each["volumeName"], each["readOnly"]) for each in container["volumes"]]
+        for name, container in containers.items()
+    }
+    ((volume, of_the_filler),) = mounts["dataset"]
+    assert not of_the_filler
+    made = recorded.of_type("docker:index/volume:Volume").values()
+    assert not any("food11" in each.inputs["name"] for each in made)  # none of its own
+    assert containers["dataset"]["command"] == ["--folder", "/data/nas", "--generate"]
+    for node in ("ray-head", "ray-worker-0"):
+        assert mounts[node].count((volume, read_only)) == 1
+        assert "FOOD11_DATA_DIR=/data/nas/Food-11" in containers[node]["envs"]
+        (request,) = [each for each in requests if each.name == f"local-{node}"]
+        assert any(urn.endswith("local-dataset-ready") for urn in request.dependencies)
+    (node,) = recorded.of_type("docker:Node").values()
+    assert node.inputs["volumes"] == []  # `down` promises to keep the stack's own only
 
 
 @pytest.mark.usefixtures("bare", "recorded")

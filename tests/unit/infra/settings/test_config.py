@@ -153,7 +153,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (
         "dataset.volume",
         {"runtime": "process", "dataset": {"generate": True, "volume": "v1"}},
-        "is a Docker volume",
+        "is none of volumes: a Docker volume, and runtime = 'process'",
     ),
     ("tracking", {"tracking": "wandb"}, "none, mlflow"),
     ("trackingPort", {"trackingPort": 8265}, "must differ from dashboardPort"),
@@ -535,6 +535,13 @@ def test_a_dataset_names_its_source_and_volume(settings, host):
     parsed = config.parse(settings(dataset=given), host, "dev").dataset
     assert parsed is not None
     assert (parsed.sha256, parsed.archive, parsed.volume) == ("ab" * 32, "", "food11")
+
+
+@pytest.mark.parametrize(("name", "runtime"), [("mine", "auto"), ("other", "docker")])
+def test_a_datasets_own_volume_is_dockers(settings, host, name, runtime):
+    source = {"generate": True, "volume": name}
+    given = settings(dataset=source, volumes=[{"name": "mine", "path": "/srv"}])
+    assert config.parse(given, host, "dev").runtime == runtime
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
         ({"imagePython": "3.10"}, "imagePython"),
         ({"dataset": {"generate": True}}, "kubernetes.shared is not set"),
         ({"dataset": {"archive": "/data/food.zip"}}, "use dataset.url"),
+        ({"dataset": {"generate": True, "volume": "mine"}}, "name one of volumes, or remove it"),
         ({"containerLimits": {"grafana": {"processes": 100}}}, "podPidsLimit"),
         ({"nodeGroups": [{"name": "gpu", "gpus": 1}]}, "set accelerator to nvidia or amd"),
         ({"nodeGroups": [{"name": "a", "image": "ray"}]}, "name the version, such as ray:1.0"),

@@ -236,6 +236,26 @@ def test_jobs_wait_for_a_data_set_in_the_volume_that_pods_share(declared):
     assert "/var/lib/trainyard/shared/test/food11" in str(job)
 
 
+def test_a_data_set_may_be_in_a_claim_of_the_user(declared):
+    images = IMAGES | {"dataset": "registry.example/dataset:1"}
+    mine = {"name": "mine", "claim": "photos", "mount": "/data/mine"}
+    _, objects = declared(
+        images=images, volumes=[mine], dataset={"generate": True, "volume": "mine"}
+    )
+    ray = objects["RayCluster", "test-ray"]
+    assert any(urn.endswith("kubernetes-dataset-ready") for urn in ray.fields["dependencies"])
+    worker = reveal(ray.inputs["manifest"])["spec"]["workerGroupSpecs"][0]["template"]["spec"]
+    filler = reveal(objects["Job", "test-dataset"].inputs["manifest"])["spec"]["template"]["spec"]
+    for pod, read_only in ((worker, True), (filler, False)):
+        claims = [each.get("persistentVolumeClaim") for each in pod["volumes"]]
+        assert claims.count({"claimName": "photos"}) == 1
+        mounts = {each["mountPath"]: each for each in pod["containers"][0]["volumeMounts"]}
+        assert mounts["/data/mine"].get("readOnly", False) is read_only
+    variables = {each["name"]: each["value"] for each in worker["containers"][0]["env"]}
+    assert variables["FOOD11_DATA_DIR"] == "/data/mine/Food-11"
+    assert filler["containers"][0]["args"][:2] == ["--folder", "/data/mine"]
+
+
 def test_what_kuberay_cannot_do_is_one_message(declared):
     with pytest.raises(pulumi.RunError, match="takes whole numbers"):
         declared(worker={"cpus": 0.5})
