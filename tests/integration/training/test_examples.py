@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests import pages, ran
+from cluster.object_store import STORES
+from infra.machines import tools
+from tests import pages, ran, stores
 from trainyard.client import runtimes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
-MINE, SHIRTS, END_TO_END, FRAMEWORKS, SHORT = pages.read_by(__file__)
+MINE, BIRDS, SHIRTS, END_TO_END, FRAMEWORKS, SHORT = pages.read_by(__file__)
 PYTORCH, LIGHTNING, *OTHERS = FRAMEWORKS.of("train")
 JOB_DEADLINE_S = 300
 REPOSITORY = Path(__file__).parents[3]
@@ -145,6 +147,35 @@ def test_a_folder_of_images_is_learned_and_names_the_classes(cluster, tmp_path):
     assert failed.returncode == 1
     assert re.search(rf"error: {tmp_path}/red/\d+\.png is not a readable", failed.stdout)
     assert "Traceback" not in failed.stdout
+
+
+def test_a_folder_of_a_bucket_is_copied_to_each_node_once(cluster, store_program, tmp_path):
+    copy, script = tmp_path / "birds", tmp_path / "birds.py"
+    copying, training = BIRDS.of("train")
+    (block,) = (each for each in pages.blocks() if each.text.startswith(f"# {script.name}:"))
+    assert f'Path("{training[-1]}")' in block.text
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with stores.bare(STORES[tools.DEFAULT], store_program, folder) as store:
+        for name in ("cat/1.jpg", "dog/2.jpg"):
+            store.s3.put_object(Bucket=stores.BUCKET, Key=f"birds/{name}", Body=name.encode())
+        text = block.text.replace(training[-1], str(copy)).replace("photos/birds", "ray/birds")
+        script.write_text(text.replace("https://s3.example.com", store.endpoint))
+        left = Path(f"{copy}.part/cat/0.jpg")  # of a killed job
+        left.parent.mkdir(parents=True)
+        left.touch()
+        keys = {"PHOTOS_KEY=…": store.root.access, "PHOTOS_SECRET=…": store.root.secret}
+        words = [f"{word[:-1]}{keys[word]}" if word in keys else word for word in copying]
+        words[words.index(script.name)] = str(script)
+        # Two nodes of one machine copy at once: one waits for the other.
+        assert f"{copy} {copy}" in train(cluster, *words)
+    assert {str(path.relative_to(copy)): path.read_text() for path in copy.rglob("*.*")} == {
+        name: name for name in ("cat/1.jpg", "dog/2.jpg")
+    }
+    assert Path(f"{copy}.lock").exists()
+    # A worker of a later training finds it, without keys and without the store, which is gone.
+    later = [sys.executable, "-c", "import birds; print(birds.local())"]
+    assert ran.output(later, cwd=tmp_path).strip() == str(copy)
 
 
 def test_the_notebook_learns_the_same(script, cluster, tmp_path):  # E6
