@@ -108,7 +108,6 @@ class _Missing:
     group: str = ""
 
     def for_group(self, group: str) -> "_Missing":
-        """Return the same for a group."""
         return _Missing(self.found, group)
 
     def note(self, line: str) -> None:
@@ -117,7 +116,6 @@ class _Missing:
             groups.append(self.group)
 
     def note_all(self, left: Mapping[str, Any], path: str = "") -> None:
-        """Note each remaining value."""
         for key, value in left.items():
             here = f"{path}{key}"
             if here not in WHY and isinstance(value, dict):
@@ -127,7 +125,6 @@ class _Missing:
 
     @property
     def lines(self) -> list[str]:
-        """A line for each note."""
         return [
             f"{line} ({', '.join(groups)})" if groups else line
             for line, groups in self.found.items()

@@ -60,11 +60,7 @@ def hold(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
 
 
 def _check_store(path: BucketPath, content: bytes) -> None:
-    """Check that the store refuses to create an existing object, and to replace a missing one.
-
-    Raises:
-        EngineError: it does not refuse.
-    """
+    """Check that the store refuses to create an existing object, and to replace a missing one."""
     for header, write in (
         ("If-None-Match", path.create),
         ("If-Match", lambda content: path.replace(content, NO_TAG)),
@@ -87,11 +83,7 @@ def _holds(path: BucketPath, content: bytes) -> bool:
 
 
 def _acquire(path: BucketPath, content: bytes) -> list[str]:
-    """Write the lock, or replace a dead process's lock; return notes about that.
-
-    Raises:
-        LockedError: its process is alive, or may be.
-    """
+    """Write the lock, or replace a dead process's lock; return notes about that."""
     with suppress(FileExistsError):
         path.create(content)
         return []

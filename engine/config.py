@@ -310,7 +310,6 @@ def _child(container: Any, step: str | int) -> Any:
 
 
 def _secrets(value: Any) -> Iterator[CommentedMap]:
-    """The secrets in a part of the settings."""
     if isinstance(value, CommentedMap) and list(value) == [SECURE]:
         if isinstance(value[SECURE], str):
             yield value

@@ -88,11 +88,7 @@ def _arguments(options: argparse.Namespace) -> list[str]:
 
 
 def _passphrase() -> dict[str, str]:
-    """This user's own passphrase file if none is set; made on first use.
-
-    Raises:
-        EngineError: the file cannot be made or trusted.
-    """
+    """This user's own passphrase file if none is set; made on first use."""
     if PHRASE in os.environ:
         return {}
     # The CLI would take an empty file for the passphrase "": check it here for both.
@@ -105,11 +101,7 @@ def _passphrase() -> dict[str, str]:
 
 
 def _backend(*, cli: bool) -> dict[str, str]:
-    """The login, if neither the environment nor the project names a backend.
-
-    Raises:
-        EngineError: this engine cannot read the login.
-    """
+    """The login, if neither the environment nor the project names a backend."""
     if os.environ.get(state_folder.URL) or Project.find(Path.cwd()).backend_url:
         return {}
     try:
@@ -121,11 +113,7 @@ def _backend(*, cli: bool) -> dict[str, str]:
 
 
 def _refuse_used(stack: str) -> None:
-    """Refuse to end a stack that others use, if this engine can read the states.
-
-    Raises:
-        EngineError: it names them.
-    """
+    """Refuse to end a stack that others use, if this engine can read the states."""
     project = Project.find(Path.cwd())
     with suppress(BucketError):  # the CLI tells why
         try:
@@ -162,11 +150,7 @@ def _name_kinds(stack: str, environment: dict[str, str]) -> None:
 
 
 def _check_pack(folder: Path, config: str) -> None:
-    """Check for faults that the CLI would hang on, or ignore.
-
-    Raises:
-        EngineError: the pack has no environment yet, or the levels name a rule that it lacks.
-    """
+    """Check for faults that the CLI would hang on, or ignore."""
     try:
         runtime = settings_file.read(folder / "PulumiPolicy.yaml")["runtime"]
     except (OSError, ValueError, LookupError, TypeError) as error:

@@ -229,11 +229,7 @@ def refusal(found: Judged, stack: str) -> LockedError:
 
 
 def _clear(folder: Path, but: Path | None = None) -> list[str]:
-    """Remove locks of dead processes.
-
-    Raises:
-        EngineError: the process of one is alive, or may be.
-    """
+    """Remove locks of dead processes."""
     notes = []
     for path in sorted({*folder.glob("*.json")} - {but}):
         found = judge(path)

@@ -133,9 +133,6 @@ def _sources(folder: Path) -> dict[str, str]:
     """The commit of a checkout and its tree, with a digest of what differs; "" outside of one.
 
     A plan is bound to the tree: a merge makes another commit of the reviewed files.
-
-    Raises:
-        EngineError: git does not tell it.
     """
 
     def git(*arguments: str) -> bytes:

@@ -55,11 +55,7 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
 
 
 def _opening(salt: str, old: str, new: str) -> str:
-    """The passphrase that a salt was made with.
-
-    Raises:
-        EngineError: it is neither.
-    """
+    """The passphrase that a salt was made with."""
     try:
         Crypter(old, salt)
     except EngineError:

@@ -351,11 +351,7 @@ def _mark(props: Props) -> FolderMark:
 
 
 def _ask_to_leave(props: Props, seconds: float, *arguments: str) -> str:
-    """Run a program's script for its users; return its last line.
-
-    Raises:
-        ServiceError: it fails.
-    """
+    """Run a program's script for its users; return its last line."""
     leave = props["leave"]
     script = Path(props["folder"]) / props["name"] / "files" / leave["file"]
     python = Path(props["command"][0]).with_name("python")

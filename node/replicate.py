@@ -396,11 +396,7 @@ def main(settings: dict[str, Any]) -> None:
 
 
 def _refuse(error: Exception, url: str) -> None:
-    """End if another attempt cannot help.
-
-    Raises:
-        SystemExit: keys, bucket or region are wrong.
-    """
+    """End if another attempt cannot help."""
     if isinstance(error, RefusedError):
         sys.exit(f"replicate.to = {url!r}: {error}")
 

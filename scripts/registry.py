@@ -143,11 +143,7 @@ def _wanted() -> list[str]:
 
 
 def _settings(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the images and the build arguments that a stack's settings name.
-
-    Raises:
-        images.LockError: the file cannot be read.
-    """
+    """Return the images and the build arguments that a stack's settings name."""
     try:
         config = (settings_file.read(path) or {}).get("config") or {}
         return dict(config.get(f"{PROJECT}:images") or {}), dict(

@@ -308,11 +308,7 @@ class Session:
         progress.print_record(progress.Epoch(self.history[-1]["epoch"]))
 
     def _saved(self, parts: Mapping[str, Part], more: Mapping[str, Any] = {}) -> Path | None:
-        """Return a new folder with the state of the run; None for workers that store nothing.
-
-        Raises:
-            JobError: a later start could not load it.
-        """
+        """Return a new folder with the state of the run; None for workers that store nothing."""
         if self.rank != 0:
             return None
         if taken := sorted(parts.keys() & set(OWN)):
@@ -352,11 +348,7 @@ Worker = Callable[[Session], None]
 
 
 def _check_state(folder: Path) -> None:
-    """Checks that a checkpoint holds the state that `Session.restore` reads.
-
-    Raises:
-        CheckpointError: it does not.
-    """
+    """Checks that a checkpoint holds the state that `Session.restore` reads."""
     state: Any = files.load(folder / run_folder.CHECKPOINT_FILE, mapped=True)
     try:
         history = [

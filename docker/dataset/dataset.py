@@ -328,7 +328,6 @@ def _sorted(
 
 
 def _generate(staging: Path) -> Manifest:
-    """Draw a stand-in in the staging folder."""
     try:
         import generated  # noqa: PLC0415 (needs packages that nothing else here does)
     except ImportError as error:
@@ -416,11 +415,7 @@ def _download_rest(url: str, shown: str, archive: Path, before: int) -> None:
 
 
 def _unpack(archive: Path, shown: str, target: Path) -> None:
-    """Sort the images of an archive into class folders.
-
-    Raises:
-        DatasetError: it is not an archive, damaged, unsafe, too large, or its layout is unknown.
-    """
+    """Sort the images of an archive into class folders."""
     progress = Progress()
     images = other = total = 0
     try:
@@ -453,11 +448,7 @@ def _unpack(archive: Path, shown: str, target: Path) -> None:
 
 
 def _members(archive: Path) -> Iterator[Member]:
-    """Return the files and folders of an archive, without unpacking any.
-
-    Raises:
-        DatasetError: it is neither zip nor tar, or has entries other than files and folders.
-    """
+    """Return the files and folders of an archive, without unpacking any."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as package:
             for info in package.infolist():
@@ -555,11 +546,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 def _place(name: str) -> Path | None:
-    """Return an image's path, relative to Food-11; None for files that are not images of a split.
-
-    Raises:
-        DatasetError: the name would leave its folder, or names no class.
-    """
+    """Return an image's path in Food-11; None for files that are not images of a split."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise DatasetError(f"{name!r} leads out of the archive's folder: it was made to do harm")

@@ -103,11 +103,7 @@ class CommandProvider:
         return asyncio.run(self._watched(work))
 
     async def _watched(self, work: Coroutine[Any, Any, T]) -> T:
-        """The work's result, unless the user or the time limit ends it first.
-
-        Raises:
-            EngineError: one of them did, or the machine failed.
-        """
+        """The work's result, unless the user or the time limit ends it first."""
         loop = asyncio.get_running_loop()
         seconds = WORK.get().seconds
         deadline = loop.time() + seconds if seconds else None

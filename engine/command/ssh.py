@@ -102,11 +102,7 @@ async def _connected(
 
 
 async def _dial(connection: Properties, say: Say) -> asyncssh.SSHClientConnection:
-    """Connect, as often as the connection's limit allows.
-
-    Raises:
-        EngineError: no attempt succeeded, or one met a permanent fault.
-    """
+    """Connect, as often as the connection's limit allows."""
     if fault := host_key_fault(connection):  # a state may hold an unchecked one
         raise EngineError(f"connection: {fault}")
     there, limit = Connection.of(connection), connection["dialErrorLimit"]

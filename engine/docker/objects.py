@@ -51,7 +51,6 @@ class Network(Resources):
             return self._live(found[0]) if found else None
 
     def _ids(self, news: Properties) -> list[str]:
-        """The networks with its name and labels."""
         wanted = to_labels(news.get("labels", []))
         return [
             network["Id"]

@@ -102,11 +102,6 @@ class DockerProvider:
 
 
 def _actions_of(type_: str, say: Say, settings: Properties) -> Actions:
-    """The actions for a type.
-
-    Raises:
-        EngineError: no usable Docker Engine.
-    """
     from engine.docker.connection import connect  # noqa: PLC0415 - as above
     from engine.docker.container import Container  # noqa: PLC0415 - imports the SDK
     from engine.docker.objects import Image, Network, Volume  # noqa: PLC0415 - as above

@@ -134,11 +134,7 @@ def _identity(config: DictConfig, folder: str, code: str) -> str:
 
 
 def _folder(subdir: str) -> str:
-    """A point's folder below the sweep's.
-
-    Raises:
-        ClientError: it is not below it, or has the records of all points.
-    """
+    """A point's folder below the sweep's."""
     folder = PurePosixPath(subdir)
     if folder.is_absolute() or ".." in folder.parts or folder.parts[:1] in _NO_FOLDERS:
         raise ClientError(

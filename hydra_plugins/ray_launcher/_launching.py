@@ -142,7 +142,6 @@ def _other_ray(settings: Mapping[str, Any]) -> str:
 
 
 def _script(function: TaskFunction, working_dir: str | None) -> scripts.Script:
-    """The script of the function."""
     name = getattr(function, "__module__", None) or type(function).__module__
     file = getattr(sys.modules[name], "__file__", None)
     if file is None:

@@ -308,11 +308,6 @@ def _architecture(values: Mapping[str, int]) -> str:
 
 
 def _run(accelerator: str, command: Sequence[str]) -> str:
-    """Return a tool's output.
-
-    Raises:
-        AcceleratorError: it is missing, fails, or does not answer.
-    """
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False

@@ -324,7 +324,6 @@ def remove_script(machine: Machine, mark: FolderMark) -> str:
 
 
 def _archive_name(machine: Machine) -> str:
-    """Return the archive's path in the home folder."""
     return f"{PurePosixPath(machine.base).name}.tar.gz"
 
 

@@ -49,11 +49,7 @@ def main() -> None:
 
 
 def _monitoring() -> None:
-    """Build the programs that monitor a stack, and their tools.
-
-    Raises:
-        BuildError: Go is missing, too old, or cannot build one of them.
-    """
+    """Build the programs that monitor a stack, and their tools."""
     for program in (MONITORING | TOOLS).values():
         if not program.obtainable:
             found = local.go_version()
@@ -134,11 +130,7 @@ def _digest(path: Path) -> str:
 
 
 def _make_cache(folder: Path) -> None:
-    """Make the folder of programs, which nobody else may write to.
-
-    Raises:
-        BuildError: it cannot be made, or is another user's.
-    """
+    """Make the folder of programs, which nobody else may write to."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
@@ -158,11 +150,7 @@ def _make_cache(folder: Path) -> None:
 
 
 def _build(program: GoProgram, path: Path, say: Say) -> None:
-    """Run `go build` on the module's sources and our files, and report progress.
-
-    Raises:
-        BuildError: it failed.
-    """
+    """Run `go build` on the module's sources and our files, and report progress."""
     started = time.monotonic()
     package = f"{program.name} of {program.module}@{program.version}"
     say(f"building {package} (once; takes some minutes)")
@@ -184,11 +172,7 @@ def _build(program: GoProgram, path: Path, say: Say) -> None:
 
 
 def _copy_sources(program: GoProgram, folder: Path) -> None:
-    """Download the module, and copy it with our files.
-
-    Raises:
-        BuildError: it is not available, or has another digest.
-    """
+    """Download the module, and copy it with our files."""
     package = f"{program.module}@{program.version}"
     folder.mkdir()
     found = json.loads(_go(["mod", "download", "-json", package], folder, program))
@@ -210,11 +194,7 @@ def _copy_sources(program: GoProgram, folder: Path) -> None:
 
 
 def _go(arguments: list[str], folder: Path, program: GoProgram) -> str:
-    """Run Go; return its output.
-
-    Raises:
-        BuildError: it failed; the message ends with its last lines.
-    """
+    """Run Go; return its output."""
     run = subprocess.Popen(
         ["go", *arguments],
         cwd=folder,

@@ -208,11 +208,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _accounts() -> tuple[list[Account], dict[str, pulumi.RunError]]:
-    """Return the accounts of this environment, and the reason for each missing one, by module.
-
-    Raises:
-        RunError: it has no account at all.
-    """
+    """Return the accounts of this environment, and the reason for each missing one, by module."""
     found: list[Account] = []
     closed: dict[str, pulumi.RunError] = {}
     for cloud in sources.CLOUDS:
@@ -240,11 +236,7 @@ def _end(
     stacks: Sequence[RecordedStack],
     backends: Collection[str],
 ) -> list[Judgment]:
-    """End the instances that the user wants ended; return them.
-
-    Raises:
-        pulumi.RunError: another state may have them, or the user does not agree.
-    """
+    """End the instances that the user wants ended; return them."""
     if not options.end:
         _check_certain(place, stacks, backends)
     ending = to_end(findings, options.end)

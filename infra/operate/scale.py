@@ -324,11 +324,7 @@ class Scaler:
         return list(lines)
 
     def _outputs(self) -> dict[str, Any]:
-        """Read the outputs of the stack, {} if it does not exist.
-
-        Raises:
-            RequestError: they cannot be read now.
-        """
+        """Read the outputs of the stack, {} if it does not exist."""
         arguments = ["output", "--json", "--show-secrets", "-s", self._stack]
         commands = [[sys.executable, "-P", "-m", "engine", "-C", str(self._folder), *arguments]]
         if shutil.which("pulumi"):

@@ -36,8 +36,6 @@ def of(name: str) -> Storage:
 
 
 def _key(other: pulumi.StackReference, output: str, name: str) -> pulumi.Output[str]:
-    """Return a key of the other stack's store."""
-
     def opened(value: Any) -> str:
         # Where the passphrase is another one, the CLI gives an empty object for a secret.
         if value and isinstance(value, str):

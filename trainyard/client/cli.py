@@ -65,7 +65,6 @@ class _Quick:
     """A command or group whose parameters have that coercion."""
 
     def get_params(self, ctx: Any) -> Any:
-        """Return typer's parameters."""
         found = super().get_params(ctx)  # type: ignore[misc]
         for param in found:
             if "get_runtime_param" not in vars(param):

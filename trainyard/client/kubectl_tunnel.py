@@ -101,11 +101,9 @@ class _Keeper:
 
     @property
     def port(self) -> int:
-        """The port of this machine."""
         return self._forward.port
 
     def close(self) -> None:
-        """Ends it."""
         self._forward.close()
 
     def _keep(self) -> None:

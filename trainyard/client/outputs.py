@@ -491,11 +491,7 @@ def _ask_engines(stack: str) -> str:
 
 
 def _of_engine(folder: Path, stack: str) -> dict[str, Any]:
-    """The outputs that the state of a stack has, read in this process: a second one takes longer.
-
-    Raises:
-        ClientError: saying why they cannot be read, as the engine does.
-    """
+    """The outputs in the state of a stack, read in this process: a second one takes longer."""
     checkout_first()
     try:  # an installed client lacks these modules, or what they need
         from engine import outputs as recorded  # noqa: PLC0415

@@ -241,11 +241,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
 
 
 def _for_queue(request: Request, server: JobServer, outputs: StackOutputs) -> dict[str, str]:
-    """Return the metadata that a queue reads; jobs to come after are named by their ids.
-
-    Raises:
-        ClientError: something is asked of a queue, and the stack has none.
-    """
+    """Return the metadata that a queue reads; jobs to come after are named by their ids."""
     order = {"retries": str(RETRIES if scripts.resumes(request.script) else 0), **request.order}
     if not request.order:
         return order

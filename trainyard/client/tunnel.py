@@ -292,7 +292,6 @@ class _Link:
                     return
 
     async def close(self) -> None:
-        """Says goodbye to the host."""
         if self._connection is not None:
             self._connection.close()
             try:

@@ -129,7 +129,6 @@ def _shared(folder: Path) -> IO[str]:
 
 
 def _sweep(sessions: Path, kept: str) -> None:
-    """Removes unused copies."""
     for folder in sessions.iterdir():
         if folder.name == kept:
             continue

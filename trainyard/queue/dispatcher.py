@@ -178,7 +178,6 @@ class Dispatcher:
         self._tried.pop(job.name, None)
 
     async def _start(self, active: Sequence[Job], known: Mapping[str, Mapping[str, Any]]) -> None:
-        """Start what has its turn."""
         waiting = {job.id: job for job in active if job.state == WAITING}
         entries: dict[str, Entry] = {}
         for job in active:

@@ -131,7 +131,6 @@ class Syncer:
             return None
 
     def _end(self, run: str) -> bool:
-        """Ends the actor of a training, and with it the training; whether it could."""
         try:
             if training := self._begun(run):
                 ray.kill(training)

@@ -188,11 +188,7 @@ def _connect() -> None:
 
 
 def _start(host: str, port: int) -> None:
-    """Starts Ray Serve on the head, unless it runs.
-
-    Raises:
-        JobError: the port is taken, or Ray Serve was started without the gate.
-    """
+    """Starts Ray Serve on the head, unless it runs."""
     from ray import serve
 
     try:

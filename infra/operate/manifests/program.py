@@ -60,7 +60,6 @@ class _Recorder(pulumi.runtime.Mocks):
     def new_resource(
         self, args: pulumi.runtime.MockResourceArgs
     ) -> tuple[str | None, dict[str, Any]]:
-        """Keep a resource and return its id and outputs."""
         kind = args.typ.removeprefix(DYNAMIC)
         inputs = _plain(args.inputs)
         if kind == SECRET:

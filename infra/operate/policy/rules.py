@@ -264,7 +264,6 @@ def _images(value: Any) -> Iterator[str]:
 
 
 def _variables(props: Props) -> dict[str, Any]:
-    """Environment variables of a container or program."""
     pairs = (str(entry).partition("=") for entry in _list(props, "envs"))
     return {**_mapping(props, "environment"), **{name: value for name, _, value in pairs}}
 

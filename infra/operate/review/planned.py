@@ -97,7 +97,6 @@ class _Verdicts(Display):
         self.found: list[RuleMessage] = []
 
     def message(self, level: str, text: str, urn: str) -> None:
-        """See Display."""
         text = self.clean(text)
         self.found.append(RuleMessage(name=_name(urn), message=text, mandatory=level == "error"))
 

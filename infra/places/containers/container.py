@@ -232,11 +232,7 @@ class Ready(Resource[ReadyArgs], module="docker", name="Ready"):
 
 
 def _check(news: NodeArgs, olds: NodeArgs | None) -> None:
-    """Check what is wanted and was not before.
-
-    Raises:
-        ServiceError: something is taken, or an image is not available.
-    """
+    """Check what is wanted and was not before."""
     with explained("what the stack needs of Docker"):
         client = news.engine()
         faults = [

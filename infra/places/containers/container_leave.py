@@ -89,11 +89,7 @@ def _leave(args: LeaveArgs, seconds: int, timeout: float) -> None:
 
 
 def _run(container: Any, args: LeaveArgs, *command: str) -> str:
-    """Return the output of the service's script; "" if it fails and FORCE is set.
-
-    Raises:
-        ServiceError: it fails without FORCE: there may be users.
-    """
+    """Return the output of the service's script; "" if it fails and FORCE is set."""
     words = [PYTHON, args.script, *args.arguments, *command]
     code, (out, err) = container.exec_run(words, demux=True)
     if code == 0:
@@ -124,11 +120,7 @@ def _start(container: Any) -> tuple[str, str]:
 
 
 def _await_those_before(client: Any, service: str, timeout: float) -> None:
-    """Wait until nodes that were drained before are up again: runs need somewhere to go.
-
-    Raises:
-        ServiceError: one is not up in time.
-    """
+    """Wait until nodes that were drained before are up again: runs need somewhere to go."""
     deadline = time.monotonic() + timeout
     for name, before in list(_drained.items()):
         while not _is_another(_find(client, name), before):

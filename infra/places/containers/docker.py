@@ -226,12 +226,10 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         return self._images[program].image_id
 
     def _opts(self, opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
-        """Return the options of a resource on the Engine."""
         machine = self._args.machine
         return pulumi.ResourceOptions.merge(opts, machine.options(opts.parent)) if machine else opts
 
     def _docker_opts(self, opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
-        """Return the options of a resource of pulumi-docker."""
         provider = pulumi.ResourceOptions(provider=self._engine)
         return pulumi.ResourceOptions.merge(self._opts(opts), provider)
 

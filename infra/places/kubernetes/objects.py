@@ -341,11 +341,7 @@ def _has_old_ports(api: Any, live: Manifest) -> bool:
 
 
 def _mine(api: Any, args: ObjectArgs) -> Manifest | None:
-    """Return the object as it is, None if it does not exist.
-
-    Raises:
-        ServiceError: it is not this stack's.
-    """
+    """Return the object as it is, None if it does not exist."""
     kind, namespace, name = args.identity
     live: Manifest | None = api.get(kind, name)
     if live is None:
@@ -389,11 +385,7 @@ def _going(api: Any, claim: str) -> str:
 
 
 def _await_end(api: Any, kind: str, name: str) -> None:
-    """Wait until an object is gone.
-
-    Raises:
-        ServiceError: it is still there after DELETE_SECONDS.
-    """
+    """Wait until an object is gone."""
     deadline = time.monotonic() + DELETE_SECONDS
     told = time.monotonic()
     while (live := api.get(kind, name)) is not None:

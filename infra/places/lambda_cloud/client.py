@@ -180,7 +180,6 @@ class Client:
         form: type[Envelope[T]],
         body: Mapping[str, Any] | None = None,
     ) -> T:
-        """Send one request; return the data of its answer."""
         what = f"{method} {self._base_url}{API}{path}"
         try:
             response = self._http.request(method, f"{API}{path}", json=body)

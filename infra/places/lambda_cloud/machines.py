@@ -66,7 +66,6 @@ class Clock:
 
 
 def _span(seconds: float) -> str:
-    """Return a time for messages."""
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 

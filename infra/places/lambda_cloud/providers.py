@@ -48,8 +48,6 @@ IN_USE_LIMIT_SECONDS = 5 * 60.0  # the API takes a while to notice that an insta
 
 
 class _Provider(CloudProvider[A]):
-    """The base of all providers here."""
-
     api_key = API_KEY
 
     @cached_property
@@ -454,11 +452,7 @@ def _failure(error: LambdaError) -> dynamic.CheckFailure:
 
 
 def _when_unused(id_: str, delete: Callable[[str], None], clock: machines.Clock) -> None:
-    """Delete a thing that an instance that has just ended may still seem to use.
-
-    Raises:
-        InUseError: it is still used at the deadline.
-    """
+    """Delete a thing that an instance that has just ended may still seem to use."""
     deadline = clock.now() + clock.limit(IN_USE_LIMIT_SECONDS)
     with contextlib.suppress(NotFoundError):
         while True:
@@ -491,7 +485,6 @@ def _is_of(held: SshKey, args: SshKeyArgs) -> bool:
 
 
 def _key(args: SshKeyArgs, held: SshKey, pair: KeyPair) -> tuple[str, Props]:
-    """Return a key's id and outputs."""
     owned = _is_of(held, args)
     marks = {"owned": owned, "fileOwned": owned and identity.mark_in_key(held.public_key).generated}
     return held.id, {"publicKey": pair.public, "privateKey": pair.private, **marks}
@@ -527,7 +520,6 @@ def _shown(rule: FirewallRule) -> Props:
 
 
 def _launched(pick: Pick, order: Order) -> Props:
-    """Return the outputs of an instance that was launched."""
     return {
         **pick.model_dump(by_alias=True, include={"instance_type", "region", "hourly_cost"}),
         "firewallRulesetId": order.firewallRulesetIds.get(pick.region, ""),

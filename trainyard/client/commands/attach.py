@@ -219,11 +219,7 @@ def _token(file: Path) -> str:
 
 
 def _ask(outputs: contract.StackOutputs) -> dict[str, Any]:
-    """Asks a cluster for its versions and nodes.
-
-    Raises:
-        ClientError: it does not answer, cannot run a job, or does not see the store.
-    """
+    """Asks a cluster for its versions and nodes."""
     from trainyard.client import jobs, store, submission
     from trainyard.client.state import ClusterState
 

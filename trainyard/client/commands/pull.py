@@ -81,9 +81,6 @@ def _follow(
 
     Returns:
         How the last job ended, as "SUCCEEDED"; "" if the server knows no job of the run.
-
-    Raises:
-        ClientError: a pass failed, no such run exists, or the server was lost.
     """
     from trainyard.client import jobs
     from trainyard.client.dashboard import DashboardError

@@ -116,11 +116,7 @@ class RunSource:
         return self._store.part(f"{self.run}/{name}", start, count)
 
     def _patiently(self, action: Callable[[], T], again: Callable[[], T] | None = None) -> T:
-        """Tries an action until the store has answered; then `again`, if it is given.
-
-        Raises:
-            AwayError: it never answered, or not within the patience.
-        """
+        """Tries an action until the store has answered; then `again`, if it is given."""
         tries = itertools.chain([action], itertools.repeat(again or action))
 
         def tried() -> T:

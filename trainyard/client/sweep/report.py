@@ -106,7 +106,6 @@ def _row(point: Point, outcome: PointOutcome, taken: set[str]) -> dict[str, Any]
 
 
 def _values(outcome: PointOutcome) -> dict[str, Any]:
-    """The result of a point, by the names of columns."""
     return {} if outcome.error else values(outcome.value)
 
 

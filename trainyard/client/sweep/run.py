@@ -162,11 +162,7 @@ class Sweep:
                 return
 
     def _has_arrived(self, job_id: str, deadline: float) -> bool:
-        """Whether a job was taken although the answer was lost: a second one would be refused.
-
-        Raises:
-            UnreachedError: the job server stays lost until the deadline.
-        """
+        """Whether a job was taken although the answer was lost: a second one would be refused."""
         while True:
             time.sleep(RESEND_S)
             try:

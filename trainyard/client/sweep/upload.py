@@ -175,7 +175,6 @@ def _files(env: Mapping[str, Any]) -> list[str]:
 
 
 def _file(path: Path) -> tuple[int, str]:
-    """A file's mode and digest."""
     with path.open("rb") as opened:
         return path.stat().st_mode & 0o777, hashlib.file_digest(opened, "sha256").hexdigest()
 
