@@ -3,8 +3,6 @@
 Both engines compare them by hash alone, so the same content under another path is not a change.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

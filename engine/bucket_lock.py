@@ -7,8 +7,6 @@ conditional replacement (If-Match) that states are written with. No flock reache
 so only a process of this one can be known to be dead.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -3,8 +3,6 @@
 Exit codes as pulumi's: 0 done, 1 failed, 2 wrong usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import getpass
 import signal

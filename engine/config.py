@@ -3,8 +3,6 @@
 Comments, order and quotes of the file stay.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The context that all parts of one operation share: journal, display, providers, failures."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Deletes resources in parallel, but dependents before their dependencies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context

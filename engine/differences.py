@@ -3,8 +3,6 @@
 A manifest of Kubernetes is one property: shown whole, it would hide its differences.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

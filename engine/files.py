@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, and are still there after a power cut."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A program's registration of a resource, and the options that the engine refuses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pulumi.runtime.proto import resource_pb2

@@ -5,8 +5,6 @@ tools show each other's operations. Copies of the state are left out, since back
 values of settings, since the commit has them and one may be an undeclared secret.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -4,8 +4,6 @@ So a kill at any moment leaves a valid state, in which unfinished steps are pend
 Steps that wait at the same time share one write: each costs two waits for the disk.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

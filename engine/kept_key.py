@@ -8,8 +8,6 @@ whatever a guess costs, so scrypt's costs are the least there. A file that canno
 decrypted is ignored.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -4,8 +4,6 @@ Both get the same passphrase and the same state, so a stack can be begun with on
 other. The user's own settings (PULUMI_CONFIG_PASSPHRASE, PULUMI_BACKEND_URL, a login) are kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

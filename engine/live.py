@@ -1,7 +1,5 @@
 """The real resources: drift, and the leftovers of an interrupted operation."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass

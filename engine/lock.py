@@ -6,8 +6,6 @@ kernel and which process hold it. The CLI does neither. If in doubt, a lock is r
 message tells how to cancel it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import json

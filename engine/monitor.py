@@ -4,8 +4,6 @@ The SDK takes any object as its monitor, so this needs no server or second proto
 runs in this process, and its registrations arrive here on threads of the SDK's executor.
 """
 
-from __future__ import annotations
-
 import threading
 from typing import Any, NoReturn
 

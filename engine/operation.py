@@ -1,7 +1,5 @@
 """up, preview, refresh and destroy: load, run, write, report."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

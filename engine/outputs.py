@@ -1,7 +1,5 @@
 """The outputs of a stack: the engine prints them, and the client reads them in its own process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The passphrase that the secrets of stacks are encrypted with: finding and making it."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

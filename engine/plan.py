@@ -4,8 +4,6 @@ A plan holds for the files of one commit, one set of settings and one state. Sec
 encrypted as in the state, and a seal that needs the passphrase reveals a torn or changed file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs the user's Pulumi program in this process, as Pulumi's own Python runner does in its own."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

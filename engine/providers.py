@@ -4,8 +4,6 @@ This one is for dynamic resources: the class that the program itself defines (`e
 It gets properties in the clear and with Pulumi's sentinel for values that a preview does not know.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """References to other stacks: outputs, read from the same backend with the same passphrase."""
 
-from __future__ import annotations
-
 from pulumi.runtime.proto import resource_pb2
 
 from engine.context import Context

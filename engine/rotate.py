@@ -4,8 +4,6 @@ These are two files, and a kill may come between them. So each is opened with th
 passphrases that fits, and running the same command again completes the rotation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from engine.config import SettingsFile

@@ -3,8 +3,6 @@
 The order is Pulumi's: check, diff, then same, create, update or replace.
 """
 
-from __future__ import annotations
-
 import uuid
 
 from engine.command.schema import hidden, secret_outputs

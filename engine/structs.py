@@ -1,7 +1,5 @@
 """Property values in protobuf's form, apart because reading a state does not need protobuf."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from google.protobuf import json_format, struct_pb2

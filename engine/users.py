@@ -1,7 +1,5 @@
 """Stacks that use outputs of another one, such as its object store, and so end before it."""
 
-from __future__ import annotations
-
 from engine.errors import EngineError
 from engine.state import REFERENCE_TYPE, Backend
 from trainyard.access.state_bucket import BucketError

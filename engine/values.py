@@ -5,8 +5,6 @@ secret signature and an unknown is Pulumi's sentinel string. Providers of dynami
 secrets unwrapped; the state file sees them encrypted.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

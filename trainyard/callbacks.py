@@ -2,8 +2,6 @@
 
 # ruff: noqa: ARG002, D102 - the methods are Lightning's
 
-from __future__ import annotations
-
 import logging
 import tempfile
 import time

@@ -4,8 +4,6 @@ Requests on such nodes are the same as with GPUs, and CPUs compute. Ray gives a 
 for a GPU the device cuda:0, whether it exists or not.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The accelerators of train_model: a node's own, or a CPU where its chips are only counted."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import torch

@@ -1,7 +1,5 @@
 """Epochs of a classifier of images or of next characters: plain PyTorch, no Ray."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from typing import Any

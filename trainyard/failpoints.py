@@ -6,8 +6,6 @@ for a store that is away. `clock` sets the process's clock back by a day. Withou
 nothing happens.
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

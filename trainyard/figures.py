@@ -7,8 +7,6 @@ same names every second one is left out, again and again: curves keep their form
 
 # ruff: noqa: T201 - its lines stand in the job's log
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

@@ -1,7 +1,5 @@
 """A run's work besides training, which must never end the run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

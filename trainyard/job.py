@@ -15,8 +15,6 @@ A job has an argparse parser at its top, a function for the workers and a driver
 
 # ruff: noqa: T201 - a job prints
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import logging

@@ -1,7 +1,5 @@
 """Values that JSON can hold: the only ones in a run's records, so that each start can read them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

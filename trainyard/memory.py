@@ -1,7 +1,5 @@
 """Measures the peak memory of workers and of Ray's object store while something runs."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Sequence

@@ -7,8 +7,6 @@
 The client checks the arguments before it uploads the job: client/script_parser.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

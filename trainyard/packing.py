@@ -3,8 +3,6 @@
 A job's bundles all start at once, so the question is always whether all fit at the same time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Reads a picture as a person sees it, the same in training and in serving."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO

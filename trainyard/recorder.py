@@ -8,8 +8,6 @@ made in its working folder too. The log is there before, again and again. A stor
 costs a job seconds, and never its result. For the run's files see trainyard/tracking/run_folder.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ It would look a thousand times through all that modules have made, which stays: 
 processor time of importing PyTorch and Ray Train. A training collects as usual.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 

@@ -2,8 +2,6 @@
 
 # ruff: noqa: T201 - a job prints
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ others they are Ray's workers of the job. These, and what machines use, are know
 by the head's dashboard: while it does not answer, rows have the processes of this machine only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -4,8 +4,6 @@ There it is `__main__`, and is not started: so its classes can be pickled, proce
 find it, and `__main__.X` names what it defines. This module needs no Ray.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os

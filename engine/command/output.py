@@ -1,7 +1,5 @@
 """The output of a command: kept whole, and shown line by line."""
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections import deque

@@ -3,8 +3,6 @@
 They work like the plugin's. They also end with Ctrl-C and on time, on both sides.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import threading

@@ -4,8 +4,6 @@ It matches the plugin pulumi-resource-command 1.2.1, so that either engine finds
 state of the other.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Commands and files on other machines by SSH; hosts are always identified by their key."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

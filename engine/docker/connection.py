@@ -1,7 +1,5 @@
 """The connection to a Docker Engine, and helpers for all its resources."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

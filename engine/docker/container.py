@@ -1,7 +1,5 @@
 """Containers of a Docker Engine."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import time

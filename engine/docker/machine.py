@@ -1,7 +1,5 @@
 """The machine of a Docker Engine, as a provider that a program declares names it."""
 
-from __future__ import annotations
-
 import json
 
 from engine.errors import EngineError

@@ -1,7 +1,5 @@
 """Networks, volumes and images of a Docker Engine."""
 
-from __future__ import annotations
-
 from collections import deque
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Where inputs and state are enough, Docker is not used: an `up` that finds nothin
 imports its SDK nor asks a daemon.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

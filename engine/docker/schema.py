@@ -4,8 +4,6 @@ It matches the plugin pulumi-resource-docker, so that either engine finds nothin
 of the other.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

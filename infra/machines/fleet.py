@@ -4,8 +4,6 @@ Deliberately absent: this machine. It needs no login and nothing is installed on
 in machine.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

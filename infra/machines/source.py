@@ -1,7 +1,5 @@
 """The contract of all sources of a stack's machines: SSH hosts and each cloud."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Other machines of any source: the stack's services are processes or containers there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial

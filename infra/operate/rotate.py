@@ -5,8 +5,6 @@ and a review see it. If `up` fails, run it again. Without a name it lists the st
 ends with 1 if jobs run that would be lost.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence

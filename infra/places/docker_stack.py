@@ -1,7 +1,5 @@
 """The stack of the docker runtime, on this machine's Engine or on that of another one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a stack is: finds its place, which declares the runtime and returns the stack."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 

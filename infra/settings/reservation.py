@@ -4,8 +4,6 @@ Outside it, `up` is refused. At its end the services end by a timer on their mac
 (`node/ending.py`), or with the machine, if that is rented.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The object store of another stack in place of one of the stack's own: the setting `storeFrom`."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlsplit
 

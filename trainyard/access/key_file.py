@@ -1,7 +1,5 @@
 """The file of a private SSH key, which is used only when nobody else could read or replace it."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

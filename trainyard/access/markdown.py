@@ -4,8 +4,6 @@ Names and messages come from clusters, stores and repositories, where others can
 becomes a heading, a link, an image or HTML, and none mentions people or other issues.
 """
 
-from __future__ import annotations
-
 import re
 
 from trainyard.access.terminal import clean, clean_lines

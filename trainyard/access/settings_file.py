@@ -5,8 +5,6 @@ writes `=` and `<<` as they are. To YAML 1.1 they are keys of mappings, and PyYA
 file that has one as a value.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

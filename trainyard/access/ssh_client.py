@@ -4,8 +4,6 @@ The machine's host key is always known beforehand and nothing else is trusted: n
 known_hosts nor the first key that answers. The user's own settings for SSH are not read.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress

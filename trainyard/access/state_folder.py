@@ -5,8 +5,6 @@ on). Two keys are the embedded engine's: `sha256` over the checkpoint, so that a
 noticed, and `seal`, which only the passphrase can make from it. The CLI ignores and drops both.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

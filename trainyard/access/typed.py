@@ -3,8 +3,6 @@
 Messages name them in backquotes: `train runs`, `train cancel`, `make up`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -4,8 +4,6 @@ A file may be a link, have a mode and an owner, begin with a byte order mark, an
 of Windows. All of that stays.
 """
 
-from __future__ import annotations
-
 import codecs
 import errno
 import fcntl

@@ -6,8 +6,6 @@ says what to do.
 
 # ruff: noqa: PLC0415 - as in the commands: most modules are slow to import
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

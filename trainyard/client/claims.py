@@ -6,8 +6,6 @@ The newest counts, unless its job has ended, or the head that knew the job is go
 look at a head at the same moment do not see the jobs of one another; the store lets one create.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

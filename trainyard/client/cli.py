@@ -2,8 +2,6 @@
 
 # ruff: noqa: PLC0415 - what few calls need, or is slow
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress

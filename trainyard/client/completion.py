@@ -9,8 +9,6 @@ answers, and bash puts it into the command line as it is, so only a WORD is offe
 
 # ruff: noqa: PLC0415 - most presses of the key need none of it
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 

@@ -4,8 +4,6 @@ A command asks for it once, by `to`, and knows only the outputs that come with i
 is on another machine or in a cluster, a subclass brings its services here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from trainyard.client.console import warn

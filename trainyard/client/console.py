@@ -3,8 +3,6 @@
 `trainyard.access.terminal` takes the effects out of other people's text.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ Ray's own client of the same addresses needs all of Ray: 200 MB, and a second of
 proxy is used: the addresses are this machine's or the stack's own.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """The one error that the client shows to its user."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

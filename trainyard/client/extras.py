@@ -1,7 +1,5 @@
 """The extras of the distribution, and what a command says that needs one of them."""
 
-from __future__ import annotations
-
 from trainyard.client.errors import ClientError
 
 DISTRIBUTION = "trainyard-ray"

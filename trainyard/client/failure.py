@@ -1,7 +1,5 @@
 """Why a job failed, from what Ray says and the end of the job's own log."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

@@ -4,8 +4,6 @@ Only a request that certainly does not fit is refused: if the search takes too l
 passes, and Ray finds out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from trainyard.client.console import say

@@ -3,8 +3,6 @@
 A list has records of many writers. One that cannot be read never hides the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ Programs of this machine are looked at here, in a tenth of a second. `infra.oper
 for all others, and says what is wrong, as a process: it loads Pulumi and asks the stack's places.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

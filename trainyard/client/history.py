@@ -1,7 +1,5 @@
 """The records of a run in the store, for `train show`; trainyard/client/run_list.py lists runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The end of rented machines of an idle cluster: its watch's verdict, and postponing it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

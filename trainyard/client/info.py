@@ -1,7 +1,5 @@
 """The addresses of a stack and the next commands, which `make demo` shows at its end."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The log of a job as it grows, until the job's end."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time

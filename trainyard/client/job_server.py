@@ -3,8 +3,6 @@
 It is the REST API of Ray's jobs, without Ray's own client, which needs all of Ray.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import re

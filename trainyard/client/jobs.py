@@ -1,7 +1,5 @@
 """Jobs of a cluster: reach the job server, find a job, read its log."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 A kubectl ends with its pod; it is started again, at the same local port.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The results that a stack on this machine leaves when it is down."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

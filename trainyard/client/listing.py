@@ -1,7 +1,5 @@
 """The files of an upload, listed by git's rules."""
 
-from __future__ import annotations
-
 import codecs
 import ntpath
 import os

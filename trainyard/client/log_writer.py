@@ -1,7 +1,5 @@
 """A job's log for the user: its own lines and paths, with its progress as a bar on a terminal."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys

@@ -7,8 +7,6 @@ it. The module's own command names the jobs that a new head ends: with --yes it 
 with --refuse it ends with an error if there are any.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -3,8 +3,6 @@
 Ray's own packaging follows links without an end, waits for FIFOs, and ignores a changed mode.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import stat

@@ -1,7 +1,5 @@
 """The jobs that the runs of a store record, for those that no cluster lists; a run's deletion."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any

@@ -3,8 +3,6 @@
 MLflow's own client takes seconds to import.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The facts about a job come from anyone who controls the cluster. They choose amo
 this package, but never a file or folder of this machine, which is read, executed and uploaded here.
 """
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The results of a run at its job's end: accuracies as a table, and the picture."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows of `train list` and `train runs`, which `train watch` shows too; newest first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus

@@ -7,8 +7,6 @@ them. The list of the summaries gives a tag of each, the MD5 of its content: wha
 tags is not used, whoever wrote the copy and when.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

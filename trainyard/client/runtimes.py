@@ -1,7 +1,5 @@
 """Runtime environments by name, from training/config/runtime, or by file."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Collection, Sequence

@@ -4,8 +4,6 @@ With it the client refuses bad arguments before it uploads anything. A wrong ref
 none: a script that might accept other arguments than the rebuilt parser is not checked.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

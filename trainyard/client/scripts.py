@@ -1,7 +1,5 @@
 """From the JOB of a command line to a script: its command, and the values of its arguments."""
 
-from __future__ import annotations
-
 import ast
 import os
 import sys

@@ -1,7 +1,5 @@
 """Options by which `train list` and `train runs` show a part: status, user, time, number."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable

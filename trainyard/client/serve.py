@@ -1,7 +1,5 @@
 """`train serve` and `train services`: a job deploys, Ray's dashboard lists the services."""
 
-from __future__ import annotations
-
 import json
 import time
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The key that logs in at a stack's host: a file, the stack's outputs, or the user's SSH agent."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

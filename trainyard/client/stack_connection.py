@@ -1,7 +1,5 @@
 """A stack that answers here as a connection, from which those to other machines derive."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace

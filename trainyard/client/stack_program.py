@@ -3,8 +3,6 @@
 This package does not import them: an installed client lacks them.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The actors, reservations and nodes that the cluster's head knows, by the dashboard's API."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

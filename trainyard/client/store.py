@@ -1,7 +1,5 @@
 """The store of checkpoints and runs of a stack, as the client reaches it; it is asked once."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Mapping

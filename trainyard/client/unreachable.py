@@ -1,7 +1,5 @@
 """Errors of a head that restarts or is lost, each as one message."""
 
-from __future__ import annotations
-
 import re
 
 from trainyard.client.dashboard import DashboardError, RefusedError, TooLongError

@@ -1,7 +1,5 @@
 """The reason why a job waits: its unmet demand, the jobs that hold it now, and a remedy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

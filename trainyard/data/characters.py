@@ -9,8 +9,6 @@ A node keeps train.bin and val.bin (uint16: nine tenths of the text, and the las
 meta.json (the vocabulary and the lengths) in characters/ of its data folder.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import json

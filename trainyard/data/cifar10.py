@@ -1,7 +1,5 @@
 """CIFAR-10 through torchvision's own loader and download."""
 
-from __future__ import annotations
-
 from filelock import FileLock
 from torch.utils.data import Subset
 from torchvision.datasets import CIFAR10

@@ -1,7 +1,5 @@
 """Scanned digits: UCI's optical recognition set, from scikit-learn."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """FashionMNIST by torchvision, and digits to replace it where it cannot be downloaded."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager

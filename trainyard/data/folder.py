@@ -5,8 +5,6 @@ as the seed determines. Images as /data/mine/train/cat/1.jpg and /data/mine/val/
 already, and a tenth of train stands in for val or test if it is missing.
 """
 
-from __future__ import annotations
-
 import copy
 import socket
 from collections.abc import Callable

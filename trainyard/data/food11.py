@@ -4,8 +4,6 @@ FOOD11_DATA_DIR/{training,validation,evaluation}/class_00 ... class_10 hold the 
 ones at any size, or those that docker/dataset/generated.py draws.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence

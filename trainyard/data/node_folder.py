@@ -1,7 +1,5 @@
 """The folder for data that a node has fetched or prepared; its workers share it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The three splits of every data set, cut the same way for the same seed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import pairwise

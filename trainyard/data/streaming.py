@@ -4,8 +4,6 @@ Tasks on any node with a free CPU read and decode shards; training takes the bat
 However large the data, at most STREAM_BYTES of it are in flight.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import math

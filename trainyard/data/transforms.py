@@ -1,7 +1,5 @@
 """Turns a picture of any size and mode into a tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

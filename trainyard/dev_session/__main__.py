@@ -4,8 +4,6 @@ Keeps the copy of the code, receives the client's messages and passes orders on 
 Ends when the client says so, or is silent for a minute.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

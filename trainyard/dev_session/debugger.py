@@ -3,8 +3,6 @@
 The key derives from the Ray token, which client and cluster have: it is never sent.
 """
 
-from __future__ import annotations
-
 import hmac
 import os
 import socket

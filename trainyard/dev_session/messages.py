@@ -4,8 +4,6 @@ The client writes them through the dashboard, the only address of a cluster that
 reachable, by the route of jobs' packages; Ray checks the token at both ends.
 """
 
-from __future__ import annotations
-
 import os
 
 PACKAGES = "/api/packages/gcs/"  # of the dashboard

@@ -4,8 +4,6 @@ A file's patch names pieces of the file that the cluster has, and holds only the
 relative to the session's beginning, so a patch does not depend on the ones before it.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Iterator, Mapping

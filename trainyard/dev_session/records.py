@@ -3,8 +3,6 @@
 session: {"event": "ended", "run": 2, "code": 1, "seconds": 0.41}
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

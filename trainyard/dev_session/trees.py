@@ -7,8 +7,6 @@ Other jobs share Ray's unpacked files, so those stay unchanged. Files of the cop
 the paths that a debugger and tracebacks show stay the same in each run.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -4,8 +4,6 @@ Reads one order per line: a run, which replaces the previous one. At the end of 
 together with its run. It never connects to Ray: a fork would lose Ray's threads.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import importlib

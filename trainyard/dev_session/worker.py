@@ -1,7 +1,5 @@
 """The set-up that Ray runs first in each worker of a session's run."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Models that the jobs train, and their loading from checkpoints."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn

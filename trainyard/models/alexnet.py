@@ -3,8 +3,6 @@
 https://github.com/rasbt/deeplearning-models (cnn-alexnet-cifar10.ipynb); Krizhevsky et al., 2012.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -4,8 +4,6 @@ https://github.com/karpathy/nanoGPT (README.md and config/train_shakespeare_char
 built from a configuration; nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple

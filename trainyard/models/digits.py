@@ -1,7 +1,5 @@
 """Small models of square images with three channels: an MLP of any size, and a CNN."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path

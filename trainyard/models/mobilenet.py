@@ -5,8 +5,6 @@ If pretrained, the head learns first and then, at a small rate, the whole model
 the start, at a larger rate. Its parameters have torchvision's names below `model.`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Torchvision's ResNet-18 (He et al., 2015), without pretrained weights."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

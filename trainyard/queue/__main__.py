@@ -5,8 +5,6 @@ file there), halfLifeDays, backfill, preempt, quotas, hourlyCost and monthlyBudg
 nodes, as in the stack's outputs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import json

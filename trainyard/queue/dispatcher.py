@@ -5,8 +5,6 @@ goes on after a kill asks for the same id, and the head has it once. A job that 
 head does not know was lost with its former head: it waits again while it has retries left.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

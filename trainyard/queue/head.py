@@ -3,8 +3,6 @@
 What does not answer, or not as Ray does, raises HeadAwayError: it tells nothing about jobs.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping

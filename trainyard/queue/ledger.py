@@ -5,8 +5,6 @@ for its share of them, by what it asked for; what nobody asked for is idle. So t
 the whole at every moment, and an interval that is told twice is counted once.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tables of the queue: jobs, their attempts, who starts them, and the queue itself."""
 
-from __future__ import annotations
-
 from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 

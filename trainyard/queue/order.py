@@ -7,8 +7,6 @@ name. The first job that does not fit holds back all behind it, so large jobs do
 for something other than room (`after`, a quota, a node that is large enough) let others pass.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The packages of jobs as files: Ray's head keeps them in memory, and only for a while."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

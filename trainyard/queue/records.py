@@ -4,8 +4,6 @@ The database is a file of SQLite, or PostgreSQL. Changes of a job's state name t
 begin from, so of two writers one changes nothing.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import secrets

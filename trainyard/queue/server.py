@@ -4,8 +4,6 @@ A job is one for its clients, whatever attempt the head runs: status, log and st
 the newest one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import importlib.metadata

@@ -1,7 +1,5 @@
 """A submission as it was posted: what the queue reads of it, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -7,8 +7,6 @@ Never run: no Google Cloud was available. Ray's schema and loader take the file
 (tests/unit/trainyard/quickstart/test_gcp.py).
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import re

@@ -1,7 +1,5 @@
 """`train init`: writes a project that trains unchanged, in the user's own repository."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

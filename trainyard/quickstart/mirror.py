@@ -4,8 +4,6 @@ Only what changed is fetched. Each file appears whole, and a checkpoint's folder
 files at once. Nothing is deleted here, even if Ray deletes old checkpoints there.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

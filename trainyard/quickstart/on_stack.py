@@ -1,7 +1,5 @@
 """Training on a stack or an attached cluster: a job, whose results are a run in the store."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

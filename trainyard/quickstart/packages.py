@@ -3,8 +3,6 @@
 pip looks for each package in all sources of a Pipfile, also if it names one with `index`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -7,8 +7,6 @@
 All faults of a file are reported at once.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from dataclasses import dataclass

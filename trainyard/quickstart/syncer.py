@@ -4,8 +4,6 @@ Code goes to the box by Ray's client, results come from it by SFTP. Both use an 
 this machine: the box needs no key, and no port except SSH's.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Ray's trainer and tuner, whose `fit` runs on a box and brings the results here."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ whole ones by, and its runs lose the order of the images, the patience and the r
 resume.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 from functools import partial

@@ -15,8 +15,6 @@ own words; drills follow records (trainyard/client/log_writer.py, trainyard/clie
 
 # ruff: noqa: D102 - see the two methods of `Record`
 
-from __future__ import annotations
-
 import math
 import os
 import re

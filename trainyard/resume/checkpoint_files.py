@@ -7,8 +7,6 @@ A folder without a manifest is not a checkpoint. Names sort in the order of crea
 `run` is the run's folder in the store.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

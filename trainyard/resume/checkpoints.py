@@ -5,8 +5,6 @@ Ray Train gets each checkpoint, but the list of checkpoints is read from the sto
 lacks one whose last report was lost with the worker.
 """
 
-from __future__ import annotations
-
 import secrets
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Errors of a job's code, which would recur after a restart: the job ends and names the line."""
 
-from __future__ import annotations
-
 import sysconfig
 import traceback
 from pathlib import Path

@@ -7,8 +7,6 @@ store. It waits for one that is away (trainyard/store/objects.py), and Ray Train
 takes too long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

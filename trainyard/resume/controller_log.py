@@ -5,8 +5,6 @@ late, the controller logs a traceback each time; training does not depend on it.
 was lost, trainyard/resume/lost_workers.py tells.
 """
 
-from __future__ import annotations
-
 import logging
 
 from ray.exceptions import GetTimeoutError

@@ -8,8 +8,6 @@ A copy of the new scheduler repeats the steps that are done, with a stand-in for
 rates equal an uninterrupted run's, also with nested and fixed-length schedulers.
 """
 
-from __future__ import annotations
-
 import copy
 import operator
 import warnings

@@ -1,7 +1,5 @@
 """The best trial's model as a checkpoint of the search, for `train pull` and `trainyard.load`."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

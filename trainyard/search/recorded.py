@@ -15,8 +15,6 @@ Trials load the script again, without what is below `if __name__`: pass values f
 `tune.with_parameters`. A script without this line is sent as Ray sends it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

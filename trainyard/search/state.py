@@ -7,8 +7,6 @@ the last one and the previous one, which replaces it if it is damaged.
 
 # ruff: noqa: ARG002 - the signature is Tune's
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -2,8 +2,6 @@
 
 # ruff: noqa: ARG002, D102, T201 - the methods are Tune's, and a job prints
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass

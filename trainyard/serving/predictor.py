@@ -1,7 +1,5 @@
 """Predictions of a checkpoint: images in, class probabilities out. No Ray, no HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

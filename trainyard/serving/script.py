@@ -1,7 +1,5 @@
 """The `predict` of a run's script, or its class of Ray Serve, as a service."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import itertools

@@ -5,8 +5,6 @@ and FACTS. Anyone who can write to a bucket can replace it, but not sign it for 
 folder that only this user can write, it is trusted over the end of its cluster.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json

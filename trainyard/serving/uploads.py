@@ -3,8 +3,6 @@
 Starlette's own forms need a package that the nodes lack, and do not bound a body's size.
 """
 
-from __future__ import annotations
-
 import email
 import io
 import re

@@ -5,8 +5,6 @@ devices, sparse files, compression), reads headers of any size into memory, take
 for the end of the archive, and guards against names that lead elsewhere only since 3.11.4.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The body of an HTTP request in pieces: each piece has a time limit, the whole has none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 PIECE_BYTES = 64 * 1024

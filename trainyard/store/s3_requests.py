@@ -4,8 +4,6 @@ It only uses botocore's signature. The clients of botocore and boto3 first load 
 all of S3: half a second of processor time for a few kinds of requests.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -8,8 +8,6 @@ signature covers the file's name, so that no file can be passed off as another. 
 older version of a file from the newest one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

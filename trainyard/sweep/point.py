@@ -6,8 +6,6 @@ The points are in the package `trainyard_sweep` (points.py). Without a store the
 next to the job's log, which Ray's dashboard serves.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -3,8 +3,6 @@
 Not in `point`: that runs as __main__, and unpickled objects would belong to another module.
 """
 
-from __future__ import annotations
-
 import importlib.resources
 from dataclasses import dataclass
 from typing import Any

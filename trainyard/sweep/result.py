@@ -3,8 +3,6 @@
 Nothing is pickled on the way back: the user's machine must not trust a node's files.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -5,8 +5,6 @@
 BUNDLE has the resources of a point, as JSON with Ray's resource names.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -4,8 +4,6 @@
 with one message.
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import subprocess

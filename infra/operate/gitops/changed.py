@@ -1,7 +1,5 @@
 """Finds the stacks that a change of files concerns."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterable, Sequence

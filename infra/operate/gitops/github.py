@@ -1,7 +1,5 @@
 """The few calls of GitHub's REST API that the workflows need."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """The steps of a runner for `make plan` and `make review-…`, with the embedded engine."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

@@ -7,8 +7,6 @@ that a preview does not know, which violates nothing. It uses the standard libra
 CLI runs it in an environment of its own.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

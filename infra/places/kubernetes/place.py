@@ -1,7 +1,5 @@
 """An existing Kubernetes cluster: the stack's services are pods there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """This machine: the stack's services are processes here."""
 
-from __future__ import annotations
-
 from cluster import autoscaling, services
 from cluster.descriptor import Source, Stack
 from infra.machines import tools

@@ -3,8 +3,6 @@
 A module is imported when its command is asked for. What is slow to import, a function imports.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 Examples = Sequence[tuple[str, str]]

@@ -1,7 +1,5 @@
 """`train cluster-file`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

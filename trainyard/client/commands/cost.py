@@ -1,7 +1,5 @@
 """`train cost`."""
 
-from __future__ import annotations
-
 import enum
 from collections import defaultdict
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`train dashboard`."""
 
-from __future__ import annotations
-
 import webbrowser
 from typing import Annotated
 

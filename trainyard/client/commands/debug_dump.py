@@ -1,7 +1,5 @@
 """`train debug-dump`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

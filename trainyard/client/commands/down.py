@@ -1,7 +1,5 @@
 """`train down`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`train drift`."""
 
-from __future__ import annotations
-
 from trainyard.client.command import Json, Stack
 from trainyard.client.stack_program import name_of, options, run_here
 

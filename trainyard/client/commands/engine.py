@@ -4,8 +4,6 @@ The engine knows their options. It gets all from the first word on as typed: cli
 `--`, after which a value such as `-x` is not an option.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`train info`."""
 
-from __future__ import annotations
-
 import typer
 
 from trainyard import json_values

@@ -1,7 +1,5 @@
 """`train list`."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

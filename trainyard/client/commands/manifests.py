@@ -1,7 +1,5 @@
 """`train manifests` and `train helm-values`: what other tools need for a stack's cluster."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`train new`: a script to start your own job from."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex

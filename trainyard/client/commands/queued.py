@@ -1,7 +1,5 @@
 """`train queue`."""
 
-from __future__ import annotations
-
 import sys
 
 import typer

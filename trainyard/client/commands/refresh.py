@@ -1,7 +1,5 @@
 """`train refresh`."""
 
-from __future__ import annotations
-
 import typer
 
 from trainyard.client import health

@@ -1,7 +1,5 @@
 """`train rm`."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`train runs`."""
 
-from __future__ import annotations
-
 from trainyard.client.command import Json, Outputs, Stack
 from trainyard.client.console import print_table
 from trainyard.client.selection import Limit, Mine, OfStatus, Selection, Since, User

@@ -1,7 +1,5 @@
 """The commands `train serve` and `train services`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

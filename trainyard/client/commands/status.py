@@ -1,7 +1,5 @@
 """`train status`."""
 
-from __future__ import annotations
-
 import typer
 
 from trainyard.access.terminal import clean, print_json

@@ -1,7 +1,5 @@
 """`train stop`."""
 
-from __future__ import annotations
-
 from trainyard.client.command import JobName, Outputs, Stack
 from trainyard.client.console import say
 

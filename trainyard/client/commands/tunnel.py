@@ -1,7 +1,5 @@
 """`train tunnel`."""
 
-from __future__ import annotations
-
 import typer
 
 from trainyard.client import outputs as contract

@@ -1,7 +1,5 @@
 """The command `train ui`."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import sys

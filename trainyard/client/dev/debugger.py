@@ -4,8 +4,6 @@ A local port stays the same from run to run. It is open to this user's programs 
 debugpy on the cluster with the session's key, so that nobody else can control the run.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """A session's log as it grows: output for the user, records for the client."""
 
-from __future__ import annotations
-
 import codecs
 import re
 import sys

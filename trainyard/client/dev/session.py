@@ -12,8 +12,6 @@ Messages go up as packages do, and the log comes down, through the dashboard: it
 of a cluster that a client reaches everywhere, and it asks for the token.
 """
 
-from __future__ import annotations
-
 import secrets
 import sys
 import threading

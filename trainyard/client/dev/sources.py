@@ -1,7 +1,5 @@
 """The files of a session here, and their changes since it began."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Saved files, as the operating system reports them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -13,8 +13,6 @@ A process is known by its place in Ray: a training worker is a child of its node
 actor that kills it; the head's GCS listens on the address that this driver is connected to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ Workers and the head are killed from inside the cluster, by a small job, so that
 other machines make no difference; the store is stopped on the machine that it runs on.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """A drill: provokes a fault while a run trains, waits, and compares with a run without one."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A drill's result: times, lost work, and the run's end compared with the undisturbed run's."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field

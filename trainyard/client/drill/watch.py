@@ -1,7 +1,5 @@
 """A run seen from outside during a drill: its job, workers, log and epochs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import suppress

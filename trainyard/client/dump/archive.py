@@ -1,7 +1,5 @@
 """The archive of `train debug-dump`: bounded, for its user only, with an index of what is in it."""
 
-from __future__ import annotations
-
 import io
 import os
 import tarfile

@@ -1,7 +1,5 @@
 """Replaces secrets in texts: those that are known, however they are written, and what looks so."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """What `train debug-dump` asks a stack for: its state on this machine, and its cluster."""
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """Marks of pulled and copied runs in the store, where `make down` looks too."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

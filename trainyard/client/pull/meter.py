@@ -1,7 +1,5 @@
 """The progress of a transfer: a bar on a terminal, else a line each half minute."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import TextIO

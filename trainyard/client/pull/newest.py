@@ -1,7 +1,5 @@
 """The newest valid checkpoint of a run: whole on this machine, or not there."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files of a run except its checkpoints, as the store has them."""
 
-from __future__ import annotations
-
 import filecmp
 import json
 from contextlib import suppress

@@ -4,8 +4,6 @@ The ranges of a file come several at a time and are written in order: however it
 a file on this machine is the beginning of the whole.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools

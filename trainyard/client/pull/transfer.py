@@ -7,8 +7,6 @@
 The folder above the runs is a store itself: a stack with this storage goes on with them.
 """
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager

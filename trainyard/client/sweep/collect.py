@@ -3,8 +3,6 @@
 They come from the store, or without one from the folder of logs on the node of the point's job.
 """
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path

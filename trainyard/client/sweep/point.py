@@ -1,7 +1,5 @@
 """A point of a sweep, and its outcome."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

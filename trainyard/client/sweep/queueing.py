@@ -3,8 +3,6 @@
 Ray's own queue would fail a job that waits for a quarter of an hour.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait

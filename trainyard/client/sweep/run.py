@@ -1,7 +1,5 @@
 """Runs the points of a sweep on a stack, and resumes an earlier start."""
 
-from __future__ import annotations
-
 import io
 import sys
 import time

@@ -1,7 +1,5 @@
 """The upload of a sweep: the script's folder, Trainyard's own package, and the points."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The answers to the page's questions, each from the functions behind a command of `train`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar

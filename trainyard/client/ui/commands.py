@@ -4,8 +4,6 @@ The commands run in processes of their own, in the folder of `train ui`. Their n
 cluster: they are arguments, never a shell's text, and none is taken for an option.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -7,8 +7,6 @@ The key is behind the `#` of the page's address, which browsers send to nobody: 
 exchanges it for the token, and sends that in a header. A cookie would go to every port of the host.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from hmac import compare_digest

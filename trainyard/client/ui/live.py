@@ -1,7 +1,5 @@
 """What the nodes of a cluster do now, and its alerts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import urllib3

@@ -4,8 +4,6 @@ Readers of a log share one follower, which keeps the end of the log. A reader th
 does not read, misses a part; nothing waits for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """Jobs and runs as rows of the page's tables, and one of each in full."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The runs of a store, looked at again and again; the first look shows what it has so far."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict

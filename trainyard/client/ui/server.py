@@ -3,8 +3,6 @@
 A question to a stack may hang: it runs in a thread that does not keep the program from ending.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections import defaultdict

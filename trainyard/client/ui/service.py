@@ -7,8 +7,6 @@ the address that it was typed for. Other sites can make a browser ask, but not r
 (HEADERS), and no question changes anything: there are no commands here.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import socket

@@ -4,8 +4,6 @@ Nothing is stored: each figure is what the functions behind `train` return, aske
 seconds, and only while somebody looks.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Sweeps: those of Hydra, whose records are files here, and searches with Tune in the store."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
