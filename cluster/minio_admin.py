@@ -101,7 +101,7 @@ class UserProvider(Provider[U]):
         self.calls().write_user(args)
         _roots[args.endpoint] = args.rootUser, args.rootPassword
         # The state shows an id in the clear, and an access key is a secret.
-        return _digest(args.accessKey), {}
+        return hashlib.sha256(args.accessKey.encode()).hexdigest()[:16], {}
 
     def exists(self, _id: str, args: U) -> bool:
         """Look up whether the user exists with its policy."""
@@ -169,10 +169,6 @@ class StoreUser(Resource[UserArgs], module="minio", name="User"):
 def _changed(olds: dict[str, Any], news: dict[str, Any]) -> bool:
     same = ("__provider", "former")  # the former key comes with another key, never alone
     return any(olds.get(key) != value for key, value in news.items() if key not in same)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _s3() -> ModuleType:

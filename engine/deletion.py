@@ -12,11 +12,6 @@ from engine.state import Entry, is_managed, needs
 from engine.values import reveal
 
 
-def delete_rest(context: Context) -> None:
-    """Delete entries that no step has handled, and the old halves of replacements."""
-    delete(context, context.journal.olds)
-
-
 def delete(context: Context, entries: list[Entry], *, keep_place: bool = False) -> None:
     """Delete each entry after everything that depends on it.
 

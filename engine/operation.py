@@ -13,7 +13,7 @@ from engine import history, plan
 from engine.command.schema import hidden
 from engine.context import Context
 from engine.crypto import Crypter
-from engine.deletion import delete_rest
+from engine.deletion import delete
 from engine.display import Display
 from engine.errors import EngineError, LockedError
 from engine.journal import Journal
@@ -189,7 +189,7 @@ class Operation:
         # Delete resources that the program did not register; in a destroy it registers none.
         if options.name != "refresh" and not context.stopping.is_set():
             with program_folder(self._project):
-                delete_rest(context)
+                delete(context, context.journal.olds)
 
     def _report(self, context: Context) -> bool:
         verb = f"{self._options.name} of {self._stack}"

@@ -83,12 +83,12 @@ def go_version() -> tuple[int, int] | None:
 
 def cache_folder() -> Path:
     """Return the folder of files that any stack can make again."""
-    return _xdg("XDG_CACHE_HOME", ".cache") / "trainyard"
+    return user.folder("XDG_CACHE_HOME", ".cache") / "trainyard"
 
 
 def data_folder(stack: str) -> Path:
     """Return the default folder of data that outlives a stack."""
-    return _xdg("XDG_DATA_HOME", ".local/share") / "trainyard" / stack
+    return user.folder("XDG_DATA_HOME", ".local/share") / "trainyard" / stack
 
 
 def choice_file(stack: str) -> Path:
@@ -148,9 +148,3 @@ def public_address() -> str:
         except OSError:
             return ""
     return address if ipaddress.IPv4Address(address).is_global else ""
-
-
-def _xdg(variable: str, default: str) -> Path:
-    # The specification says to ignore a path that is not absolute.
-    value = Path(os.environ.get(variable, ""))
-    return value if value.is_absolute() else Path.home() / default

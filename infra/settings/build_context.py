@@ -24,7 +24,7 @@ def folder(program: str, contexts: Path) -> Path:
     own = contexts / program
     if program != NOTEBOOK:
         return own
-    staged = staging_folder()
+    staged = ROOT / "build" / "images"
     staged.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=staged) as draft:
         copy = Path(draft, program)
@@ -35,11 +35,6 @@ def folder(program: str, contexts: Path) -> Path:
         with suppress(OSError):  # it exists
             copy.rename(target)
     return target
-
-
-def staging_folder() -> Path:
-    """Return the folder of the copies."""
-    return ROOT / "build" / "images"
 
 
 def digest(context: Path, build_args: Mapping[str, str]) -> str:

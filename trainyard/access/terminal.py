@@ -115,7 +115,7 @@ sys.excepthook = _without_traceback
 
 def clean(text: object) -> str:
     """Return foreign text as one line; characters with an effect are shown by their codes."""
-    shown = CONTROL.sub(lambda found: _shown(found[0]), str(text))
+    shown = CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
     return shown.replace("\n", "\\n").replace("\t", " ")
 
 
@@ -258,10 +258,6 @@ def table(
         found.add_row(*(Text(row[i], style=(styles or {}).get(row[i], "")) for i in kept))
     found.min_width = sum(least[i] + GAP for i in kept) - GAP
     return found, [clean(titles[i]) for i in range(len(titles)) if i not in kept]
-
-
-def _shown(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def _without_controls(text: str) -> str:

@@ -15,5 +15,6 @@ def name() -> str:
 
 def folder(variable: str, default: str) -> Path:
     """Return the folder that a variable of XDG names, or the default one below the home."""
+    # The specification says to ignore a path that is not absolute.
     given = Path(os.environ.get(variable, ""))
     return given if given.is_absolute() else Path.home() / default

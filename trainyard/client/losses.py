@@ -96,7 +96,8 @@ def _look(stack: str, losses: Losses, runs: bool) -> None:
     except DownError:  # `up` and `destroy` say so
         losses.jobs, losses.runs = [], []
         return
-    losses.bills = _bills(outputs)
+    costs = [node.hourly_cost for node in outputs.nodes if node.launched and node.hourly_cost]
+    losses.bills = f"{len(costs)} machines, {sum(costs):.2f} $/h" if costs else ""
     with connection.to(outputs) as reached:
         state = ClusterState(reached.outputs)
         placed = None if runs else (parallel.start(state.actors), parallel.start(state.nodes))
@@ -124,11 +125,6 @@ def _resuming(
         if actor.kind == TRAIN_WORKER and actor.node in there and actor.job in names:
             found.setdefault(there[actor.node], []).append(names[actor.job])
     return {address: sorted({*runs}) for address, runs in found.items()}
-
-
-def _bills(outputs: contract.StackOutputs) -> str:
-    costs = [node.hourly_cost for node in outputs.nodes if node.launched and node.hourly_cost]
-    return f"{len(costs)} machines, {sum(costs):.2f} $/h" if costs else ""
 
 
 def agree_to_a_new_head(stack: str, *, yes: bool, refuse: bool = False) -> None:

@@ -56,8 +56,8 @@ class Job(Base):
 
     @property
     def name(self) -> str:
-        """The submission id of its newest attempt at the head."""
-        return attempt_name(self.id, self.attempt)
+        """The submission id of its newest attempt at the head: its own, then `ID-2`, `ID-3`."""
+        return self.id if self.attempt <= 1 else f"{self.id}-{self.attempt}"
 
 
 class Attempt(Base):
@@ -103,8 +103,3 @@ class Fact(Base):
     __tablename__ = "facts"
     name: Mapped[str] = mapped_column(String(16), primary_key=True)
     value: Mapped[str] = mapped_column(Text)
-
-
-def attempt_name(job: str, attempt: int) -> str:
-    """Return the submission id of an attempt: the job's own, then `ID-2`, `ID-3`."""
-    return job if attempt <= 1 else f"{job}-{attempt}"

@@ -89,7 +89,8 @@ class Records:
         reach("queue.add")
         try:
             with self._session() as session, session.begin():
-                if _count(session, WAITING) >= MOST_WAITING:
+                waiting = select(func.count()).where(Job.state == WAITING)
+                if (session.scalar(waiting) or 0) >= MOST_WAITING:
                     raise FullError
                 session.add(job)
         except IntegrityError:
@@ -269,10 +270,6 @@ def decayed(first: float, last: float, half_life: float) -> float:
 
 def _active() -> Any:
     return select(Job).where(Job.state.in_(ACTIVE))
-
-
-def _count(session: Session, state: str) -> int:
-    return session.scalar(select(func.count()).where(Job.state == state)) or 0
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:

@@ -78,7 +78,8 @@ def look(server: JobServer, outputs: StackOutputs) -> list[Part]:
     runs = Part("runs", rows.RUNS, ("run",))
 
     def of_runs() -> list[dict[str, Any]]:
-        found = rows.of_runs(outputs, [*dict.fromkeys(_runs_of(jobs))])
+        names = dict.fromkeys(row["run"] for row in jobs.rows if row["run"])
+        found = rows.of_runs(outputs, [*names])
         shown, runs.columns = rows.table_of_runs(found)
         return shown
 
@@ -94,10 +95,6 @@ def look(server: JobServer, outputs: StackOutputs) -> list[Part]:
     failed = any(part.fault for part in (nodes, jobs, runs))
     faults = (health.of(outputs) or []) if failed else []
     return [*(Part(NOT_WELL, (), (), fault=each) for each in faults), nodes, jobs, runs]
-
-
-def _runs_of(jobs: Part) -> list[str]:
-    return [row["run"] for row in jobs.rows if row["run"]]
 
 
 def _drawn(parts: Sequence[Part], outputs: StackOutputs, width: int, height: int) -> RenderableType:
