@@ -28,7 +28,7 @@ import xmlrpc.client
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ray.autoscaler import tags
 from ray.autoscaler.node_launch_exception import NodeLaunchException
@@ -43,22 +43,6 @@ KNOWN_SECONDS = 60.0  # for which the last state of a machine that does not answ
 ANSWER_BYTES = 1024
 ASKED_AT_ONCE = 32
 REQUESTED, LAUNCHED = "requested.json", "launched.json"  # lists of nodes' names
-
-
-class Nodes(Protocol):
-    """The workers; called from several threads."""
-
-    def existing(self) -> set[str]:
-        """Return the names of the nodes that count for Ray as started."""
-
-    def exists(self, name: str) -> bool:
-        """Return whether a node is one of them."""
-
-    def start(self, names: Iterable[str], count: int) -> int:
-        """Start so many of these nodes; return how many were free, and started."""
-
-    def stop(self, name: str) -> None:
-        """Stop a node."""
 
 
 class SwitchClient:
@@ -127,7 +111,7 @@ class ProgramNodes:
         return self._local().get(name) in HERE
 
     def start(self, names: Iterable[str], count: int) -> int:
-        """Start nodes; a node is not free if its machine does not answer."""
+        """Start so many of these nodes; one whose machine does not answer is not free."""
         states = self._states()
         free = [name for name in names if states.get(name) not in (None, *HERE)]
         return len([*itertools.islice(filter(self._start, free), count)])
@@ -260,7 +244,8 @@ class StackNodeProvider(NodeProvider):
         self._listed: frozenset[str] = frozenset()
         # Ray starts nodes in several threads, and two must not choose the same.
         self._choosing = threading.Lock()
-        self._nodes: Nodes
+        # Called from several threads.
+        self._nodes: ProgramNodes | RequestedNodes
         if "requests" in provider_config:
             group: list[str] = provider_config["group"]
             others = {*self._workers} - {*group}
