@@ -1,5 +1,6 @@
 """The records of a run in the store, for `train show`; trainyard/client/run_list.py lists runs."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from trainyard.client import fields
 from trainyard.client.errors import ClientError, guess
 from trainyard.resume import checkpoint_files
 from trainyard.serving import REPLICA, lacking
-from trainyard.store.objects import Store
+from trainyard.store.objects import Listed, Store
 from trainyard.tracking import log_times, run_folder
 from trainyard.tracking.run_folder import Goals
 
@@ -23,6 +24,7 @@ NO_FIGURES = ("epoch", "step", "time", "minutes")  # columns of rows that tell w
 MOST_FIGURES = 6  # in a table
 LONGEST_COMMAND = 200  # characters
 LONGEST_CELL = 20  # characters of a setting in a table
+LEFT_OUT = re.compile(r"\[(\d{1,12}) lines before these are left out\]")  # of a replica's log
 
 
 class NoTimesError(ClientError):
@@ -180,18 +182,25 @@ def stored_log(store: Store, name: str, since: float = 0) -> str | None:
     return "".join(log_times.as_read(content).split("\n", before)[before:])
 
 
-def replica_logs(store: Store, run: str, since: float = 0) -> Iterator[str]:
+def replica_logs(
+    store: Store, run: str, since: float = 0, seen: dict[str, tuple[Listed, int]] | None = None
+) -> Iterator[str]:
     """Yield the logs of a service's replicas, from its run; each line names its replica.
 
-    `since` is as for `stored_log`.
+    `since` is as for `stored_log`. With `seen`, which is kept from call to call, only new lines.
     """
-    folder = f"{run}/{run_folder.LOGS}"
-    for name in sorted(store.listed(folder)):
-        if name.startswith(REPLICA) and name.endswith(".txt"):
+    folder, seen = f"{run}/{run_folder.LOGS}", {} if seen is None else seen
+    for name, listed in sorted(store.listed(folder).items()):
+        last, shown = seen.get(name, (None, 0))
+        if name.startswith(REPLICA) and name.endswith(".txt") and listed != last:
             before = lines_before(store, f"{folder}/{name}", since, stored=True)
-            text = log_times.as_read(store.get(f"{folder}/{name}") or b"")
+            *lines, _ = log_times.as_read(store.get(f"{folder}/{name}") or b"").split("\n")
+            told = LEFT_OUT.match(lines[0]) if lines else None
+            left = int(told[1]) - 1 if told else 0  # the first line stands for them
             replica = name.removesuffix(".txt").rpartition("-")[2]
-            yield "".join(f"({REPLICA}{replica}) {line}\n" for line in text.split("\n")[before:-1])
+            new = lines[max(before, shown - left) :]
+            seen[name] = listed, left + len(lines)
+            yield "".join(f"({REPLICA}{replica}) {line}\n" for line in new)
 
 
 def lines_before(store: Store, log: str, since: float, *, stored: bool = False) -> int:

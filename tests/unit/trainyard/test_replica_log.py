@@ -55,6 +55,27 @@ def test_only_the_last_lines_are_kept(store, monkeypatch):
     assert shown(store).endswith(f"(replica-r2) {'x' * 40}\n")
 
 
+def test_who_looks_again_sees_each_line_once(store, monkeypatch):
+    monkeypatch.setattr(module, "MOST", 12)  # characters: six lines
+    seen = {}
+    told = "(replica-r1) [{} lines before these are left out]\n"
+    with replica_log(store, "first", "r1") as log:
+        for lines, expected in (
+            (("a", "b"), ("a", "b")),
+            ((), ()),
+            (("c", "d"), ("c", "d")),
+            (("e", "f", "g", "h", "i", "j", "k", "l"), (6, "g", "h", "i", "j", "k", "l")),
+            (("m",), ("m",)),
+        ):
+            log.write("".join(f"{line}\n" for line in lines))
+            log.store()
+            found = [*history.replica_logs(store, RUN, seen=seen)]
+            assert bool(found) == bool(lines)  # what has not changed is not read
+            assert "".join(found) == "".join(
+                told.format(e) if isinstance(e, int) else f"(replica-r1) {e}\n" for e in expected
+            )
+
+
 def test_lines_from_a_time_on_are_known(store, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(module.time, "time", lambda: clock[0])

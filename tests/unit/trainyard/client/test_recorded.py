@@ -1,6 +1,7 @@
 """What commands tell of jobs and runs whose cluster is new, away or down."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,9 +9,12 @@ from tests import ui_stack
 from tests.client import Train
 from tests.replicas import replica_log
 from trainyard.client import outputs as contract
+from trainyard.client.command import INTERRUPTED
+from trainyard.client.commands import logs as logs_command
 from trainyard.client.console import about
 from trainyard.client.recorded import AWAY, LOST
 from trainyard.client.ui.stacks import Stack
+from trainyard.serving import SERVICES
 from trainyard.store.objects import FolderStore
 from trainyard.tracking import run_folder
 
@@ -176,3 +180,41 @@ def test_results_are_where_the_settings_say(key, results, tmp_path, train):
     assert "done" in train.out
     settings.write_text(json.dumps({"config": given | {"hosts": ["x"]}}))
     assert train("runs", "-s", "old") == 1  # they are on those machines
+
+
+def test_a_service_is_followed_until_it_is_withdrawn(results, tmp_path, monkeypatch, train):
+    place, printed = FolderStore(results), ["old", "new"]
+    deployed = ui_stack.job(1)
+    deployed["metadata"]["run"] = "serve-trial"
+    head = ui_stack.Head([deployed])
+    head.log = "service trial is ready\n"
+
+    def prints(*lines):
+        printed.extend(lines)
+        text = "".join(f"{line}\n" for line in printed)
+        place.write("serve-trial/logs/replica-1-b2.txt", text.encode())
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    def follow(*steps, options=()):
+        between = iter(steps)
+        clock = SimpleNamespace(sleep=lambda _: next(between, lambda: None)())
+        monkeypatch.setattr(logs_command, "time", clock)
+        return train("logs", *(options or ("trial",)), "-f")
+
+    with ui_stack.serving(head) as address:
+        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, results)
+        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+        assert follow() == 0, train.err  # its job, as nothing is served
+        assert train.out.startswith(head.log)
+        place.write(f"{SERVICES}/trial", b"{}")
+        prints()
+        withdraw = lambda: place.delete(f"{SERVICES}/trial")  # noqa: E731
+        more = (lambda: prints("more"), lambda: None, withdraw, lambda: prints("last"))
+        assert follow(*more, options=("trial", "--tail", "1")) == 0, train.err
+        said = ["new", "more", "last"]
+        assert train.out.splitlines() == [f"(replica-b2) {line}" for line in said]
+        place.write(f"{SERVICES}/trial", b"{}")
+        assert follow(interrupt, options=("serve-trial", "--grep", "more")) == INTERRUPTED
+        assert train.out == "(replica-b2) more\n\nservice trial goes on\n"
