@@ -6,6 +6,7 @@ Each job's upload has this package without `access/`, `client/` and `quickstart/
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,7 +73,11 @@ def goal(figure: str, mode: str) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """The commands as functions, such as `trainyard.runs`; nodes do not have them."""
+    """The commands as functions, such as `trainyard.runs`, which nodes lack; a notebook's run."""
+    if name in ("run", "finish"):
+        with suppress(ModuleNotFoundError):
+            return getattr(importlib.import_module(f"{__name__}.client.notebook"), name)
+        return lambda *_, **__: None  # a job is a run already
     if name in COMMANDS:
         return getattr(importlib.import_module(f"{__name__}.client.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

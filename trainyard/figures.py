@@ -20,7 +20,7 @@ from typing import Any
 from trainyard import json_values
 from trainyard.housekeeping import reason
 from trainyard.shown import Shown
-from trainyard.store.objects import S3, open_url
+from trainyard.store.objects import Store, open_url
 from trainyard.tracking import run_folder
 from trainyard.tracking.run_folder import LINES, LOGGED, LONGEST_NAME
 
@@ -57,13 +57,10 @@ class _Series:
 
 
 class Figures:
-    """The figures of one process of a run; `storage` is the store's URL."""
+    """The figures of one process of a run."""
 
-    def __init__(self, storage: str, run: str) -> None:
-        if storage.startswith(S3):  # or a fork, while the thread imports it, would have half of it
-            from trainyard.store import s3_requests  # noqa: F401, PLC0415
-
-        self._files = open_url(storage)
+    def __init__(self, store: Store, run: str) -> None:
+        self._files = store
         self._file = f"{run}/{LOGGED}/{datetime.now(UTC):%Y%m%d%H%M%S%f}-{os.getpid()}.jsonl"
         self._series: dict[tuple[str, ...], _Series] = {}
         self._names: set[str] = set()
@@ -203,16 +200,22 @@ def finish() -> None:
     _kept.clear()
 
 
+def begin(store: Store, run: str) -> None:
+    """Has this process log into a run that no variables name."""
+    finish()
+    _kept[(os.getpid(), None, None)] = Figures(store, run)
+
+
 def keep(work: Callable[[Figures], object]) -> None:
     """Has the figures of this process take something; an error in it ends nothing."""
-    names = (run_folder.STORAGE_VARIABLE, run_folder.RUN_VARIABLE)
-    storage, run = map(os.environ.get, names)
-    of = os.getpid(), storage, run
+    storage, run = map(os.environ.get, (run_folder.STORAGE_VARIABLE, run_folder.RUN_VARIABLE))
+    of = (os.getpid(), storage, run) if storage and run else (os.getpid(), None, None)
     if of not in _kept:
         finish()
-        _kept[of] = Figures(storage, run) if storage and run else None
+        _kept[of] = Figures(open_url(storage), run) if storage and run else None
         if not (storage and run):
             text = "trainyard.log: no job of Trainyard runs here, so nothing is kept"
+            text += '; trainyard.run("NAME") begins a run' if "IPython" in sys.modules else ""
             print(text, file=sys.stderr)
     if kept := _kept.get(of):
         try:

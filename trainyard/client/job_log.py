@@ -7,15 +7,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from trainyard import serving
 from trainyard.access import parallel, typed
+from trainyard.client import history
 from trainyard.client.dashboard import DashboardError, RefusedError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer
-from trainyard.client.jobs import ATTEMPT, LOST_AFTER_S
+from trainyard.client.jobs import ATTEMPT, LOST_AFTER_S, patience
+from trainyard.client.log_writer import LogWriter
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.store import open_store
+from trainyard.store.objects import Listed, retry
 
 FIRST_LINE_POLL_S = 0.2
 POLL_S = 0.25
 RECONNECT_S = 1
+REPLICAS_POLL_S = 2.0  # they store new lines every ten seconds
 WAITING_NOTICE_S = 5
 
 
@@ -45,6 +52,26 @@ def follow(
         ClientError: the server did not answer for so long; the job goes on.
     """
     return asyncio.run(following(server, job_id, write, notice, lost_after_s))
+
+
+def follow_service(run: str, outputs: StackOutputs, since: float, writer: LogWriter) -> bool:
+    """Writes what a service's replicas print until it is withdrawn; False for another run."""
+    service = run.removeprefix(prefix := serving.run_of(""))
+    if not run.startswith(prefix) or not outputs.storage_url or outputs.keeps_files_away:
+        return False
+    place, seen = open_store(outputs), dict[str, tuple[Listed, int]]()
+
+    def look() -> bool:
+        for piece in history.replica_logs(place, run, 0 if seen else since, seen):
+            writer.write(piece)
+        writer.close()
+        return service in place.listed(serving.SERVICES)
+
+    found = before = served = service in place.listed(serving.SERVICES)
+    while before:  # once more after its end, for the last lines
+        before, served = served, retry(look, patience(outputs))
+        time.sleep(REPLICAS_POLL_S)
+    return found
 
 
 class _Log:

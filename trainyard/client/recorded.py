@@ -14,7 +14,7 @@ from trainyard.store.objects import Store
 from trainyard.tracking import run_folder
 
 LOST = "its end is not recorded: its cluster has ended first"
-AWAY = "its end is not recorded, and its cluster does not answer"
+AWAY = "its end is not recorded, and its cluster does not answer, or it is a notebook"
 
 
 def listed(outputs: StackOutputs) -> list[Job] | None:
@@ -61,6 +61,8 @@ def delete(store: Store, run: str) -> None:
 
 def _job(run: str, record: Mapping[str, Any], lost: Status) -> Job:
     ended = "status" in record
+    if run_folder.NOTEBOOK in record["command"]:  # its kernel may run, which no cluster knows
+        lost = Status.UNREADABLE
     begun = fields.milliseconds(fields.typed(record, "started", str))
     return Job(
         status=Status(record["status"]) if ended else lost,

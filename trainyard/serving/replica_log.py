@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from trainyard import json_values
@@ -40,7 +41,7 @@ class ReplicaLog:
         handler = logging.StreamHandler(self)
         handler.setLevel(logging.WARNING)
         logging.getLogger("ray.serve").addHandler(handler)
-        sys.stdout, sys.stderr = _Both(sys.stdout, self), _Both(sys.stderr, self)
+        sys.stdout, sys.stderr = Both(sys.stdout, self), Both(sys.stderr, self)
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
@@ -97,14 +98,16 @@ class ReplicaLog:
             self._ends.wait(PAUSE_S)
 
 
-class _Both:
+class Both:
     """A stream whose text goes to a log too."""
 
-    def __init__(self, stream: Any, log: ReplicaLog) -> None:
+    def __init__(self, stream: Any, log: Any) -> None:
         self._stream, self._log = stream, log
 
     def write(self, text: str) -> int:
-        self._log.write(text)
+        """Takes a text."""
+        with suppress(OSError):  # a notebook's recorder has ended
+            self._log.write(text)
         self._stream.write(text)  # Ray Serve's own returns nothing
         return len(text)
 

@@ -61,7 +61,8 @@ class JobRecord:
 
         `files` are those of the working folder, with their status, if it was uploaded.
         """
-        if self._log == LOG:  # not for a part of a process, which the thread would outlive
+        # Not for a part of a process, which the thread would outlive, nor for a kernel's recorder.
+        if self._log == LOG and run_folder.NOTEBOOK not in self._record["command"]:
             self._usage.start()
         self._store.delete(f"{run_folder.SUMMARIES}/{self._run}")
         self._write()

@@ -3,9 +3,11 @@
 import ast
 import importlib.util
 import json
+import os
 import re
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -175,3 +177,24 @@ def test_a_changed_context_or_base_is_another_image(build, monkeypatch):
 
 def test_every_image_of_ours_is_built_for_tests(build):
     assert {path.parent.name for path in OURS} <= build.RECIPES.keys()
+
+
+def test_kernels_of_the_notebook_find_the_client_and_its_outputs(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHONPATH", "before")
+    monkeypatch.setenv("TRAINYARD_OUTPUTS", "before")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "jupyter-token").write_text("a token")
+    config = (ROOT / "docker/jupyter/jupyter_server_config.py").read_text()
+    program = compile(config.replace("/etc/trainyard", str(tmp_path)), "config", "exec")
+    exec(program, {"get_config": MagicMock})
+    assert os.environ["TRAINYARD_OUTPUTS"] == "before"  # a notebook without a stack
+    (tmp_path / "outputs.json").write_text("{}")
+    (tmp_path / "outputs.json").chmod(0o444)
+    for _ in range(2):
+        exec(program, {"get_config": MagicMock})
+        mine = Path(os.environ["TRAINYARD_OUTPUTS"])
+        assert (mine.parent, mine.read_text()) == (tmp_path / "home", "{}")
+        assert mine.stat().st_mode & 0o777 == 0o600
+    client = f"train/trainyard/ {os.environ['PYTHONPATH']}/trainyard/"
+    assert f"COPY {client}\n" in (ROOT / "docker/jupyter/Dockerfile").read_text()

@@ -76,7 +76,7 @@ def test_what_cannot_be_kept_is_told_once_and_ends_nothing(store, capsys, bad, t
 
 def test_a_million_steps_stay_a_small_file_with_its_first_and_last_row(store, monkeypatch):
     monkeypatch.setattr(figures, "MOST_ROWS", 100)
-    mine = Figures(store.where, RUN)
+    mine = Figures(store, RUN)
     mine._thread.start()
     for step in range(10_000):
         mine.add({"loss": 1 / (step + 1)}, step)

@@ -131,6 +131,13 @@ def test_one_that_is_killed_says_how_much_memory_its_machine_had_left(node, caps
     assert history.read_run(node.store, RUN).usage == [row]
 
 
+def test_what_a_notebooks_recorder_uses_is_not_taken_for_its_kernels(node):
+    for command, known in (["x"], True), (["python", "-m", run_folder.NOTEBOOK, "x.ipynb"], False):
+        mine = JobRecord(node.store.where, RUN, command, JOB)
+        mine.begin({})
+        assert mine._usage.is_alive() == known
+
+
 def test_the_code_of_one_that_can_be_served_is_kept(node):
     (node.here / "words.txt").write_text("a b c")
     (node.here / ".secret").write_text("hidden")

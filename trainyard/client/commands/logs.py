@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,23 +20,13 @@ from trainyard.client.command import (
 )
 from trainyard.client.errors import ClientError, writing
 
-if TYPE_CHECKING:
-    from trainyard.client.log_writer import LogWriter
-    from trainyard.client.outputs import StackOutputs
-
-POLL_S = 2.0  # between two looks at the logs of replicas, which store new lines every ten seconds
-
 
 def logs(
     context: typer.Context,
     job: JobName,
     follow: Annotated[
         bool,
-        typer.Option(
-            "-f",
-            "--follow",
-            help="Follow a job to its end, exit with its result; or a service.",
-        ),
+        typer.Option("-f", "--follow", help="Follow a job, exit with its result; or a service."),
     ] = False,
     tail: Annotated[int | None, typer.Option(min=0, help="Only so many lines, the last.")] = None,
     grep: Annotated[str, typer.Option(help="Only lines with this text.")] = "",
@@ -77,13 +66,16 @@ def logs(
             out = context.with_resource(file.open("w", encoding="utf-8"))
         writer = LogWriter(out, verbose=True, choice=choice)
     if follow:
+        from trainyard.client import job_log
+
         server, stack_outputs = reach_jobs(context, stack, outputs)
         warn_of_end(stack_outputs)
         known = jobs.submissions(server)
         if job not in (runs := {each.run for each in known}) and serving.run_of(job) in runs:
             job = serving.run_of(job)
-        if job.startswith(serving.run_of("")) and _follow(job, stack_outputs, begun, writer):
-            return
+        with until_interrupted(f"\n{job} goes on"):
+            if job_log.follow_service(job, stack_outputs, begun, writer):
+                return
         found = jobs.pick(known, job)
         choice.skip = jobs.lines_before(found, stack_outputs, begun)
         follow_job(server, found.submission_id, stack_outputs, writer)
@@ -97,28 +89,3 @@ def logs(
             f"{', '.join(map(str, sorted(choice.ranks))) or 'none, as only trainings have ranks'}: "
             f"`train logs {typed.argument(job)}` prints all"
         )
-
-
-def _follow(run: str, outputs: StackOutputs, since: float, writer: LogWriter) -> bool:
-    """Writes what a service's replicas print until it is withdrawn; False if it is not served."""
-    from trainyard import serving
-    from trainyard.client import history, jobs, store
-    from trainyard.store import objects
-
-    if not outputs.storage_url or outputs.keeps_files_away:
-        return False
-    place, service = store.open_store(outputs), run.removeprefix(serving.run_of(""))
-    seen: dict[str, tuple[objects.Listed, int]] = {}
-
-    def look() -> bool:
-        for piece in history.replica_logs(place, run, 0 if seen else since, seen):
-            writer.write(piece)
-        writer.close()
-        return service in place.listed(serving.SERVICES)
-
-    begun = before = served = service in place.listed(serving.SERVICES)
-    with until_interrupted(f"\nservice {service} goes on"):
-        while before:  # once more after its end, for the last lines
-            before, served = served, objects.retry(look, jobs.patience(outputs))
-            time.sleep(POLL_S)
-    return begun

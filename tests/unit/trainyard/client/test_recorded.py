@@ -1,6 +1,7 @@
 """What commands tell of jobs and runs whose cluster is new, away or down."""
 
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -8,9 +9,9 @@ import pytest
 from tests import ui_stack
 from tests.client import Train
 from tests.replicas import replica_log
+from trainyard.client import job_log
 from trainyard.client import outputs as contract
 from trainyard.client.command import INTERRUPTED
-from trainyard.client.commands import logs as logs_command
 from trainyard.client.console import about
 from trainyard.client.recorded import AWAY, LOST
 from trainyard.client.ui.stacks import Stack
@@ -199,8 +200,10 @@ def test_a_service_is_followed_until_it_is_withdrawn(results, tmp_path, monkeypa
 
     def follow(*steps, options=()):
         between = iter(steps)
-        clock = SimpleNamespace(sleep=lambda _: next(between, lambda: None)())
-        monkeypatch.setattr(logs_command, "time", clock)
+        clock = SimpleNamespace(
+            monotonic=time.monotonic, sleep=lambda _: next(between, lambda: None)()
+        )
+        monkeypatch.setattr(job_log, "time", clock)
         return train("logs", *(options or ("trial",)), "-f")
 
     with ui_stack.serving(head) as address:
@@ -217,4 +220,4 @@ def test_a_service_is_followed_until_it_is_withdrawn(results, tmp_path, monkeypa
         assert train.out.splitlines() == [f"(replica-b2) {line}" for line in said]
         place.write(f"{SERVICES}/trial", b"{}")
         assert follow(interrupt, options=("serve-trial", "--grep", "more")) == INTERRUPTED
-        assert train.out == "(replica-b2) more\n\nservice trial goes on\n"
+        assert train.out == "(replica-b2) more\n\nserve-trial goes on\n"
