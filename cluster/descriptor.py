@@ -29,7 +29,7 @@ class Source(Enum):
     MACHINE = auto()  # built by `make monitoring`, or on PATH; without it the service does not run
     BUILT = auto()  # built by Go from pinned sources
     MODULE = auto()  # a file of ours for the environment's Python, which has no image
-    # A script of this checkout, or of `commands` that of its environment: other machines have none.
+    # A script of this checkout, or of `commands` that of its environment.
     CHECKOUT = auto()
     IMAGE = auto()  # its image only: it does not run as a process
 

@@ -1,8 +1,8 @@
 """The page of `train ui` as a service, for those who only look: it starts no commands.
 
-It runs in the notebook's image, which has the client, or as `train` of the checkout, and knows the
-cluster by the same file. Who has its password sees all jobs with their logs, runs and nodes, but no
-other secret.
+It runs in the notebook's image, which has the client, or as `train` of the checkout, of which
+machines reached by SSH get a copy. It knows the cluster by the notebook's file. Who has its
+password sees all jobs with their logs, runs and nodes, but no other secret.
 """
 
 from functools import partial
@@ -70,7 +70,7 @@ DESCRIPTOR = Descriptor(
             bool,
             setting(
                 False,
-                "Whether the page of `train ui` runs, read-only (not for processes elsewhere)",
+                "Whether the page of `train ui` runs, read-only",
                 see="ui.md#a-read-only-page-for-others",
             ),
         )

@@ -23,10 +23,20 @@ FILES = {
 MODE = 0o644
 
 
+def package() -> dict[str, bytes]:
+    """Return the library with its client, by paths below the agent's folder."""
+    files = (path for path in (ROOT / "trainyard").rglob("*") if path.is_file())
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_bytes()
+        for path in files
+        if path.suffix != ".pyc"
+    }
+
+
 def bundle(root: Path = ROOT, own: Mapping[str, bytes] | None = None) -> Path:
     """Return an archive of it and the user's own files, named by its content."""
-    content = {name: (root / path).read_bytes() for name, path in sorted(FILES.items())}
-    archive = _archive(content | dict(own or {}))
+    content = {name: (root / path).read_bytes() for name, path in FILES.items()}
+    archive = _archive(dict(sorted((content | dict(own or {})).items())))
     path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"
     if not path.exists() or path.read_bytes() != archive:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pulumi
 from pulumi_command import remote
 
-from cluster import services
+from cluster import page, services
 from cluster.descriptor import Source
 from cluster.inputs import lift
 from infra.machines.bundle import bundle
@@ -258,6 +258,7 @@ def prepare(
             for service in services.ALL
             if service.source in (Source.ENVIRONMENT, Source.MODULE)
         }
+        programs[page.DESCRIPTOR.program] = f"{machine.environment}/bin/python"
         programs |= machine.programs
         usable = replace(machine, after=[*machine.after, ready])
         if machine is head:

@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pulumi
 
 import node
-from cluster import ray_node
+from cluster import page, ray_node
 from cluster.autoscaling import RayNodeProvider
 from cluster.inputs import join
 from cluster.ray_cluster import NODE_SWITCH_PORT
@@ -22,7 +22,7 @@ from cluster.secret import TOKEN_BYTES, Secret
 from cluster.service import HealthCheck, Port, Service, Volume
 from infra.machines import local
 from infra.machines.fleet import ElasticGroup
-from infra.machines.machine import LOOPBACK, Host
+from infra.machines.machine import AGENT, LOOPBACK, Host, Machine
 from infra.machines.once import Once, OnceArgs
 from infra.machines.process import (
     Daemon,
@@ -39,6 +39,7 @@ from infra.places.stack_mark import StackMark
 from node import ray_leave, ray_logs
 from node.ports import by_setting
 from node.process_health import TCP
+from node.ray_start import MODULES
 
 NODE_PROVIDER = Path(node.__file__).with_name("node_provider.py")
 REQUESTS = "requests"
@@ -234,6 +235,7 @@ class ProcessRuntime(pulumi.ComponentResource):
                 **service.environment,
                 **self.environment(host),
                 **self._one_machine(service, host),
+                **({MODULES: f"{host.base}/{AGENT}"} if _is_client(host, service) else {}),
             },
             files=dict(service.files),
             secrets=pulumi.Output.secret(dict(service.secrets)),
@@ -340,6 +342,8 @@ class ProcessRuntime(pulumi.ComponentResource):
     def _program(self, service: Service, host: Host) -> list[pulumi.Input[str]]:
         """Return the words that start a service's program, or its script."""
         path = host.programs[service.program]
+        if _is_client(host, service):
+            return [path, "-P", "-m", "trainyard.client"]
         if not service.script:
             return [path]
         python = pulumi.Output.from_input(path).apply(partial(_python, here=not host.reached))
@@ -364,6 +368,11 @@ def _node_provider(
     # Not imported: it imports all of Ray.
     text = NODE_PROVIDER.read_text(encoding="utf-8")
     return RayNodeProvider(text=text, settings=settings, secrets=secrets or {})
+
+
+def _is_client(host: Host, service: Service) -> TypeGuard[Machine]:
+    """Return whether a service of another machine is our client, which comes with the agent."""
+    return isinstance(host, Machine) and service.program == page.DESCRIPTOR.program
 
 
 def _switch_name(number: int) -> str:

@@ -6,12 +6,12 @@ from functools import partial
 
 import pulumi
 
-from cluster import autoscaling, idle_end, services
+from cluster import autoscaling, idle_end, page, services
 from cluster.descriptor import Source, Stack
 from cluster.inputs import lift
 from cluster.ray_node import NodeResources
 from cluster.secret import TOKEN_BYTES, Secret
-from infra.machines import environment, tools
+from infra.machines import bundle, environment, tools
 from infra.machines.environment import EnvironmentArgs
 from infra.machines.fleet import Fleet, FleetArgs, IdleWatch
 from infra.machines.process_runtime import ProcessRuntime, ProcessRuntimeArgs
@@ -25,7 +25,7 @@ from infra.settings.config import Settings
 from infra.settings.nodes import worker
 from trainyard.access import outputs
 
-ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
+ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT, Source.CHECKOUT)
 
 
 def declare(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]]) -> Stack:
@@ -56,6 +56,8 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
         )
     ]
     own = environment.own_file(settings.environment_file)
+    if settings.of_services[page.SERVICE]:
+        own |= bundle.package()
     idle = None
     if settings.of_services[idle_end.SETTING]:
         token = Secret("idle-end-token", TOKEN_BYTES).value

@@ -17,7 +17,7 @@ import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 from pydantic import Field, PrivateAttr, ValidationError, create_model
 
-from cluster import idle_end, model, object_store, page, replica, secret, services
+from cluster import idle_end, model, object_store, replica, secret, services
 from cluster.descriptor import Descriptor
 from cluster.model import (
     ABSOLUTE,
@@ -543,9 +543,6 @@ class Settings(Model):
             bound = "fills a folder of this machine, and the nodes are on others"
             action = "remove dataset, and have setupCommands put the images there"
             yield Fault("dataset", bound, action, NAMES)
-        if self.of_services[page.SERVICE] and self.on_hosts and self.runtime != "docker":
-            bound = "is a program of this checkout, and the processes are on other machines"
-            yield Fault(page.SERVICE, bound, "remove page, and run `train ui` here", NAMES)
 
     @check("allowedCidrs", "publishAddress", "runtime", *PLACES)
     def _cidr_faults(self) -> Iterator[Fault]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from ray.job_submission import JobSubmissionClient
 
 from tests import pages, ran
@@ -65,6 +66,7 @@ def on_hosts(guests, boot_host, declare_on_hosts, pulumi_cli) -> Iterator[Any]:
         cli=pulumi_cli,
         replicate={"to": COPY},
         alertWebhookUrl="http://192.0.2.1/nobody",
+        page=True,
     )
     try:
         stack.pulumi("up", "--yes", "--skip-preview")
@@ -94,6 +96,15 @@ def test_a_second_up_and_a_refresh_change_nothing(on_hosts):  # F20
     on_hosts.pulumi("preview", "--expect-no-changes")
     on_hosts.pulumi("refresh", "--yes", "--expect-no-changes")
     on_hosts.engine("up", "--yes", "--refresh", "--expect-no-changes")
+
+
+def test_the_read_only_page_runs_there_too(on_hosts, outputs_file):  # F37
+    outputs = contract.read(None, outputs_file)
+    viewer = ("viewer", on_hosts.outputs()["pagePassword"])
+    with connection.to(outputs) as tunnel:
+        (url,) = [each.url for each in tunnel.outputs.services if each.output == "pageUrl"]
+        codes = [requests.get(url, auth=each, timeout=60).status_code for each in (None, viewer)]
+    assert codes == [401, 200]
 
 
 @pytest.mark.parametrize(("page", "blocks"), blocks_of("hosts").items())

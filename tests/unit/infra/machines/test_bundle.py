@@ -14,6 +14,8 @@ import pytest
 from infra.machines import bundle
 from tests import ran
 
+PAGE = ("--host=127.0.0.1", "--port=0", "--user=viewer", "--password-file=none")
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> None:
@@ -49,6 +51,24 @@ def test_it_holds_no_more_than_it_needs():
     for member in members:
         assert (member.uid, member.gid, member.uname, member.mtime) == (0, 0, "", 0)
         assert member.mode == 0o644
+
+
+def test_the_read_only_page_starts_from_it_alone(tmp_path):
+    there = tmp_path / "there"
+    there.mkdir()
+    archive = bundle.bundle(own=bundle.package())
+    subprocess.run(["tar", "-xf", archive, "-C", there], check=True)
+    packages = str(Path(psutil.__file__).parents[1])
+    # It asks for its password first.
+    done = ran.run(
+        [sys.executable, "-S", "-P", "-m", "trainyard.client", "page", *PAGE],
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{there}:{packages}", "PATH": os.environ["PATH"]},
+    )
+    assert "none" in done.stderr, done.stdout
+    assert done.returncode == 1
+    page = there / "trainyard/client/ui/static/index.html"
+    assert page.read_bytes() == (bundle.ROOT / page.relative_to(there)).read_bytes()
 
 
 def test_the_agent_runs_from_it_alone(tmp_path):

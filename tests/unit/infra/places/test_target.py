@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -232,6 +233,19 @@ def test_the_head_is_on_the_first_host_and_a_worker_on_each(run, recorded):
         "/srv/ada/.local/share/trainyard/test",
         "/srv/bob/.local/share/trainyard/test",
     ]
+
+
+@pytest.mark.usefixtures("looks")
+def test_the_page_runs_from_the_copy_of_the_client_that_came_with_the_agent(run, recorded):
+    run(hosts=[ONE], page=True)
+    page = _programs(recorded)["page"]
+    program, *words = page["command"]
+    assert program.endswith("/env/bin/python")
+    assert words[:4] == ["-P", "-m", "trainyard.client", "page"]
+    assert page["environment"]["PYTHONPATH"] == program.replace("env/bin/python", "agent")
+    (archive, *_) = recorded.of_type("remote:CopyToRemote").values()
+    with tarfile.open(archive.inputs["source"].path) as files:
+        assert "trainyard/client/ui/service.py" in files.getnames()
 
 
 @pytest.mark.usefixtures("looks")

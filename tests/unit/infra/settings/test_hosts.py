@@ -150,7 +150,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("hosts", HOSTS | {"runtime": "docker"}, "have no network in common"),
     ("lambdaCloud", _rent(instances=2) | {"runtime": "docker"}, "have no network in common"),
     ("dataset", HOSTS | {"dataset": {"public": True}}, "the nodes are on others"),
-    ("page", HOSTS | {"page": True}, "remove page, and run `"),
     ("dataset", _rent() | {"dataset": {"generate": True}}, "the nodes are on others"),
     ("accelerator", HOSTS | {"runtime": "process", "accelerator": "nvidia"}, "docker only"),
     ("images", _rent() | {"runtime": "process", "images": {"ray": "a:1"}}, "docker only"),
