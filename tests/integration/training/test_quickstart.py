@@ -12,12 +12,11 @@ import pytest
 import torch
 import yaml
 
-from tests import pages, pip_index
+from tests import own_project, pages, pip_index
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
 from tests.integration.training.conftest import FOREIGN
 from tests.waiting import wait_for
-from trainyard.quickstart import init
 
 pytestmark = [
     pytest.mark.integration,
@@ -27,11 +26,6 @@ pytestmark = [
 
 COMMANDS, ON_A_STACK = pages.read_by(__file__)
 *_, FIRST = COMMANDS.of("python")
-# A text without a network, and a model for a CPU.
-SMALL = """
-FORCE_CPU, TEXT = True, "python"
-LAYERS, HEADS, WIDTH, BLOCK, BATCH, STEPS, EPOCHS = 2, 2, 32, 32, 8, 20, 2
-"""
 Train = Callable[..., subprocess.Popen[str]]
 
 
@@ -55,9 +49,7 @@ def box(folder) -> Iterator[Sshd]:
 def train(folder, box, cluster) -> Train:
     """Starts a script of a fresh project as its user does."""
     project = folder / "here" / "project"
-    init.write(project)
-    with (project / "src/config/__init__.py").open("a") as settings:
-        settings.write(SMALL)
+    own_project.write(project)
     (project / "requirements.txt").write_text("nobody-has-this-package==1.0\n")
     file = project / "config/ray_config.yaml"
     values = yaml.safe_load(file.read_text())

@@ -14,7 +14,7 @@ import requests
 import yaml
 
 from cluster import kuberay
-from tests import pages
+from tests import own_project, pages
 from tests.integration.infra import hostile_job
 from tests.integration.infra.kubernetes.conftest import (
     GPU_GROUP,
@@ -192,6 +192,11 @@ def test_a_job_starts_workers_survives_one_that_is_killed_and_they_go(  # E6, E9
     assert job.wait() == 0, "".join(said)[-4000:]
     assert (at_once, bool(killed)) == (GROUP["max"], True)
     wait_for(lambda: lab.pods("worker") == {}, GROW_SECONDS)
+
+
+def test_a_readers_own_project_trains_there(lab, outputs, tmp_path):  # C5 C6
+    path = f"{lab.node.programs}:{os.environ['PATH']}"  # kubectl's
+    own_project.train(tmp_path, outputs, {**lab.stack.environment, "PATH": path})
 
 
 def test_a_hostile_job_has_what_its_stacks_jobs_have(lab, outputs, tmp_path):  # F44

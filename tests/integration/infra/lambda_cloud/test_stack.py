@@ -29,7 +29,7 @@ import trainyard.client.idle
 from infra.machines.cloud_init import HOME
 from infra.machines.environment import PYTHON
 from node import idle_watch
-from tests import pages, ran, status
+from tests import own_project, pages, ran, status
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
 from tests.integration.infra import hostile_job
@@ -287,6 +287,11 @@ def submit(rented: Rented, script: Path, *arguments: str, options: tuple[str, ..
     options = ("--name", script.stem, "--outputs", str(path), *options, "--")
     command = [TRAIN, "submit", str(script), *options, *arguments]
     return ran.output(command, env=rented.stack.environment, timeout=300)
+
+
+def test_a_readers_own_project_trains_there(lambda_stack, tmp_path):  # C5 C6
+    file = lambda_stack.stack.write_outputs(tmp_path)
+    own_project.train(tmp_path, file, lambda_stack.stack.environment)
 
 
 @pytest.fixture
