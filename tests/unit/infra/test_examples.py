@@ -29,6 +29,11 @@ def read(settings, host):
     return read
 
 
+def test_the_first_stack_has_the_ports_that_the_pages_name(read):
+    # `make demo` beside other stacks writes a portOffset there, which nobody may commit.
+    assert read("dev")[1].ports["dashboardPort"] == 8265
+
+
 @pytest.mark.parametrize("stack", ["hosts", "lambda", "course", "staging", "prod"])
 def test_an_example_holds_no_secret(stack):
     text = (ROOT / f"Pulumi.{stack}.yaml").read_text()
