@@ -160,12 +160,14 @@ class EnvironmentArgs:
     Attributes:
         setup_commands: the user's, which the shell there runs before anything else.
         own: as `own_file` returns it.
+        client: as `bundle.package` returns it, for a service that needs it.
         ray: required version of Ray.
         links_ray: whether a login there finds Ray.
     """
 
     setup_commands: Sequence[str] = ()
     own: Mapping[str, bytes] = field(default_factory=dict)
+    client: Mapping[str, bytes] = field(default_factory=dict)
     ray: str
     links_ray: bool = False
 
@@ -205,7 +207,7 @@ class Environment(pulumi.ComponentResource):
                     opts=_options(machine, self),
                 )
             )
-        archive = bundle(own=args.own)
+        archive = bundle(own={**args.own, **args.client})
         agent = remote.CopyToRemote(
             f"{name}-agent",
             connection=connection,

@@ -56,8 +56,6 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
         )
     ]
     own = environment.own_file(settings.environment_file)
-    if settings.of_services[page.SERVICE]:
-        own |= bundle.package()
     idle = None
     if settings.of_services[idle_end.SETTING]:
         token = Secret("idle-end-token", TOKEN_BYTES).value
@@ -87,6 +85,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
                 EnvironmentArgs(
                     setup_commands=[*settings.setup_commands, *volumes.checks(settings.volumes)],
                     own=own,
+                    client=bundle.package() if settings.of_services[page.SERVICE] else {},
                     ray=versions.RAY,
                     links_ray=not settings.start_ray,
                 ),

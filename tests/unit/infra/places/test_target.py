@@ -244,6 +244,8 @@ def test_the_page_runs_from_the_copy_of_the_client_that_came_with_the_agent(run,
     assert words[:4] == ["-P", "-m", "trainyard.client", "page"]
     assert page["environment"]["PYTHONPATH"] == program.replace("env/bin/python", "agent")
     (archive, *_) = recorded.of_type("remote:CopyToRemote").values()
+    (*_, steps) = recorded.of_type("remote:Command").values()
+    assert "environmentFile" not in steps.inputs["create"]
     with tarfile.open(archive.inputs["source"].path) as files:
         assert "trainyard/client/ui/service.py" in files.getnames()
 
