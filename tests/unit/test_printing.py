@@ -34,6 +34,7 @@ CLEANS = {
     "trainyard/client/pull/meter.py",  # a bar in place, of a cleaned name
     "trainyard/client/dev/log.py",  # through a LogWriter
     "trainyard/client/commands/drill.py",  # what the client says, to standard error
+    "trainyard/client/notebook.py",  # what the user's own cells print, which goes to their streams
     "trainyard/client/sweep/run.py",  # LogWriter writes to it
     "engine/display.py",
     "scripts/new_environment.py",  # a bar in place, of numbers

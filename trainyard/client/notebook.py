@@ -19,6 +19,7 @@ from typing import Any
 
 from trainyard import figures
 from trainyard.access import user
+from trainyard.access.terminal import warn
 from trainyard.client import connection, history, outputs, store
 from trainyard.client.errors import ClientError
 from trainyard.recorder import JOB_VARIABLE
@@ -39,7 +40,7 @@ def run(name: str, stack: str | None = None) -> None:
         finish()
         _begin(shell, name, stack)
     except Exception as error:  # the cells go on
-        print(f"trainyard.run: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
+        warn(f"trainyard.run: {' '.join(str(error).split())}")
 
 
 def finish(code: int = 0) -> None:
