@@ -24,7 +24,7 @@ def start(tmp_path, monkeypatch) -> Any:
         for name, value in ray_logs.environment(str(tmp_path / "head")).items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(ray_logs, "_session", lambda _: session)
-        monkeypatch.setattr(ray_start, "_follow", lambda _: watched.set())
+        monkeypatch.setattr(ray_start, "_follow", lambda *_: watched.set())
         monkeypatch.setattr(ray_start, "_use_empty_environment", lambda _: None)
         monkeypatch.setattr(sys, "argv", ["ray", "start", "--address=127.0.0.2:6379"])
         parameters = SimpleNamespace(
