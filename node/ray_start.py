@@ -42,7 +42,6 @@ MODULES = "PYTHONPATH"
 NODE_PROVIDER = "node_provider.py"  # next to this file
 JOINS_ONCE = {"TRAINYARD_JOINS_ONCE": "1"}  # of a node whose machine comes and goes
 JOINED = "joined"  # file in the node's --temp-dir, with the session of the head that it joined
-CURRENT = "ray_current_cluster"  # file there of Ray: the address of the last head
 LATEST = "session_latest"  # link there that Ray makes
 NODES = "TRAINYARD_NODES"  # for jobs: JSON of what each node offers, started or not
 ENVIRONMENT = "python"  # folder of the empty environment, in the node's --temp-dir
@@ -72,17 +71,21 @@ def source_text() -> str:
 
 def begin(parameters: Any, head: bool) -> None:
     """Prepare the node and watch its raylet; Ray's hook calls it."""
+    # Not at the top: a stack's program reads this module without Ray.
+    from ray._common import utils  # noqa: PLC0415
+
+    folder = Path(parameters.temp_dir or utils.get_default_ray_temp_dir())  # pods have the default
     _end_leftovers()
     if head:  # it would wait 20 s for the end of nodes of this machine, which wait for a head
-        Path(parameters.temp_dir, CURRENT).unlink(missing_ok=True)
+        Path(utils.get_ray_address_file(str(folder))).unlink(missing_ok=True)
     # Not for the node's children.
     for name in (HOOK, MODULES):
         os.environ.pop(name, None)
     if sys.prefix != sys.base_prefix:  # otherwise jobs' environments use the system's
-        _use_empty_environment(Path(parameters.temp_dir) / ENVIRONMENT)
+        _use_empty_environment(folder / ENVIRONMENT)
     if parameters.autoscaling_config:
         _declare(Path(parameters.autoscaling_config))
-    joined, address = Path(parameters.temp_dir, JOINED), _address(sys.argv)
+    joined, address = folder / JOINED, _address(sys.argv)
     if all(os.environ.pop(name, "") == value for name, value in JOINS_ONCE.items()):
         while joined.exists() and joined.read_text() == _session(address):
             sys.stderr.write("The head has let this node go: it waits for its machine to end.\n")

@@ -43,7 +43,8 @@ STARTED = """\
 import importlib, os, shutil, sys, types
 module, name = os.environ["RAY_START_HOOK"].split(".")
 config = os.environ.get("CONFIG")
-parameters = types.SimpleNamespace(temp_dir=sys.argv[1], autoscaling_config=config)
+given = sys.argv[1] if len(sys.argv) > 1 else None
+parameters = types.SimpleNamespace(temp_dir=given, autoscaling_config=config)
 getattr(importlib.import_module(module), name)(parameters, "HEAD" in os.environ)
 print(sys.executable, shutil.which("python"), sep="\\n", flush=True)
 print(os.environ.get("TRAINYARD_NODES"), flush=True)
@@ -226,13 +227,17 @@ def test_a_node_that_starts_again_ends_what_its_last_start_left(tmp_path):  # P3
         ]
         for each in (left, *kept):
             started.callback(each.kill)
-        current = tmp_path / ray_start.CURRENT
+        current = tmp_path / "ray/ray_current_cluster"
+        current.parent.mkdir()
         current.touch()
         for program, code in (({}, None), (mine, -signal.SIGKILL)):
-            command = [sys.executable, "-c", STARTED, tmp_path]
+            command = [sys.executable, "-c", STARTED, current.parent]
             environment = os.environ | hook | program
             subprocess.run(command, env=environment, capture_output=True, check=True)
             assert (left.poll(), {each.poll() for each in kept}) == (code, {None})
         assert current.exists()
-        subprocess.run(command, env=environment | {"HEAD": "1"}, capture_output=True, check=True)
-        assert not current.exists(), "Ray starts no head while nodes of the last one run here"
+        environment |= {"HEAD": "1", "RAY_TMPDIR": str(tmp_path)}
+        for words in (command, command[:-1]):  # a pod's node has Ray's own folder
+            current.touch()
+            subprocess.run(words, env=environment, capture_output=True, check=True)
+            assert not current.exists(), "Ray starts no head while nodes of the last one run here"
