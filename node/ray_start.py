@@ -74,10 +74,11 @@ def begin(parameters: Any, head: bool) -> None:
     # Not at the top: a stack's program reads this module without Ray.
     from ray._common import utils  # noqa: PLC0415
 
-    folder = Path(parameters.temp_dir or utils.get_default_ray_temp_dir())  # pods have the default
+    current = Path(utils.get_ray_address_file(parameters.temp_dir))  # pods' nodes have no folder
+    folder = current.parent
     _end_leftovers()
     if head:  # it would wait 20 s for the end of nodes of this machine, which wait for a head
-        Path(utils.get_ray_address_file(str(folder))).unlink(missing_ok=True)
+        current.unlink(missing_ok=True)
     # Not for the node's children.
     for name in (HOOK, MODULES):
         os.environ.pop(name, None)
