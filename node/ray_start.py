@@ -167,7 +167,8 @@ def _follow(joined: Path, address: tuple[str, int] | None) -> None:
     while (raylet := _raylet()) is None:
         time.sleep(POLL_SECONDS)
     session = joined.with_name(LATEST).resolve().name
-    joined.write_text(session)
+    with contextlib.suppress(OSError):  # the watch goes on
+        joined.write_text(session)
     away, why = False, f"The raylet (process {raylet.pid}) has ended"
     while _runs(raylet):
         time.sleep(POLL_SECONDS)

@@ -93,11 +93,12 @@ def start(tmp_path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("word", ["collects", "is busy"])
-def test_a_node_ends_with_its_raylet(start, word):  # F25
+def test_a_node_ends_with_its_raylet(start, word, tmp_path):  # F25
     node = start(word)
     assert node.stdout is not None
     pid, left = node.stdout.readline().split(maxsplit=1)
     assert left.strip() == "[]"  # jobs have neither variable
+    wait_for("the watch", (tmp_path / ray_start.JOINED).exists, 30)
     with pytest.raises(subprocess.TimeoutExpired):
         node.wait(2 * QUICK_SECONDS)
     os.kill(int(pid), signal.SIGTERM)
