@@ -9,8 +9,9 @@ runs on it. Work that still runs after SECONDS is lost: the script returns, and 
 
 A head whose address nobody listens at has no users. A head that refuses this node's token is a new
 one: the head of this node has ended, and its jobs with it. A head that listens but does not list
-its users, perhaps a busy one, may have some: the script fails. This module is a file of every node,
-runs there with the node's environment, and needs only Ray.
+its users is asked again, for it may have just been started. If it goes on so, perhaps because it is
+busy, it may have some: the script fails. This module is a file of every node, runs there with the
+node's environment, and needs only Ray.
 """
 
 import json
@@ -22,6 +23,7 @@ from typing import Any
 
 FILE = "ray_leave.py"
 ANSWER_SECONDS = 5
+AGAIN_SECONDS = 20.0  # in which a head that has just been started answers
 POLL_SECONDS = 0.2
 RUNNING = ("PENDING", "RUNNING")
 EVERY = "*"
@@ -39,6 +41,15 @@ def main(arguments: list[str]) -> None:
     if not listens(gcs):
         print("[]")  # noqa: T201
         return
+    until = time.monotonic() + AGAIN_SECONDS
+    while (said := _ask(gcs, node, command, *seconds)) and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    if said:
+        sys.exit(f"the head at {gcs} does not say who uses it: {said}")
+
+
+def _ask(gcs: str, node: str, command: str, *seconds: str) -> str:
+    """Do what the command says; return why a head that listens does not answer, "" if it did."""
     import ray  # noqa: PLC0415 - slow
 
     try:
@@ -49,9 +60,9 @@ def main(arguments: list[str]) -> None:
             print(json.dumps(users(client)))  # noqa: T201
     except Exception as error:
         if listens(gcs) and not isinstance(error, ray.exceptions.AuthenticationError):
-            said = str(error)[:200] or repr(error)
-            sys.exit(f"the head at {gcs} does not say who uses it: {said}")
+            return str(error)[:200] or repr(error)
         print("[]")  # noqa: T201
+    return ""
 
 
 def listens(gcs: str) -> bool:

@@ -76,7 +76,24 @@ def test_a_head_with_another_token_has_none_of_this_nodes_users(  # F43
     assert capsys.readouterr().out == "[]\n"
 
 
+def test_a_head_that_has_just_been_started_is_asked_again(monkeypatch, capsys):
+    answers = iter([RuntimeError("Timed out while waiting for GCS"), ["job (run)"]])
+
+    def users(_: Any) -> list[str]:
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(ray_leave, "users", users)
+    monkeypatch.setattr(ray._raylet, "GcsClient", lambda address: address)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ray_leave.main([f"127.0.0.1:{server.getsockname()[1]}", "", "users"])
+    assert capsys.readouterr().out == '["job (run)"]\n'
+
+
 def test_a_head_that_does_not_say_who_uses_it_may_have_users(monkeypatch, capsys):
+    monkeypatch.setattr(ray_leave, "AGAIN_SECONDS", 0)
+
     def busy(_: Any) -> list[str]:
         raise TimeoutError("no answer")
 
