@@ -28,6 +28,7 @@ from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance(colors="nocolor")
 for line in sys.stdin:
     shell.run_cell(json.loads(line), store_history=True)
+    sys.stdout.flush()
     sys.__stdout__.write({DONE!r})
     sys.__stdout__.flush()
 """
