@@ -14,7 +14,7 @@ from trainyard.store.objects import Store
 from trainyard.tracking import run_folder
 
 LOST = "its end is not recorded: its cluster has ended first"
-AWAY = "its end is not recorded, and its cluster does not answer, or it is a notebook"
+AWAY = "its end is not recorded: its cluster does not answer, or its notebook is open"
 
 
 def listed(outputs: StackOutputs) -> list[Job] | None:

@@ -57,9 +57,8 @@ CHECKPOINT = "checkpoint_"  # how the name of a checkpoint's folder begins
 CHECKPOINT_FILE = "checkpoint.pt"
 ENDS = (SUCCEEDED, FAILED, STOPPED) = ("SUCCEEDED", "FAILED", "STOPPED")  # of a job, as Ray says
 MOST_LOGGED = 64  # files that are read: processes of a run
-NOTEBOOK = (
-    "trainyard.client.notebook"  # in the command of a job that stands for a notebook's kernel
-)
+# In the command of a job that stands for a notebook's kernel.
+NOTEBOOK = "trainyard.client.notebook"
 MODES = ("max", "min")  # of a goal: whether the most or the least of a figure is best
 MOST_SHOWN = 1000  # pictures and texts that are listed
 SHOWN = re.compile(r"[^/]+/(\d{8,15})-([^/]+)\.(?:png|txt)")

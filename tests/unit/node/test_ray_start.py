@@ -20,7 +20,7 @@ from ray._private.runtime_env import _clonevirtualenv
 from cluster import autoscaling
 from cluster.autoscaling import RayNodeProvider
 from cluster.ray_node import Growth, NodeResources
-from node import ray_start
+from node import owned_processes, ray_start
 from tests.ports import free_ports
 from tests.waiting import wait_for
 
@@ -215,8 +215,8 @@ def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(tmp_path
 
 
 def test_a_node_that_starts_again_ends_what_its_last_start_left(tmp_path):  # P31
-    mine = dict(zip(ray_start.PROGRAM, ("unix://a.sock", "ray-head"), strict=True))
-    others = [mine | {ray_start.PROGRAM[1]: "web"}, mine | {ray_start.PROGRAM[0]: "unix://b.sock"}]
+    mine = {owned_processes.URL: "unix://a.sock", owned_processes.NAME: "ray-head"}
+    others = [mine | {owned_processes.NAME: "web"}, mine | {owned_processes.URL: "unix://b.sock"}]
     foreign = [] if os.getuid() else [(mine, 65534)]
     hook = _hook(tmp_path)
     with contextlib.ExitStack() as started:
