@@ -54,7 +54,9 @@ def _begin(shell: Any, run: str, stack: str | None) -> None:
         found = begun.enter_context(connection.to(outputs.read(stack))).outputs
         files = store.open_store(found)
         jobs = run_folder.whole_records(files.get(f"{history.valid_name(run)}/{run_folder.JOBS}"))
-        if jobs and "ended" not in jobs[-1]:
+        job = jobs[-1] if jobs else {"ended": ""}
+        other = run_folder.NOTEBOOK not in job.get("command", ())
+        if "ended" not in job and (other or run_folder.is_open_notebook(job)):
             raise ClientError(f"a job of run {run!r} has no end yet: take another name")
         facts = {"job_submission_id": f"notebook-{secrets.token_hex(6)}", "user": user.name()}
         variables = {

@@ -13,8 +13,9 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.store.objects import Store
 from trainyard.tracking import run_folder
 
-LOST = "its end is not recorded: its cluster has ended first"
-AWAY = "its end is not recorded: its cluster does not answer, or its notebook is open"
+LOST = "its end is not recorded: its cluster or its notebook has ended first"
+AWAY = "its end is not recorded: its cluster does not answer"
+MESSAGES = {Status.FAILED: LOST, Status.UNREADABLE: AWAY}
 
 
 def listed(outputs: StackOutputs) -> list[Job] | None:
@@ -61,14 +62,14 @@ def delete(store: Store, run: str) -> None:
 
 def _job(run: str, record: Mapping[str, Any], lost: Status) -> Job:
     ended = "status" in record
-    if run_folder.NOTEBOOK in record["command"]:  # its kernel may run, which no cluster knows
-        lost = Status.UNREADABLE
+    if run_folder.NOTEBOOK in record["command"]:
+        lost = Status.RUNNING if run_folder.is_open_notebook(record) else Status.FAILED
     begun = fields.milliseconds(fields.typed(record, "started", str))
     return Job(
         status=Status(record["status"]) if ended else lost,
         entrypoint=" ".join(map(str, fields.typed(record, "command", list))),
         submission_id=fields.identifier(record, "job"),
-        message="" if ended else LOST if lost.ended else AWAY,
+        message="" if ended else MESSAGES.get(lost, ""),
         start_time=begun,
         end_time=fields.milliseconds(record["ended"]) if ended else begun,
         metadata={"run": run, "user": fields.identifier(record, "user")},

@@ -45,6 +45,7 @@ class JobRecord:
         self._usage = Usage(facts.get("job_submission_id", ""))
         self._environment = job.get("runtime_env", {})
         self._log, self._times = log, LogTimes()
+        self._is_notebook = run_folder.NOTEBOOK in command
         self._run, self._store, self._logged = run, open_url(storage), -1
         self._record: dict[str, Any] = {
             "job": facts.get("job_submission_id", ""),
@@ -62,7 +63,7 @@ class JobRecord:
         `files` are those of the working folder, with their status, if it was uploaded.
         """
         # Not for a part of a process, which the thread would outlive, nor for a kernel's recorder.
-        if self._log == LOG and run_folder.NOTEBOOK not in self._record["command"]:
+        if self._log == LOG and not self._is_notebook:
             self._usage.start()
         self._store.delete(f"{run_folder.SUMMARIES}/{self._run}")
         self._write()
@@ -83,7 +84,13 @@ class JobRecord:
                 self._times.look(log)
 
     def log(self) -> None:
-        """Stores what the job has used, and its log without its middle where it is long."""
+        """Stores what the job has used, and its log without its middle where it is long.
+
+        And that a notebook goes on, since no cluster knows of it.
+        """
+        if self._is_notebook and "ended" not in self._record:
+            self._record["seen"] = _now()
+            self._write()
         if rows := [*self._usage.rows]:
             name = f"{self._run}/{run_folder.USAGE}/{self._record['job'] or 'job'}.jsonl"
             self._store.write(name, run_folder.lines(rows))

@@ -29,7 +29,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -59,6 +60,7 @@ ENDS = (SUCCEEDED, FAILED, STOPPED) = ("SUCCEEDED", "FAILED", "STOPPED")  # of a
 MOST_LOGGED = 64  # files that are read: processes of a run
 # In the command of a job that stands for a notebook's kernel.
 NOTEBOOK = "trainyard.client.notebook"
+SILENT_S = 600.0  # without a sign of life, after which a notebook counts as lost
 MODES = ("max", "min")  # of a goal: whether the most or the least of a figure is best
 MOST_SHOWN = 1000  # pictures and texts that are listed
 SHOWN = re.compile(r"[^/]+/(\d{8,15})-([^/]+)\.(?:png|txt)")
@@ -177,6 +179,15 @@ def best_first(rows: Iterable[Mapping[str, Any]], goals: Goals) -> dict[int, flo
 def best(rows: Iterable[Mapping[str, Any]], goals: Goals) -> float | None:
     """Return the best value of the first goal's figure; None without one."""
     return next(iter(best_first(rows, goals).values()), None)
+
+
+def is_open_notebook(job: Mapping[str, Any]) -> bool:
+    """Return whether a job is a notebook's kernel, of which no cluster knows, and goes on."""
+    with suppress(KeyError, TypeError, ValueError):  # a damaged record
+        if "ended" not in job and NOTEBOOK in job["command"]:
+            seen = datetime.fromisoformat(job.get("seen") or job["started"])
+            return (datetime.now(UTC) - seen).total_seconds() < SILENT_S
+    return False
 
 
 def log_of(job: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ def rm(
 ) -> None:
     """Delete runs from the store: their records, checkpoints, logs and files."""
     from trainyard.client import history, left_results, recorded, store
+    from trainyard.tracking import run_folder
 
     stack_outputs = reach(context, left_results.read(stack, outputs))
     listed, place = recorded.listed(stack_outputs), store.open_store(stack_outputs)
@@ -37,6 +38,11 @@ def rm(
             raise ClientError(
                 f"nothing was deleted: job {going_on[name]} of run {name!r} goes on; stop it with "
                 f"`train stop {typed.argument(name)}`"
+            )
+        if any(map(run_folder.is_open_notebook, run.jobs[-1:])):
+            raise ClientError(
+                f"nothing was deleted: the notebook of run {name!r} goes on; run "
+                "trainyard.finish() in it, or shut its kernel down"
             )
         files = place.listed(name).values()
         user = f" of {run.user}" if run.user else ""

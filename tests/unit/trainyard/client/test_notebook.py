@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from tests.client import Train
 from tests.waiting import wait_for
 from trainyard.client import history
 from trainyard.client import outputs as contract
-from trainyard.client.recorded import AWAY
+from trainyard.client.recorded import LOST
 from trainyard.store.objects import FolderStore
 from trainyard.tracking import run_folder
+from trainyard.tracking.job_record import JobRecord
 
 DONE = "-- done --\n"
 KERNEL = f"""
@@ -143,12 +145,43 @@ def test_a_kernel_that_is_killed_leaves_a_run_that_failed(kernel, results, tmp_p
         ui_stack.write_outputs(tmp_path / "o.json", address, tmp_path / "results")
         assert train("list", "--all", "--json") == 0, train.err
     [listed] = json.loads(train.out)
-    assert (listed["run"], listed["status"], listed["waits"]) == ("first", "UNREADABLE", AWAY)
+    assert (listed["run"], listed["status"], listed["waits"]) == ("first", "RUNNING", "")
     os.killpg(mine.process.pid, signal.SIGKILL)  # as Jupyter does
     wait_for("its end", lambda: history.stored_log(results, "first") == LAST)
     assert (newest(results, "first")["exit"], newest(results, "first")["status"]) == (1, "FAILED")
     run = history.read_run(results, "first")
     assert [row["a"] for row in run.logged] == [1]
+
+
+def test_a_notebook_whose_machine_is_lost_frees_its_name(kernel, results, tmp_path, train: Train):
+    command = ["python", "-m", run_folder.NOTEBOOK, "mine.ipynb"]
+    facts = {"metadata": {"job_submission_id": "notebook-1"}}
+    record = JobRecord(f"file://{tmp_path}/results", "first", command, facts)
+    record.begin({})
+    record.log()
+    begun = newest(results, "first")
+
+    def seen(ago: timedelta) -> None:
+        job = begun | {"seen": (datetime.fromisoformat(begun["seen"]) - ago).isoformat()}
+        results.write(f"first/{run_folder.JOBS}", run_folder.lines([job]))
+
+    mine = kernel()
+    for ago, status, waits in ((540, "RUNNING", ""), (660, "FAILED", LOST)):
+        seen(timedelta(seconds=ago))
+        with ui_stack.serving(ui_stack.Head([])) as address:
+            ui_stack.write_outputs(tmp_path / "o.json", address, tmp_path / "results")
+            assert train("list", "--all", "--json") == 0, train.err
+            [listed] = json.loads(train.out)
+            assert (listed["status"], listed["waits"]) == (status, waits)
+            if not waits:
+                assert train("rm", "first", "--yes") == 1
+                assert "the notebook of run 'first' goes on; run trainyard.finish()" in train.err
+                assert "take another name" in mine.run("trainyard.run('first')")
+    assert mine.run("trainyard.run('first')\ntrainyard.finish()") == ""
+    assert [job.get("status") for job in history.read_run(results, "first").jobs] == [
+        None,
+        "SUCCEEDED",
+    ]
 
 
 def test_the_last_cell_decides_how_a_kernel_that_ends_has_ended(kernel, results):
