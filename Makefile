@@ -9,7 +9,7 @@ READY := .venv/.ready
 _ := $(shell [ ! -e $(READY) ] || [ "$$(cd -P .venv && pwd)" = "$$(cat $(READY))" ] || rm -f $(READY))
 # Without stored byte code, each process compiles PyTorch and Ray again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help python able ready monitoring setup demo course up down preview review policy refresh drift rotate
+.PHONY: help python able ready monitoring notebook setup demo course up down preview review policy refresh drift rotate
 .PHONY: tunnel scale lint bench lock release site docs record digests audit test test-all test-rest retry test-unit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 
@@ -51,6 +51,8 @@ down: able ## end the whole stack; results stay. It asks before it ends jobs, or
 	$(BIN)/train down -s $(STACK) $(if $(YES),--yes) $(if $(FORCE),--force)
 monitoring: python ## build Prometheus and Alertmanager, once; the next `make up` of processes starts them
 	@$(PYTHON) -m infra.machines.go_build
+notebook: setup ## install JupyterLab into .venv, once: for `notebook: true` in the file of a stack of processes
+	$(BIN)/uv pip install --quiet --require-hashes --python .venv -r docker/jupyter/requirements.txt
 preview: setup ## show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it;
 ##                    DIFF=1 shows which properties change, and files line by line
 	$(BIN)/train preview -s $(STACK) $(if $(DIFF),--diff) $(if $(PLAN),--plan '$(PLAN)') $(RULES)

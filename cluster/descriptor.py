@@ -31,6 +31,8 @@ class Source(Enum):
     MODULE = auto()  # a file of ours for the environment's Python, which has no image
     # A script of this checkout, or of `commands` that of its environment.
     CHECKOUT = auto()
+    # A script of this checkout, which needs what `make NAME` installs.
+    ADDED = auto()
     IMAGE = auto()  # its image only: it does not run as a process
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import pulumi
 
 from cluster import monitoring, ray_node
-from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Stack
+from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import setting
 from cluster.ray_node import TOKEN_FILE
@@ -98,12 +98,14 @@ ENDPOINT = Endpoint(title="notebook", url="notebookUrl", secret=True)
 DESCRIPTOR = Descriptor(
     program=SERVICE,
     declare=partial(Notebook, "notebook"),
+    source=Source.ADDED,
+    commands=("jupyter-lab",),
     ports=(PortSetting(PORT, 8888, "Jupyter"),),
     limit=Limit(memory_mib=8192, processes=4096),
     settings={
         "notebook": (
             bool,
-            setting(True, "Whether a Jupyter notebook runs, for courses (docker, kubernetes)"),
+            setting(False, "Whether a Jupyter notebook runs", see="train.md#a-notebook"),
         )
     },
     wanted=lambda settings: bool(settings.of_services["notebook"]),

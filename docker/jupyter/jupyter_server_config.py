@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOKEN_FILE = Path("/etc/trainyard/jupyter-token")
+# A container's are always there, those of a process are where Ray's token is.
+FILES = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "/etc/trainyard/ray-token")).parent
+TOKEN_FILE = FILES / "jupyter-token"
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821 - Jupyter defines it
 
@@ -26,8 +28,11 @@ c.ServerApp.root_dir = "/var/lib/trainyard/workspace"
 c.ServerApp.terminado_settings = {"shell_command": ["/bin/bash"]}
 c.FileContentsManager.delete_to_trash = False  # a volume has no trash that anybody would empty
 
-# `trainyard.run` in a cell: kernels have the client and a private copy of the outputs, as train.sh.
-if (outputs := TOKEN_FILE.with_name("outputs.json")).exists():
-    mine = Path.home() / ".trainyard-outputs.json"
-    subprocess.run(["install", "-m", "0600", outputs, mine], check=True)
-    os.environ |= {"TRAINYARD_OUTPUTS": str(mine), "PYTHONPATH": "/usr/local/lib/trainyard"}
+# `train` and `trainyard.run` in kernels and terminals. A process has both, and a private file;
+# in a container they are those of train.sh.
+if (outputs := FILES / "outputs.json").exists():
+    os.environ["TRAINYARD_OUTPUTS"] = str(outputs)
+    if outputs.stat().st_mode & 0o077:
+        mine = Path.home() / ".trainyard-outputs.json"
+        subprocess.run(["install", "-m", "0600", outputs, mine], check=True)
+        os.environ |= {"TRAINYARD_OUTPUTS": str(mine), "PYTHONPATH": "/usr/local/lib/trainyard"}

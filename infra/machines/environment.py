@@ -260,7 +260,7 @@ def prepare(
             for service in services.ALL
             if service.source in (Source.ENVIRONMENT, Source.MODULE)
         }
-        programs[page.DESCRIPTOR.program] = f"{machine.environment}/bin/python"
+        programs[page.SERVICE] = f"{machine.environment}/bin/python"
         programs |= machine.programs
         usable = replace(machine, after=[*machine.after, ready])
         if machine is head:

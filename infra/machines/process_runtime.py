@@ -341,7 +341,7 @@ class ProcessRuntime(pulumi.ComponentResource):
 
     def _program(self, service: Service, host: Host) -> list[pulumi.Input[str]]:
         """Return the words that start a service's program, or its script."""
-        path = host.programs[service.program]
+        path = host.programs.get(service.name) or host.programs[service.program]
         if _is_client(host, service):
             return [path, "-P", "-m", "trainyard.client"]
         if not service.script:
@@ -372,7 +372,7 @@ def _node_provider(
 
 def _is_client(host: Host, service: Service) -> TypeGuard[Machine]:
     """Return whether a service of another machine is our client, which comes with the agent."""
-    return isinstance(host, Machine) and service.program == page.DESCRIPTOR.program
+    return isinstance(host, Machine) and service.name == page.SERVICE
 
 
 def _switch_name(number: int) -> str:

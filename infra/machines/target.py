@@ -72,7 +72,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
         for service in services_for(settings, store, *ON_HOSTS)
         if service.source is not Source.MACHINE or service.program in head.programs
     ]
-    warn_of_missing(settings, running, "Install it there")
+    warn_of_missing(settings, running, {Source.MACHINE: "Install it there, on PATH"})
     mark = StackMark("mark")
     runtime = ProcessRuntime(
         "hosts",

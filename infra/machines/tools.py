@@ -28,7 +28,7 @@ class Tools:
     """Paths of the programs, by the name that services know them by.
 
     Attributes:
-        paths: executables, without those that this machine lacks.
+        paths: executables by program, or by service; without those that this machine lacks.
         store: which object store runs, None for a folder.
     """
 
@@ -59,7 +59,10 @@ def find(setting: str, data: Path, wanted: Iterable[Descriptor]) -> Tools:
                 if found := _monitoring(service):
                     paths[service.program] = found
             case Source.CHECKOUT if service.commands:
-                paths[service.program] = local.environment_program(service.commands[0])
+                paths[service.name] = local.environment_program(service.commands[0])
+            case Source.ADDED:
+                if Path(local.environment_program(service.commands[0])).exists():
+                    paths[service.program] = str(DOCKER / service.program / f"{service.program}.sh")
             case Source.CHECKOUT:
                 paths[service.program] = str(DOCKER / service.program / f"{service.program}.py")
     return Tools(paths=paths, store=store)

@@ -1,6 +1,6 @@
 """Where a stack is: finds its place, which declares the runtime and returns the stack."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pulumi
@@ -54,19 +54,22 @@ def services_for(settings: Settings, store: str, *sources: Source) -> list[Descr
     ]
 
 
-def warn_of_missing(settings: Settings, running: Sequence[Descriptor], remedy: str) -> None:
+def warn_of_missing(
+    settings: Settings, running: Sequence[Descriptor], remedies: Mapping[Source, str]
+) -> None:
     """Name programs that a setting asks for and the machine lacks.
 
     Args:
         settings: those of the stack.
         running: services that run.
-        remedy: how the machine gets such a program.
+        remedies: how the machine gets such a program.
     """
     for service in services.ALL:
-        asked = service.source is Source.MACHINE and service.settings and service.wanted(settings)
-        if asked and service not in running:
+        remedy = remedies.get(service.source)
+        asked = service.settings and service.wanted(settings)
+        if remedy and asked and service not in running:
             keys = ", ".join(service.settings)
             pulumi.log.warn(
-                f"{keys} is set, and no {' or '.join(service.names)} is on the machine's PATH: "
+                f"{keys} is set, and the machine has no {' or '.join(service.names)}: "
                 f"{service.program} does not run. {remedy}, then run `up` again; or remove {keys}"
             )

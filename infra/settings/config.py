@@ -544,6 +544,13 @@ class Settings(Model):
             action = "remove dataset, and have setupCommands put the images there"
             yield Fault("dataset", bound, action, NAMES)
 
+    @check("notebook", "runtime", *PLACES)
+    def _notebook_faults(self) -> Iterator[Fault]:
+        if self.of_services["notebook"] and self.on_hosts and self.runtime != "docker":
+            bound = "runs in containers, in pods, or on this machine, and the nodes are on others"
+            action = "remove it, and use a Jupyter where you are: `trainyard.run` finds the stack"
+            yield Fault("notebook", bound, action)
+
     @check("allowedCidrs", "publishAddress", "runtime", *PLACES)
     def _cidr_faults(self) -> Iterator[Fault]:
         if self.allowed_cidrs and self.on_hosts and not self.renting and self.runtime == "docker":

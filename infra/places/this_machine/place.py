@@ -21,8 +21,13 @@ def declare(settings: Settings, _stack: str) -> Stack:
     found = tools.find(settings.object_store, settings.data_dir, wanted)
     store = found.store.name if found.store else ""
     sources = [each for each in Source if each is not Source.IMAGE]
-    running = [e for e in services_for(settings, store, *sources) if e.program in found.paths]
-    warn_of_missing(settings, running, "Run `make monitoring`")
+    running = [
+        service
+        for service in services_for(settings, store, *sources)
+        if {service.name, service.program} & found.paths.keys()
+    ]
+    remedies = {Source.MACHINE: "Run `make monitoring`", Source.ADDED: "Run `make notebook`"}
+    warn_of_missing(settings, running, remedies)
     runtime = ProcessRuntime(
         "local",
         ProcessRuntimeArgs(

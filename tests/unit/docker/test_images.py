@@ -183,6 +183,7 @@ def test_kernels_of_the_notebook_find_the_client_and_its_outputs(tmp_path, monke
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PYTHONPATH", "before")
     monkeypatch.setenv("TRAINYARD_OUTPUTS", "before")
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     (tmp_path / "home").mkdir()
     (tmp_path / "jupyter-token").write_text("a token")
     config = (ROOT / "docker/jupyter/jupyter_server_config.py").read_text()
@@ -196,5 +197,8 @@ def test_kernels_of_the_notebook_find_the_client_and_its_outputs(tmp_path, monke
         mine = Path(os.environ["TRAINYARD_OUTPUTS"])
         assert (mine.parent, mine.read_text()) == (tmp_path / "home", "{}")
         assert mine.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "outputs.json").chmod(0o600)  # of a process
+    exec(program, {"get_config": MagicMock})
+    assert os.environ["TRAINYARD_OUTPUTS"] == str(tmp_path / "outputs.json")
     client = f"train/trainyard/ {os.environ['PYTHONPATH']}/trainyard/"
     assert f"COPY {client}\n" in (ROOT / "docker/jupyter/Dockerfile").read_text()

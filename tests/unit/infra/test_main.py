@@ -1,6 +1,7 @@
 """The whole program under mocks."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,7 +83,7 @@ def test_alerts_that_nothing_can_send_are_told(run, bare, put_program, monkeypat
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     run(alertWebhookUrl="https://chat.example/canary")
     in_the_clear, absent = said
-    assert "no alertmanager or prometheus-alertmanager is on the machine's PATH" in absent
+    assert "the machine has no alertmanager or prometheus-alertmanager: alert" in absent
     assert "Run `make monitoring`, then run `up` again" in absent
     assert "canary" not in in_the_clear + absent
     put_program(bare, "prometheus-alertmanager", "exit 0")
@@ -247,7 +248,7 @@ def _containers(recorded: Any) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.usefixtures("engine")
 def test_containers_are_what_a_machine_with_an_engine_gets(run, recorded):  # D11
-    exported = run(runtime="auto")
+    exported = run(runtime="auto", notebook=True)
     assert set(exported) == names_of_outputs()
     assert exported["notebookUrl"] == "http://127.0.0.1:8888/lab?token=value of notebook-token"
     assert exported["grafanaUrl"] == "http://127.0.0.1:3000"
@@ -269,7 +270,7 @@ def test_containers_are_what_a_machine_with_an_engine_gets(run, recorded):  # D1
 
 @pytest.mark.usefixtures("engine")
 def test_the_lab_has_the_courses_ports_and_a_notebook_that_keeps_its_files(run, recorded):
-    run(runtime="docker", objectStore="minio", owner="ada")
+    run(runtime="docker", objectStore="minio", owner="ada", notebook=True)
     containers = _containers(recorded)
     published = {int(p["external"]) for each in containers.values() for p in each.get("ports", [])}
     assert published == {3000, 8000, 8265, 8888, 9000, 9001, 9090}  # D24
@@ -296,7 +297,7 @@ def test_a_choice_stays_when_the_engine_does_not_answer(  # the data is in its v
     monkeypatch.setattr(docker_engine, "answers", lambda: False)
     recorded.created.clear()
     run(runtime="auto")
-    assert len(_containers(recorded)) == 7
+    assert len(_containers(recorded)) == 6
 
 
 # Whatever else a container can be given, by pulumi-docker's names: each of these would open the
@@ -314,7 +315,8 @@ def test_no_container_is_given_more_than_it_needs(run, recorded, tmp_path):  # F
     archive.touch()
     outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
     dataset = {"archive": str(archive)}
-    run(runtime="docker", tracking="mlflow", page=True, dataset=dataset, **outside)
+    asked = {"tracking": "mlflow", "page": True, "notebook": True, "dataset": dataset}
+    run(runtime="docker", **asked, **outside)
     containers = _containers(recorded)
     assert {"gateway", "mlflow", "dataset", "jupyter", "page", "grafana"} <= set(containers)
     for name, inputs in containers.items():
@@ -349,7 +351,8 @@ def test_every_container_has_bounds(run, recorded):
     worker = {"cpus": 4, "memoryMib": 10000, "objectStoreMib": 1000}
     limits = {"jupyter": {"memoryMib": 100}, "ray-worker": {"processes": 500}}
     outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
-    run(runtime="docker", tracking="mlflow", worker=worker, containerLimits=limits, **outside)
+    asked = {"tracking": "mlflow", "worker": worker, "notebook": True}
+    run(runtime="docker", containerLimits=limits, **asked, **outside)
     found = _bounds(recorded)
     assert all(memory and memory == swap and count for memory, swap, count in found.values())
     assert found["ray-worker-1"] == (10000 + 1000 + 2048 + 4 * 128, 13560, 500)
@@ -360,7 +363,8 @@ def test_every_container_has_bounds(run, recorded):
 
 @pytest.mark.usefixtures("engine")
 def test_containers_end_by_a_timer_of_this_machine_and_name_their_owner(run, recorded):  # D3 D4
-    exported = run(runtime="docker", reservation=RESERVED, owner="net id", containerPrefix="lab-")
+    named = {"owner": "net id", "containerPrefix": "lab-"}
+    exported = run(runtime="docker", reservation=RESERVED, notebook=True, **named)
     assert (exported["owner"], exported["containerPrefix"]) == ("net-id", "lab-")
     times = (exported["reservedFrom"], exported["expiresAt"])
     assert times == ("2026-01-01T13:00:00+00:00", "2126-01-01T15:55:00+00:00")
@@ -508,7 +512,7 @@ def _devices(kind: str, count: int) -> tuple[Device, ...]:
 
 @pytest.mark.usefixtures("engine")
 def test_train_in_the_notebook_has_all_outputs_that_it_reads(run, recorded):
-    run(runtime="docker")
+    run(runtime="docker", notebook=True)
     uploads = _containers(recorded)["jupyter"]["uploads"]["value"]  # a secret
     (text,) = [each["content"] for each in uploads if each["file"].endswith("/outputs.json")]
     found = contract.parse(text, None, "the notebook's file")
@@ -532,6 +536,36 @@ def test_the_page_is_a_process_of_this_machine_too(run, recorded):
     assert found.dashboard_url == "http://127.0.0.1:8265"
 
 
+@pytest.mark.usefixtures("bare")
+def test_the_notebook_is_a_process_of_this_machine_once_it_is_installed(  # D20
+    run, recorded, monkeypatch, tmp_path
+):
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    environment = tmp_path / "environment"
+    (environment / "bin").mkdir(parents=True)
+    monkeypatch.setattr(local.sys, "prefix", str(environment))
+    for there in (False, True):
+        recorded.created.clear()
+        if there:
+            (environment / "bin/jupyter-lab").touch()
+        exported = run(notebook=True, page=True, objectStore="directory")
+        started = recorded.of_type("process:Program").values()
+        programs = {args.inputs["name"]: args.inputs for args in started}
+        assert ("jupyter" in programs) == there
+        told = "the machine has no jupyter-lab: jupyter does not run. Run `make notebook`"
+        assert (told in str(said)) != there
+        said.clear()
+        assert programs["page"]["command"][0] == str(environment / "bin/train")
+    assert exported["notebookUrl"] == "http://127.0.0.1:8888/lab?token=value of notebook-token"
+    notebook = programs["jupyter"]
+    program, *words = notebook["command"]
+    assert program.endswith("/docker/jupyter/jupyter.sh")
+    assert os.access(program, os.X_OK)
+    assert words == ["lab", "--ip=127.0.0.1", "--port=8888"]
+    assert "value of notebook-token" not in str(words)
+
+
 @pytest.mark.usefixtures("engine")
 def test_the_page_is_off_and_then_one_more_container_with_a_password(run, recorded):  # F35 F37
     exported = run(runtime="docker")
@@ -539,7 +573,7 @@ def test_the_page_is_off_and_then_one_more_container_with_a_password(run, record
     assert "page" not in _containers(recorded)
     recorded.created.clear()
     outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
-    exported = run(runtime="docker", page=True, notebook=False, **outside)
+    exported = run(runtime="docker", page=True, **outside)
     assert exported["pageUrl"] == "http://10.1.2.3:8269"
     assert exported["pagePassword"] == "value of page-password"
     containers = _containers(recorded)

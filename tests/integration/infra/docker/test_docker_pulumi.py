@@ -21,7 +21,6 @@ def test_the_lab_changes_hands_without_a_change(make_lab, lab, pulumi_cli):
     images = {**lab.stack.settings["images"], **built}
     other = make_lab(
         workers=1,
-        notebook=False,
         images=images,
         keepData=False,
         objectStore="minio",

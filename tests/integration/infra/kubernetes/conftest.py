@@ -134,7 +134,6 @@ def make_lab(declare, kubernetes, kuberay) -> Iterator[Callable[..., Lab]]:
             "accelerator": "nvidia",
             "nodeGroups": [GROUP, GPU_GROUP],
             "grafana": False,
-            "notebook": False,
         }
         stack = declare(base, **{**settings, **changes})
         stack.environment["PATH"] = f"{kubernetes.programs}:{stack.environment['PATH']}"

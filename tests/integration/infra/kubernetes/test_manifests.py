@@ -118,7 +118,6 @@ def test_kuberays_chart_starts_the_cluster_of_the_stack(  # E3
         images={name: f"trainyard-test/{name}:latest" for name in ("ray", "versitygw")},
         nodeGroups=[{"name": "cpu", "count": 1, **size}, {"name": "more", "max": 2, **size}],
         grafana=False,
-        notebook=False,
     )
     files.write("lab", found, tmp_path / "files")
     values = tmp_path / "values.yaml"

@@ -137,7 +137,7 @@ def test_containers_of_another_machine_are_all_of_its_engine(  # A27
     )
     key.chmod(0o600)
     gpu = {"accelerator": "nvidia"} if gpus else {}
-    exported = run(runtime="docker", hosts=[ONE], sshKeyFile=str(key), **gpu)
+    exported = run(runtime="docker", hosts=[ONE], sshKeyFile=str(key), notebook=True, **gpu)
     assert [machine.name for machine in asked] == ["ada@192.0.2.4"]
     # Each of pulumi-docker's resources has the provider of that Engine.
     (engine,) = [each for each in requests if each.type == "pulumi:providers:docker"]
@@ -166,7 +166,7 @@ def test_containers_of_another_machine_end_by_a_timer_there(  # D3
 ):
     bounds = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
     monkeypatch.setattr(docker_engine, "info", lambda machine: bounds)
-    there = {"runtime": "docker", "hosts": [ONE], "containerPrefix": "ada-"}
+    there = {"runtime": "docker", "hosts": [ONE], "containerPrefix": "ada-", "notebook": True}
     run(**there)
     before = {name: args.inputs for name, args in recorded.of_type("docker:Leave").items()}
     assert not recorded.of_type("docker:Deadline")
@@ -680,6 +680,7 @@ def test_containers_of_a_rented_machine_go_with_it(run, recorded, requests):  # 
         runtime="docker",
         accelerator="nvidia",
         keepData=False,
+        notebook=True,
         reservation=RESERVED,
     )
     assert recorded.of_type("lambda:Deadline")  # D3

@@ -38,7 +38,7 @@ def test_what_is_left_out_has_defaults(settings, host):
 
 def test_without_a_notebook_none_is_wanted_of_its_images(settings, host):
     images = {name: IMAGES[name] for name in ("ray", "versitygw")}
-    assert _parse(settings, host, images=images, notebook=False, imagePython="3.12")
+    assert _parse(settings, host, images=images, imagePython="3.12")
 
 
 def test_workers_are_not_sized_by_this_machine(settings):
@@ -80,7 +80,10 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
         ({"kubernetes": WHERE | {"bucket": "results"}}, "must be s3://BUCKET[/PREFIX]"),
         ({"kubernetes": WHERE | {"bucket": "s3://a-b"}, "objectStore": "minio"}, "are two stores"),
         ({"objectStore": "directory"}, "needs a volume that pods share"),
-        ({"objectStore": "directory"}, "set notebook and page to false, and remove tracking"),
+        (
+            {"objectStore": "directory", "notebook": True},
+            "set notebook and page to false, and remove tracking",
+        ),
         ({"imagePython": "3.10"}, "imagePython"),
         ({"dataset": {"generate": True}}, "kubernetes.shared is not set"),
         ({"dataset": {"archive": "/data/food.zip"}}, "use dataset.url"),
@@ -126,7 +129,7 @@ def test_a_stack_whose_name_no_object_could_have_is_refused(settings, host, stac
 
 
 def test_every_image_that_nothing_builds_is_told_next_to_other_faults(settings, host):
-    said = _faults(settings, host, kubernetes={"namespace": "A"}, images={})
+    said = _faults(settings, host, kubernetes={"namespace": "A"}, images={}, notebook=True)
     for key in ("kubernetes.context", "kubernetes.namespace", "images.ray", "images.versitygw"):
         assert key in said
     assert "build_images REGISTRY jupyter --push" in said

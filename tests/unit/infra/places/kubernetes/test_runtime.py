@@ -116,7 +116,8 @@ def test_a_reservations_timer_may_end_what_makes_pods_and_nothing_else(declared)
 def test_a_later_end_restarts_what_tells_it_and_no_ray(declared):  # D3
     found = []
     for end in ("2126-01-01T15:55Z", "2126-01-02T15:55Z"):
-        _, objects = declared(reservation={"start": "2026-01-01T13:00Z", "end": end})
+        reserved = {"start": "2026-01-01T13:00Z", "end": end}
+        _, objects = declared(notebook=True, reservation=reserved)
         found.append({key: reveal(goal.inputs["manifest"]) for key, goal in objects.items()})
     changed = {key for key in found[0] if found[0][key] != found[1][key]}
     # The notebook's `train` and folder tell the end, Prometheus warns of it.
@@ -179,7 +180,7 @@ def test_pods_of_users_mount_volumes(declared):
         {"name": "nas", "nfs": "nas:/export", "mount": "/data/nas"},
         {"name": "ours", "claim": "photos", "mount": "/data/ours", "readOnly": False},
     ]
-    _, objects = declared(volumes=given)
+    _, objects = declared(notebook=True, volumes=given)
     ray = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
     notebook = reveal(objects["StatefulSet", "test-jupyter"].inputs["manifest"])["spec"]
     groups = (ray["headGroupSpec"], *ray["workerGroupSpecs"], notebook)
@@ -276,7 +277,7 @@ def test_with_rays_own_image_nothing_is_built_and_no_store_runs(
     declared, where, changes, url
 ):  # E2
     kubernetes = {**SETTINGS["kubernetes"], "image": "rayproject/ray:2.60.0-py311", **where}
-    exported, objects = declared(kubernetes=kubernetes, images={}, notebook=False, **changes)
+    exported, objects = declared(kubernetes=kubernetes, images={}, **changes)
     assert exported[outputs.STORAGE_URL].startswith(url)
     assert "test-versitygw" not in {name for _, name in objects}
     made = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
