@@ -1,6 +1,5 @@
 """A stack that tracks runs, on generated images: who gets in, and which data stays or goes."""
 
-import asyncio
 import json
 import shutil
 import urllib.error
@@ -10,12 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import psutil
 import pytest
 from ray.job_submission import JobSubmissionClient
 
-from tests import pages, ran, status, stores
+from tests import cells, pages, ran, status, stores
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -130,39 +128,14 @@ def test_it_listens_here_only_and_runs_nothing_of_users(tracked, started_below):
     assert not [command for command in commands if "huey" in command]
 
 
-async def _cells(url: str, token: str, *cells: str) -> list[str]:
-    """Run cells in a kernel of a Jupyter server, which then ends; what each has printed."""
-    headers = {"Authorization": f"token {token}"}
-    async with aiohttp.ClientSession(headers=headers, raise_for_status=True) as session:
-        async with session.post(f"{url}/api/kernels", json={"path": "docs"}) as made:
-            kernel = f"{url}/api/kernels/{(await made.json())['id']}"
-        said = []
-        async with session.ws_connect(f"{kernel}/channels") as channels:
-            for number, cell in enumerate(cells):
-                header = {"msg_id": str(number), "msg_type": "execute_request", "version": "5.3"}
-                asked = {"header": header | {"username": "", "session": "cells"}, "metadata": {}}
-                asked |= {"parent_header": {}, "channel": "shell", "content": {"code": cell}}
-                await channels.send_json(asked)
-                said.append("")
-                async for message in channels:
-                    told = message.json()
-                    if told["parent_header"].get("msg_id") == str(number):
-                        if told["content"].get("execution_state") == "idle":
-                            break
-                        said[-1] += str(told["content"].get("text") or "")
-                        assert told["msg_type"] != "error", told
-        await session.delete(kernel)
-    return said
-
-
 def test_a_cell_of_the_stacks_notebook_is_a_run(tracked):  # D20 D21
     url, _, token = tracked.outputs()["notebookUrl"].partition("/lab?token=")
     assert status.of(urllib.request.Request(f"{url}/api/contents")) == 403
     begin = "import os, trainyard; trainyard.run('cells')"
     log = "trainyard.log(acc=0.5, step=1)"
-    *_, where = asyncio.run(_cells(url, token, begin, log, "print(os.getcwd())"))
+    *_, where = cells.run(url, token, begin, log, "print(os.getcwd())")
     assert where == f"{pages.ROOT}/docs\n"
-    (shown,) = asyncio.run(_cells(url, token, "!train show cells"))
+    (shown,) = cells.run(url, token, "!train show cells")
     assert "SUCCEEDED" in shown
     assert "0.5" in shown
 

@@ -172,7 +172,7 @@ def make_small_lab(make_lab) -> Iterator[Callable[..., Lab]]:
     made: list[Lab] = []
 
     def make(**changes: Any) -> Lab:
-        made.append(lab := make_lab(workers=1, grafana=False, notebook=False, **changes))
+        made.append(lab := make_lab(workers=1, grafana=False, **changes))
         return lab
 
     yield make
@@ -192,6 +192,7 @@ def lab(make_lab, pulumi_cli) -> Iterator[Lab]:
         copied=True,
         cli=pulumi_cli,
         objectStore="minio",
+        notebook=True,
         dataset={"generate": True},
         containerLimits={"grafana": {"processes": 128}},
     )

@@ -20,7 +20,7 @@ from cluster import grafana
 from cluster.notebook import WORKSPACE
 from infra.service.images import VOLUMES
 from infra.settings import container_limits
-from tests import browser, pages, status
+from tests import browser, cells, pages, status
 from tests.integration.infra import drained, hostile_job
 from tests.integration.infra.docker import hunt
 from tests.listening import kernel_chooses, listeners
@@ -329,6 +329,10 @@ def test_the_notebook_reaches_the_cluster(lab, outputs):  # D14 D22
     with pytest.raises(urllib.error.HTTPError) as refused:
         status.ask(f"{address}/api/status")
     assert refused.value.code == 403
+    begin = "import trainyard; trainyard.run('cells')"
+    cells.run(address, token, begin, "trainyard.log(acc=0.5, step=1)")
+    (shown,) = cells.run(address, token, "!train show cells")
+    assert "SUCCEEDED" in shown
 
 
 def test_prometheus_sees_every_node_and_the_store(lab, outputs, wait_for):  # D12

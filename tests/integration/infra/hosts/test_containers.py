@@ -50,6 +50,7 @@ def there(host, guests, declare_on_hosts, pulumi_cli) -> Iterator[Any]:
     stack = declare_on_hosts(
         [host],
         runtime="docker",
+        notebook=True,
         images={program: images.name(program) for program in NAMED},
         buildArgs={"BASE_IMAGE": images.name("base")},
         worker={"cpus": 2},

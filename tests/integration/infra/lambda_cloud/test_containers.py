@@ -49,6 +49,7 @@ def rented(guests, declare) -> Iterator[tuple[Any, FakeCloud]]:
             base,
             copied=True,
             runtime="docker",
+            notebook=True,
             sshKeyFile=str(base / "keys" / "key.pem"),
             allowedCidrs=["192.0.2.0/24"],
             lambdaCloud={"candidates": [{"type": "gpu_1x_a10"}], "ttlHours": 8},
