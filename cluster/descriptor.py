@@ -16,7 +16,7 @@ import pulumi
 
 from cluster import autoscaling
 from cluster.autoscaling import RayNodeProvider
-from cluster.ray_node import NodeAddition, NodeResources
+from cluster.ray_node import HEAD, NodeAddition, NodeResources
 from cluster.secret import TOKEN_BYTES, Secret
 from cluster.service import Runtime, Volume
 from cluster.storage import FOLDER, Storage
@@ -260,7 +260,7 @@ class Stack:
     @property
     def nodes(self) -> int:
         """How many Ray nodes the stack always has; a missing one is an alert."""
-        ray = [each for each in self.services if each.program == "ray"]
+        ray = [each for each in self.services if each.name == HEAD]
         declared = sum(len(each.services(len(self.workers))) for each in ray)
         return declared - self.on_demand - autoscaling.on_demand(self.workers)
 

@@ -24,10 +24,12 @@ SERVICE = "queue"
 PORT = "queuePort"
 RULES, DATABASE = "queueRules", "queueDatabase"
 SETTINGS_FILE = "queue.json"  # a secret: it has the token
+SCRIPT = "trainyard_queue.py"  # beside the modules, so Python finds these first
+START = "import runpy\n\nrunpy.run_module('trainyard.queue', run_name='__main__')\n"
 DATA = Volume(name="data", keep=True)
 # What the service imports of the library, for machines that lack it.
 MODULES = ("__init__.py", "failpoints.py", "packing.py", "yielding.py", "queue/**/*.py")
-PROCESSES = Only(("process",))
+ON_MACHINES = Only(("process", "docker"))
 
 
 class Bounds(Model):
@@ -89,10 +91,10 @@ class JobQueue(Component):
         runtime.place(
             Service(
                 name=SERVICE,
-                program="python",
-                arguments=["-P", "-m", "trainyard.queue", runtime.file(SERVICE, SETTINGS_FILE)],
-                environment={"PYTHONPATH": runtime.file(SERVICE, "")},
-                files=module_files(),
+                program=DESCRIPTOR.program,
+                script=SCRIPT,
+                arguments=[runtime.file(SERVICE, SETTINGS_FILE)],
+                files={SCRIPT: START, **module_files()},
                 secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
                 volumes=[DATA],
                 ports=[Port(number=port, setting=PORT, published=True)],
@@ -119,29 +121,29 @@ def jobs_address(stack: Stack) -> pulumi.Input[str]:
 
 
 DESCRIPTOR = Descriptor(
-    program="python",
+    program="ray",  # whose environment, or image, has what it needs
     service=SERVICE,
     declare=partial(JobQueue, SERVICE),
-    source=Source.MODULE,
+    source=Source.ENVIRONMENT,
     ports=(PortSetting(PORT, 8270, "Queue of jobs: then the address for jobs and Ray's pages"),),
     limit=Limit(memory_mib=1024, processes=256),
     settings={
         "queue": (
-            Annotated[bool, PROCESSES],
+            Annotated[bool, ON_MACHINES],
             setting(
                 False,
                 "Whether jobs wait in a queue that outlives the head, and start in its order "
-                "(process)",
+                "(process, docker)",
                 see="queue.md",
             ),
         ),
         RULES: (
-            Annotated[QueueRules, PROCESSES],
+            Annotated[QueueRules, ON_MACHINES],
             setting(
                 QueueRules(),
                 "Order of the queue: `{halfLifeDays, backfill, preempt, quotas: {USER: {gpus, "
                 "gpuHoursWeek}}, hourlyCost, monthlyBudget}`; the user `*` stands for all others; "
-                "$ an hour of each node that is not rented, $ a month (process)",
+                "$ an hour of each node that is not rented, $ a month (process, docker)",
                 see="queue.md",
             ),
         ),
@@ -155,12 +157,12 @@ DESCRIPTOR = Descriptor(
                     f"set it with `train config set --secret {DATABASE}`, or remove it",
                     secret=True,
                 ),
-                PROCESSES,
+                ON_MACHINES,
             ],
             setting(
                 "",
                 "Database of the queue, as a secret: PostgreSQL. Default: a file in `dataDir` "
-                "(process)",
+                "(process, docker)",
                 see="queue.md",
                 secret=True,
             ),

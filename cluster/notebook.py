@@ -6,7 +6,7 @@ from functools import partial
 
 import pulumi
 
-from cluster import monitoring, ray_node
+from cluster import job_queue, monitoring, ray_node
 from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import setting
@@ -30,7 +30,7 @@ class Notebook(Component):
         """Declare it."""
         runtime, port = stack.runtime, stack.port(PORT)
         token = Secret(f"{self.name}-token", TOKEN_BYTES, self.child)
-        dashboard = runtime.address(ray_node.HEAD, stack.port("dashboardPort"))
+        dashboard = job_queue.jobs_address(stack)
         runtime.place(
             Service(
                 name=SERVICE,
@@ -70,7 +70,7 @@ def outputs_file(stack: Stack) -> pulumi.Output[str]:
     Prometheus.
     """
     storage, monitor = stack.storage, replace(monitoring.ENDPOINT, login="", user="")
-    dashboard = stack.runtime.address(ray_node.HEAD, stack.port("dashboardPort"))
+    dashboard = job_queue.jobs_address(stack)
     found: dict[str, pulumi.Input[object]] = {
         **outputs.NOTHING,
         outputs.PROJECT: pulumi.get_project(),

@@ -18,6 +18,7 @@ OBJECT_STORE_MIN_MIB = 80  # Ray refuses less than 75 MiB
 RESERVED_RESOURCES = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
 
 HEAD = "ray-head"  # name of the head's service
+WORKER = "ray-worker-"  # how the names of workers' services begin
 JOB_START = "jobStartTimeoutSeconds"
 JOB_START_SECONDS = 900  # Ray's default
 TEMP = Volume(name="ray")
@@ -110,7 +111,7 @@ class NodeAddition:
 
 def worker_name(index: int) -> str:
     """Return the name of the service of worker `index`."""
-    return f"ray-worker-{index}"
+    return f"{WORKER}{index}"
 
 
 def common_flags(

@@ -352,7 +352,7 @@ class ProcessRuntime(pulumi.ComponentResource):
     def _one_machine(self, service: Service, host: Host) -> dict[str, str]:
         """Return the variables of a Ray worker of this machine, which its head shares."""
         # The Ray of other machines does not find our packages.
-        if host.reached or service.program != "ray" or service.name == ray_node.HEAD:
+        if host.reached or not service.name.startswith(ray_node.WORKER):
             return {}
         return ray_logs.environment(self.volume(ray_node.HEAD, ray_node.TEMP))
 

@@ -513,6 +513,10 @@ class Settings(Model):
                 if chosen not in (runtime, *self.limited.get(key, PROCESSES).runtimes):
                     bound = f"is for runtime {runtime} only, and runtime = {chosen!r}"
                     yield Fault(key, bound, f"remove {key}, or set runtime to {runtime}", NAMES)
+        for key, only in self.limited.items() if self.in_pods else ():
+            if {"docker", "process"} == {*only.runtimes}:
+                bound = f"is for runtimes docker and process, and runtime = {chosen!r}"
+                yield Fault(key, bound, f"remove {key}", NAMES)
 
     @check(*PLACES)
     def _group_faults(self) -> Iterator[Fault]:

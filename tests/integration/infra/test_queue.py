@@ -1,8 +1,6 @@
 """The queue before a real head: jobs of Ray's own client and of `train`, and who dies meanwhile."""
 
 import json
-import os
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -11,15 +9,14 @@ import psutil
 import pytest
 
 from tests import status
+from tests.integration.infra import queued
 from trainyard.client import outputs as contract
 from trainyard.client.history import read_run
 from trainyard.client.store import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-TINY = Path(__file__).parents[1] / "training/tiny.py"
 DRAINED = Path(__file__).with_name("drained.py")
-HELD = 8  # the step, of 4 an epoch, at which the first worker holds
 
 
 @pytest.fixture(scope="module")
@@ -27,21 +24,6 @@ def stack(bring_up):
     changes = {"workers": 2, "worker": {"cpus": 1}, "objectStore": "directory"}
     with bring_up(queue=True, **changes) as stack:
         yield stack
-
-
-def _ran(command, variables):
-    """Return what a command prints."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
-    done = subprocess.run(
-        command, env=kept | variables, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def _train(file, *arguments):
-    command = [sys.executable, "-m", "trainyard.client", *arguments]
-    return _ran(command, {"TRAINYARD_OUTPUTS": str(file)})
 
 
 def _jobs(stack):
@@ -75,14 +57,14 @@ def test_a_run_goes_on_after_the_loss_of_queue_and_head_and_each_job_runs_once(
     ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_ADDRESS": ""}
     command = [Path(sys.executable).with_name("ray"), "job", "submit", "--address", url]
     command += ["--submission-id", "plain", "--entrypoint-num-cpus", "1", "--"]
-    assert "said by a plain job" in _ran([*command, "echo", "said by a plain job"], ray)
+    assert "said by a plain job" in queued.ran([*command, "echo", "said by a plain job"], ray)
     # Each needs both workers.
     faults = tmp_path / "faults"
     faults.mkdir()
-    (faults / f"native-0-{HELD}").touch()
+    (faults / queued.HELD).touch()
 
-    train = partial(_train, file)
-    submit = ("submit", str(TINY), "--no-wait", "--name")
+    train = partial(queued.train, file)
+    submit = queued.SUBMIT
     held = ("--env", f"TINY_FAULTS={faults}", "--priority", "9", "--", "--epochs", "4")
     train(*submit, "first", *held)
     train(*submit, "second", "--after", "first", "--", "--epochs", "1")
@@ -93,7 +75,7 @@ def test_a_run_goes_on_after_the_loss_of_queue_and_head_and_each_job_runs_once(
     assert "after job" in rows[-1]["reason"]
     assert states()["third"]["status"] == "PENDING"
     wait_for(lambda: not any(faults.iterdir()), 120)
-    _killed(stack, started_below, "trainyard.queue")
+    _killed(stack, started_below, "trainyard_queue.py")
     _killed(stack, started_below, "gcs_server")
     wait_for(lambda: states()["first"]["metadata"]["attempt"] == "2", 180)
 
@@ -116,11 +98,11 @@ def test_a_run_goes_on_after_the_loss_of_queue_and_head_and_each_job_runs_once(
 
 
 def test_a_job_makes_room_for_one_of_higher_priority_and_goes_on(stack, wait_for, tmp_path):
-    train, steps = partial(_train, stack.write_outputs(tmp_path)), tmp_path / "steps"
+    train, steps = partial(queued.train, stack.write_outputs(tmp_path)), tmp_path / "steps"
     submit = ("submit", "--no-wait", "--name")
     train(*submit, "low", str(DRAINED), "--", "--epochs", "2", "--steps", str(steps))
     wait_for(lambda: steps.exists() and len(steps.read_text().split()) > 5, 120)
-    train(*submit, "high", "--priority", "5", str(TINY), "--", "--epochs", "1")
+    train(*submit, "high", "--priority", "5", str(queued.TINY), "--", "--epochs", "1")
     wait_for(lambda: _jobs(stack)["high"]["status"] == "SUCCEEDED", 180)
     low = _jobs(stack)["low"]
     assert low["status"] in {"PENDING", "RUNNING"}, low

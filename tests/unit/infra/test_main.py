@@ -16,6 +16,7 @@ from node import ray_command
 from tests.outputs import names_of_outputs
 from trainyard.client import outputs as contract
 
+ROOT = Path(__file__).parents[3]
 RESERVED = {"start": "2026-01-01T13:00Z", "end": "2126-01-01T15:55Z"}
 Put = Callable[[Path, str, str], Path]
 
@@ -534,6 +535,23 @@ def test_the_page_is_a_process_of_this_machine_too(run, recorded):
     assert page["environment"]["TRAINYARD_OUTPUTS"].endswith("/page/files/outputs.json")
     found = contract.parse(files["outputs.json"], None, "the page's file")
     assert found.dashboard_url == "http://127.0.0.1:8265"
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_queue_is_a_container_and_the_address_of_jobs(run, recorded):
+    exported = run(runtime="docker", queue=True, notebook=True)
+    assert exported["dashboardUrl"] == "http://127.0.0.1:8270"
+    assert len(exported["nodes"]) == 3
+    containers = _containers(recorded)
+    queue = containers["queue"]
+    script = "/etc/trainyard/trainyard_queue.py"
+    assert queue["entrypoints"] == ["python3", script]
+    files = {each["file"] for each in queue["uploads"]["value"]}
+    assert {script, "/etc/trainyard/trainyard/queue/__main__.py"} <= files
+    ((data, where),) = [(v["volumeName"], v["containerPath"]) for v in queue["volumes"]]
+    assert (data, where) == ("trainyard-test-queue-data", "/var/lib/trainyard/data")
+    assert f"{where} " in (ROOT / "docker/ray/Dockerfile").read_text().replace("\n", " ")
+    assert "RAY_ADDRESS=http://queue:8270" in containers["jupyter"]["envs"]
 
 
 @pytest.mark.usefixtures("bare")
