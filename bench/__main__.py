@@ -1,7 +1,5 @@
 """Measure the ratios of docs/benchmarks.md: a table here, all figures in bench/results/."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

@@ -4,8 +4,6 @@ A bar that ends at the line meets its goal, and one that passes it misses it, wh
 bounds the ratio. A row without a goal has its ratio to the plain way, in grey.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

@@ -5,8 +5,6 @@ course's AlexNet on its GPU (35 s). A checkpoint has weights and Adam's state, 6
 the seconds as JSON. Run as a file: it imports nothing of bench.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -3,8 +3,6 @@
 Prints the seconds of each way as JSON. Run as a file: it imports nothing of bench.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -6,8 +6,6 @@ epoch, and the losses of some steps in double precision, as JSON. As a job it im
 bench.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json

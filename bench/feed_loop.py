@@ -11,8 +11,6 @@ images per second of each pass as JSON; the first is not counted. Run as a file:
 of bench.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

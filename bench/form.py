@@ -1,7 +1,5 @@
 """The form in which benchmarks run: in full, or the smallest that shows that they work."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator
@@ -27,7 +25,7 @@ class Form:
         self._stacks: dict[str, ScratchStack] = {}
         self._open = contextlib.ExitStack()
 
-    def __enter__(self) -> Form:
+    def __enter__(self) -> "Form":
         return self
 
     def __exit__(self, *error: Any) -> None:

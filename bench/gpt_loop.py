@@ -5,8 +5,6 @@ Ray alone (bench/ray_alone.py), and imports only these parts of the job: text, m
 learning rate and seeds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -1,7 +1,5 @@
 """CPU and memory of idle containers, and of Docker for them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import suppress

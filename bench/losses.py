@@ -1,7 +1,5 @@
 """Comparison of losses: a faster way of training that has other losses is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bench.measure import FailedError

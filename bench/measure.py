@@ -1,7 +1,5 @@
 """Ratios, and the child processes that give their figures."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """The ratios of each landing in one file, and which of them moved by more than their own noise."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

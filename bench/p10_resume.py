@@ -6,8 +6,6 @@ the same job with Ray Train's own poll. A run that loses more than one interval 
 the benchmark.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -6,8 +6,6 @@ images that are decoded already. Memory must not grow from the first passes over
 next ones. Each side is one run of bench/feed_loop.py.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 from pathlib import Path

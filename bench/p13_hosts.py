@@ -5,8 +5,6 @@ packages by uv from this machine's cache, and end when Ray's own API reports tha
 machine is alive. Ours has the object store and monitoring then, too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ one case Ray's autoscaler starts the node; in the other it is started by hand, w
 and a resource that only it has. The time from the end of a node's idle time to its end is bounded.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

@@ -6,8 +6,6 @@ the folder's one large file changes. The bytes that a save sends are bounded as 
 The whole loop is from a save of a training of 3 s, by one worker of Ray Train, until it has ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import re

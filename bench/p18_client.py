@@ -5,8 +5,6 @@ time is compared with a Python that imports the heaviest package that the comman
 what a person does not notice.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -4,8 +4,6 @@ Ours compares the sha256 of each file with the manifest and names it when it is 
 `download_file` with its defaults.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -4,8 +4,6 @@ Compared with a script that starts the same programs with the same flags in para
 the same checks, and with the exit of the slowest program.
 """
 
-from __future__ import annotations
-
 from bench.form import Form
 from bench.measure import Ratio
 from bench.plain import PlainServices

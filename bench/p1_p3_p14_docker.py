@@ -5,8 +5,6 @@ docker's own commands (P1, P3), and docker-compose, as the course has it (P14). 
 before.
 """
 
-from __future__ import annotations
-
 import shutil
 
 from bench.form import Form

@@ -4,8 +4,6 @@ And next to that loop with Ray Train alone. All train nanoGPT's small size on th
 thread, and must have the same losses. The first epoch is not counted.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -4,8 +4,6 @@ The limit is 6 s and the start of one job, which is measured in the same run: fr
 `ray job submit` to the first line of a job. Points are jobs of their own, then tasks of one job.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

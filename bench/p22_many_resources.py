@@ -4,8 +4,6 @@ Both work in turn on one stack of dynamic resources that do nothing. The embedde
 CLI's place, so it must not be slower.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -4,8 +4,6 @@ First is the time from the start of the command until the page has all runs; the
 with the best 100 of them, which is what a user waits for after each click.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import tempfile

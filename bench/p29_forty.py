@@ -3,8 +3,6 @@
 One that is not served ends the benchmark without figures.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 from bench import measure

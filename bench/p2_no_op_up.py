@@ -4,8 +4,6 @@ For the embedded engine that is to import pulumi and to read the stack's state, 
 decrypting it; for the pulumi CLI it is its own `up` of an empty program.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -4,8 +4,6 @@ Beside it the same run whose first worker is killed. Who trains goes on for some
 head has died: the next start is seen by a step that was trained before.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from pathlib import Path

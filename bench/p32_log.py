@@ -3,8 +3,6 @@
 Both ways make the same steps in a process of their own. The goal is that of seconds, 2 % more.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -6,8 +6,6 @@ they are active: no tool can be faster than the last launch's turn and one boot.
 P12 is a cold `up` of the same stack.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

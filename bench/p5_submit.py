@@ -4,8 +4,6 @@ Both send the same one-file folder to the same warm cluster. Ours also reads the
 makes its checks of versions, resources, upload and store.
 """
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 import time

@@ -4,8 +4,6 @@ And next to Ray Train alone. Each side is one run of bench/train_loop.py with on
 epoch is not counted.
 """
 
-from __future__ import annotations
-
 import statistics
 
 from bench.form import Form

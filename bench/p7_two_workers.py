@@ -5,8 +5,6 @@ upper limit. Each side is one run of bench/ddp_loop.py; all must have the same l
 in double precision.
 """
 
-from __future__ import annotations
-
 import statistics
 from typing import Any
 

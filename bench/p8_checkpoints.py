@@ -5,8 +5,6 @@ Ours hashes them, looks at the store's files, and writes a manifest; boto3 is `u
 file with its defaults. Every checkpoint of ours is fetched again and compared.
 """
 
-from __future__ import annotations
-
 import statistics
 
 from bench.checkpoint_write import CASES, MB

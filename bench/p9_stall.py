@@ -5,8 +5,6 @@ most trainings need less (Food-11's MobileNetV2: 27 MB in 24 s). Each side is on
 bench/checkpoint_stall.py; an epoch's upload goes on in the next, which is counted with it.
 """
 
-from __future__ import annotations
-
 import statistics
 
 from bench.form import Form

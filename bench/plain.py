@@ -1,7 +1,5 @@
 """The plain way to the same services: a script that starts them in parallel and waits."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Another plain way to the same containers: a file for docker-compose, as the course has one."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """The plain way to the same containers: a script of docker commands, all at once, and a wait."""
 
-from __future__ import annotations
-
 import io
 import shlex
 import subprocess
@@ -40,7 +38,7 @@ class Declared:
     containers: list[tuple[dict[str, Any], dict[str, Any]]]
 
     @classmethod
-    def of(cls, resources: Iterable[Entry]) -> Declared:
+    def of(cls, resources: Iterable[Entry]) -> "Declared":
         """Return the declarations of the resources of a stack that is up."""
         found: dict[str, list[dict[str, Any]]] = {}
         names: dict[str, str] = {}  # by ID

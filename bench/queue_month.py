@@ -5,8 +5,6 @@ docs/queue-order.md and its picture. Nothing is measured on this machine: the sa
 same figures everywhere. Rules of others are a few lines each, from what they publish.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import random

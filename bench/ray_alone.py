@@ -3,8 +3,6 @@
 The third column of P6, P7, P10 and P20: what is slow there is Ray's, and not Trainyard's.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Figures that are kept for each commit, and the part of docs/benchmarks.md made from them."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

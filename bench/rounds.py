@@ -1,7 +1,5 @@
 """Cold `up` and `destroy` of a stack, in turn with plain ways to the same services."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol

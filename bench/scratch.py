@@ -1,7 +1,5 @@
 """A stack for a benchmark alone: own folders or containers, own free ports, no leftovers."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Results as tables: on a terminal of 80 columns, and in docs/benchmarks.md."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Under Ray Train it is a job of a stack, or runs with Ray alone (bench/ray_alone.
 Prints images per second of each epoch as JSON. As a job it imports nothing of bench.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ Settings, images, limits, ports, the gateway's routes and the stack's outputs ar
 descriptor: a new service is one module of this package and its line in `cluster/services.py`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -158,7 +156,7 @@ class Descriptor:
     """
 
     program: str
-    declare: Callable[[Stack], object]
+    declare: Callable[["Stack"], object]
     service: str = ""
     more: Callable[[int], tuple[str, ...]] = lambda _: ()
     image: str = ""

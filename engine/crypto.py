@@ -4,8 +4,6 @@ Format as the pulumi CLI writes it (its passphrase secrets manager): a salt is
 `v1:<base64 salt>:<ciphertext of the word "pulumi">`, a ciphertext `v1:<base64 nonce>:<base64>`.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import functools
@@ -70,7 +68,7 @@ class Crypter:
             kept_key.keep(passphrase, raw, key)
 
     @classmethod
-    def fresh(cls, passphrase: str) -> Crypter:
+    def fresh(cls, passphrase: str) -> "Crypter":
         """A crypter with a new random salt."""
         raw = os.urandom(SALT_BYTES)
         aead = AESGCM(_key(passphrase, raw)[0])

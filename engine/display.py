@@ -3,8 +3,6 @@
 Secrets are shown as `[secret]`; messages are searched for the secrets that the engine knows.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import traceback

@@ -4,8 +4,6 @@ Of a pack's folder the file rules.py is used: its RULES have a name, a level and
 type and inputs of a resource and yields a sentence for each violation.
 """
 
-from __future__ import annotations
-
 import json
 import runpy
 from collections.abc import Iterable
@@ -34,7 +32,7 @@ class Policies:
         EngineError: the pack or the file cannot be used.
     """
 
-    def __init__(self, folder: Path, config: Path | None, display: Display) -> None:
+    def __init__(self, folder: Path, config: Path | None, display: "Display") -> None:
         self.refused: list[str] = []
         self._display = display
         self._rules = rules(folder)

@@ -4,8 +4,6 @@ Only what the embedded engine needs: name, runtime and main of the project, the 
 with its defaults, and a stack's settings with secrets decrypted.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re
@@ -52,7 +50,7 @@ class Project:
     backend_url: str = ""
 
     @classmethod
-    def find(cls, start: Path) -> Project:
+    def find(cls, start: Path) -> "Project":
         """The project of a folder or of the nearest one above it.
 
         Raises:
@@ -65,7 +63,7 @@ class Project:
         raise EngineError(f"no Pulumi.yaml in {start} or above it; use -C to name the project")
 
     @classmethod
-    def _load(cls, path: Path) -> Project:
+    def _load(cls, path: Path) -> "Project":
         document = _read_yaml(path)
         runtime = document.get("runtime")
         language = runtime.get("name") if isinstance(runtime, dict) else runtime

@@ -7,8 +7,6 @@ taken from the program's own modules. A provider that was pickled by value comes
 itself or from a ciphertext of the stack's passphrase.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import importlib
@@ -117,7 +115,7 @@ class TrustedProviders:
                 "modules without attributes: leave serialize_as_secret_always as it is"
             )
 
-    def load(self, pickled: str) -> ResourceProvider:
+    def load(self, pickled: str) -> "ResourceProvider":
         """The provider that was recorded in this form.
 
         Raises:

@@ -3,8 +3,6 @@
 Only the properties that this project's program gives are known; any other is refused by its name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,11 +30,11 @@ class Property:
     computed: bool = False
     replaces: bool = True
     ordered: bool = False
-    fields: dict[str, Property] = field(default_factory=dict)
+    fields: dict[str, "Property"] = field(default_factory=dict)
     fault: Callable[[Any], str] = lambda _: ""
 
 
-Table = dict[str, Property]
+Table = dict[str, "Property"]
 
 
 def faults_of(values: Properties, table: Table, where: str) -> list[str]:

@@ -4,8 +4,6 @@ They are the pulumi CLI's own (`trainyard/access/state_folder.py`), so either to
 other's stack.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json
@@ -115,7 +113,7 @@ class Backend:
         self.url = f"{scheme}{folder.parent}"
 
     @classmethod
-    def of(cls, project: Project) -> Backend:
+    def of(cls, project: Project) -> "Backend":
         """The backend that PULUMI_BACKEND_URL, else the project, else the user's login names."""
         return cls(os.environ.get(state_folder.URL) or project.backend_url, project.root)
 

@@ -13,8 +13,6 @@ ask it. A decision to end stands while the machines end.
 This module is a file of a service, next to replicate.py and what that needs, and needs psutil.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import math

@@ -9,8 +9,6 @@ This module is a file of the service, wherever that runs, next to the store's mo
 (cluster/replica.py); it needs only boto3.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -5,8 +5,6 @@
 replaces the text between two marks of the page and keeps everything else.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -12,8 +12,6 @@ All of it runs in namespaces of its own, so mounts and processes end with it, ho
 Only the network is shared.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import fcntl

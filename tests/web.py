@@ -1,7 +1,5 @@
 """The web server of tests: a function answers its requests."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +14,7 @@ class Request(BaseHTTPRequestHandler):
     """A request: its `command`, `path`, `headers` and `body`."""
 
     protocol_version = "HTTP/1.1"
-    server: Web
+    server: "Web"
 
     def do_GET(self) -> None:
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

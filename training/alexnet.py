@@ -20,8 +20,6 @@ their last values. Shuffling, crops and dropout depend only on seed and epoch, s
 interrupted run ends like an uninterrupted one.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -11,8 +11,6 @@ checkpoint and prints
 and at the end the run's sample.txt. Submitted again under its --name it resumes.
 """
 
-from __future__ import annotations
-
 import argparse
 import secrets
 import time

@@ -7,8 +7,6 @@ Each trial is one process on any node with room. ASHA ends trials whose validati
 than half of those that got as far. Output, picture and resuming are those of food11/train_tune.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import tempfile

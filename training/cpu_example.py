@@ -5,8 +5,6 @@ train submit cpu_example -- 50            on the cluster; or with Ray's own clie
 ray job submit --working-dir . -- python cpu_example.py 50
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

@@ -7,8 +7,6 @@
 Submitted again under the same --name it resumes from its last checkpoint.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

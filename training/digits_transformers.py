@@ -6,8 +6,6 @@
 Its workers share model and digits over the process group that Ray Train makes.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

@@ -6,8 +6,6 @@
 A round of trees counts as an epoch. The run's checkpoint has the trees, in `model.ubj`.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

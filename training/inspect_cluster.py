@@ -4,8 +4,6 @@ train submit inspect_cluster
 ray job submit --working-dir . -- python inspect_cluster.py
 """
 
-from __future__ import annotations
-
 import ray
 
 GIB = 2**30

@@ -18,8 +18,6 @@ Checkpoints and metrics go to <storage>/<run>/ (trainyard/tracking/run_folder.py
 under the same --name it resumes from the last checkpoint.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

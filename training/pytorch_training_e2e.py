@@ -14,8 +14,6 @@ results are also results.json in the run's folder, and the file that TEST_OUTPUT
 that is submitted again under its --name resumes; its results are those of the new epochs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ Chips are a counted resource; a stack's settings can give them to a node:
 `trainyard:worker: {resources: {TPU: 4}}`. A node without torch_xla computes on its CPUs.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 

@@ -9,8 +9,6 @@
 The last one has about 50 million parameters. On CPUs a device is a process.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

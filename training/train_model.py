@@ -8,8 +8,6 @@
 The first runs here, the second on the cluster, the third as six jobs there: docs/sweeps.md.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

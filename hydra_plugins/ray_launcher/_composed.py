@@ -1,7 +1,5 @@
 """Points as Hydra composes them, and their results for Hydra."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """From Hydra's points to a sweep of the client's."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Composes each point once, though Hydra's sweeper composes all of a batch to look for mistakes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Hydra imports this module whenever it looks for plugins: `launch` imports the slow modules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast

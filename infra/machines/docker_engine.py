@@ -1,7 +1,5 @@
 """The Docker Engine that containers of a stack run on, and its abilities."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,12 +45,12 @@ class EngineArgs(Args):
         """The machine of the Engine; None for this one."""
         return Connection.of(self.host) if self.host else None
 
-    def engine(self, timeout: int = 60) -> docker.DockerClient:
+    def engine(self, timeout: int = 60) -> "docker.DockerClient":
         """Return a client of the Engine; see client."""
         return client(timeout, self.machine)
 
 
-def client(timeout: int = 60, machine: Connection | None = None) -> docker.DockerClient:
+def client(timeout: int = 60, machine: Connection | None = None) -> "docker.DockerClient":
     """Return a client of the Engine here or there, which may be silent for the timeout.
 
     Raises:

@@ -1,7 +1,5 @@
 """A host of a stack: this machine, or another one, whatever its source."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -71,7 +69,7 @@ class Machine(Host):
         engine: the answer of its Docker Engine's API to /info, where containers run and it exists.
     """
 
-    group: Group
+    group: "Group"
     identity: pulumi.Input[str]
     connection: Mapping[str, pulumi.Input[Any]]
     home: str

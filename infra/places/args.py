@@ -1,7 +1,5 @@
 """Arguments that the runtimes of machines share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,8 +21,8 @@ class RuntimeArgs:
         store: name of the object store, "" for a folder.
     """
 
-    settings: Settings
-    running: Sequence[Descriptor]
+    settings: "Settings"
+    running: Sequence["Descriptor"]
     store: str
 
     @property

@@ -1,7 +1,5 @@
 """A TCP proxy that cuts connections at a byte, stops forwarding, or is away for a while."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading
@@ -34,7 +32,7 @@ class ChaosProxy:
         self.port = 0
         self.up()
 
-    def __enter__(self) -> ChaosProxy:
+    def __enter__(self) -> "ChaosProxy":
         return self
 
     def __exit__(self, *_: object) -> None:

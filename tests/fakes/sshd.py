@@ -1,7 +1,5 @@
 """A real sshd on a loopback port, with keys of its own: a host that tests reach by SSH."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil
@@ -65,7 +63,7 @@ class Sshd:
         keygen("-q", "-t", kind, "-N", passphrase, "-C", "", "-f", path)
         return path.with_name(f"{path.name}.pub").read_text().strip()
 
-    def __enter__(self) -> Sshd:
+    def __enter__(self) -> "Sshd":
         for attempt in range(ATTEMPTS):
             with socket.socket() as found:
                 found.bind((self.host, 0))

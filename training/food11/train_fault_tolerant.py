@@ -13,8 +13,6 @@ so that the run ends like an uninterrupted one. So does a run that is submitted 
 --name: arguments that are not given keep their last values, and more --total-epochs extend it.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

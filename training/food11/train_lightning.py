@@ -15,8 +15,6 @@ generated, not photographs. The best checkpoint is in checkpoints/ on the node, 
 the job's folder.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

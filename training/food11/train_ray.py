@@ -9,8 +9,6 @@ workers ask for their own resources. With several workers the batch size is that
 Checkpoints, metrics and curves go to <storage>/<run>/ (trainyard/tracking/run_folder.py).
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -21,8 +21,6 @@ Each trial is one process, without Ray Train: Tune no longer accepts a TorchTrai
 trial would add a process, for several workers that no trial here has.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

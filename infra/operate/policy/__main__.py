@@ -4,8 +4,6 @@ The CLI starts this folder as a program, in the environment infra/operate/policy
 imports its neighbour by its bare name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ A service with results is a StatefulSet, of which a cluster never runs two pods 
 are Deployments, and a program that runs once is a Job. Pods keep Kubernetes' profile "restricted".
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -56,8 +54,8 @@ class ObjectDefaults:
         labels: of all objects and pods.
     """
 
-    settings: Settings
-    where: Kubernetes
+    settings: "Settings"
+    where: "Kubernetes"
     labels: Mapping[str, str]
 
     @property

@@ -4,8 +4,6 @@
 Engine of the machine has to be stopped; it reads them when it starts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess
@@ -41,7 +39,7 @@ def build(*programs: str) -> None:
     subprocess.run([sys.executable, BUILD, "base", *programs], check=True)
 
 
-def give(machines: Machines, instance_id: str, *programs: str) -> None:
+def give(machines: "Machines", instance_id: str, *programs: str) -> None:
     """Give a booted machine's Engine the images of programs."""
     machines.exec(instance_id, f"({UP}) && {DOWN}")
     link([name(each) for each in ("base", *programs)], machines.folder / instance_id / "docker")

@@ -1,7 +1,5 @@
 """The Food-11 course on a real cluster, with two nodes that count one GPU and 8 CPUs each."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -51,7 +49,7 @@ class Course:
     environment: Path  # of the jobs
     small: list[str]  # options that make a job short
 
-    def told(self, folder: Path, **variables: str) -> Course:
+    def told(self, folder: Path, **variables: str) -> "Course":
         """The same for scripts of the tests, which get these variables."""
         environment = json.loads(self.environment.read_text())
         environment["env_vars"] |= variables

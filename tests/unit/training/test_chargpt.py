@@ -1,7 +1,5 @@
 """The job chargpt and its search, as far as they need no Ray."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable
@@ -135,7 +133,7 @@ def test_a_search_without_its_text_is_one_message_and_begins_no_trial(tmp_path, 
         def __init__(self, function: Callable[[], str]) -> None:
             self.remote = function
 
-        def options(self, **_: float) -> Task:
+        def options(self, **_: float) -> "Task":
             return self
 
     monkeypatch.setattr(search.ray, "remote", Task)

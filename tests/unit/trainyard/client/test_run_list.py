@@ -1,7 +1,5 @@
 """Lists of runs: those that ended are read from their summaries, which say what their files say."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path
