@@ -4,18 +4,17 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import pulumi
 
-import node
 from cluster import job_queue
 from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Model, setting, whole
 from cluster.replica import module_files, source_of
 from cluster.service import HealthCheck, Port, Service, Volume
+from node import source_text
 from trainyard.access import outputs
 
 SERVICE = "idle-end"
@@ -77,7 +76,7 @@ class IdleEnd(Component):
                     runtime.file(SERVICE, SETTINGS_FILE),
                 ],
                 files={
-                    MODULE_FILE: Path(node.__file__).with_name(MODULE_FILE).read_text(),
+                    MODULE_FILE: source_text(MODULE_FILE),
                     **module_files(),
                 },
                 secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},

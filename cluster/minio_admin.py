@@ -81,9 +81,15 @@ _roots: dict[str, tuple[str, str]] = {}
 
 
 class UserProvider(Provider[U]):
-    """A user of a store."""
+    """A user of a store.
+
+    Attributes:
+        title: the store's name for users.
+        module: has the calls. It is imported late: an `up` that changes nothing does not need it.
+    """
 
     title: str
+    module: str
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Replace the user if its access key changes: the former is removed once it is unused.
@@ -98,14 +104,14 @@ class UserProvider(Provider[U]):
 
     def make(self, args: U) -> tuple[str, dict[str, Any]]:
         """Write policy and user; both calls overwrite the leftovers of an earlier attempt."""
-        self.calls().write_user(args)
+        self.calls.write_user(args)
         _roots[args.endpoint] = args.rootUser, args.rootPassword
         # The state shows an id in the clear, and an access key is a secret.
         return hashlib.sha256(args.accessKey.encode()).hexdigest()[:16], {}
 
     def exists(self, _id: str, args: U) -> bool:
         """Look up whether the user exists with its policy."""
-        return bool(self.calls().has_user(args))
+        return bool(self.calls.has_user(args))
 
     def update(
         self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]
@@ -114,34 +120,29 @@ class UserProvider(Provider[U]):
         before, after = self.takes.of(_olds), self.takes.of(_news)
         self.make(after)
         if before.accessKey != after.accessKey:
-            self.calls().remove_user(after, before.accessKey)
+            self.calls.remove_user(after, before.accessKey)
         return dynamic.UpdateResult(_news)
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Remove user and policy; a store that is gone has neither."""
         args = self.takes.of(props)
         user, password = _roots.get(args.endpoint, (args.rootUser, args.rootPassword))
-        if not self.calls().remove_user(
+        if not self.calls.remove_user(
             replace(args, rootUser=user, rootPassword=password), args.accessKey
         ):
             terminal.warn(f"{self.title} is gone: nothing to remove of its users")
 
+    @property
     def calls(self) -> ModuleType:
-        """Return the module with the calls.
-
-        Imported when the store is called: it would make an `up` that changes nothing much slower.
-        """
-        raise NotImplementedError
+        """The module with the calls."""
+        return lazy_import.module(self.module)
 
 
 class StoreUserProvider(UserProvider[StoreUserArgs]):
     """A MinIO user with a policy of its own, and no other."""
 
     title = "MinIO"
-
-    def calls(self) -> ModuleType:
-        """Return the module with the calls."""
-        return lazy_import.module("cluster.minio_calls")
+    module = "cluster.minio_calls"
 
 
 class Bucket(Resource[BucketArgs], module="minio", name="Bucket"):

@@ -29,7 +29,7 @@ from cluster.ray_node import (
     worker_name,
 )
 from cluster.service import HealthCheck, LeaveSteps, Port, Runtime, Service
-from node import ray_command, ray_leave, ray_start
+from node import ray_command, ray_leave, ray_start, source_text
 from trainyard.access import outputs
 
 NODE_SWITCH_PORT = "nodeSwitchPort"
@@ -183,7 +183,7 @@ def _node(
             **node_environment(name, stack),
             **ray_start.environment(runtime.file(name, ray_start.FILE)),
         },
-        files={each.FILE: each.source_text() for each in (ray_command, ray_start, ray_leave)},
+        files={each.FILE: source_text(each.FILE) for each in (ray_command, ray_start, ray_leave)},
         secrets=ray_node.secret_files(
             stack.token, stack.storage, additions, serve_token=stack.serve_token
         ),

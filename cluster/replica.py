@@ -136,10 +136,10 @@ class Replica(Component):
 
 def module_files() -> dict[str, str]:
     """Return the files of a service that imports replicate.py, by their names."""
-    module = Path(node.__file__).with_name(MODULE_FILE)
+    root = Path(node.__file__).parents[1]
     names = ["trainyard/__init__.py", *(f"trainyard/store/{name}.py" for name in STORE)]
-    store = {name: (module.parents[1] / name).read_text() for name in names}
-    return {MODULE_FILE: module.read_text(), **store}
+    store = {name: (root / name).read_text() for name in names}
+    return {MODULE_FILE: node.source_text(MODULE_FILE), **store}
 
 
 def source_of(storage: Storage) -> dict[str, pulumi.Input[str]]:

@@ -3,9 +3,7 @@
 The root credentials that they need are secret inputs; nothing else receives them.
 """
 
-from types import ModuleType
-
-from cluster import lazy_import, minio_admin
+from cluster import minio_admin
 from cluster.provider import Given
 
 
@@ -31,10 +29,7 @@ class StoreUserProvider(minio_admin.UserProvider[StoreUserArgs]):
     """A user of versitygw, who owns nothing and may do what the bucket's policy says."""
 
     title = "versitygw"
-
-    def calls(self) -> ModuleType:
-        """Return the module with the calls."""
-        return lazy_import.module("cluster.versitygw_calls")
+    module = "cluster.versitygw_calls"
 
 
 class Bucket(minio_admin.Bucket, module="versitygw", name="Bucket"):

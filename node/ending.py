@@ -73,11 +73,6 @@ WARN_MINUTES = (5, 10, 30, 60)
 IDLE_WARN_SECONDS = 300
 
 
-def source_text() -> str:
-    """Return the content of this file."""
-    return Path(__file__).read_text()
-
-
 class Way:
     """A way to end a stack."""
 

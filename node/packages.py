@@ -8,6 +8,8 @@ share the folder's volume, one installs and the others wait for it.
 This module is a file of these pods, and needs Python alone.
 """
 
+from __future__ import annotations
+
 import fcntl
 import hashlib
 import os

@@ -7,16 +7,10 @@ This module is a file of every node that the stack starts, and needs only Ray.
 """
 
 import sys
-from pathlib import Path
 
 FILE = "ray_command.py"
 # Modules of `ray serve`, `ray list` and `ray job`.
 UNUSED = ("ray.serve.scripts", "ray.util.state.state_cli", "ray.dashboard.modules.job.cli")
-
-
-def source_text() -> str:
-    """Return the content of this module's file."""
-    return Path(__file__).read_text()
 
 
 def main() -> None:

@@ -18,7 +18,6 @@ import json
 import socket
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 FILE = "ray_leave.py"
@@ -28,11 +27,6 @@ POLL_SECONDS = 0.2
 RUNNING = ("PENDING", "RUNNING")
 EVERY = "*"
 WHY = "its service is being restarted"
-
-
-def source_text() -> str:
-    """Return the content of this module's file."""
-    return Path(__file__).read_text()
 
 
 def main(arguments: list[str]) -> None:

@@ -17,7 +17,6 @@ from node import ray_start
 
 THIS = f"{__name__}.share"
 HEAD_VARIABLE = "TRAINYARD_HEAD_SESSIONS"
-ADDRESS_FLAG = "--address="
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.2
 
@@ -32,9 +31,11 @@ def share(parameters: Any, head: bool) -> None:
     ray_start.begin(parameters, head)
     # Not for the node's own processes.
     sessions = Path(os.environ.pop(HEAD_VARIABLE))
-    address = next(word for word in sys.argv if word.startswith(ADDRESS_FLAG))
-    session = _session(address.removeprefix(ADDRESS_FLAG))
-    if head or session is None:
+    session, deadline = "", time.monotonic() + WAIT_SECONDS
+    while not (head or session) and time.monotonic() < deadline:
+        if not (session := ray_start.session(ray_start.head_address(sys.argv))):
+            time.sleep(POLL_SECONDS)
+    if not session:
         return  # `ray start` itself reports a missing head
     logs = Path(parameters.temp_dir) / session / "logs"
     logs.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,19 +43,3 @@ def share(parameters: Any, head: bool) -> None:
         logs.symlink_to(sessions / session / "logs")
     # The head's reads the folder for all: otherwise each line would be shown once per node.
     parameters.include_log_monitor = False
-
-
-def _session(address: str) -> str | None:
-    """Return the name of the head's session once it can be asked, None if that takes too long."""
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # noqa: PLC0415
-
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            found = GcsClient(address=address).internal_kv_get(b"session_name", b"session")
-        except Exception:
-            found = None
-        if found:
-            return bytes(found).decode()
-        time.sleep(POLL_SECONDS)
-    return None

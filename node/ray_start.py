@@ -64,11 +64,6 @@ def environment(path: str) -> dict[str, str]:
     return {HOOK: f"{Path(path).stem}.{begin.__name__}", MODULES: str(Path(path).parent)}
 
 
-def source_text() -> str:
-    """Return the content of this module's file."""
-    return Path(__file__).read_text()
-
-
 def begin(parameters: Any, head: bool) -> None:
     """Prepare the node and watch its raylet; Ray's hook calls it."""
     # Not at the top: a stack's program reads this module without Ray.
@@ -86,9 +81,9 @@ def begin(parameters: Any, head: bool) -> None:
         _use_empty_environment(folder / ENVIRONMENT)
     if parameters.autoscaling_config:
         _declare(Path(parameters.autoscaling_config))
-    joined, address = folder / JOINED, _address(sys.argv)
+    joined, address = folder / JOINED, head_address(sys.argv)
     if all(os.environ.pop(name, "") == value for name, value in JOINS_ONCE.items()):
-        while joined.exists() and joined.read_text() == _session(address):
+        while joined.exists() and joined.read_text() == session(address):
             sys.stderr.write("The head has let this node go: it waits for its machine to end.\n")
             time.sleep(AGAIN_SECONDS)
     threading.Thread(target=_follow, args=[joined, address], name="ray-watch", daemon=True).start()
@@ -132,7 +127,7 @@ def _declare(autoscaling: Path) -> None:
     os.environ[NODES] = json.dumps(nodes)
 
 
-def _address(words: list[str]) -> tuple[str, int] | None:
+def head_address(words: list[str]) -> tuple[str, int] | None:
     """Return the address of the head that a command line names, None for a head's own."""
     address = next((w.partition("=")[2] for w in words if w.startswith("--address=")), "")
     host, _, port = address.rpartition(":")
@@ -147,7 +142,7 @@ def _answers(address: tuple[str, int]) -> bool:
     return True
 
 
-def _session(address: tuple[str, int] | None) -> str:
+def session(address: tuple[str, int] | None) -> str:
     """Return the session of the head at an address, "" where it does not answer."""
     # Ray's client would wait 40 s for a head that is gone.
     if address is None or not _answers(address):
@@ -166,17 +161,17 @@ def _session(address: tuple[str, int] | None) -> str:
 def _follow(joined: Path, address: tuple[str, int] | None) -> None:
     while (raylet := _raylet()) is None:
         time.sleep(POLL_SECONDS)
-    session = joined.with_name(LATEST).resolve().name
+    own = joined.with_name(LATEST).resolve().name
     with contextlib.suppress(OSError):  # the watch goes on
-        joined.write_text(session)
+        joined.write_text(own)
     away, why = False, f"The raylet (process {raylet.pid}) has ended"
     while _runs(raylet):
         time.sleep(POLL_SECONDS)
         if address and not _answers(address):
             away = True
-        elif away and (now := _session(address)):
+        elif away and (now := session(address)):
             away = False
-            if now != session:
+            if now != own:
                 why = "Another head has taken the place of this node's"
                 break
     else:

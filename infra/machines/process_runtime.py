@@ -13,9 +13,8 @@ from typing import Any, TypeGuard
 
 import pulumi
 
-import node
 from cluster import page, ray_node
-from cluster.autoscaling import RayNodeProvider
+from cluster.autoscaling import PROVIDER_FILE, RayNodeProvider
 from cluster.inputs import join
 from cluster.ray_cluster import NODE_SWITCH_PORT
 from cluster.secret import TOKEN_BYTES, Secret
@@ -36,14 +35,13 @@ from infra.machines.process import (
 )
 from infra.places.args import RuntimeArgs
 from infra.places.stack_mark import StackMark
-from node import ray_leave, ray_logs
+from node import ray_leave, ray_logs, source_text
 from node.ports import by_setting
 from node.process_health import TCP
 from node.ray_start import MODULES
 
-NODE_PROVIDER = Path(node.__file__).with_name("node_provider.py")
 REQUESTS = "requests"
-NODE_SWITCH = Path(node.__file__).with_name("node_switch.py")
+NODE_SWITCH = "node_switch.py"
 SWITCH = "node-switch"  # names of services begin so, and end like those of the workers
 SWITCH_TOKEN_FILE = "node-switch-token"  # noqa: S105 (a file's name)
 SWITCH_SETTINGS_FILE = "settings.json"  # a secret: it has the token
@@ -206,10 +204,10 @@ class ProcessRuntime(pulumi.ComponentResource):
                 name=name,
                 program="python",
                 arguments=[
-                    self.file(name, NODE_SWITCH.name),
+                    self.file(name, NODE_SWITCH),
                     self.file(name, SWITCH_SETTINGS_FILE),
                 ],
-                files={NODE_SWITCH.name: NODE_SWITCH.read_text(encoding="utf-8")},
+                files={NODE_SWITCH: source_text(NODE_SWITCH)},
                 secrets={SWITCH_SETTINGS_FILE: known},
                 ports=[Port(number=port, setting=NODE_SWITCH_PORT)],
                 health=[HealthCheck(port=port, path="/health")],
@@ -366,7 +364,7 @@ def _node_provider(
     settings: Mapping[str, Any], secrets: Mapping[str, pulumi.Input[str]] | None = None
 ) -> RayNodeProvider:
     # Not imported: it imports all of Ray.
-    text = NODE_PROVIDER.read_text(encoding="utf-8")
+    text = source_text(PROVIDER_FILE)
     return RayNodeProvider(text=text, settings=settings, secrets=secrets or {})
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from pulumi import dynamic
 
 from cluster.provider import Args, Given, Provider, Resource
-from node import ending
+from node import ending, source_text
 from trainyard.access.docker_client import SOCKET
 from trainyard.access.ssh import Connection
 from trainyard.access.ssh_run import run
@@ -63,7 +63,9 @@ class DeadlineArgs(Args):
     def call(self, command: str, *settings: str, seconds: float = CALL_SECONDS) -> str:
         """Run a command with the timer's file and settings; its program is the standard input."""
         command = f"{command} {shlex.join([self.file, *settings])}"
-        return run(Connection.of(self.host), command, stdin=ending.source_text(), seconds=seconds)
+        return run(
+            Connection.of(self.host), command, stdin=source_text(ending.FILE), seconds=seconds
+        )
 
     def waits(self) -> bool:
         """Return whether the timer waits for this end."""

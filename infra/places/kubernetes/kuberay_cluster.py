@@ -19,7 +19,7 @@ from infra.places.kubernetes.runtime import CLUSTER, KubernetesRuntime
 from infra.settings import versions
 from infra.settings.images import CONTEXTS
 from infra.settings.nodes import Group
-from node import packages, ray_start
+from node import packages, ray_start, source_text
 
 # Of pods whose image has Ray alone.
 PACKAGES = Volume(name="packages", keep=False, shared=True)
@@ -51,7 +51,7 @@ class KubeRayCluster(pulumi.ComponentResource):
     ) -> None:
         """Declare it in a stack; `end` is that of its pods, None for none."""
         super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
-        files = {ray_start.FILE: ray_start.source_text()}
+        files = {ray_start.FILE: source_text(ray_start.FILE)}
         if runtime.defaults.where.image:
             files |= packages.files(REQUIREMENTS)
         secrets = ray_node.secret_files(

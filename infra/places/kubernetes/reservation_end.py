@@ -17,7 +17,7 @@ from infra.places.kubernetes import manifests
 from infra.places.kubernetes.api import KINDS, OF_TIMER
 from infra.places.kubernetes.manifests import Manifest, ObjectDefaults
 from infra.places.kubernetes.runtime import KubernetesRuntime
-from node import ending, ray_leave
+from node import ending, ray_leave, source_text
 
 NAME = ending.NAME
 SETTINGS = "settings.json"
@@ -70,8 +70,7 @@ def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.Resou
     }
     files = {
         SETTINGS: json.dumps(settings),
-        ending.FILE: ending.source_text(),
-        ray_leave.FILE: ray_leave.source_text(),
+        **{each: source_text(each) for each in (ending.FILE, ray_leave.FILE)},
     }
     before = runtime.place_files(NAME, files, {}, opts)
     before += [

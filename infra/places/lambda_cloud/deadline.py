@@ -23,7 +23,7 @@ from infra.machines import cloud_init
 from infra.machines.host_provider import HostArgs, HostProvider
 from infra.places.lambda_cloud import API_KEY
 from infra.places.lambda_cloud.account import credentials
-from node import ending
+from node import ending, source_text
 from trainyard.access.ssh import Connection
 from trainyard.access.ssh_run import run
 
@@ -95,7 +95,7 @@ class DeadlineProvider(HostProvider[DeadlineArgs]):
             **({"idle": args.idle} if args.idle else {}),
         }
         files = {
-            cloud_init.TIMER: (0o755, ending.source_text()),
+            cloud_init.TIMER: (0o755, source_text(ending.FILE)),
             FILE: (0o600, json.dumps(settings)),
         }
         run(Connection.of(args.host), WRITE, stdin=json.dumps(files), seconds=CALL_SECONDS)

@@ -13,7 +13,7 @@ from cluster.ray_node import NodeAddition, NodeResources
 from cluster.service import HealthCheck, Service
 from cluster.storage import Storage
 from cluster.store_kind import StoreKind
-from node import ray_leave, ray_start
+from node import ray_leave, ray_start, source_text
 from tests.unit.cluster.conftest import stack
 
 ROOT = {"endpoint": "127.0.0.1:9", "rootUser": "root", "rootPassword": "valid"}
@@ -105,7 +105,7 @@ def test_users_of_a_node_are_asked_before_it_starts_anew(runtime, deploy):
         ("ray-worker-0", True, "127.0.0.1"),
     ):
         service = runtime.placed[name]
-        assert service.files[service.leave.file] == ray_leave.source_text()
+        assert service.files[service.leave.file] == source_text(ray_leave.FILE)
         assert (service.leave.drains, service.leave.arguments[1]) == (drains, own)
         assert str(service.leave.arguments[0]).startswith("127.0.0.0:")
 
@@ -117,7 +117,7 @@ def test_every_node_ends_with_its_raylet(runtime, deploy):  # F25
         assert runtime.file(service.name, "ray_start.py").startswith(
             service.environment["PYTHONPATH"]
         )
-        assert service.files["ray_start.py"] == ray_start.source_text()
+        assert service.files["ray_start.py"] == source_text(ray_start.FILE)
 
 
 def test_the_dashboard_knows_prometheus_only_where_it_runs(runtime, deploy):
@@ -182,14 +182,14 @@ def test_each_user_has_a_random_access_key_of_its_own(runtime, deploy, recorded,
 
 def test_an_access_key_is_no_id_of_a_resource(monkeypatch):  # F35
     for provider in (minio_admin.StoreUserProvider(), versitygw_admin.StoreUserProvider()):
-        monkeypatch.setattr(provider.calls(), "write_user", lambda _: None)
+        monkeypatch.setattr(provider.calls, "write_user", lambda _: None)
         made = provider.create({**ROOT, "accessKey": "canary"})
         assert "canary" not in str(made.id)
 
 
 def test_another_access_key_takes_the_place_of_the_old_one(monkeypatch):
     provider, done = minio_admin.StoreUserProvider(), []
-    calls = provider.calls()
+    calls = provider.calls
     monkeypatch.setattr(calls, "write_user", lambda args: done.append(args.accessKey))
     monkeypatch.setattr(calls, "remove_user", lambda *called: done.append(called))
     olds = {**ROOT, "accessKey": "old", "rootPassword": "gone"}
@@ -201,7 +201,7 @@ def test_another_access_key_takes_the_place_of_the_old_one(monkeypatch):
 
 def test_the_user_of_a_former_key_stays_until_nothing_needs_it(monkeypatch):  # F43
     provider, done = versitygw_admin.StoreUserProvider(), []
-    calls = provider.calls()
+    calls = provider.calls
     monkeypatch.setattr(calls, "write_user", lambda args: done.append(args.accessKey))
     monkeypatch.setattr(
         calls, "remove_user", lambda args, key: done.append((args.rootPassword, key)) or True

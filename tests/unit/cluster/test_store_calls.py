@@ -94,12 +94,12 @@ def test_a_store_that_is_dead_keeps_no_stack_from_its_end(provider, title, capsy
     with socket.socket() as closed:  # taken, and nobody listens
         closed.bind(("127.0.0.1", 0))
         props = PROPS | {"endpoint": f"127.0.0.1:{closed.getsockname()[1]}"}
-        assert provider.calls().remove_user(UserArgs.of(props), "key") is False
+        assert provider.calls.remove_user(UserArgs.of(props), "key") is False
         provider.delete("", props)
     assert capsys.readouterr().err == f"{title} is gone: nothing to remove of its users\n"
     away = Mock(side_effect=KubectlError("no cluster of this context"))
-    monkeypatch.setattr(provider.calls(), "reached", away)
-    assert provider.calls().remove_user(ARGS, "key") is False
+    monkeypatch.setattr(provider.calls, "reached", away)
+    assert provider.calls.remove_user(ARGS, "key") is False
 
 
 def _answering(monkeypatch: pytest.MonkeyPatch, answers: list[Any]) -> None:

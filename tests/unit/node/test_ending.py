@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from node import ending, owned_processes
+from node import ending, owned_processes, source_text
 from node.ending import Containers, Pods, Programs, Way
 from tests import web
 from tests.waiting import wait_for
@@ -448,7 +448,7 @@ def test_an_older_python_ends_its_machine(api, tmp_path):  # D3 F82
 
 def test_it_runs_on_the_pythons_of_other_machines():
     """Their Python is 3.8 at least, and has the standard library only."""
-    tree = ast.parse(ending.source_text(), feature_version=(3, 8))
+    tree = ast.parse(source_text(ending.FILE), feature_version=(3, 8))
     modules = set()
     for node in tree.body:  # imports in functions are of ways that have this project
         if isinstance(node, ast.Import):

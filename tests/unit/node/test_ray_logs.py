@@ -18,12 +18,13 @@ def start(tmp_path, monkeypatch) -> Any:
     """What Ray calls, on a machine whose head has a session or does not answer."""
     watched = threading.Event()
 
-    def call(session: str | None, *, head: bool = False) -> SimpleNamespace:
+    def call(session: str, *, head: bool = False) -> SimpleNamespace:
         logs = tmp_path / "head" / SESSION / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         for name, value in ray_logs.environment(str(tmp_path / "head")).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(ray_logs, "_session", lambda _: session)
+        monkeypatch.setattr(ray_start, "session", lambda _: session)
+        monkeypatch.setattr(ray_logs, "WAIT_SECONDS", 0.1)
         monkeypatch.setattr(ray_start, "_follow", lambda *_: watched.set())
         monkeypatch.setattr(ray_start, "_use_empty_environment", lambda _: None)
         monkeypatch.setattr(sys, "argv", ["ray", "start", "--address=127.0.0.2:6379"])
@@ -50,7 +51,7 @@ def test_what_the_node_starts_is_not_asked_to(start):
     assert not {ray_start.HOOK, ray_logs.HEAD_VARIABLE} & os.environ.keys()
 
 
-@pytest.mark.parametrize(("session", "head"), [(None, False), (SESSION, True)])
+@pytest.mark.parametrize(("session", "head"), [("", False), (SESSION, True)])
 def test_without_a_head_to_follow_nothing_is_made(start, tmp_path, session, head):
     assert start(session, head=head).include_log_monitor is None
     assert not (tmp_path / "worker").exists()

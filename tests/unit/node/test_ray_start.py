@@ -20,7 +20,7 @@ from ray._private.runtime_env import _clonevirtualenv
 from cluster import autoscaling
 from cluster.autoscaling import RayNodeProvider
 from cluster.ray_node import Growth, NodeResources
-from node import owned_processes, ray_start
+from node import owned_processes, ray_start, source_text
 from tests.ports import free_ports
 from tests.waiting import wait_for
 
@@ -58,7 +58,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 def _hook(folder: Path, more: str = "") -> dict[str, str]:
     """Write the module with quick waits, and more at its end; return the node's variables."""
-    fixed = ray_start.source_text()
+    fixed = source_text(ray_start.FILE)
     quick, waits = re.subn(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", fixed)
     assert waits == 5
     (folder / ray_start.FILE).write_text(quick + more)
@@ -109,7 +109,7 @@ def test_a_node_ends_with_its_raylet(start, word, tmp_path):  # F25
 
 # A node whose machine comes and goes, by a head whose session a file names.
 COMES = """
-def _session(_address):
+def session(_address):
     return open({session!r}).read()
 """
 ANSWERS = """
@@ -178,10 +178,10 @@ def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path, start):
 
 def test_a_head_that_does_not_answer_has_no_session():
     port = free_ports(1)[0]
-    address = ray_start._address(["ray", "start", f"--address=127.0.0.1:{port}"])
+    address = ray_start.head_address(["ray", "start", f"--address=127.0.0.1:{port}"])
     assert address == ("127.0.0.1", port)
-    assert ray_start._session(address) == ""
-    assert ray_start._session(ray_start._address(["ray"])) == ""
+    assert ray_start.session(address) == ""
+    assert ray_start.session(ray_start.head_address(["ray"])) == ""
 
 
 def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(tmp_path):  # A31, D28

@@ -14,7 +14,7 @@ from infra.machines import host_provider as presence
 from infra.places.lambda_cloud import deadline
 from infra.places.lambda_cloud.deadline import DeadlineProvider, after
 from infra.places.lambda_cloud.errors import AccessError
-from node import ending
+from node import ending, source_text
 from trainyard.access.ssh import SshError
 
 PROPS = {
@@ -86,7 +86,7 @@ def test_the_timer_is_told_by_standard_input(calls, tmp_path):  # F35
     files = _settings(tmp_path), Path(f"{tmp_path}{cloud_init.TIMER}")
     modes = [stat.S_IMODE(each.stat().st_mode) for each in (*files, files[0].parent)]
     assert modes == [0o600, 0o755, 0o700]
-    assert files[1].read_text() == ending.source_text()
+    assert files[1].read_text() == source_text(ending.FILE)
 
 
 def test_the_key_may_be_the_stacks_setting(calls, monkeypatch):
