@@ -33,7 +33,6 @@ class Alerting(Component):
     """Alertmanager."""
 
     def declare(self, stack: Stack) -> None:
-        """Declare it."""
         runtime, port = stack.runtime, stack.port(PORT)
         runtime.place(
             Service(

@@ -22,7 +22,6 @@ class Dataset(Component):
     """The data set, which Ray nodes read."""
 
     def declare(self, stack: Stack) -> None:
-        """Declare it."""
         runtime, given = stack.runtime, stack.settings.dataset
         volume = next((each for each in stack.volumes if each.name == given.volume), VOLUME)
         source = ["--generate"] if given.generate else []

@@ -107,32 +107,26 @@ class ServiceSettings(Protocol):
     @property
     def head(self) -> NodeResources:
         """Resources that the head of the Ray cluster offers to jobs."""
-        ...
 
     @property
     def ports(self) -> Mapping[str, int]:
         """Port numbers by setting."""
-        ...
 
     @property
     def of_services(self) -> Mapping[str, Any]:
         """Values of the settings that descriptors name."""
-        ...
 
     @property
     def dataset(self) -> Any:
         """Source of the data volume; None without one."""
-        ...
 
     @property
     def allowed_cidrs(self) -> tuple[str, ...]:
         """IPv4 networks that may connect."""
-        ...
 
     @property
     def publish_address(self) -> str:
         """This machine's address for them."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

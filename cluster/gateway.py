@@ -57,7 +57,6 @@ class Gateway(Component):
     """The gateway to all published ports of a stack."""
 
     def declare(self, stack: Stack) -> None:
-        """Declare it."""
         runtime, settings = stack.runtime, stack.settings
         routes = [
             Route(

@@ -42,7 +42,6 @@ class Grafana(Component):
     """Grafana."""
 
     def declare(self, stack: Stack) -> None:
-        """Declare it."""
         runtime, port = stack.runtime, stack.port(PORT)
         public = f"http://{runtime.public(SERVICE, port)}"
         ray = f"http://{runtime.public(ray_node.HEAD, stack.port('dashboardPort'))}"

@@ -51,7 +51,6 @@ class IdleEnd(Component):
     """The service that watches."""
 
     def declare(self, stack: Stack) -> None:
-        """Declare it."""
         runtime, port, idle = stack.runtime, stack.port(PORT), stack.settings.of_services[SETTING]
         known = pulumi.Output.all(
             listen=runtime.listen_address(SERVICE),

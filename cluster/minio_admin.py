@@ -71,7 +71,6 @@ class BucketProvider(Provider[BucketArgs]):
         return args.bucket, {}
 
     def exists(self, _id: str, args: BucketArgs) -> bool:
-        """Look up whether the bucket exists."""
         return bool(_s3().has_bucket(args))
 
 
@@ -134,7 +133,6 @@ class UserProvider(Provider[U]):
 
     @property
     def calls(self) -> ModuleType:
-        """The module with the calls."""
         return lazy_import.module(self.module)
 
 

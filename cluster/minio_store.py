@@ -33,7 +33,6 @@ class Minio(StoreKind):
     }
 
     def service(self, runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
-        """Return the service; the keys of its root reach it as files."""
         listen = runtime.listen_address(NAME)
         data = runtime.volume(NAME, DATA)
         return Service(
@@ -67,13 +66,11 @@ class Minio(StoreKind):
     def training_user(
         self, name: str, root: RootArgs, bucket: str, keys: Keys, opts: pulumi.ResourceOptions
     ) -> pulumi.Resource:
-        """Declare the user that may touch only the bucket."""
         return _user(name, root, keys, bucket_policy(bucket), opts)
 
     def metrics_token(
         self, name: str, root: RootArgs, keys: Keys, opts: pulumi.ResourceOptions
     ) -> pulumi.Output[str]:
-        """Declare the user that may only read figures; return the bearer token for these."""
         _user(name, root, keys, METRICS_POLICY, opts)
         known = pulumi.Output.all(keys.access, keys.secret)
         return pulumi.Output.secret(known.apply(lambda pair: token(*pair)))

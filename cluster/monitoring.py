@@ -33,7 +33,6 @@ class Monitoring(Component):
     """Prometheus."""
 
     def declare(self, stack: Stack) -> None:
-        """Declare it."""
         runtime, storage, port = stack.runtime, stack.storage, stack.port(PORT)
         secrets: dict[str, pulumi.Input[str]] = {RAY_TOKEN_FILE: pulumi.Output.secret(stack.token)}
         if storage.metrics:

@@ -27,7 +27,6 @@ class Notebook(Component):
     """The notebook."""
 
     def declare(self, stack: Stack) -> None:
-        """Declare it."""
         runtime, port = stack.runtime, stack.port(PORT)
         token = Secret(f"{self.name}-token", TOKEN_BYTES, self.child)
         dashboard = job_queue.jobs_address(stack)

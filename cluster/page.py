@@ -26,7 +26,6 @@ class Page(Component):
     """The page."""
 
     def declare(self, stack: Stack) -> None:
-        """Declare it."""
         runtime, port = stack.runtime, stack.port(PORT)
         drawn = Secret(f"{self.name}-password", PASSWORD_BYTES, self.child)
         self.password = pulumi.Output.secret(drawn.value)

@@ -165,7 +165,6 @@ class Provider(dynamic.ResourceProvider, Generic[A]):
         return dynamic.CreateResult(id_, {**props, **outs})
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether it is still there."""
         return seen(id_, props if self.exists(id_, self.takes.of(props)) else None)
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:

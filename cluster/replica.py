@@ -107,7 +107,6 @@ class Replica(Component):
     """The service that copies the results."""
 
     def declare(self, stack: Stack) -> None:
-        """Declare it."""
         runtime, storage, port = stack.runtime, stack.storage, stack.port(PORT)
         known = pulumi.Output.all(
             listen=runtime.listen_address(SERVICE),

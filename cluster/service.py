@@ -168,11 +168,9 @@ class Runtime(Protocol):
         Otherwise it is through a machine, as `trainyard.access.ssh.Connection.of` takes it, or in a
         cluster, as `trainyard.access.kubectl.Cluster.of` takes it.
         """
-        ...
 
     def listen_address(self, service: str) -> pulumi.Input[str]:
         """Return the address that a service listens on to be reached by its intended clients."""
-        ...
 
     def node_address(self, index: int) -> pulumi.Input[str]:
         """Return the address that a Ray node is known by; "" where Ray finds it out.
@@ -180,28 +178,21 @@ class Runtime(Protocol):
         Args:
             index: 0 for the head, then the workers.
         """
-        ...
 
     def address(self, service: str, port: int) -> pulumi.Input[str]:
         """Return host:port at which other services reach the port of a service."""
-        ...
 
     def published(self, service: str, port: int) -> pulumi.Input[str]:
         """Return host:port at which this Pulumi program, or `via`, reaches a published port."""
-        ...
 
     def public(self, service: str, port: int) -> pulumi.Input[str]:
         """Return host:port at which users reach a published port, also from other machines."""
-        ...
 
     def file(self, service: str, name: str) -> str:
         """Return the path at which a service finds one of its files or secrets."""
-        ...
 
     def volume(self, service: str, volume: Volume) -> str:
         """Return the path at which a service finds one of its volumes."""
-        ...
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """Declare a service; the returned resource exists once it is up, or has ended well."""
-        ...

@@ -52,19 +52,16 @@ class StoreKind(Protocol):
 
     def service(self, runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
         """Return the service; the keys of its root reach it as files."""
-        ...
 
     def training_user(
         self, name: str, root: RootArgs, bucket: str, keys: Keys, opts: pulumi.ResourceOptions
     ) -> pulumi.Resource:
         """Declare the user that may touch only the bucket."""
-        ...
 
     def metrics_token(
         self, name: str, root: RootArgs, keys: Keys, opts: pulumi.ResourceOptions
     ) -> pulumi.Output[str]:
         """Declare the user that may only read figures; return the bearer token for these."""
-        ...
 
 
 def ports(port: int, console_port: int) -> list[Port]:

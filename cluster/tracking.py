@@ -39,7 +39,6 @@ class Tracking(Component):
     """The tracking server."""
 
     def declare(self, stack: Stack) -> None:
-        """Declare it."""
         runtime, storage, port = stack.runtime, stack.storage, stack.port(PORT)
         drawn = Secret(f"{self.name}-{USER}", PASSWORD_BYTES, self.child)
         self.password = pulumi.Output.secret(drawn.value)

@@ -30,7 +30,6 @@ class Versitygw(StoreKind):
     metrics: Mapping[str, str] = {}
 
     def service(self, runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
-        """Return the service; the keys of its root reach it as files."""
         listen = runtime.listen_address(NAME)
         data = runtime.volume(NAME, DATA)
         return Service(
@@ -72,7 +71,6 @@ class Versitygw(StoreKind):
     def training_user(
         self, name: str, root: RootArgs, bucket: str, keys: Keys, opts: pulumi.ResourceOptions
     ) -> pulumi.Resource:
-        """Declare the user that may touch only the bucket."""
         args = StoreUserArgs(
             **vars(root),
             accessKey=keys.access,

@@ -123,14 +123,12 @@ class DynamicProvider:
         self._lock = threading.Lock()
 
     def check(self, olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
-        """See Provider."""
         result = self._load(news).check(dict(olds), dict(news))
         inputs = _plain(result.inputs) | {PROVIDER_KEY: news[PROVIDER_KEY]}
         faults = result.failures or []
         return inputs, [f"{fault.property}: {fault.reason}" for fault in faults]
 
     def diff(self, id_: str, olds: Properties, news: Properties) -> Diff:
-        """See Provider."""
         result = self._load(news).diff(id_, olds, news)
         return Diff(
             changes=result.changes,
@@ -139,21 +137,16 @@ class DynamicProvider:
         )
 
     def create(self, news: Properties) -> Live:
-        """See Provider."""
         return self._live(self._load(news).create(dict(news)), news)
 
     def find(self, news: Properties) -> Live | None:
-        """See Provider.
-
-        `find` is an addition of ours, which Pulumi never calls. A class without it leaves nothing
-        behind, or takes over an existing resource when it creates again.
-        """
+        # An addition of ours, which Pulumi never calls. A class without it leaves nothing behind,
+        # or takes over an existing resource when it creates again.
         find = getattr(self._load(news), "find", None)
         found = find(dict(news)) if find is not None else None
         return None if found is None else self._live(found, news)
 
     def read(self, id_: str, olds: Properties) -> Live | None:
-        """See Provider."""
         result = self._load(olds).read(id_, dict(olds))
         if not result.id:
             return None
@@ -175,12 +168,10 @@ class DynamicProvider:
         return [str(line) for line in log(id_, dict(olds), lines)] if log is not None else []
 
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
-        """See Provider."""
         result = self._load(news).update(id_, dict(olds), dict(news))
         return _plain(result.outs or {}) | {PROVIDER_KEY: news[PROVIDER_KEY]}
 
     def delete(self, id_: str, olds: Properties) -> None:
-        """See Provider."""
         self._load(olds).delete(id_, dict(olds))
 
     def cancel(self) -> None:

@@ -316,10 +316,8 @@ class StackNodeProvider(NodeProvider):
             )
 
     def terminate_node(self, node_id: str) -> None:
-        """Stop a node."""
         self._nodes.stop(node_id)
 
     @staticmethod
     def bootstrap_config(cluster_config: dict[str, Any]) -> dict[str, Any]:
-        """Return the configuration unchanged."""
         return cluster_config

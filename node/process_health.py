@@ -53,7 +53,6 @@ class ProgramDriver(Driver):
         self._up, self._ends = 0.0, list[str]()
 
     def look(self) -> Look:
-        """Ask supervisord."""
         try:
             state = self._daemon.state(self.name)
         except OSError:
@@ -68,11 +67,9 @@ class ProgramDriver(Driver):
         return Look(runs=runs, start=start, over=ended if len(self._starts) > STARTS_LIMIT else "")
 
     def ask(self, url: str) -> str:
-        """Ask the program itself."""
         return "" if answers(url) else f"does not answer {url}"
 
     def lately(self) -> tuple[int, str, float]:
-        """Read supervisord's log."""
         if self._on_demand:
             return super().lately()
         self._ends = endings(self._daemon, self.name)
@@ -91,7 +88,6 @@ class ProgramDriver(Driver):
         return [*([f"{self.name} does not answer {silent}"] if silent else []), *held]
 
     def log(self, lines: int) -> list[str]:
-        """Read the file that supervisord writes."""
         return tail(self._daemon.folder / self.name / "log", lines)
 
     def _processes(self) -> list[psutil.Process]:

@@ -128,7 +128,6 @@ class Daemon(Kind):
         return props if props.get("healthy", True) else {**props, "healthy": True}
 
     def fault(self, _id: str, props: Props) -> str:
-        """Return what is wrong with it now, "" if nothing is."""
         daemon = _daemon(props)
         return "" if daemon.alive() else process_health.no_answer_error(daemon)
 
@@ -212,11 +211,9 @@ class Program(Kind):
         return {**props, "healthy": not self.fault(_id, props)}
 
     def fault(self, _id: str, props: Props) -> str:
-        """Return what is wrong with it now, "" if nothing is."""
         return life.fault(ProgramDriver(_daemon(props), props))
 
     def log(self, lines: int, props: Props) -> list[str]:
-        """Return the last lines of its log."""
         return ProgramDriver(_daemon(props), props).log(lines)
 
     def update(self, olds: Props, news: Props) -> Props:

@@ -40,17 +40,15 @@ class CommandProvider:
         self._canceled.set()
 
     def check(self, _olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
-        """See Provider."""
         return schema.check(self._type, news)
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> Diff:
-        """See Provider. Anything that differs is a change."""
+        """Anything that differs is a change."""
         table = schema.TABLES[self._type]
         changed = [key for key in table if olds.get(key) != news.get(key)]
         return Diff(replaces=[key for key in changed if table[key].replaces])
 
     def create(self, news: Properties) -> Live:
-        """See Provider."""
         drawn = secrets.token_hex(4)
         if self._type == schema.COPY:
             self._copy(news)
@@ -59,15 +57,15 @@ class CommandProvider:
         return Live(id=f"{name}{drawn}", outputs=news | self._run("create", news))
 
     def find(self, _news: Properties) -> Live | None:
-        """See Provider. A command's effects cannot be found: it is run again."""
+        """A command's effects cannot be found: it is run again."""
         return None
 
     def read(self, id_: str, olds: Properties) -> Live | None:
-        """See Provider. A command's effects cannot be read."""
+        """A command's effects cannot be read."""
         return Live(id=id_, outputs=olds)
 
     def update(self, _id: str, olds: Properties, news: Properties) -> Properties:
-        """See Provider. A command is run again, a file copied again if it is another."""
+        """A command is run again, a file copied again if it is another."""
         if self._type == schema.REMOTE:
             return news | self._run("create", news)
         if any(by_hash(olds[key]) != by_hash(news[key]) for key in ("source", "remotePath")):
@@ -75,7 +73,7 @@ class CommandProvider:
         return news
 
     def delete(self, _id: str, olds: Properties) -> None:
-        """See Provider. Copied files stay, as with the plugin."""
+        """Copied files stay, as with the plugin."""
         if self._type == schema.REMOTE and "delete" in olds:
             self._run("delete", olds)
 

@@ -222,7 +222,6 @@ class Container(Resources):
     """Containers."""
 
     def create(self, news: Properties) -> Live:
-        """See Provider."""
         name = news["name"]
         with explained(f"container {name}"):
             fetch_image(self._client, news["image"], self._say)
@@ -238,15 +237,13 @@ class Container(Resources):
             return self._live(made, news)
 
     def find(self, news: Properties) -> Live | None:
-        """See Provider."""
         return look(f"container {news['name']}", lambda: self._find(news))
 
     def read(self, id_: str, olds: Properties) -> Live | None:
-        """See Provider."""
         return look(f"container {olds['name']}", lambda: self._live(id_, olds))
 
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
-        """See Provider: a stopped container that has to run is started again."""
+        """A stopped container that has to run is started again."""
         with explained(f"container {news['name']}"):
             if LIMITS & set(differing(CONTAINER, olds, news)):
                 limits = request_of(news)["HostConfig"]
@@ -261,7 +258,6 @@ class Container(Resources):
             return self._live(id_, news).outputs
 
     def delete(self, id_: str, olds: Properties) -> None:
-        """See Provider."""
 
         def end() -> None:
             self._client.stop(id_, timeout=olds.get("destroyGraceSeconds") or 0)

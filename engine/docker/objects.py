@@ -27,7 +27,6 @@ class Network(Resources):
     """Networks."""
 
     def create(self, news: Properties) -> Live:
-        """See Provider."""
         with explained(f"network {news['name']}"):
             made = self._client.create_network(
                 news["name"],
@@ -43,7 +42,6 @@ class Network(Resources):
             return self._live(made["Id"])
 
     def find(self, news: Properties) -> Live | None:
-        """See Provider."""
         with explained(f"network {news['name']}"):
             found = self._ids(news)
             return self._live(found[0]) if found else None
@@ -57,11 +55,9 @@ class Network(Resources):
         ]
 
     def read(self, id_: str, olds: Properties) -> Live | None:
-        """See Provider."""
         return look(f"network {olds['name']}", lambda: self._live(id_))
 
     def delete(self, id_: str, olds: Properties) -> None:
-        """See Provider."""
         with explained(f"network {olds['name']}"):
             try:
                 self._client.remove_network(id_)
@@ -105,22 +101,19 @@ class Volume(Resources):
     """Volumes."""
 
     def create(self, news: Properties) -> Live:
-        """See Provider: an existing volume of the name is taken over, as by the plugin."""
+        """An existing volume of the name is taken over, as by the plugin."""
         name, labels = news["name"], to_labels(news.get("labels", []))
         with explained(f"volume {name}"):
             self._client.create_volume(name, driver_opts=news.get("driverOpts"), labels=labels)
             return _volume(self._client.inspect_volume(name))
 
     def find(self, news: Properties) -> Live | None:
-        """See Provider."""
         return self.read(news["name"], news)
 
     def read(self, id_: str, _olds: Properties) -> Live | None:
-        """See Provider."""
         return look(f"volume {id_}", lambda: _volume(self._client.inspect_volume(id_)))
 
     def delete(self, id_: str, _olds: Properties) -> None:
-        """See Provider."""
         look(f"volume {id_}", lambda: self._client.remove_volume(id_))
 
 
@@ -140,28 +133,25 @@ class Image(Resources):
     """Images: built from a folder, or pulled."""
 
     def create(self, news: Properties) -> Live:
-        """See Provider."""
         with explained(f"image {news['name']}"):
             if "build" in news:
                 self._build(news["name"], news["build"])
             return self._live(fetch_image(self._client, news["name"], self._say), news)
 
     def find(self, news: Properties) -> Live | None:
-        """See Provider: an image of the name may be an older build, so it is built again."""
+        """An image of the name may be an older build, so it is built again."""
         return None if "build" in news else self.read("", news)
 
     def read(self, _id: str, olds: Properties) -> Live | None:
-        """See Provider."""
         name = olds["name"]
         return look(f"image {name}", lambda: self._live(self._client.inspect_image(name), olds))
 
     def update(self, _id: str, _olds: Properties, news: Properties) -> Properties:
-        """See Provider."""
         with explained(f"image {news['name']}"):
             return self._live(fetch_image(self._client, news["name"], self._say), news).outputs
 
     def delete(self, _id: str, _olds: Properties) -> None:
-        """See Provider: an image stays, as keepLocally says."""
+        """An image stays, as keepLocally says."""
 
     def _build(self, name: str, build: Properties) -> None:
         folder = Path(build["context"]).expanduser()

@@ -38,13 +38,11 @@ class DockerProvider:
         self._found: Actions | None = None
 
     def check(self, _olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
-        """See Provider."""
         given = without_notes(news)  # properties whose changes the program ignores
         faults = faults_of(given, self._table, self._type.rpartition(":")[2])
         return fill(given, self._table), faults
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> Diff:
-        """See Provider."""
         changed = differing(self._table, olds, news)
         replaces = [key for key in changed if self._table[key].replaces]
         # No two can have one name; a new image takes the name over. Like the plugin, report none
@@ -58,18 +56,13 @@ class DockerProvider:
         )
 
     def create(self, news: Properties) -> Live:
-        """See Provider."""
         return self._actions().create(news)
 
     def find(self, news: Properties) -> Live | None:
-        """See Provider."""
         return self._actions().find(news)
 
     def read(self, id_: str, olds: Properties) -> Live | None:
-        """See Provider.
-
-        Unchanged values stay as they were written, so that only real drift is a change.
-        """
+        """Unchanged values stay as they were written, so that only real drift is a change."""
         live = self._actions().read(id_, olds)
         if live is None:
             return None
@@ -84,11 +77,9 @@ class DockerProvider:
         return Live(id=live.id, outputs=found | same, drifted=drifted)
 
     def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
-        """See Provider."""
         return self._actions().update(id_, olds, news)
 
     def delete(self, id_: str, olds: Properties) -> None:
-        """See Provider."""
         self._actions().delete(id_, olds)
 
     def _actions(self) -> Actions:

@@ -49,7 +49,6 @@ class AccountProvider(CloudProvider[AccountArgs]):
         return dynamic.DiffResult(changes=not here or here != _olds.get("backendId"))
 
     def make(self, args: AccountArgs) -> tuple[str, Props]:
-        """Draw the id."""
         id_ = secrets.token_hex(STACK_ID_BYTES)
         return id_, _marks(id_, args)
 

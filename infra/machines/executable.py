@@ -36,14 +36,12 @@ class ExecutableProvider(HostProvider[ExecutableArgs]):
         return args.path, {}
 
     def exists(self, _id: str, args: ExecutableArgs) -> bool:
-        """Check whether the copy is there and intact."""
         path = shlex.quote(args.path)
         there = _call(args, f"test ! -f {path} || sha256sum {path}").partition(" ")[0]
         with Path(args.source).open("rb") as file:
             return there == hashlib.file_digest(file, "sha256").hexdigest()
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
-        """Remove the copy."""
         args = self.takes.of(props)
         with self.unless_gone(args.host):
             _call(args, f"rm -f {shlex.quote(args.path)}")

@@ -37,12 +37,9 @@ class Account(Protocol):
 
     def holdings(self) -> list[Holding]:
         """Return its contents."""
-        ...
 
     def is_gone(self, instance: str) -> bool:
         """Return whether an instance has ended, or is unknown."""
-        ...
 
     def end(self, instances: Sequence[str]) -> None:
         """End instances, and wait until they have ended."""
-        ...

@@ -25,7 +25,6 @@ class HostKeyProvider(Provider[HostKeyArgs]):
         return dynamic.DiffResult(changes=False)
 
     def make(self, args: HostKeyArgs) -> tuple[str, dict[str, Any]]:
-        """Draw the pair."""
         pair = keys.generate()
         return args.name, {"privateKey": pair.private, "publicKey": pair.public}
 

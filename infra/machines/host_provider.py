@@ -80,7 +80,6 @@ class HostProvider(Provider[A]):
                 raise
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether it is still there."""
         with self.unless_gone(props["host"]):
             return super().read(id_, props)
         return seen(id_, None)

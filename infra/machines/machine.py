@@ -89,11 +89,9 @@ class Machine(Host):
 
     @property
     def environment(self) -> str:
-        """Folder of the Python environment."""
         return self.python_environment or f"{self.base}/{ENVIRONMENT}"
 
     def path(self, text: str) -> str:
-        """Return an absolute path there; `~` is the home folder of its user."""
         return f"{self.home}{text[1:]}" if text.startswith("~/") else text
 
     @property
@@ -105,7 +103,6 @@ class Machine(Host):
     def options(
         self, parent: pulumi.Resource | None, depends_on: Sequence[pulumi.Resource] = ()
     ) -> pulumi.ResourceOptions:
-        """Return the options of the resources on it."""
         return pulumi.ResourceOptions(
             parent=parent,
             depends_on=[*self.after, *depends_on],

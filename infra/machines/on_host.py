@@ -50,7 +50,6 @@ class OnHostProvider(HostProvider[A]):
     kind: str
 
     def create(self, props: Props) -> dynamic.CreateResult:
-        """Make it."""
         return dynamic.CreateResult(*_do(self.kind, "create", props))
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
@@ -75,7 +74,6 @@ class OnHostProvider(HostProvider[A]):
         return [*_do(self.kind, "log", lines, props)] if self.health_output else []
 
     def update(self, _id: str, olds: Props, news: Props) -> dynamic.UpdateResult:
-        """Change it."""
         return dynamic.UpdateResult(_do(self.kind, "update", olds, news))
 
     def delete(self, id_: str, props: Props) -> None:

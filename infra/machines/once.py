@@ -48,12 +48,10 @@ class OnceProvider(WaitingProvider[OnceArgs]):
     """A program that has ended well; it runs again for another command or other files."""
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:
-        """Prepare to know the running programs."""
         super().configure(req)
         self._running: set[subprocess.Popen[str]] = set()
 
     def cancel(self) -> None:
-        """End the running programs."""
         super().cancel()
         for process in list(self._running):
             process.terminate()

@@ -149,18 +149,15 @@ class ProcessRuntime(pulumi.ComponentResource):
         return self._hosts[max(0, index - 1)].address
 
     def address(self, service: str, port: int) -> pulumi.Input[str]:
-        """Return host:port at which other services reach the port of a service."""
         return join(self.listen_address(service), f":{port}")
 
     published = address  # at which the head's host reaches a published port
     public = address  # at which users do, through the head's host
 
     def file(self, service: str, name: str) -> str:
-        """Return the path at which a service finds one of its files or secrets."""
         return f"{self._folder}/{service}/files/{name}"
 
     def volume(self, service: str, volume: Volume) -> str:
-        """Return the path at which a service finds one of its volumes."""
         if volume.source:
             return volume.mount
         host = self._hosts[self._index(service)]
@@ -218,7 +215,6 @@ class ProcessRuntime(pulumi.ComponentResource):
         return join("http://", address, f":{port}")
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
-        """Declare a service; the returned resource exists once it is up, or has ended well."""
         if service.once:
             return self._place_once(service, opts)
         index = self._index(service.name)

@@ -19,7 +19,6 @@ class FromImages:
         return ""
 
     def file(self, service: str, name: str) -> str:  # noqa: ARG002
-        """Return the path at which a service finds one of its files or secrets."""
         return f"{FILES}/{name}"
 
 

@@ -340,7 +340,6 @@ class Settings(Model):
 
     @property
     def in_pods(self) -> bool:
-        """Whether services are pods."""
         return self.asked_runtime == kubernetes_settings.KEY
 
     @cached_property
@@ -432,7 +431,6 @@ class Settings(Model):
 
     @property
     def growing(self) -> tuple[Group, ...]:
-        """The groups that grow."""
         return tuple(group for group in self.groups if group.growth)
 
     @cached_property

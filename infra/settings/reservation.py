@@ -47,7 +47,6 @@ class Reservation(Model):
 
     @property
     def hours(self) -> float:
-        """Its length."""
         return (self.end - self.start) / timedelta(hours=1)
 
     def refusal(self, stack: str, now: datetime) -> str:

@@ -41,7 +41,6 @@ class GivenVolume(Model):
 
     @property
     def volume(self) -> Volume:
-        """The volume of services."""
         kinds = {"path": self.path, "nfs": self.nfs, "claim": self.claim}
         source = {kind: where for kind, where in kinds.items() if where}
         return Volume(name=self.name, read_only=self.read_only, mount=self.mount, source=source)

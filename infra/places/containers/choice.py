@@ -29,7 +29,6 @@ class ChoiceProvider(Provider[RuntimeChoiceArgs]):
     replaces = ("path", "runtime")
 
     def make(self, args: RuntimeChoiceArgs) -> tuple[str, dict[str, Any]]:
-        """Write the file."""
         path = Path(args.path)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,7 +42,6 @@ class ChoiceProvider(Provider[RuntimeChoiceArgs]):
         return args.path, {}
 
     def exists(self, id_: str, _args: RuntimeChoiceArgs) -> bool:
-        """Look whether the file is there."""
         return Path(id_).exists()
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:

@@ -183,7 +183,6 @@ class ReadyProvider(Provider[ReadyArgs]):
     health_output = "ready"
 
     def make(self, args: ReadyArgs) -> tuple[str, dict[str, Any]]:
-        """Wait."""
         container = ContainerDriver(args)
         container.make()
         if not args.once:
@@ -404,7 +403,6 @@ class ContainerDriver(life.Driver):
         self._before: int | None = None
 
     def look(self) -> life.Look:
-        """Ask the Engine."""
         state, restarts = self._state(), int(self._container.attrs["RestartCount"])
         # One that has been up for long may have restarted often, for good reasons.
         self._before = restarts if self._before is None else self._before
@@ -417,7 +415,6 @@ class ContainerDriver(life.Driver):
         return life.Look(runs=runs, start=restarts, over=over)
 
     def ask(self, check: list[str]) -> str:
-        """Run the check in the container."""
         from docker.errors import APIError  # noqa: PLC0415
 
         with explained(self.name):
@@ -459,7 +456,6 @@ class ContainerDriver(life.Driver):
         return [] if asked else [f"{self.name} {what}" for what, wrong in found.items() if wrong]
 
     def log(self, lines: int, since: float | None = None) -> list[str]:
-        """Ask the Engine."""
         with explained(self.name):
             found = self._container.logs(tail=lines, since=since)
         return [*found.decode(errors="replace").splitlines()]

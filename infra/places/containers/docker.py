@@ -234,7 +234,6 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         return pulumi.ResourceOptions.merge(self._opts(opts), provider)
 
     def address(self, service: str, port: int) -> str:
-        """Return host:port at which other services reach the port of a service."""
         return f"{service}:{port}"
 
     def published(self, service: str, port: int) -> str:  # noqa: ARG002 (numbers are unique)
@@ -246,11 +245,9 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         return f"{self._args.settings.publish_address or LOOPBACK}:{port}"
 
     def volume(self, service: str, volume: Volume) -> str:  # noqa: ARG002 (each has a file system)
-        """Return the path at which a service finds one of its volumes."""
         return service_images.path(volume)
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
-        """Declare a service; the returned resource exists once it is up, or has ended well."""
         name = f"{self._name}-{service.name}"
         chosen = [self._args.access[index] for index in service.gpus]
         checks = [_probe(service.probe, c) for c in service.health]

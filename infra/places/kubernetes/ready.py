@@ -64,13 +64,11 @@ class ReadyProvider(WaitingProvider[ReadyArgs]):
     health_output = "ready"
 
     def make(self, args: ReadyArgs) -> tuple[str, dict[str, Any]]:
-        """Wait."""
         service = PodsDriver(args, tells=True)
         life.await_up(service, args.timeout, self._cancellation.sleep)
         return f"{args.kind}/{args.name}", {"ready": True}
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether it is ready."""
         return dynamic.ReadResult(id_, {**props, "ready": not self.fault(id_, props)})
 
     def fault(self, _id: str, props: dict[str, Any]) -> str:
@@ -152,7 +150,6 @@ class PodsDriver(life.Driver):
         self._loud: tuple[str, str] | None = None  # pod and container whose log says more
 
     def look(self) -> life.Look:
-        """Ask the cluster."""
         kind, api = self._args.kind, self._api
         live = api.get(kind, self.name)
         if live is None:

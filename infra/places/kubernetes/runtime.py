@@ -67,7 +67,6 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         return self._where
 
     def address(self, service: str, port: int) -> str:
-        """Return host:port at which other services reach the port of a service."""
         return f"{self.service_name(service)}:{port}"
 
     published = address  # at which `via` reaches a published port
@@ -77,7 +76,6 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
         return f"{LOOPBACK}:{port}"
 
     def volume(self, service: str, volume: Volume) -> str:  # noqa: ARG002 (each has a file system)
-        """Return the path at which a service finds one of its volumes."""
         return manifests.path(self.defaults, volume)
 
     def service_name(self, service: str) -> str:
@@ -88,11 +86,9 @@ class KubernetesRuntime(FromImages, pulumi.ComponentResource):
 
     @property
     def ray_name(self) -> str:
-        """Name of the RayCluster."""
         return self.defaults.name(CLUSTER)
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
-        """Declare a service; the returned resource exists once it is up, or has ended well."""
         defaults, name = self.defaults, service.name
         before = self.place_files(name, service.files, service.secrets, opts)
         for volume in service.volumes:

@@ -69,7 +69,6 @@ class LambdaAccount:
         return machines.look_up(self._api, instance) is None
 
     def end(self, instances: Sequence[str]) -> None:
-        """End instances, and wait until they have ended."""
         machines.terminate(self._api, instances, machines.Clock())
 
 

@@ -85,7 +85,6 @@ class DeadlineProvider(HostProvider[DeadlineArgs]):
         return found
 
     def make(self, args: DeadlineArgs) -> tuple[str, Props]:
-        """Tell the timer."""
         key, url = credentials(self._config.get(API_KEY))
         settings = {
             "end": args.at,

@@ -201,7 +201,6 @@ class SshKeyProvider(_Provider[SshKeyArgs]):
         return dynamic.CreateResult(id_, {**props, **outs})
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
-        """Check whether the account has the key."""
         held = self._held(SshKeyArgs.of(props).name)
         there = held is not None and keys.same(held.public_key, props["publicKey"])
         return seen(id_, props if there else None)
@@ -330,11 +329,9 @@ class FileSystemProvider(_Provider[FileSystemArgs]):
         return system.id, {"mountPoint": system.mount_point, "owned": held is None}
 
     def exists(self, id_: str, _args: FileSystemArgs) -> bool:
-        """Check whether it exists."""
         return any(held.id == id_ for held in self._api.file_systems())
 
     def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
-        """Note whether it is kept."""
         return dynamic.UpdateResult({**_olds, **_news})
 
     def delete(self, _id: str, _props: Props) -> None:
@@ -408,7 +405,6 @@ class InstanceProvider(_Provider[Order]):
         return seen(id_, {**props, "name": machine.name, "healthy": healthy})
 
     def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
-        """Rename the instance."""
         if _olds["name"] != _news["name"]:
             self._api.rename(_id, _news["name"])
         return dynamic.UpdateResult({**_olds, **_news})
@@ -430,7 +426,6 @@ class ActiveProvider(_Provider[ActiveArgs]):
         return found
 
     def make(self, args: ActiveArgs) -> tuple[str, Props]:
-        """Wait."""
         limit = args.timeoutMinutes * 60
         found = machines.await_active(self._api, args.instanceIds, limit, self._clock)
         return "active", {"addresses": {id_: _address(found[id_]) for id_ in found}}

@@ -73,7 +73,6 @@ class Hosts(FleetSettings):
 
     @property
     def count(self) -> int:
-        """Number of machines."""
         return len(self.hosts)
 
     def most(self, groups: Sequence[Group]) -> int:  # noqa: ARG002 (groups are of hosts)
