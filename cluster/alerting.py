@@ -81,11 +81,9 @@ def configuration(webhook: str) -> str:
 
 
 def rules(nodes: int, expires_at: str) -> str:
-    """Return Prometheus's rules.
+    """Return Prometheus's rules for a number of Ray nodes, its head included.
 
-    Args:
-        nodes: how many Ray nodes the cluster has, its head included.
-        expires_at: when the stack ends itself, in ISO 8601; "" for never.
+    `expires_at`, when the stack ends itself, is in ISO 8601; "" for never.
     """
     alive = "count(ray_node_cpu_utilization)"
     ending = []

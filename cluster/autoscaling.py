@@ -117,13 +117,7 @@ def files(
 def config(
     head: NodeResources, workers: Mapping[str, NodeResources], provider: RayNodeProvider
 ) -> str:
-    """Return the autoscaler's configuration.
-
-    Args:
-        head: resources of the head.
-        workers: what each worker offers, by the name of its service.
-        provider: starts and stops them.
-    """
+    """Return the autoscaler's configuration; `workers` are by the names of their services."""
     count = Counter(node_type(node) for node in workers.values())
     types = {HEAD_TYPE: _type(head, 0, 0)}
     for node in workers.values():

@@ -18,12 +18,7 @@ STORE_PREFIX = "minio_"  # of the names of its metrics
 
 
 def dashboard(ray_dashboard_url: str, *, of_store: bool) -> dict[str, Any]:
-    """Return the dashboard.
-
-    Args:
-        ray_dashboard_url: URL of the Ray dashboard, for browsers.
-        of_store: whether Prometheus has figures of the object store.
-    """
+    """Return the dashboard, which links to Ray's, and may have figures of the object store."""
     board: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     board["links"][0]["url"] = ray_dashboard_url
     if not of_store:

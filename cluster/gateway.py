@@ -102,13 +102,9 @@ class Gateway(Component):
 def configuration(
     runtime: Runtime, routes: Sequence[Route], cidrs: Sequence[str], password: str
 ) -> str:
-    """Return HAProxy's configuration.
+    """Return HAProxy's configuration: which networks may connect, and to what.
 
-    Args:
-        runtime: where it runs.
-        routes: the services that it leads to.
-        cidrs: networks that may connect.
-        password: hash of the password, as crypt(3) writes it.
+    The password is a hash, as crypt(3) writes it.
     """
     fixed = CONFIG.format(
         max_connections=ROUTE_CONNECTIONS * len(routes) + HEALTH_CONNECTIONS,

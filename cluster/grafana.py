@@ -77,9 +77,7 @@ class Grafana(Component):
 def environment(stack: Stack, public: str) -> dict[str, pulumi.Input[str]]:
     """Return Grafana's settings: its variables are named GF_<section>_<key>.
 
-    Args:
-        stack: the stack.
-        public: URL of Grafana, for browsers.
+    `public` is its URL for browsers.
     """
     runtime, port = stack.runtime, stack.port(PORT)
     return {
@@ -161,9 +159,7 @@ def providers(runtime: Runtime) -> dict[str, Any]:
 def for_head(inside: pulumi.Input[str], outside: str) -> NodeAddition:
     """Return the addition that tells the Ray head Grafana's URL, and where to write dashboards.
 
-    Args:
-        inside: URL of Grafana, for other services.
-        outside: URL of Grafana, for browsers: Ray's dashboard shows its panels.
+    The URL inside is for services, that outside for browsers: Ray's dashboard shows its panels.
     """
     return NodeAddition(
         environment=lambda runtime, service: {

@@ -60,11 +60,7 @@ WHY = {
 
 
 def helm_values(manifest: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return values of the chart, and a line for each setting that they cannot express.
-
-    Args:
-        manifest: from `kuberay.ray_cluster`.
-    """
+    """Return values of the chart for a RayCluster, and a line for each setting that they lack."""
     left = copy.deepcopy(dict(manifest))
     spec: dict[str, Any] = left.pop("spec")
     missing = _Missing()

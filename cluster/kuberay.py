@@ -38,12 +38,7 @@ KEPT_FOR = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
 
 
 def tells_port(*, grows: bool, gcs: int) -> bool:
-    """Return whether a cluster needs ARGS.
-
-    Args:
-        grows: whether it has an autoscaler.
-        gcs: the head's port.
-    """
+    """Return whether a cluster needs ARGS, by its autoscaler and the port of its head."""
     return grows and gcs != GCS_PORT
 
 
@@ -58,11 +53,7 @@ def head_pods(name: str) -> dict[str, str]:
 
 
 def made_from(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a RayCluster's spec that its pods are made from: changes recreate them.
-
-    Args:
-        found: the RayCluster.
-    """
+    """Return the part of a RayCluster's spec that its pods are made from: changes recreate them."""
     spec = {key: value for key, value in found["spec"].items() if key != "upgradeStrategy"}
     groups = spec.get("workerGroupSpecs") or []  # somebody may have removed them all
     return {**spec, "workerGroupSpecs": [_fixed(group) for group in groups]}
@@ -79,9 +70,6 @@ def mark_form(found: dict[str, Any]) -> None:
     """Write a digest of `made_from` into a RayCluster's pods, to tell newer pods apart.
 
     The status does not tell: KubeRay writes `observedGeneration` only with another change.
-
-    Args:
-        found: the RayCluster, of plain values.
     """
     text = json.dumps(made_from(found), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -95,11 +83,7 @@ def form(made: Mapping[str, Any]) -> str | None:
 
 
 def templates(found: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]]:
-    """Yield name, template of pods and least number of pods for the head and each group.
-
-    Args:
-        found: a RayCluster.
-    """
+    """Yield name, template and least number of pods for a RayCluster's head and each group."""
     spec = found["spec"]
     yield kuberay_spec.HEAD_GROUP, spec["headGroupSpec"]["template"], 1
     for group in spec.get("workerGroupSpecs") or []:
@@ -107,11 +91,7 @@ def templates(found: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], i
 
 
 def head_ports(found: Mapping[str, Any]) -> dict[str, int]:
-    """Return the ports of a RayCluster's head, by name.
-
-    Args:
-        found: the RayCluster.
-    """
+    """Return the ports of a RayCluster's head, by name."""
     ray, *_ = found["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
     return {port["name"]: port["containerPort"] for port in ray.get("ports") or []}
 
@@ -145,15 +125,10 @@ def ray_cluster(spec: RayClusterSpec) -> dict[str, Any]:
 
 
 def network_policy(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return the policy by which only a stack's own pods reach its pods.
+    """Return the policy by which only a stack's own pods, by their labels, reach its pods.
 
     Ray opens ports by which anyone with its token can run code. `kubectl port-forward` and the
     kubelet's probes come from a pod's own node, so they pass.
-
-    Args:
-        name: of the policy.
-        namespace: of the stack.
-        labels: that tell the stack's pods from others.
     """
     # Helm and others write labels of this kind themselves.
     own = {key: each for key, each in labels.items() if not key.startswith(RECOMMENDED)}
@@ -171,13 +146,7 @@ def network_policy(name: str, namespace: str, labels: Mapping[str, str]) -> dict
 
 
 def head_budget(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return the budget that keeps `kubectl drain` from ending the head, and with it all jobs.
-
-    Args:
-        name: name of the RayCluster.
-        namespace: namespace of the stack.
-        labels: of the budget.
-    """
+    """Return the budget that keeps `kubectl drain` from ending a head, and with it all jobs."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

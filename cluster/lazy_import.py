@@ -14,10 +14,6 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 def module(name: str) -> ModuleType:
-    """Return a module, importing it if needed.
-
-    Args:
-        name: with its packages, such as cluster.s3_calls.
-    """
+    """Return a module by its whole name, importing it if needed."""
     with _ONE_AT_A_TIME:
         return importlib.import_module(name)

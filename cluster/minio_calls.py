@@ -40,11 +40,7 @@ def has_user(args: StoreUserArgs) -> bool:
 
 
 def remove_user(args: StoreUserArgs, key: str) -> bool:
-    """Remove user and policy.
-
-    Args:
-        args: how the root of MinIO is reached.
-        key: the user's access key.
+    """Remove the user of an access key, and its policy.
 
     Returns:
         False if MinIO does not answer: one that is gone has neither.

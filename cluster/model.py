@@ -321,13 +321,9 @@ def parsed(declared: FieldInfo, text: str) -> Any:
 def unknown(
     key: str, name: str, known: Iterable[str], in_objects: Mapping[str, str] | None = None
 ) -> Fault:
-    """Return the fault of a name that does not exist, with the one that may be meant.
+    """Return the fault of a name that does not exist at a key, with the one that may be meant.
 
-    Args:
-        key: where it is.
-        name: its last part.
-        known: names that exist.
-        in_objects: other names that somebody may write, with the field that each means.
+    `in_objects` are other names that somebody may write, with the field that each means.
     """
     meant = {each: each for each in known} | dict(in_objects or {})
     near = difflib.get_close_matches(name, meant, n=1)

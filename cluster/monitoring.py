@@ -78,12 +78,8 @@ def configuration(
 ) -> dict[str, Any]:
     """Return Prometheus' configuration; tokens are named by file, never written into it.
 
-    Args:
-        runtime: where Prometheus runs.
-        metrics: paths of the object store's figures, by the name of their job.
-        dashboard: host:port of the Ray dashboard.
-        store: host:port of the object store, "" without one.
-        alertmanager: host:port of Alertmanager, "" without one.
+    `metrics` are paths of the store's figures by the name of their job. Dashboard, store and
+    Alertmanager are host:port, "" without one.
     """
     jobs: list[dict[str, Any]] = [
         {

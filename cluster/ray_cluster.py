@@ -246,10 +246,7 @@ def head_environment(service: str, stack: Stack) -> dict[str, pulumi.Input[str]]
 def node_output(name: str, node: NodeResources, *, launched: bool = True) -> dict[str, Any]:
     """Return a node's entry in the stack's output `nodes`.
 
-    Args:
-        name: of its service.
-        node: its resources.
-        launched: whether its machine exists; of an elastic one, at the last `up`.
+    `launched`: its machine exists; of an elastic one, at the last `up`.
     """
     return {
         "name": name,

@@ -57,11 +57,8 @@ def has_bucket(args: BucketArgs) -> bool:
 def asked(args: R, look: Callable[[R], T]) -> T | None:
     """Return the result of a look at a store; None if the store does not answer.
 
-    It is asked twice: one lost answer does not mean that the store is gone.
-
-    Args:
-        args: how the store is reached.
-        look: takes the arguments with an endpoint that this machine reaches.
+    It is asked twice: one lost answer does not mean that the store is gone. `look` takes the
+    arguments with an endpoint that this machine reaches.
     """
     for pause in (LOST_SECONDS, None):
         try:

@@ -173,11 +173,7 @@ class Runtime(Protocol):
         """Return the address that a service listens on to be reached by its intended clients."""
 
     def node_address(self, index: int) -> pulumi.Input[str]:
-        """Return the address that a Ray node is known by; "" where Ray finds it out.
-
-        Args:
-            index: 0 for the head, then the workers.
-        """
+        """Return the address of a Ray node, 0 for the head; "" where Ray finds it out."""
 
     def address(self, service: str, port: int) -> pulumi.Input[str]:
         """Return host:port at which other services reach the port of a service."""

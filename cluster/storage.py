@@ -42,9 +42,7 @@ class Storage:
 def environment(storage: Storage, credentials_file: str) -> dict[str, pulumi.Input[str]]:
     """Return the variables by which S3 clients of a service find the bucket; none for a folder.
 
-    Args:
-        storage: the bucket.
-        credentials_file: path of a file with `credentials`.
+    The file has `credentials`.
     """
     if not storage.bucket:
         return {}

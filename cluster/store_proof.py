@@ -27,13 +27,9 @@ class UnsafeStoreError(Exception):
 
 
 def prove(endpoint: str, bucket: str, access_key: str, remove: Callable[[str, str], Any]) -> None:
-    """Send the requests.
+    """Send the requests to a store at host:port, as a user that may write to an existing bucket.
 
-    Args:
-        endpoint: host:port of the store.
-        bucket: an existing one.
-        access_key: of a user that may write to the bucket.
-        remove: removes an object, from bucket and name.
+    `remove` removes an object, from bucket and name.
 
     Raises:
         UnsafeStoreError: one was served; the message names its advisory.

@@ -96,12 +96,7 @@ class Tracking(Component):
 
 
 def auth_config(users: str, password: str) -> str:
-    """Return the file with MLflow's first user.
-
-    Args:
-        users: folder of the users' database.
-        password: of that user.
-    """
+    """Return the file with MLflow's first user, in the folder of the users' database."""
     return (
         "[mlflow]\n"
         "default_permission = NO_PERMISSIONS\n"
@@ -122,12 +117,7 @@ def allowed_hosts(inside: str, outside: str) -> str:
 
 
 def for_nodes(url: pulumi.Input[str], password: pulumi.Input[str]) -> NodeAddition:
-    """Return the additions to Ray nodes that let jobs log.
-
-    Args:
-        url: of the server, for other services.
-        password: of the user `admin`; a secret.
-    """
+    """Return the additions to Ray nodes that let jobs log, as the user `admin`."""
     credentials = pulumi.Output.format(
         "[mlflow]\nmlflow_tracking_username = {0}\nmlflow_tracking_password = {1}\n",
         USER,

@@ -74,11 +74,7 @@ def has_user(args: StoreUserArgs) -> bool:
 
 
 def remove_user(args: StoreUserArgs, key: str) -> bool:
-    """Remove the user; the policy that names it then applies to nobody.
-
-    Args:
-        args: how the root of versitygw is reached.
-        key: the user's access key.
+    """Remove the user of an access key; the policy that names it then applies to nobody.
 
     Returns:
         False if versitygw does not answer.

@@ -324,11 +324,9 @@ def by_sdk(_: str, method: str, url: str, content: Any, seconds: float) -> tuple
 
 
 def notice(folder: str, end: datetime) -> str:
-    """Return the shell command that writes the end into a folder, and removes an earlier note.
+    """Return the shell command that writes the end, in UTC, into the notebook's folder.
 
-    Args:
-        folder: the notebook's.
-        end: when the reservation ends, in UTC.
+    It removes an earlier note.
     """
     name = f"{NOTICE}{end:%Y-%m-%d-%H%M}-UTC.txt"
     text = f"All services end at {end:%Y-%m-%d %H:%M} UTC. Files in this folder are kept."

@@ -72,11 +72,7 @@ class Driver(Protocol):
         return 0, "", STEADY_SECONDS
 
     def amiss(self, *, asked: bool) -> list[str]:  # noqa: ARG002 (most need it)
-        """Return what else is wrong while it runs.
-
-        Args:
-            asked: whether its checks have just answered.
-        """
+        """Return what else is wrong while it runs; its checks may have just answered (`asked`)."""
         return []
 
     def log(self, lines: int) -> list[str]:
@@ -84,12 +80,7 @@ class Driver(Protocol):
 
 
 def await_up(service: Driver, timeout: float, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Wait until a service runs, answers and stays up.
-
-    Args:
-        service: name of the service.
-        timeout: seconds that it may take.
-        sleep: between two looks; it may end the wait.
+    """Wait until a service runs, answers and stays up, for some seconds; `sleep` may end the wait.
 
     Raises:
         ServiceError: it keeps ending, or the time is over.

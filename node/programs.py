@@ -315,12 +315,9 @@ def _daemon(props: Props) -> Supervisor:
 
 
 def _tell(daemon: Supervisor, reservation: Props | None, mark: Props) -> None:
-    """Have a supervisord end at another time, or never.
+    """Have a supervisord end at another time, or never; see `ending.py` for the timer's settings.
 
-    Args:
-        daemon: the supervisord.
-        reservation: settings of the timer, see `ending.py`; programs end unless it has `ends`.
-        mark: the stack's mark, which its folders have.
+    Programs end unless it has `ends`.
     """
     if not reservation:
         daemon.remove(ending.NAME)

@@ -56,11 +56,7 @@ GRACE_SECONDS = 3.0
 
 
 def environment(path: str) -> dict[str, str]:
-    """Return the variables that make `ray start` call `begin`.
-
-    Args:
-        path: of this module's text on the node.
-    """
+    """Return the variables that make `ray start` call `begin` of this file on the node."""
     return {HOOK: f"{Path(path).stem}.{begin.__name__}", MODULES: str(Path(path).parent)}
 
 

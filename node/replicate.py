@@ -107,9 +107,7 @@ class Parts:
 def location(settings: dict[str, str], *, elsewhere: bool = False) -> Store:
     """Return a store from its URL and, for a bucket, its endpoint, region and keys.
 
-    Args:
-        settings: these, as texts.
-        elsewhere: whether it is no store of the stack's own.
+    One `elsewhere` is no store of the stack's own.
     """
     url = settings["url"]
     if not url.startswith(S3):
@@ -201,13 +199,9 @@ class Replica:
     def _prune(
         self, present: set[str], whole: set[str], there: dict[str, Listed], own: set[str]
     ) -> None:
-        """Remove older checkpoints that the run removed; all present ones have arrived.
+        """Remove older checkpoints that the run removed; all `present` ones have arrived.
 
-        Args:
-            present: checkpoints of the source.
-            whole: checkpoints of the source that can be restored.
-            there: files of the target.
-            own: files of the target that are certainly of this run.
+        The `whole` ones can be restored; of the files there, its `own` are certainly of this run.
         """
         stored = {folder for name in there if (folder := _checkpoint(name))}
         others = {_checkpoint(name) for name in there.keys() - own}
@@ -303,12 +297,7 @@ def is_whole(folder: str, files: Mapping[str, int], listed: Mapping[str, Listed]
 
 
 def newest(run: str, whole: Iterable[str]) -> str:
-    """Return a run's newest checkpoint, "" for none.
-
-    Args:
-        run: its folder.
-        whole: folders of checkpoints; those of trials are not the run's own.
-    """
+    """Return the newest of some checkpoints that is the run's own, not a trial's; "" for none."""
     own = (folder for folder in whole if _parent(folder) == run)
     return _base(max(own, key=_age, default=""))
 
@@ -364,8 +353,7 @@ def _is_record(line: bytes) -> bool:
 def main(settings: dict[str, Any]) -> None:
     """Copy until SIGTERM, and once more then.
 
-    Args:
-        settings: `source` and `target` as `location` takes them; `listen` and `port` for health.
+    Settings are `source` and `target` as `location` takes them, `listen` and `port` for health.
     """
     ready, ending = threading.Event(), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())

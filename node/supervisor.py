@@ -205,8 +205,7 @@ class Supervisor:
     def start(self, *, known: bool = False) -> None:
         """Start supervisord, unless it answers already.
 
-        Args:
-            known: what `refuse` returned before the processes were ended.
+        `known` is what `refuse` returned before the processes were ended.
 
         Raises:
             ServiceError: the folder is not the stack's, or supervisord does not come up.
@@ -360,9 +359,7 @@ class Supervisor:
     def sweep(self, name: str | None = None, family: Sequence[psutil.Process] = ()) -> None:
         """Kill leftover processes of a program, or all of a supervisord that does not answer.
 
-        Args:
-            name: the program, None for all and for supervisord itself.
-            family: processes that it is known to have started.
+        `name` is None for all and supervisord itself; it is known to have started the family.
 
         Raises:
             ServiceError: a process survives SIGKILL.

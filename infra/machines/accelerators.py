@@ -88,12 +88,10 @@ class AcceleratorError(pulumi.RunError):
 def choose(
     accelerator: str, wanted: Sequence[float], engine: Mapping[str, Any]
 ) -> tuple[tuple[ContainerAccess, ...], tuple[tuple[int, ...], ...]]:
-    """Give each worker its own devices.
+    """Give each worker its own devices, of those of this machine.
 
-    Args:
-        accelerator: none, nvidia or amd.
-        wanted: how many devices each worker is to get.
-        engine: the answer of the Docker Engine's API to /info.
+    The accelerator is none, nvidia or amd, `wanted` each worker's number of devices, and `engine`
+    the answer of the Docker Engine's API to /info.
 
     Returns:
         A container's access to each device, and the indexes of each worker's devices.
@@ -174,10 +172,8 @@ def parse_amd(
 ) -> tuple[Device, ...]:
     """Return the AMD GPUs in ROCm's order.
 
-    Args:
-        topology: the kernel's properties of each node.
-        nodes: paths of the device nodes that exist.
-        names: product names by PCI address.
+    `topology` has the kernel's properties of each node, `nodes` the paths of the device nodes that
+    exist, `names` product names by PCI address.
     """
     devices: list[Device] = []
     for _, text in sorted(topology.items()):

@@ -131,14 +131,10 @@ def faults(
     makes_environment: bool,
     has_timer: bool = False,
 ) -> list[str]:
-    """Return a machine's faults for a stack, one line for each.
+    """Return a machine's faults for a stack, a line each; `gpus` is None for as many as it has.
 
-    Args:
-        facts: its resources.
-        name: its name in messages.
-        gpus: required number, None for as many as it has.
-        makes_environment: whether a Python environment is to be made there.
-        has_timer: whether a timer ends containers there, which runs in the machine's own Python.
+    `makes_environment`: a Python environment is to be made there. `has_timer`: a timer ends
+    containers there, and runs in the machine's own Python.
     """
     found = []
     if makes_environment and not facts.python3:

@@ -38,9 +38,7 @@ def declare(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Flee
 def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]]) -> Stack:
     """Declare the process runtime of other machines.
 
-    Args:
-        settings: those of the stack.
-        inspect: inspects existing machines; returns what declares the machines.
+    `inspect` looks at existing machines, and returns what declares the machines.
 
     Raises:
         pulumi.RunError: an existing machine cannot be used.

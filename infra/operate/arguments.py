@@ -17,13 +17,9 @@ def parser(
     stack: str | None = "dev",
     kind: type[argparse.ArgumentParser] = argparse.ArgumentParser,
 ) -> argparse.ArgumentParser:
-    """Return a parser with -C and -s.
+    """Return a parser with -C and -s, described by the first line of `about`.
 
-    Args:
-        module: its name.
-        about: its docstring, whose first line is the description.
-        stack: the default of -s: "" if it has to be given, None for a module of all stacks.
-        kind: class of the parser.
+    `stack` is the default of -s: "" if it has to be given, None for a module of all stacks.
     """
     made = kind(prog=f"python -m {module}", description=about, allow_abbrev=False)
     where = "folder of the project (default: this checkout)"

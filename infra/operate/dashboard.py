@@ -26,12 +26,9 @@ Way = Callable[[str, int], AbstractContextManager[str]] | None
 
 
 def ask_dashboard(known: Mapping[str, Any], way: Way, path: str) -> Any:
-    """Return the answer of the dashboard, from JSON.
+    """Return the dashboard's answer to a path with its query, from JSON.
 
-    Args:
-        known: outputs of the stack, secrets in the clear.
-        way: to the machine or cluster that its addresses refer to, None for this machine.
-        path: and query of the request.
+    The stack's outputs have secrets in the clear. The way is None for this machine.
 
     Raises:
         AskError: it cannot be asked.
@@ -66,9 +63,7 @@ def ask_dashboard(known: Mapping[str, Any], way: Way, path: str) -> Any:
 def way(known: Mapping[str, Any], hosts: Iterable[Any]) -> Way:
     """Return the way to the place of the outputs' addresses, None for this machine.
 
-    Args:
-        known: outputs of the stack.
-        hosts: property `host` of the stack's resources, which says how their machine is reached.
+    `hosts` are the properties `host` of the stack's resources.
     """
     if place := known.get(outputs.KUBERNETES):
         port = str(urlsplit(str(known[outputs.DASHBOARD_URL])).port)

@@ -104,14 +104,10 @@ def cluster_file(
     host: str,
     user: str,
 ) -> str:
-    """Return a cluster file for existing machines.
+    """Return a cluster file for existing machines, with the command that starts Ray on each.
 
-    Args:
-        key_file: private key to log in with, "" for the SSH agent.
-        addresses: of the machines, the head's first, by which they reach one another.
-        starts: command that starts Ray on each of them.
-        host: address of the head's machine from here.
-        user: name to log in as.
+    They reach one another by `addresses`, the head's first; `host` is the head's address from here.
+    `key_file` is "" for the SSH agent.
     """
     # Stops the Ray of an earlier `ray up`: the stack runs no other.
     stop = starts[0].partition(" start ")[0].rpartition(" ")[2] + " stop"

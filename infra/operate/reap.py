@@ -59,15 +59,10 @@ def judge(
     backends: Collection[str],
     now: datetime,
 ) -> list[Judgment]:
-    """Return all holdings, with a verdict on each.
+    """Return all holdings, with a verdict on each; the orphans of one owner count.
 
-    Args:
-        held: holdings of the accounts before the states were read: an instance launched in between
-            is in a state or under way.
-        stacks: all stacks.
-        owner: whose orphans count.
-        backends: ids of the state backend that the stacks are in.
-        now: the time.
+    The accounts are read before the states: an instance launched in between is in a state or under
+    way. `backends` are ids of the state backend that the stacks are in.
     """
     late = {id_ for each in stacks for id_, at in each.ends.items() if at + LATE <= now}
     known = {id_ for stack in stacks for id_ in stack.ids}

@@ -173,13 +173,9 @@ def steps(
     """Return the machines that remain after each `up`, in order, until the request is met.
 
     Ends go first: if a launch finds no room, machines without a request would stay, billed.
-
-    Args:
-        launched: machines since the last `up` that ended well.
-        requested: machines that Ray requests.
-        whole: whether no `up` began since.
-        broken: whether an `up` failed that launched nothing: one of its machines cannot be
-            finished, and ends too.
+    `launched` are those since the last `up` that ended well, and `whole` says that none began
+    since. `broken`: an `up` failed that launched nothing, so one of its machines cannot be
+    finished, and ends too.
     """
     kept = {*launched} & {*requested}
     targets = [kept] if kept != {*launched} or broken else []

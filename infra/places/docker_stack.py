@@ -62,9 +62,7 @@ def declare(
 def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]]) -> Stack:
     """Declare the docker runtime on the Engine of another machine, with one worker there.
 
-    Args:
-        settings: those of the stack.
-        inspect: inspects an existing machine; returns what declares the machine.
+    `inspect` looks at an existing machine, and returns what declares the machine.
 
     Raises:
         pulumi.RunError: the machine cannot be used, no Engine answers there, or it has no GPUs.

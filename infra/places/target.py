@@ -38,12 +38,9 @@ def find(settings: Settings, stack: str) -> Stack:
 
 
 def services_for(settings: Settings, store: str, *sources: Source) -> list[Descriptor]:
-    """Return the services that the settings ask for.
+    """Return the services that the settings ask for, of some sources of programs (default: all).
 
-    Args:
-        settings: those of the stack.
-        store: name of its object store, "" for a folder.
-        sources: of programs that can run; all by default.
+    `store` is the name of the object store, "" for a folder.
     """
     return [
         service
@@ -57,13 +54,7 @@ def services_for(settings: Settings, store: str, *sources: Source) -> list[Descr
 def warn_of_missing(
     settings: Settings, running: Sequence[Descriptor], remedies: Mapping[Source, str]
 ) -> None:
-    """Name programs that a setting asks for and the machine lacks.
-
-    Args:
-        settings: those of the stack.
-        running: services that run.
-        remedies: how the machine gets such a program.
-    """
+    """Name programs that a setting asks for and the machine lacks, each with its remedy."""
     for service in services.ALL:
         remedy = remedies.get(service.source)
         asked = service.settings and service.wanted(settings)

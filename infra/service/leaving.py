@@ -23,14 +23,9 @@ def refuse_loss(what: str, ask: Callable[[], Sequence[str]]) -> None:
 def leave(
     name: str, users: Sequence[str], drain: Callable[[], object], *, drains: bool, seconds: int
 ) -> None:
-    """Have the users of a service store a checkpoint and leave.
+    """Have the users of a service store a checkpoint and leave, within some seconds.
 
-    Args:
-        name: the service's name, for messages.
-        users: who would lose something.
-        drain: makes them leave, and waits for it.
-        drains: whether they can go on elsewhere; otherwise their work would be lost.
-        seconds: that they may take.
+    `drain` waits for it. If it `drains`, they go on elsewhere; otherwise their work would be lost.
     """
     if not drains:
         refuse_loss(

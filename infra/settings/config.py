@@ -759,10 +759,7 @@ TREE = create_model("TREE", __base__=Settings, **FIELDS)
 
 
 def read(host: LocalHost) -> Settings:
-    """Read and check the settings of the stack.
-
-    Args:
-        host: machine whose size fills in settings that are left out.
+    """Read and check the settings of the stack; the machine's size fills in what is left out.
 
     Raises:
         pulumi.RunError: the settings have faults; the message lists all of them.
@@ -804,12 +801,7 @@ def _secrets(raw: Mapping[str, str]) -> Iterator[str]:
 
 
 def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
-    """Check raw settings; those that are left out have their defaults.
-
-    Args:
-        raw: text of each setting, objects as JSON.
-        host: the machine.
-        stack: name of the stack.
+    """Check the text of each setting, objects as JSON; those that are left out have their defaults.
 
     Raises:
         pulumi.RunError: the settings have faults; the message lists all of them.

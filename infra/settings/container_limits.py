@@ -29,12 +29,7 @@ Limits = Annotated[
 
 
 def of(service: str, given: Mapping[str, ContainerLimits]) -> Limit:
-    """Return the bounds of a service.
-
-    Args:
-        service: its name.
-        given: bounds that are set.
-    """
+    """Return the bounds of a service: those that are set, else its own."""
     name = WORKER if service.startswith(f"{WORKER}-") else service
     default, mine = DEFAULTS[name], given.get(name, ContainerLimits())
     return Limit(

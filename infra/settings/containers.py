@@ -222,10 +222,8 @@ class Dataset(Model):
 def cidr_faults(cidrs: Collection[str], address: str, rented: str) -> Iterator[Fault]:
     """Yield faults of the networks that may connect; on rented machines log in by SSH.
 
-    Args:
-        cidrs: the networks.
-        address: that other machines connect to, "" for none.
-        rented: setting that asks for rented machines, "" for none.
+    `address` is what other machines connect to, and `rented` the setting that asks for rented
+    machines; each is "" for none.
     """
     key, own_key = "allowedCidrs", "publishAddress"
     if len(cidrs) > MAX_CIDRS:

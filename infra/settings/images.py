@@ -30,11 +30,9 @@ class LockError(pulumi.RunError):
 
 
 def bases(program: str, build_args: Mapping[str, str]) -> dict[str, str]:
-    """Return the images that a program's is built from, by build argument, pinned where locked.
+    """Return the images that one of BUILT is made of, by build argument, pinned where locked.
 
-    Args:
-        program: one of BUILT.
-        build_args: build arguments of every image that is built.
+    `build_args` are those of every image that is built.
     """
     text = (CONTEXTS / program / "Dockerfile").read_text()
     arguments = {**dict(ARGUMENT.findall(text)), **build_args}
@@ -46,10 +44,7 @@ def sources(
 ) -> dict[str, str]:
     """Return the images that must be present or pulled, by the setting that names another one.
 
-    Args:
-        named: references of images that are not built, by program.
-        build_args: build arguments of every image that is built.
-        programs: the ones that run.
+    `named` are those that are not built, by program; `build_args` are of every one that is.
     """
     found: dict[str, str] = {}
     for program in sorted(programs):

@@ -152,13 +152,8 @@ def faults(
 ) -> Iterator[Fault]:
     """Yield what a stack in a cluster lacks, and what pods do not have.
 
-    Args:
-        where: the cluster.
-        stack: its name.
-        beginning: what all names of its objects begin with: Kubernetes must take it.
-        data: source of the images.
-        own_data: name of their volume if `volumes` does not have it.
-        limits: bounds of services.
+    All names of its objects begin with `beginning`, which Kubernetes must take. `own_data` is the
+    name of the images' volume if `volumes` does not have it.
     """
     if where is None:
         bound = f"must be set with runtime = {KEY!r}"
@@ -220,10 +215,7 @@ def elsewhere_faults(
 def image_faults(images: Collection[str], programs: Collection[str], store: str) -> Iterator[Fault]:
     """Yield images that a cluster cannot have: nothing is built there.
 
-    Args:
-        images: programs that have one.
-        programs: that run.
-        store: name of the object store that runs.
+    `images` are the programs that have one, `programs` those that run, with the store.
     """
     others = services.STORES.keys() - {store}
     for program in sorted({*BUILT} & {*programs} - others - {*images}):

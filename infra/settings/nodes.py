@@ -145,8 +145,7 @@ class Group(Node):
     def sized(self, sizes: Mapping[str, int] | None) -> Self:
         """Return the group with the most nodes that it may have as its count.
 
-        Args:
-            sizes: how many hosts name each group; None where groups have sizes of their own.
+        `sizes` has how many hosts name each group; None where groups have sizes of their own.
         """
         count = self.max if self.grows else self.count
         return self.model_copy(
@@ -220,14 +219,9 @@ def workers(groups: Sequence[Group], host: LocalHost, devices: int) -> tuple[Nod
 
 
 def worker(group: Group, cpus: int, memory_mib: int, gpus: int, total: int = 1) -> NodeResources:
-    """Return the resources of one of a machine's workers: the settings, else its share.
+    """Return the resources of one of a machine's workers: its group's settings, else its share.
 
-    Args:
-        group: its settings.
-        cpus: CPUs of the machine.
-        memory_mib: memory of the machine, in MiB.
-        gpus: GPUs of the worker, where its settings give no number.
-        total: number of workers that share the machine.
+    Memory is in MiB; `gpus` counts where the settings give no number. `total` workers share it.
     """
     share, cpus = int(memory_mib * WORKERS_OBJECT_STORE_SHARE / total), max(1, cpus // total)
     found = group.over(

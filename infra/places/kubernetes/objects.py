@@ -235,10 +235,7 @@ def content(found: Mapping[str, Any]) -> Manifest:
 def drifted(wanted: Any, tried: Any, live: Any) -> Any:
     """Return a manifest with the values that differ in the cluster.
 
-    Args:
-        wanted: the manifest.
-        tried: the object as applying it would make it: the cluster rewrites some values.
-        live: the object.
+    `tried` is the object as applying it would make it: the cluster rewrites some values.
     """
     if tried == live:
         return wanted

@@ -59,11 +59,7 @@ def unasked() -> Iterator[None]:
 def check(cluster: Cluster, *, grows: bool, gcs: int, ends: bool) -> str:
     """Return an id of the cluster; "" while none is asked.
 
-    Args:
-        cluster: where the stack is to be.
-        grows: whether Ray's autoscaler runs.
-        gcs: port of Ray's head.
-        ends: whether a timer ends the stack's pods.
+    `gcs` is the port of Ray's head. A stack needs more if it grows, or if a timer ends its pods.
 
     Raises:
         KubernetesError: a stack cannot be there; the message lists all faults.

@@ -46,14 +46,7 @@ class End:
 
 
 def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.ResourceOptions) -> None:
-    """Declare the timer, and the wait until it runs.
-
-    Args:
-        end: when, and what ends.
-        runtime: the stack's.
-        token: name of the Secret with Ray's token.
-        opts: its parent, and what comes before.
-    """
+    """Declare the timer, and the wait until it runs; `token` names the Secret with Ray's token."""
     defaults = runtime.defaults
     # All that may make pods, the timer's own at last.
     ends = [(kuberay.KIND, runtime.ray_name)]
@@ -97,9 +90,7 @@ def url(namespace: str, kind: str, name: str) -> str:
 def rights(defaults: ObjectDefaults, ends: Sequence[tuple[str, str]]) -> dict[str, Manifest]:
     """Return the timer's account, with the right to look at what it ends, and to delete it.
 
-    Args:
-        defaults: the stack's defaults for its objects.
-        ends: kind and name of each object that it ends.
+    `ends` has kind and name of each object.
     """
     name = defaults.name(NAME)
     metadata = defaults.metadata(name, NAME)
@@ -133,13 +124,9 @@ def rights(defaults: ObjectDefaults, ends: Sequence[tuple[str, str]]) -> dict[st
 def deployment(
     runtime: KubernetesRuntime, files: Sequence[str], digest: object, token: str
 ) -> Manifest:
-    """Return what runs the timer.
+    """Return what runs the timer; `token` names the Secret with Ray's token.
 
-    Args:
-        runtime: the stack's.
-        files: names of the timer's files.
-        digest: a text that changes with these files, and so with the end.
-        token: name of the Secret with Ray's token.
+    The digest changes with the timer's files, and so with the end.
     """
     defaults = runtime.defaults
     source = manifests.files_source(defaults, NAME, files, ())

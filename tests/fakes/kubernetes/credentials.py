@@ -23,9 +23,7 @@ ADMIN, NOBODY = "admin", "nobody"
 def make(folder: Path, address: str) -> None:
     """Write all keys, certificates and tokens, and a kubeconfig with the contexts admin and nobody.
 
-    Args:
-        folder: for them, private.
-        address: of the API server.
+    The folder is private, the address that of the API server.
     """
     authority, key = _certificate("trainyard-test", None, None)
     _write(folder / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))

@@ -49,10 +49,7 @@ class Image:
 
 
 def of_engine(folder: Path) -> list[dict[str, Any]]:
-    """Return all images of `tests/images` that the Engine has, and the one for pauses.
-
-    Args:
-        folder: for their archives.
+    """Return all images of `tests/images` that the Engine has, as archives, and the one for pauses.
 
     Raises:
         NoKubernetesError: no Engine answers, or it keeps layers in another way.

@@ -96,12 +96,7 @@ class Node:
         self.close()
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
-        """Run kubectl as the admin; its output.
-
-        Args:
-            arguments: of kubectl.
-            text: for its standard input.
-            check: whether it has to succeed.
+        """Run kubectl as the admin, with a text as its standard input; its output.
 
         Raises:
             AssertionError: it failed.

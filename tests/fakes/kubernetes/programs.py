@@ -36,14 +36,7 @@ snapshotter = "overlayfs"
 
 
 def write(folder: Path, hk: Path, address: str, name: str) -> dict[str, dict[str, list[str]]]:
-    """Write the configuration files; return the programs that start first, and those after.
-
-    Args:
-        folder: of the node.
-        hk: the program with all parts of Kubernetes.
-        address: of the node.
-        name: of the node.
-    """
+    """Write the node's configuration; return the programs that start first, and those after."""
     disabled = ", ".join(f'"io.containerd.{plugin}"' for plugin in NOT_NEEDED)
     (folder / "containerd.toml").write_text(
         CONTAINERD.format(folder=folder, disabled=disabled, pause=images.PAUSE)

@@ -49,9 +49,7 @@ def give(machines: "Machines", instance_id: str, *programs: str) -> None:
 def link(names: Sequence[str], target: Path) -> None:
     """Link images, and those that they were built from, which make a build there a quick one.
 
-    Args:
-        names: of images of this machine's Engine, whose driver is overlay2.
-        target: data folder of the other Engine, which has none.
+    The Engines of both have the driver overlay2, and the other one has no images.
     """
     source = Path(_docker("info", "--format={{.DockerRootDir}}"))
     repositories: dict[str, dict[str, str]] = {}

@@ -15,11 +15,9 @@ places.PACKAGES.insert(0, "shelf")
 
 
 def registered(folder: Path, command: list[str]) -> list[str]:
-    """Return arguments of Python that run a command of a project that has this place.
+    """Return arguments of Python that run a command (`-c …`) of a project that has this place.
 
-    Args:
-        folder: the program's folder, which holds this package.
-        command: arguments of Python, which begin with `-c`.
+    The folder is the program's, and holds this package.
     """
     _, program, *arguments = command
     return ["-c", PROGRAM.format(folder=str(folder)) + program, *arguments]
