@@ -39,7 +39,6 @@ class PortSetting:
     """A port that has a setting.
 
     Attributes:
-        key: of the setting.
         default: its number.
         description: one line for the list of settings.
         published: whether users reach it, through the gateway also from other machines.
@@ -77,7 +76,6 @@ class Endpoint:
     """A URL that the stack exports.
 
     Attributes:
-        title: the service's name for users.
         url: name of the output; "" is exported where the service does not run.
         login: name of the secret output with the password or token, "" for none.
         user: name to log in with, "" for a token.
@@ -141,11 +139,9 @@ class Descriptor:
         image: reference of the image that is pulled, "" for one built from docker/<program>.
         source: where a process gets its program from.
         commands: names that it may have on a machine's PATH, () for the program's.
-        ports: its settings of ports.
         limit: bounds of its container, or of each of its containers.
         shared: whether jobs on other machines reach it.
         settings: its own settings, by name: the type with its markers, and the field.
-        wanted: whether the settings ask for it.
         endpoints: its addresses in the stack's outputs.
     """
 
@@ -183,11 +179,7 @@ class Stack:
     """A stack; its services are declared in the order of `services`.
 
     Attributes:
-        runtime: where services run.
-        settings: of the stack.
-        services: the services that run.
         python: major.minor of the nodes' Python (default: the version that runs this).
-        workers: what each worker offers to jobs.
         gpus: indexes of the host's accelerators that each worker may use; () for none.
         data: folder of data that outlives the stack, where the runtime has one.
         connections: how users reach what addresses refer to, by the output; {} for this machine.

@@ -41,7 +41,6 @@ class Route:
     """A service that others reach.
 
     Attributes:
-        service: name of the service.
         port: its TCP port, and the gateway's.
         setting: configuration key that changes the port.
         password: whether the gateway asks for one, which makes it an HTTP proxy.

@@ -24,7 +24,6 @@ class JobProcesses(Model):
 
     Attributes:
         niceness: added to that of their node. With Ray's 15 all else on a machine goes before them.
-        allocator: of memory.
     """
 
     niceness: Annotated[int, whole(0, 19)] = 0

@@ -23,7 +23,6 @@ class Mount:
         name: of the volume, unique in a pod.
         path: folder at which the pod finds it.
         source: its kind in Kubernetes' words: {"secret": …}, {"configMap": …}.
-        read_only: whether the pod only reads it.
     """
 
     name: str
@@ -82,7 +81,6 @@ class Packages:
 
     Attributes:
         folder: where the packages are in a volume.
-        module: path of that module.
         python: major.minor that the image has to have.
     """
 
@@ -99,19 +97,12 @@ class RayClusterSpec:
 
     Attributes:
         name: name of the RayCluster; the names of the objects that KubeRay makes begin with it.
-        namespace: of Kubernetes.
         labels: on it and on its pods; together they tell the stack from others.
         image: of all pods, with Ray and what jobs need.
         pull_secrets: names of Secrets by which the image is pulled.
-        ray_version: of the image.
         token_secret: name of a Secret with Ray's token under `auth_token`.
         head: resources that the head offers to jobs.
-        groups: the workers.
         ports: the head's TCP ports, by the names of their settings.
-        head_environment: variables of the head.
-        worker_environment: variables of workers.
-        mounts: volumes of all pods.
-        head_mounts: volumes of the head alone.
         shared: path of the one among them where jobs keep results, "" for none; all pods check at
             their start that they may write there.
         packages: what pods install first; None where the image has all that jobs need.

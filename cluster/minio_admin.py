@@ -23,8 +23,6 @@ class RootArgs(Args):
 
     Attributes:
         endpoint: host:port.
-        rootUser: its access key.
-        rootPassword: its secret key.
         via: the machine that reaches the endpoint, as `trainyard.access.ssh.Connection.of` takes
             it, or the cluster that it is in, as `trainyard.access.kubectl.Cluster.of` does.
     """
@@ -144,11 +142,7 @@ class StoreUserProvider(UserProvider[StoreUserArgs]):
 
 
 class Bucket(Resource[BucketArgs], module="minio", name="Bucket"):
-    """A bucket of a running store.
-
-    Attributes:
-        bucket: its name.
-    """
+    """A bucket of a running store."""
 
     _kind = BucketProvider
     bucket: pulumi.Output[str]

@@ -90,7 +90,6 @@ class Says:
     """Marks a type: all its errors are this fault.
 
     Attributes:
-        bound: see Fault.
         action: see Fault; {<another field>} stands for its value.
         check: a constraint of pydantic; None for the type alone.
         kind: the type that is read, if it is not the annotated one.

@@ -70,7 +70,6 @@ class NodeResources:
 
     Attributes:
         cpus: logical CPUs.
-        gpus: GPUs.
         memory_mib: memory that Ray's scheduler hands out, in MiB; it is not enforced by Ray.
         object_store_mib: shared memory for objects, in MiB.
         resources: custom resources by name.
@@ -99,7 +98,6 @@ class NodeAddition:
     Attributes:
         environment: variables, by the runtime and the name of a node's service.
         secrets: content of secret files by name.
-        volumes: folders.
         head_only: whether workers do not get it.
     """
 

@@ -44,10 +44,6 @@ class Replicate(Model):
 
     Attributes:
         to: s3://<bucket>[/<prefix>], or an absolute folder of the head's machine.
-        endpoint: URL of the bucket's S3 service.
-        region: the bucket's region.
-        access_key: for the bucket.
-        secret_key: for the bucket.
     """
 
     to: Annotated[

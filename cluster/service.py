@@ -35,12 +35,7 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthCheck:
-    """An HTTP GET that answers 200 once the service can be used.
-
-    Attributes:
-        port: TCP port of the service.
-        path: path of the URL.
-    """
+    """An HTTP GET that answers 200 once the service can be used."""
 
     port: int
     path: str
@@ -79,7 +74,6 @@ class LeaveSteps:
         file: a Python script among the service's files. With `users` after the arguments it prints
             a JSON list of users who would lose something; with `drain SECONDS` it makes them leave,
             and waits for it.
-        arguments: of the script.
         drains: whether users can leave; otherwise the service is not restarted while it has any.
     """
 
@@ -109,7 +103,6 @@ class Service:
         files: content of its configuration files by name.
         secrets: content of its secret files by name; only the service and root can read them.
         host_files: paths of files of the host that it reads, by name.
-        volumes: its folders.
         ports: every fixed port that it listens on.
         health: it is up when all of these answer; none for one that runs once.
         listens: ports of the host that have to accept connections too; a container has its own.

@@ -22,7 +22,6 @@ class Storage:
         internal: host:port of the S3 API for other services, "" for a folder.
         bucket: name of the bucket, "" for a folder.
         access_key: of the user that may touch only that bucket; a secret, "" for a folder.
-        secret_key: its secret, "" for a folder.
         metrics: path of the store's figures for Prometheus, by the name of its job; may be empty.
         metrics_token: bearer token that these ask for; a secret.
         needs: resources that have to exist before it can be used.

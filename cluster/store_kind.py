@@ -25,8 +25,6 @@ class Keys:
     """The random, secret keys that sign the requests of a store's user.
 
     Attributes:
-        access: access key.
-        secret: secret key.
         former: access key before the last rotation; None if there was none.
     """
 
@@ -41,7 +39,6 @@ class StoreKind(Protocol):
     Attributes:
         name: name of the program, of its service, and of its choice in the setting objectStore.
         title: its name for users.
-        bucket: resource of a bucket.
         metrics: path of figures for Prometheus, by the name of its job; {} where it has none.
     """
 

@@ -30,8 +30,6 @@ class Context:
 
     Attributes:
         config: the stack's config, secrets in the clear.
-        journal: the state as it changes.
-        dry_run: plan only.
         stopping: set when no further step may begin.
         failures: labels of what failed.
         unsettled: URNs whose creation was interrupted, and whose resource was not found.

@@ -43,7 +43,6 @@ class Goal:
     Attributes:
         version: of the package's plugin, as its SDK asks for it.
         provider: `urn::id` of the provider that the program declared, "" for the default one.
-        inputs: as the program gives them.
         delete_before_replace: as Pulumi's option, None where it is not given.
         fields: recorded in the state, except inputs and provider.
     """

@@ -37,7 +37,6 @@ class Project:
 
     Attributes:
         root: folder that holds Pulumi.yaml.
-        name: the project's name.
         main: folder or file of the program.
         schema: the config block, key with namespace to declaration.
         backend_url: `backend.url` of Pulumi.yaml, "" without one.

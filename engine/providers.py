@@ -41,8 +41,6 @@ class Live:
     """A resource as it really is.
 
     Attributes:
-        id: its id.
-        outputs: its outputs.
         inputs: its inputs, None when they are as recorded.
         drifted: False when only undeclared outputs are new, such as an IP address.
     """

@@ -47,7 +47,6 @@ class Driver(Protocol):
     """One service, as its place asks for it.
 
     Attributes:
-        name: the service's name, for messages.
         checks: it is up when all of these answer; none where its place asks them.
         steady_seconds: for which it has to run until it is up.
         whole_log: command that shows all of its log, "" for none.

@@ -41,8 +41,6 @@ class Switch:
     """Turns a program on and off.
 
     Attributes:
-        program: its name.
-        token: that requests must have.
         supervisor: URL of supervisord's socket.
     """
 

@@ -148,7 +148,6 @@ class Definition:
     """The definition of a program: a change of any field restarts it.
 
     Attributes:
-        name: name of the program.
         command: executable and arguments.
         environment: variables on top of the inherited ones.
         files: content by file name, each written at mode 0600.
@@ -173,7 +172,6 @@ class Supervisor:
     Attributes:
         folder: absolute path; its length bounds the sockets of the programs below it.
         identifier: what supervisord calls itself.
-        mark: the stack's mark, which is in the folder.
         data: folder of data that outlives the stack, locked as well; None for none.
     """
 

@@ -161,7 +161,6 @@ class EnvironmentArgs:
         setup_commands: the user's, which the shell there runs before anything else.
         own: as `own_file` returns it.
         client: as `bundle.package` returns it, for a service that needs it.
-        ray: required version of Ray.
         links_ray: whether a login there finds Ray.
     """
 

@@ -17,11 +17,7 @@ from infra.settings.config import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class IdleWatch:
-    """The service on the head's machine that knows whether the cluster is idle.
-
-    Attributes:
-        token: bearer token that a request needs.
-    """
+    """The service on the head's machine that knows whether the cluster is idle."""
 
     port: int
     token: pulumi.Input[str]

@@ -28,7 +28,6 @@ class GoProgram:
         sum: digest of the module, as Go's checksum database has it.
         package: of its main function, relative to the module.
         added: files of ours, by their paths in the module; they may replace files there.
-        flags: further flags of `go build`.
         go: the least Go that builds it.
         instead: what to do where it cannot be built.
     """

@@ -30,8 +30,6 @@ class OnHostArgs(Args):
     Attributes:
         folder: the supervisord's folder, where a subclass names no other.
         mark: the stack's mark, as `StackMark.props` has it.
-        host: see HostArgs.
-        machine: see HostArgs.
     """
 
     folder: Given[str]
@@ -41,11 +39,7 @@ class OnHostArgs(Args):
 
 
 class OnHostProvider(HostProvider[A]):
-    """A resource whose work is done by one of the kinds of `programs.py`.
-
-    Attributes:
-        kind: which one.
-    """
+    """A resource whose work is done by one of the kinds of `programs.py`."""
 
     kind: str
 

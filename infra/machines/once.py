@@ -29,10 +29,7 @@ class OnceArgs(Args):
     """Arguments of a program that runs once.
 
     Attributes:
-        folder: the supervisord's folder.
         hostFiles: paths on this machine, by the names that the program uses for them.
-        folders: the folders that the program fills.
-        mark: the stack's mark.
     """
 
     folder: Given[str]

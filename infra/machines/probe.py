@@ -46,10 +46,8 @@ class Facts:
     """The resources of a machine.
 
     Attributes:
-        cpus: logical CPUs.
         gpus: NVIDIA's or AMD's devices that its driver lists; whether they work is another matter.
         machine: its architecture, as `uname -m` says it.
-        free_mib: free space there.
         free_tmp_mib: free space in /var/tmp.
         python3: path of Python 3.8 or later, "" without one.
         programs: paths of the services' programs that are there, by program.

@@ -33,7 +33,6 @@ class DataArgs(OnHostArgs):
 
     Attributes:
         folder: absolute path.
-        keep: whether it outlives the stack.
         store: name of the object store, "" for none.
         ports: numbers by setting, which the stack has for as long as the folder.
     """
@@ -47,8 +46,6 @@ class DaemonArgs(OnHostArgs):
     """Arguments of a supervisord.
 
     Attributes:
-        folder: absolute path of its folder.
-        identifier: its name.
         ports: numbers by setting.
         data: folder of the stack's data here; None elsewhere.
         reservation: what `node/ending.py` is told; None for no end.
@@ -211,7 +208,6 @@ class Daemon(Resource[DaemonArgs], module="process", name="Supervisor"):
     """The supervisord of a stack on a host.
 
     Attributes:
-        folder: absolute path of its folder.
         healthy: whether it answered at the last look.
     """
 
@@ -224,7 +220,6 @@ class Program(Resource[ProgramArgs], module="process", name="Program"):
     """A program of a supervisord; exists once its health checks have answered.
 
     Attributes:
-        name: name of the program.
         healthy: whether it was well at the last look; False where an interrupted create left it.
     """
 

@@ -61,11 +61,7 @@ class ProcessRuntimeArgs(RuntimeArgs):
 
 
 class ProcessRuntime(pulumi.ComponentResource):
-    """Runs services as supervised processes.
-
-    Attributes:
-        folder: runtime folder.
-    """
+    """Runs services as supervised processes."""
 
     folder: pulumi.Output[str]
 

@@ -82,8 +82,6 @@ class MachineSource:
     """Where machines come from.
 
     Attributes:
-        setting: name of the setting that asks for its machines.
-        declared: type of the setting.
         field: its default, which asks for none, and its description.
         fleet: returns the machines that a value of the setting asks for; None for none.
         cloud: None where nothing is rented.

@@ -16,8 +16,6 @@ class RuntimeArgs:
     """Arguments of a runtime on machines.
 
     Attributes:
-        settings: all settings of the stack.
-        running: the services that run.
         store: name of the object store, "" for a folder.
     """
 

@@ -42,7 +42,6 @@ class StackMark(Resource[MarkArgs], module="process", name="Mark"):
 
     Attributes:
         value: its id, hexadecimal; not a secret.
-        by: user@machine that drew it.
     """
 
     _kind = MarkProvider

@@ -85,9 +85,7 @@ class Kubernetes(Model):
     """The place of a stack in a cluster.
 
     Attributes:
-        context: of the kubeconfig.
         kubeconfig: path of that file, "" for the default of kubectl.
-        namespace: of all objects.
         image: Ray's own, for all Ray pods, which install what jobs need; "" for images.ray.
         bucket: URL of an existing one for results, "" for none.
         environment_secret: name of a Secret with variables for all Ray pods, such as its keys.

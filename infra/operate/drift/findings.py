@@ -23,7 +23,6 @@ class Finding:
     Attributes:
         layer: one of LAYERS.
         expected: the state's value; secrets are hidden.
-        found: the present value.
     """
 
     layer: str
@@ -38,7 +37,6 @@ class DriftReport:
     """A look at one stack.
 
     Attributes:
-        looked: how many resources were looked at.
         failures: why something could not be looked at.
     """
 

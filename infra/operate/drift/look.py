@@ -39,7 +39,6 @@ class ResourceLook:
     """One resource: its form in the state, and its present form.
 
     Attributes:
-        id: what its provider calls it.
         type: its last part, such as `process:Program`.
         props: recorded outputs, secrets in the clear: never to be shown.
         needs: URNs of its dependencies.

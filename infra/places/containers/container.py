@@ -49,16 +49,11 @@ class NodeArgs(EngineArgs):
     """What a stack needs of an Engine.
 
     Attributes:
-        stack: its name.
-        project: its name.
         identity: name of its network, with which its volumes' names begin.
-        names: the names of all containers.
         ports: the numbers by setting, claimed for as long as the network exists.
         address: where the ports are opened besides loopback, or "".
         images: references by setting.
         volumes: other names that stay.
-        store: name of the object store.
-        keep: whether results stay.
     """
 
     stack: str
@@ -86,10 +81,8 @@ class ReadyArgs(EngineArgs):
     """Arguments of a container that is up.
 
     Attributes:
-        container: its ID.
         network: that it is on.
         alias: by which it is reached there.
-        checks: commands.
         once: whether it has to end.
         processes: that it may have, threads among them; 0 for any number.
         timeout: seconds until it is up.
@@ -218,12 +211,7 @@ class Node(Resource[NodeArgs], module="docker", name="Node"):
 
 
 class Ready(Resource[ReadyArgs], module="docker", name="Ready"):
-    """A container that is up.
-
-    Attributes:
-        container: its ID.
-        ready: whether it is up now.
-    """
+    """A container that is up."""
 
     _kind = ReadyProvider
     container: pulumi.Output[str]

@@ -32,8 +32,6 @@ class LeaveArgs(EngineArgs):
     """Arguments of a Leave; arguments and drains are those of `cluster.service.LeaveSteps`.
 
     Attributes:
-        container: its name.
-        service: its service's name.
         script: path in the container.
         seconds: that a drain may take.
         timeout: seconds until a container is up.

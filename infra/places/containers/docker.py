@@ -68,7 +68,6 @@ class DockerRuntimeArgs(RuntimeArgs):
 
     Attributes:
         access: what a container needs to reach the accelerator of each index.
-        bounds: which bounds the Engine keeps.
         machine: that of the Engine; None for this one.
         key_file: private key here that opens it, "" for the SSH agent.
     """
@@ -94,7 +93,6 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
     """Runs services as containers.
 
     Attributes:
-        network: name of the network.
         via: the machine of the Engine; None for this one.
     """
 

@@ -76,12 +76,7 @@ class KubernetesError(pulumi.RunError):
 
 
 class Api:
-    """One namespace of a cluster.
-
-    Attributes:
-        cluster: how it is reached.
-        server: its address.
-    """
+    """One namespace of a cluster."""
 
     def __init__(self, cluster: Cluster, client: lightkube.Client) -> None:
         self.cluster = cluster

@@ -49,7 +49,6 @@ class ObjectDefaults:
     """Values that all objects of a stack share.
 
     Attributes:
-        settings: all settings of the stack.
         where: those of them that name the cluster.
         labels: of all objects and pods.
     """

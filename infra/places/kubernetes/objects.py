@@ -46,7 +46,6 @@ class ManifestArgs(Args):
 
     Attributes:
         cluster: kubeconfig, context, namespace, and the cluster's uid.
-        owner: id of the stack.
         manifest: the object, as Kubernetes takes it.
     """
 

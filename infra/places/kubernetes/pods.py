@@ -24,7 +24,6 @@ class Trouble:
     Attributes:
         name: of the pod or object.
         container: which of a pod's containers, "" for the whole.
-        text: what is wrong.
         final: whether waiting would not help.
         logs: whether the container's log says more.
         kind: of the object.

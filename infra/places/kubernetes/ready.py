@@ -40,10 +40,7 @@ class ReadyArgs(Args):
     """Arguments of the pods of an object.
 
     Attributes:
-        cluster: as an Object has it.
         kind: the object's kind, such as StatefulSet.
-        name: the object's name.
-        pods: labels of its pods.
         once: whether they have to end.
         version: a text that changes when the object does.
         timeout: seconds until they are ready.
@@ -86,11 +83,7 @@ class ReadyProvider(WaitingProvider[ReadyArgs]):
 
 
 class Ready(Resource[ReadyArgs], module="kubernetes", name="Ready"):
-    """The pods of an object, once they are ready.
-
-    Attributes:
-        ready: whether they are ready now.
-    """
+    """The pods of an object, once they are ready."""
 
     _kind = ReadyProvider
     ready: pulumi.Output[bool]

@@ -36,7 +36,6 @@ class End:
         at: time, in ISO 8601.
         drain: seconds before it in which runs store a checkpoint and leave.
         services: names of all services but Ray's.
-        gcs_port: port of Ray's control service.
     """
 
     at: str

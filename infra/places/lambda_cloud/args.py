@@ -24,7 +24,6 @@ class FirewallRulesetArgs(Args):
 
     Attributes:
         name: in those of the rulesets.
-        regions: those that the Choice lists.
         rules: each with protocol, sourceNetwork (CIDR), firstPort, lastPort and description.
     """
 

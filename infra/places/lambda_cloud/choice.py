@@ -65,7 +65,6 @@ class InstanceRequest(Args):
     """The request of a stack: the arguments of a Choice. Those of settings mean the same here.
 
     Attributes:
-        stackId: that of the Account.
         count: instances, at most.
         least: instances, at least; 0 where there are never fewer.
     """

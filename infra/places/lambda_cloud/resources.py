@@ -42,7 +42,6 @@ class Choice(Resource[InstanceRequest], module="lambda", name="Choice"):
 
     Attributes:
         choices: where launches are tried, in order, each a choice.Pick.
-        regions: of all choices.
         hourlyCost: $/h for as many instances as there may be, at the first choice.
         region: where the first choice is.
     """
@@ -93,8 +92,6 @@ class Instance(Resource[Order], module="lambda", name="Instance"):
     """One instance; its id is there at once, its address only from Active.
 
     Attributes:
-        instanceType: the launched type.
-        region: its region.
         hourlyCost: $/h.
         launchedAt: time in ISO 8601.
         firewallRulesetId: the ruleset of its region.

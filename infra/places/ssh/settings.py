@@ -26,9 +26,7 @@ class SshHost(Model):
 
     Attributes:
         address: name or address that this machine reaches it by.
-        user: who to log in as.
         host_key: its public host key, without a name.
-        port: of its SSH server.
         private_address: for the other hosts.
         gpus: number of its GPUs, None to detect it.
         group: of nodes that its worker belongs to, "" for none.
