@@ -47,6 +47,16 @@ def memory(name: str, path: str, mib: Any) -> Mount:
     return Mount(name=name, path=path, source=source, read_only=False)
 
 
+def source_of(kind: str, where: str) -> dict[str, Any]:
+    """Return the source of an existing volume as Kubernetes says it: a claim, nfs, or a path."""
+    server, _, path = where.partition(":")
+    return {
+        "claim": {"persistentVolumeClaim": {"claimName": where}},
+        "nfs": {"nfs": {"server": server, "path": path}},
+        "path": {"hostPath": {"path": where, "type": "Directory"}},
+    }[kind]
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorkerGroup:
     """Workers that are alike.

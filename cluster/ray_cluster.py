@@ -1,6 +1,6 @@
 """A Ray cluster: one head, with control service, dashboard and job server, and its workers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -39,8 +39,8 @@ STEADY_SECONDS = 5  # a head that lacks a port ends some seconds after its dashb
 HEALTH_CHECKS = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "3000"}
 
 
-class RayCluster(pulumi.ComponentResource):
-    """The cluster of a stack.
+class Cluster(pulumi.ComponentResource):
+    """The cluster of a stack, whatever starts its nodes.
 
     Attributes:
         dashboard_url: URL of the dashboard and job server, for users.
@@ -51,6 +51,27 @@ class RayCluster(pulumi.ComponentResource):
     dashboard_url: pulumi.Output[str]
     serve_url: pulumi.Output[str]
     nodes: pulumi.Output[list[dict[str, Any]]]
+
+    def export(
+        self, stack: Stack, runtime: Runtime, nodes: Iterable[pulumi.Input[dict[str, Any]]]
+    ) -> None:
+        """Have the stack export its nodes, and the URLs of dashboard and Ray Serve's proxy."""
+        self.nodes = pulumi.Output.all(*nodes)
+        self.dashboard_url, self.serve_url = (
+            pulumi.Output.concat("http://", runtime.public(HEAD, stack.port(key)))
+            for key in ("dashboardPort", "servePort")
+        )
+        stack.outputs |= {
+            DASHBOARD.url: self.dashboard_url,
+            DASHBOARD.login: stack.token,
+            SERVE.url: self.serve_url,
+            SERVE.login: stack.serve_token,
+            outputs.NODES: self.nodes,
+        }
+
+
+class RayCluster(Cluster):
+    """A cluster whose head and workers are services of the stack."""
 
     def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
         if stack.gpus and len(stack.gpus) != len(stack.workers):
@@ -65,42 +86,12 @@ class RayCluster(pulumi.ComponentResource):
         for index in range(len(stack.workers)):
             if index not in stack.not_launched:
                 runtime.place(worker(stack, index), child)
-        self.nodes = pulumi.Output.from_input(
-            [
-                node_output(HEAD, stack.head),
-                *(
-                    lift(
-                        partial(
-                            node_output,
-                            worker_name(index),
-                            launched=index not in stack.not_launched,
-                        ),
-                        node,
-                    )
-                    for index, node in enumerate(stack.workers)
-                ),
-            ]
-        )
-        self.dashboard_url, self.serve_url = export(stack, runtime, self.nodes)
+        nodes: list[pulumi.Input[dict[str, Any]]] = [node_output(HEAD, stack.head)]
+        for index, node in enumerate(stack.workers):
+            launched = index not in stack.not_launched
+            nodes.append(lift(partial(node_output, worker_name(index), launched=launched), node))
+        self.export(stack, runtime, nodes)
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
-
-
-def export(
-    stack: Stack, runtime: Runtime, nodes: pulumi.Output[list[dict[str, Any]]]
-) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
-    """Have a stack export its cluster; return the URLs of dashboard and Ray Serve's proxy."""
-    dashboard, serve = (
-        pulumi.Output.concat("http://", runtime.public(HEAD, stack.port(key)))
-        for key in ("dashboardPort", "servePort")
-    )
-    stack.outputs |= {
-        DASHBOARD.url: dashboard,
-        DASHBOARD.login: stack.token,
-        SERVE.url: serve,
-        SERVE.login: stack.serve_token,
-        outputs.NODES: nodes,
-    }
-    return dashboard, serve
 
 
 def head(stack: Stack) -> Service:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any
 
 import pulumi
 import yaml
@@ -43,17 +42,13 @@ class LaunchTarget:
     runtime: ProcessRuntime
 
 
-class LauncherHosts(pulumi.ComponentResource):
+class LauncherHosts(ray_cluster.Cluster):
     """The needs of `ray up` on the hosts, and its cluster file.
 
     Attributes:
-        nodes: as of a RayCluster.
         launcher_file: YAML; a secret output: it says where secrets are and how to get there.
     """
 
-    dashboard_url: pulumi.Output[str]
-    serve_url: pulumi.Output[str]
-    nodes: pulumi.Output[list[dict[str, Any]]]
     launcher_file: pulumi.Output[str]
 
     def __init__(
@@ -80,13 +75,11 @@ class LauncherHosts(pulumi.ComponentResource):
             ).apply(lambda known: cluster_file(key_file=launched.key_file, **known))
         )
         names = [ray_node.HEAD, *workers(len(launched.machines))]
-        self.nodes = pulumi.Output.from_input(
-            [
-                lift(partial(ray_cluster.node_output, name), resources)
-                for name, resources in zip(names, stack.workers, strict=True)
-            ]
-        )
-        self.dashboard_url, self.serve_url = ray_cluster.export(stack, launched.runtime, self.nodes)
+        nodes = [
+            lift(partial(ray_cluster.node_output, name), resources)
+            for name, resources in zip(names, stack.workers, strict=True)
+        ]
+        self.export(stack, launched.runtime, nodes)
         stack.outputs[outputs.RAY_CLUSTER_FILE] = self.launcher_file
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from cluster import ray_cluster, services
 from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
-from cluster.kuberay_spec import POD_SECONDS
+from cluster.kuberay_spec import POD_SECONDS, source_of
 from cluster.model import (
     ABSOLUTE,
     NAMES,
@@ -73,12 +73,8 @@ class Shared(Model):
     @property
     def source(self) -> dict[str, Any]:
         """The volume's source, as Kubernetes says it."""
-        if self.claim:
-            return {"persistentVolumeClaim": {"claimName": self.claim}}
-        if self.nfs:
-            server, _, path = self.nfs.partition(":/")
-            return {"nfs": {"server": server, "path": f"/{path}"}}
-        return {"hostPath": {"path": self.host_path, "type": "Directory"}}
+        kind = "claim" if self.claim else "nfs" if self.nfs else "path"
+        return source_of(kind, self.claim or self.nfs or self.host_path)
 
 
 class Kubernetes(Model):

@@ -5,7 +5,6 @@ same variables and files as on other stacks' nodes.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pulumi
 
@@ -28,18 +27,8 @@ REQUIREMENTS = CONTEXTS / "ray"
 GIVEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
 
 
-class KubeRayCluster(pulumi.ComponentResource):
-    """The RayCluster, and what it needs.
-
-    Attributes:
-        dashboard_url: URL of the dashboard and job server, for users.
-        serve_url: URL of Ray Serve's proxy, for users.
-        nodes: as in a RayCluster of processes or containers.
-    """
-
-    dashboard_url: pulumi.Output[str]
-    serve_url: pulumi.Output[str]
-    nodes: pulumi.Output[list[dict[str, Any]]]
+class KubeRayCluster(ray_cluster.Cluster):
+    """The RayCluster, and what it needs."""
 
     def __init__(
         self,
@@ -60,16 +49,8 @@ class KubeRayCluster(pulumi.ComponentResource):
         spec = specification(runtime, stack, files, secrets)
         manifest = kuberay.ray_cluster(spec)
         workers = _known(stack.workers)
-        self.nodes = pulumi.Output.from_input(
-            [
-                ray_cluster.node_output(ray_node.HEAD, stack.head),
-                *(
-                    ray_cluster.node_output(ray_node.worker_name(index), node)
-                    for index, node in enumerate(workers)
-                ),
-            ]
-        )
-        self.dashboard_url, self.serve_url = ray_cluster.export(stack, runtime, self.nodes)
+        names = [ray_node.HEAD, *(ray_node.worker_name(index) for index in range(len(workers)))]
+        self.export(stack, runtime, map(ray_cluster.node_output, names, [stack.head, *workers]))
         guard = runtime.guard(
             manifest, spec.token_secret, self.dashboard_url, pulumi.ResourceOptions(parent=self)
         )

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cluster import kuberay_pods
-from cluster.kuberay_spec import USER, Mount, memory
+from cluster.kuberay_spec import USER, Mount, memory, source_of
 from cluster.service import HealthCheck, Service, Volume
 from infra.service import images
 from node import ending
@@ -192,8 +192,13 @@ def path(defaults: ObjectDefaults, volume: Volume) -> str:
 def mounted(defaults: ObjectDefaults, service: str, volume: Volume) -> Mount:
     """Return a volume of a service's pod; a shared one without a place is the pod's own."""
     if volume.source:
-        name, read_only = f"outside-{volume.name}", volume.read_only
-        return Mount(name=name, path=volume.mount, source=_source(volume), read_only=read_only)
+        [(kind, where)] = volume.source.items()
+        return Mount(
+            name=f"outside-{volume.name}",
+            path=volume.mount,
+            source=source_of(kind, where),
+            read_only=volume.read_only,
+        )
     if volume.shared and defaults.shared:
         return Mount(
             name=SHARED_VOLUME, path=SHARED, source=defaults.shared, read_only=volume.read_only
@@ -203,17 +208,6 @@ def mounted(defaults: ObjectDefaults, service: str, volume: Volume) -> Mount:
         source = {"persistentVolumeClaim": {"claimName": claim_name(defaults, service, volume)}}
     name = f"volume-{volume.name}"
     return Mount(name=name, path=path(defaults, volume), source=source, read_only=False)
-
-
-def _source(volume: Volume) -> dict[str, Any]:
-    """Return the source of a volume from outside the stack, as Kubernetes says it."""
-    [(kind, where)] = volume.source.items()
-    server, _, path = where.partition(":")
-    return {
-        "claim": {"persistentVolumeClaim": {"claimName": where}},
-        "nfs": {"nfs": {"server": server, "path": path}},
-        "path": {"hostPath": {"path": where, "type": "Directory"}},
-    }[kind]
 
 
 def mounts(defaults: ObjectDefaults, service: Service) -> list[Mount]:
