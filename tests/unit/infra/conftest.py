@@ -87,14 +87,15 @@ def _archive(content: dict[str, bytes]) -> bytes:
 
 
 @pytest.fixture
-def run(settings, requests, monkeypatch) -> Callable[..., dict[str, Any]]:
-    """Run the program under mocks and return what it exports, resolved.
+def run(settings, recorded, requests, monkeypatch) -> Callable[..., dict[str, Any]]:
+    """Run the program under mocks, recorded anew, and return what it exports, resolved.
 
     Whatever it asks for, the embedded engine supports.
     """
     monkeypatch.setattr(bundle, "_archive", _archive)
 
     def run_program(**changes: object) -> dict[str, Any]:
+        recorded.created.clear()
         chosen = {"runtime": "process"} | changes
         raw = {f"trainyard:{key}": value for key, value in settings(**chosen).items()}
         monkeypatch.setenv("PULUMI_CONFIG", json.dumps(raw))

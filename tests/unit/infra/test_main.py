@@ -52,7 +52,6 @@ def test_exports_are_the_contract(run, recorded):
 @pytest.mark.usefixtures("bare")
 def test_what_was_rotated_has_a_generation_and_nothing_else(run, recorded):  # F43
     for rotated in ({"ray-token": 2, "object-store-root": 1}, {}):
-        recorded.created.clear()
         run(rotated=rotated, tracking="mlflow")
         drawn = recorded.of_type("cluster:Secret")
         counted = {name: each.inputs.get("generation") for name, each in drawn.items()}
@@ -65,7 +64,6 @@ def test_tracking_is_one_more_service_and_off_by_default(run, recorded):  # A45
     assert (exported["trackingUrl"], exported["trackingPassword"]) == ("", "")
     before = {(args.typ, args.name): args.inputs for args in recorded.created}
     assert "MLFLOW" not in str(before)
-    recorded.created.clear()
     exported = run(tracking="mlflow")
     after = {(args.typ, args.name): args.inputs for args in recorded.created}
     assert [name for _, name in after.keys() - before.keys() if name.startswith("local-")] == [
@@ -78,7 +76,6 @@ def test_tracking_is_one_more_service_and_off_by_default(run, recorded):  # A45
     assert exported["trackingPassword"] == "value of tracking-admin"
 
 
-@pytest.mark.usefixtures("recorded")
 def test_alerts_that_nothing_can_send_are_told(run, bare, put_program, monkeypatch):
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", said.append)
@@ -146,7 +143,6 @@ def test_containers_of_users_mount_volumes(run, recorded, tmp_path):
             {"/data/mine": (bind, True), "/data/nas": (nfs, False)} if is_of_users else {}
         )
     names = options.keys()
-    recorded.created.clear()
     run(
         runtime="docker", volumes=[mine | {"path": "/srv"}]
     )  # another volume: options cannot change
@@ -182,7 +178,7 @@ def test_containers_have_their_data_set_in_a_volume_of_the_user(
     assert node.inputs["volumes"] == []  # `down` promises to keep the stack's own only
 
 
-@pytest.mark.usefixtures("bare", "recorded")
+@pytest.mark.usefixtures("bare")
 def test_an_archive_that_is_not_there_ends_the_program(run, tmp_path):  # F2
     missing = tmp_path / "none.zip"
     with pytest.raises(pulumi.RunError, match=f"dataset.archive = '{missing}': no such file"):
@@ -235,7 +231,7 @@ def test_everything_that_is_put_somewhere_bears_the_mark_of_the_stack(run, recor
     assert supervisor.inputs["data"] == data.inputs["folder"]
 
 
-@pytest.mark.usefixtures("bare", "recorded")
+@pytest.mark.usefixtures("bare")
 def test_bad_settings_end_the_program_before_any_resource(run, recorded):  # F2
     with pytest.raises(pulumi.RunError, match="2 faults"):
         run(workers=-1, drainSeconds=-1)
@@ -296,7 +292,6 @@ def test_a_choice_stays_when_the_engine_does_not_answer(  # the data is in its v
     path.parent.mkdir(parents=True)
     path.write_text(choice.inputs["runtime"])
     monkeypatch.setattr(docker_engine, "answers", lambda: False)
-    recorded.created.clear()
     run(runtime="auto")
     assert len(_containers(recorded)) == 6
 
@@ -385,10 +380,8 @@ def test_containers_end_by_a_timer_of_this_machine_and_name_their_owner(run, rec
         assert "docker.sock" not in str(container), name
         # An extension restarts Prometheus, whose alert knows the end, and nothing else.
         assert ("4922954700" in str(container)) == (name == "lab-prometheus"), name
-    recorded.created.clear()
     assert run(runtime="docker")["owner"] == local.owner()
     assert not recorded.of_type("process:Supervisor")
-    recorded.created.clear()
     assert run(runtime="docker", owner="net id")["containerPrefix"] == "net-id-"
     (node,) = recorded.of_type("docker:Node").values()
     assert node.inputs["identity"] == "net-id-trainyard-test"
@@ -408,7 +401,6 @@ def test_nobody_is_drained_before_the_names_are_checked(run, recorded, requests)
 def test_the_timer_of_processes_is_not_in_what_restarts_ray(run, recorded):  # D3
     run()
     before = {name: args.inputs for name, args in recorded.of_type("process:Program").items()}
-    recorded.created.clear()
     run(reservation=RESERVED)
     assert before == {n: args.inputs for n, args in recorded.of_type("process:Program").items()}
     (daemon,) = recorded.of_type("process:Supervisor").values()
@@ -426,7 +418,6 @@ def test_the_timer_of_processes_is_not_in_what_restarts_ray(run, recorded):  # D
 @pytest.mark.usefixtures("bare")
 def test_when_a_job_that_cannot_start_fails_is_a_setting(run, recorded):  # D36
     for given, variable in (({}, None), (60, "60"), (0, "inf")):
-        recorded.created.clear()
         exported = run(**({"jobStartTimeoutSeconds": given} if given != {} else {}))
         assert exported["jobStartTimeoutSeconds"] == (900 if given == {} else given)
         programs = {a.inputs["name"]: a.inputs for a in recorded.of_type("Program").values()}
@@ -444,7 +435,6 @@ def test_a_kernel_that_keeps_no_bounds_is_told_of(run, recorded, monkeypatch, ca
     run(runtime="docker")
     assert _bounds(recorded)["versitygw"] == (4096, -1, 2048)
     assert said == []
-    recorded.created.clear()
     nothing = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), False)
     monkeypatch.setattr(docker_engine, "info", lambda *_: info | nothing)
     run(runtime="docker")
@@ -589,7 +579,6 @@ def test_the_page_is_off_and_then_one_more_container_with_a_password(run, record
     exported = run(runtime="docker")
     assert (exported["pageUrl"], exported["pagePassword"]) == ("", "")
     assert "page" not in _containers(recorded)
-    recorded.created.clear()
     outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
     exported = run(runtime="docker", page=True, **outside)
     assert exported["pageUrl"] == "http://10.1.2.3:8269"
@@ -661,7 +650,7 @@ def test_more_workers_than_devices_are_refused_before_anything_is_made(  # D2
     assert recorded.created == []
 
 
-@pytest.mark.usefixtures("bare", "recorded")
+@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [

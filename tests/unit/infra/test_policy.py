@@ -28,7 +28,7 @@ def verdicts(requests) -> Any:
     return judge
 
 
-@pytest.mark.usefixtures("bare", "recorded")
+@pytest.mark.usefixtures("bare")
 def test_processes_violate_nothing(run, verdicts):
     run()
     assert verdicts() == set()
@@ -36,7 +36,7 @@ def test_processes_violate_nothing(run, verdicts):
     assert verdicts() == {("results-protected", ADVISORY, "local-data")}
 
 
-@pytest.mark.usefixtures("engine", "recorded")
+@pytest.mark.usefixtures("engine")
 def test_containers_lack_digests_only(run, verdicts):
     outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
     run(runtime="docker", tracking="mlflow", **outside)

@@ -170,7 +170,6 @@ def test_containers_of_another_machine_end_by_a_timer_there(  # D3
     run(**there)
     before = {name: args.inputs for name, args in recorded.of_type("docker:Leave").items()}
     assert not recorded.of_type("docker:Deadline")
-    recorded.created.clear()
     exported = run(**there, reservation=RESERVED, drainSeconds=30)
     (timer,) = recorded.of_type("docker:Deadline").values()
     told = _plain(timer.inputs)
@@ -324,7 +323,6 @@ def test_every_machine_checks_the_ports_that_are_opened_there(run, recorded):
 @pytest.mark.usefixtures("looks")
 def test_what_a_preview_declares_of_hosts_does_not_change_by_itself(run, recorded):
     def declared() -> dict[tuple[str, str], Any]:
-        recorded.created.clear()
         run(hosts=[ONE, TWO])
         found = {(args.typ, args.name): _plain(args.inputs) for args in recorded.created}
         for inputs in found.values():
@@ -518,7 +516,7 @@ def test_without_ray_hosts_get_its_files_and_a_cluster_file(run, recorded, key_f
     assert all(f'ln -sfn {ray} "$HOME/.local/bin/ray"' in script for script in scripts)
 
 
-@pytest.mark.usefixtures("looks", "recorded")
+@pytest.mark.usefixtures("looks")
 def test_the_cluster_file_of_one_host_has_no_worker(run):  # A22
     found = yaml.safe_load(run(hosts=[ONE], startRay=False)["rayClusterFile"])
     assert found["provider"]["worker_ips"] == []
@@ -716,7 +714,7 @@ def test_secrets_of_rented_machines_are_in_secrets_only(run, recorded, requests)
         assert list(request.additionalSecretOutputs) == ["privateKey"], request.name
 
 
-@pytest.mark.usefixtures("rented", "recorded")
+@pytest.mark.usefixtures("rented")
 @pytest.mark.parametrize("cidrs", [["0.0.0.0/0"], ["192.0.2.0/24", "198.51.100.7/32"]])
 def test_nothing_but_ssh_is_let_in(run, recorded, cidrs):  # F33
     run(lambdaCloud={"gpus": 1}, allowedCidrs=cidrs)
@@ -901,7 +899,6 @@ def test_of_a_group_the_requested_ones_are_rented(run, recorded, grown):  # B1
 def test_a_head_does_not_notice_which_machines_of_a_group_are_launched(run, recorded, grown):
     found = []
     for names in ("", "ray-worker-1,ray-worker-3"):
-        recorded.created.clear()
         grown(names)
         run(allowedCidrs=HOME, lambdaCloud={"gpus": 1}, nodeGroups=[GROUP])
         programs = _programs(recorded)
