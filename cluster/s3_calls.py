@@ -35,7 +35,7 @@ def ensure_bucket(args: BucketArgs) -> None:
     """Make the bucket, or keep the one that exists, in a store that refuses forged requests.
 
     Raises:
-        store_proof.UnsafeStoreError: it serves requests whose signature is forged.
+        ServiceError: it serves requests whose signature is forged.
     """
     with reached(args) as there:
         s3 = client(there)

@@ -16,14 +16,12 @@ from urllib.parse import urlencode
 
 import urllib3
 
+from node.life import ServiceError
+
 REQUEST_SECONDS = 10
 FORGED = "0" * 64  # a signature
 TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 DOCUMENT = "docs/security.md"
-
-
-class UnsafeStoreError(Exception):
-    """The store serves requests that nobody signed."""
 
 
 def prove(endpoint: str, bucket: str, access_key: str, remove: Callable[[str, str], Any]) -> None:
@@ -32,7 +30,7 @@ def prove(endpoint: str, bucket: str, access_key: str, remove: Callable[[str, st
     `remove` removes an object, from bucket and name.
 
     Raises:
-        UnsafeStoreError: one was served; the message names its advisory.
+        ServiceError: one was served; the message names its advisory.
     """
     served = []
     pool = urllib3.PoolManager(timeout=urllib3.Timeout(total=REQUEST_SECONDS), retries=0)
@@ -44,7 +42,7 @@ def prove(endpoint: str, bucket: str, access_key: str, remove: Callable[[str, st
             served.append(advisory)
             remove(bucket, name)
     if served:
-        raise UnsafeStoreError(
+        raise ServiceError(
             f"the object store at {endpoint} served a request with a forged signature: "
             f"{' and '.join(served)}. Anyone who reaches its port could write to every bucket. Its "
             "program is not the one that this project builds: remove the image that the setting "

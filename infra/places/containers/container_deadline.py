@@ -15,6 +15,7 @@ from pulumi import dynamic
 
 from cluster.provider import Args, Given, Provider, Resource
 from node import ending, source_text
+from node.life import ServiceError
 from trainyard.access.docker_client import SOCKET
 from trainyard.access.ssh import Connection
 from trainyard.access.ssh_run import run
@@ -23,10 +24,6 @@ CALL_SECONDS = 60.0
 START_SECONDS = 10.0
 POLL_SECONDS = 0.5
 NEVER = "never: its timer does not run"
-
-
-class DeadlineError(Exception):
-    """The timer does not wait."""
 
 
 class DeadlineArgs(Args):
@@ -83,7 +80,7 @@ class DeadlineProvider(Provider[DeadlineArgs]):
         Raises:
             SshError: the machine cannot be reached, lacks what the timer needs, or a container does
                 not come up again.
-            DeadlineError: the timer has ended at once.
+            ServiceError: the timer has ended at once.
         """
         file, folder = shlex.quote(args.file), shlex.quote(args.folder)
         # In one step: a timer that starts never reads half of it.
@@ -93,7 +90,7 @@ class DeadlineProvider(Provider[DeadlineArgs]):
         deadline = time.monotonic() + START_SECONDS
         while not args.waits():
             if time.monotonic() > deadline:
-                raise DeadlineError(
+                raise ServiceError(
                     f"{Connection.of(args.host).name}: the timer of the reservation does not "
                     f"run {START_SECONDS:g} s after its start, so nothing would end the stack at "
                     f"{args.at}. If {args.file}.log does not say why, logins there end what they "

@@ -107,10 +107,12 @@ def _crd(api: Api, port: int) -> Iterator[str]:
     if found is None:
         yield f"KubeRay's operator is not installed (no CRD {CRD_NAME}): {helm}"
         return
-    schema = _schema(found)
-    if schema is None:
+    served = (each for each in found["spec"]["versions"] if each.get("served"))
+    version = next((each for each in served if each["name"] == "v1"), None)
+    if version is None:
         yield f"KubeRay's CRD {CRD_NAME} has no version v1: it is too old. {UPDATE_CRDS}; {helm}"
         return
+    schema = version["schema"]["openAPIV3Schema"]
     missing = [".".join(path) for path in kuberay.NEEDED if not _has(schema, path)]
     if missing:
         yield (
@@ -149,14 +151,6 @@ def _operator(api: Api, port: int) -> Iterator[str]:
                     f"KubeRay's operator, Deployment {name}, is {container['image']}; {what}. "
                     f"{UPDATE_CRDS}; {'; '.join(HELM)}"
                 )
-
-
-def _schema(crd: dict[str, Any]) -> dict[str, Any] | None:
-    for version in crd["spec"]["versions"]:
-        if version["name"] == "v1" and version.get("served"):
-            found: dict[str, Any] = version["schema"]["openAPIV3Schema"]
-            return found
-    return None
 
 
 def _has(schema: dict[str, Any], path: Iterable[str]) -> bool:

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from infra.places.containers import container_deadline
-from infra.places.containers.container_deadline import NEVER, DeadlineError, DeadlineProvider
+from infra.places.containers.container_deadline import NEVER, DeadlineProvider
+from node.life import ServiceError
 from tests import ran
 from tests.waiting import wait_for
 from trainyard.access.ssh_run import CommandError
@@ -142,7 +143,7 @@ def test_what_the_machine_lacks_is_told_with_what_to_do(  # D3
     monkeypatch.setattr(container_deadline.DeadlineArgs, "waits", lambda _: False)
     monkeypatch.setattr(container_deadline, "START_SECONDS", 0)
     said = r"ada@192.0.2.4: the timer .* at 2126-12-01T12:00:00\+00:00. .* `sudo loginctl enable-l"
-    with pytest.raises(DeadlineError, match=said):
+    with pytest.raises(ServiceError, match=said):
         DeadlineProvider().create(machine.props)
     machine.path = str(tmp_path)
     for program in ("mkdir", "cat", "mv"):
