@@ -1,8 +1,11 @@
 """Pulumi's mocks, recording: tests look afterwards at the resources that were declared."""
 
 import asyncio
+import errno
+import os
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pulumi.runtime import mocks, resource, settings
@@ -37,6 +40,12 @@ def _no_stack_traces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resource, "_get_stack_trace", StackTrace)
         yield
+
+
+@pytest.fixture
+def full() -> Mock:
+    """A function that finds the disk full, in the place of one that writes."""
+    return Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
 @pytest.fixture

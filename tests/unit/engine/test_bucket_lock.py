@@ -5,6 +5,7 @@ import re
 import socket
 import tempfile
 from pathlib import PurePosixPath
+from unittest.mock import Mock
 
 import pytest
 
@@ -128,12 +129,8 @@ def test_who_is_refused_leaves_no_file(own_files):  # F52
 
 
 def test_a_lock_that_a_lost_store_keeps_has_its_file(store, own_files, monkeypatch):  # F52
-
-    def lost(_):
-        raise ConnectionError
-
     with bucket_lock.hold(FOLDER, NOW):
-        monkeypatch.setattr(BucketPath, "read_tagged", lost)
+        monkeypatch.setattr(BucketPath, "read_tagged", Mock(side_effect=ConnectionError))
     [own] = own_files()
     [content] = store.objects.values()
     assert json.loads(content)["ownFile"] == str(own)

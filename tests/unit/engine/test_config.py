@@ -289,9 +289,6 @@ def test_a_stack_that_does_not_exist(project):
     assert "no stack named 'dev'" in refused(project, "set", "workers", "3")
 
 
-def test_a_file_that_cannot_be_written_is_as_before(project, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("trainyard.access.users_file.replace", fail)
+def test_a_file_that_cannot_be_written_is_as_before(project, monkeypatch, full):
+    monkeypatch.setattr("trainyard.access.users_file.replace", full)
     assert "No space left on device" in refused(project, "set", "workers", "3")

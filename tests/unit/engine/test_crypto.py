@@ -155,10 +155,10 @@ def test_a_kept_key_that_is_not_whole_is_derived_and_kept_again(  # F81
     assert derived.count(crypto.ROUNDS) == (2 if damage == "folder" else 1)
 
 
-def test_without_room_for_it_a_key_is_derived(crypter, derived, folder, monkeypatch):  # F81
+def test_without_room_for_it_a_key_is_derived(crypter, derived, folder, monkeypatch, full):  # F81
     for path in folder.iterdir():
         path.unlink()
-    monkeypatch.setattr(kept_key.files, "replace", Mock(side_effect=OSError(28, "No space left")))
+    monkeypatch.setattr(kept_key.files, "replace", full)
     for _ in range(2):
         _begin_anew()
         Crypter("y", crypter.salt)

@@ -40,13 +40,9 @@ def test_a_disk_that_fails_to_sync_is_an_error_and_nothing_stays_open(tmp_path, 
 
 
 @pytest.mark.parametrize("what", ["write", "fsync"])
-def test_a_write_that_fails_leaves_the_former_file(tmp_path, monkeypatch, what):  # F16
+def test_a_write_that_fails_leaves_the_former_file(tmp_path, monkeypatch, full, what):  # F16
     path = tmp_path / "file"
     path.write_bytes(b"old")
-
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     monkeypatch.setattr(os, "fdopen" if what == "write" else "fsync", full)
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         files.replace(path, b"new", tmp_path / "temporary")

@@ -416,12 +416,8 @@ def test_a_cli_that_came_at_the_same_moment_wins(processes, monkeypatch):  # F14
     assert [path.name for path in processes.folder.iterdir()] == ["cli.json"]
 
 
-def test_a_lock_that_cannot_be_written_is_one_message_and_leaves_none(processes, monkeypatch):
+def test_a_lock_that_cannot_be_written_is_one_message_and_leaves_none(processes, monkeypatch, full):
     processes.take()
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(files, "sync_folder", full)
     with pytest.raises(EngineError, match=r"No space left on device.*PULUMI_BACKEND_URL"):
         processes.take()

@@ -53,10 +53,7 @@ def test_two_at_a_time_make_one(path, monkeypatch):  # F14
         assert first.result() == second.result()
 
 
-def test_a_full_disk_leaves_no_file(path, monkeypatch):  # F16
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
+def test_a_full_disk_leaves_no_file(path, monkeypatch, full):  # F16
     monkeypatch.setattr(files.os, "fdopen", full)
     with pytest.raises(EngineError, match=r"cannot be made .No space left"):
         passphrase.make()

@@ -1,6 +1,7 @@
 """`secrets rotate`: state and settings open with the new passphrase only, also after a kill."""
 
 import re
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -97,11 +98,8 @@ def test_the_same_passphrase_gives_another_key(secret):
 
 
 def test_a_kill_between_the_two_files_is_mended_by_the_same_command(secret, new_file, monkeypatch):
-    def fail(*_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(rotate.Backend, "save", fail)
+        patch.setattr(rotate.Backend, "save", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             secret.run("secrets", "rotate", "--new-passphrase-file", str(new_file))
     assert secret.run("up").code == 1  # the settings are new, the state is old

@@ -3,6 +3,7 @@
 import re
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -182,11 +183,7 @@ def test_a_delete_that_fails_is_told_and_keeps_what_it_needs(stack):  # F9 F17
 
 def test_an_error_without_a_text_is_told_by_its_name(stack, monkeypatch):
     stack.up(a={})
-
-    def fails(*_arguments):
-        raise TimeoutError
-
-    monkeypatch.setattr(DynamicProvider, "delete", fails)
+    monkeypatch.setattr(DynamicProvider, "delete", Mock(side_effect=TimeoutError))
     failed = stack.fails("destroy")
     assert re.search(r"error: .*::a: TimeoutError\(\)", failed.out)
 
@@ -303,11 +300,10 @@ def test_what_a_killed_run_had_asked_for_may_come_after_the_look():  # F12
     """Like a network that Docker made after the next `up` had found none."""
     late = Live(id="n1", outputs={})
     there = iter([None, late, late])
-
-    def refuse(_inputs):
-        raise EngineError("the network already exists")
-
-    provider = SimpleNamespace(create=refuse, find=lambda _inputs: next(there))
+    provider = SimpleNamespace(
+        create=Mock(side_effect=EngineError("the network already exists")),
+        find=lambda _inputs: next(there),
+    )
     context = SimpleNamespace(
         unsettled=set(),
         provider=lambda _type, _reference: provider,

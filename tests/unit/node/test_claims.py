@@ -153,8 +153,7 @@ def test_what_others_put_there_is_not_followed_and_blocks_nothing(claimed, tmp_p
 
 
 @pytest.mark.parametrize("what", ["mkstemp", "fchmod"])
-def test_without_room_for_it_nothing_is_claimed(what, claimed, monkeypatch):  # F64
-    full = Mock(side_effect=OSError(28, "No space left on device"))
+def test_without_room_for_it_nothing_is_claimed(what, claimed, monkeypatch, full):  # F64
     monkeypatch.setattr(tempfile if what == "mkstemp" else os, what, full)
     assert _refused() == (
         f"no claim of ports can be written to {claimed} (No space left on device): make room"

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -357,10 +358,7 @@ def test_a_refused_end_is_tried_again(machine, api, status):
 
 
 def test_without_a_way_to_tell_anybody_it_goes_on(machine, api, monkeypatch):  # F16
-    def no_wall(*_: object, **__: object) -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(subprocess, "run", no_wall)
+    monkeypatch.setattr(subprocess, "run", Mock(side_effect=FileNotFoundError))
     monkeypatch.setattr(ending, "LOG", Path("/dev/full"))  # even root cannot write there
     for ends_in in (-60, 100):
         api.verdict = {"end": ends_in < 0, "end_head": False, "ends_in": ends_in}

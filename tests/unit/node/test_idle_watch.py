@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -98,10 +99,9 @@ def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most():
 
 
 def test_what_cannot_be_read_counts_as_active():
-    def broken() -> list[str]:
-        raise OSError("no route")
-
-    found = idle_watch.look({"jobs": broken, "actors": list, "logins": lambda: ["a"]})
+    found = idle_watch.look(
+        {"jobs": Mock(side_effect=OSError("no route")), "actors": list, "logins": lambda: ["a"]}
+    )
     assert found == ["jobs cannot be read (no route)", "a"]
 
 
@@ -358,10 +358,7 @@ def test_a_job_that_comes_while_the_store_is_listed_counts(monkeypatch, tmp_path
     class EndedError(Exception):
         pass
 
-    def end(_: float) -> None:
-        raise EndedError
-
-    monkeypatch.setattr(time, "sleep", end)
+    monkeypatch.setattr(time, "sleep", Mock(side_effect=EndedError))
     settings = {
         "listen": "127.0.0.1",
         "port": 0,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -271,12 +272,9 @@ def test_one_that_is_gone_is_told_and_not_waited_for(place):
 
 
 def test_a_wait_can_be_ended():
-    def stop(_seconds: float) -> None:
-        raise CanceledError
-
     service: Any = SimpleNamespace(checks=[], look=lambda: life.Look(runs=False), poll_seconds=0)
     with pytest.raises(CanceledError):
-        life.await_up(service, 3600, stop)
+        life.await_up(service, 3600, Mock(side_effect=CanceledError))
 
 
 @pytest.mark.parametrize("drains", [True, False])

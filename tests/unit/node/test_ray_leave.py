@@ -4,6 +4,7 @@ import socket
 import time
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import ray
@@ -67,10 +68,11 @@ def test_a_head_that_is_gone_has_no_users(capsys):
 def test_a_head_with_another_token_has_none_of_this_nodes_users(  # F43
     monkeypatch, capsys, command
 ):
-    def refuse(address: str) -> None:
-        raise ray.exceptions.AuthenticationError("InvalidAuthToken")
-
-    monkeypatch.setattr(ray._raylet, "GcsClient", refuse)
+    monkeypatch.setattr(
+        ray._raylet,
+        "GcsClient",
+        Mock(side_effect=ray.exceptions.AuthenticationError("InvalidAuthToken")),
+    )
     with socket.create_server(("127.0.0.1", 0)) as server:
         ray_leave.main([f"127.0.0.1:{server.getsockname()[1]}", "", *command])
     assert capsys.readouterr().out == "[]\n"
@@ -93,11 +95,7 @@ def test_a_head_that_has_just_been_started_is_asked_again(monkeypatch, capsys):
 
 def test_a_head_that_does_not_say_who_uses_it_may_have_users(monkeypatch, capsys):
     monkeypatch.setattr(ray_leave, "AGAIN_SECONDS", 0)
-
-    def busy(_: Any) -> list[str]:
-        raise TimeoutError("no answer")
-
-    monkeypatch.setattr(ray_leave, "users", busy)
+    monkeypatch.setattr(ray_leave, "users", Mock(side_effect=TimeoutError("no answer")))
     monkeypatch.setattr(ray._raylet, "GcsClient", lambda address: address)
     with socket.create_server(("127.0.0.1", 0)) as server:
         gcs = f"127.0.0.1:{server.getsockname()[1]}"

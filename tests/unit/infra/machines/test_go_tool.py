@@ -1,6 +1,5 @@
 """A program is built once, checked before it is used, and never half there."""
 
-import errno
 import json
 import os
 import signal
@@ -151,10 +150,7 @@ def test_a_cache_that_cannot_be_made_is_one_message(props):  # F58
 
 
 @pytest.mark.usefixtures("go")
-def test_a_full_disk_is_one_message(props, monkeypatch):  # F16
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+def test_a_full_disk_is_one_message(props, monkeypatch, full):  # F16
     monkeypatch.setattr(go_build.shutil, "copytree", full)
     with pytest.raises(go_build.BuildError, match=r"No space left on device\): make room there"):
         go_build.obtain(go_tool.PROGRAMS["tool"], Path(props["path"]), lambda _: None)

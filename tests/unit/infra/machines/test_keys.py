@@ -1,6 +1,5 @@
 """Key files: new ones are for one user; ones that others can touch are refused."""
 
-import errno
 import os
 import stat
 
@@ -55,10 +54,7 @@ def test_a_new_file_is_opened_as_new_and_private(path, monkeypatch):  # F38
     assert [*path.parent.iterdir()] == [path]
 
 
-def test_a_disk_that_is_full_leaves_no_part_of_a_file(path, monkeypatch):  # F16
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+def test_a_disk_that_is_full_leaves_no_part_of_a_file(path, monkeypatch, full):  # F16
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
         KeyFileError, match=r"cannot be made \(No space left on device\); make room"

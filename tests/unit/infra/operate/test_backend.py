@@ -77,12 +77,8 @@ def test_an_id_that_cannot_be_read_is_no_other_one(here, content):
     assert (here.place / "trainyard.json").read_text() == content
 
 
-def test_an_id_that_cannot_be_kept_is_told(here, monkeypatch):  # F16
+def test_an_id_that_cannot_be_kept_is_told(here, monkeypatch, full):  # F16
     here.place.mkdir()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
         pulumi.RunError, match=r"cannot be kept .No space left on device.: make room"

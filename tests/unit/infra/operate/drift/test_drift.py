@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -122,11 +123,11 @@ def test_what_cannot_be_read_is_told_without_secrets(
 ):
     stack.declare(a={"token": "canary-token-value"})
     stack.up()
-
-    def refuse(*_: Any) -> None:
-        raise RuntimeError("the token canary-token-value is refused")
-
-    monkeypatch.setattr(DynamicProvider, "read", refuse)
+    monkeypatch.setattr(
+        DynamicProvider,
+        "read",
+        Mock(side_effect=RuntimeError("the token canary-token-value is refused")),
+    )
     code, text, _ = _run(capsys, "-C", str(stack.project), "-s", "dev")
     assert code == 1
     assert "not looked at: the token [secret] is refused" in text
@@ -159,10 +160,7 @@ def test_a_report_goes_by_layer():
 def test_a_silent_dashboard_is_a_failure_only_where_nothing_else_explains_it(
     looked, seen, tmp_path, monkeypatch
 ):
-    def silent(*_: Any) -> list[Finding]:
-        raise AskError("no answer")
-
-    monkeypatch.setattr(ray_nodes, "differing", silent)
+    monkeypatch.setattr(ray_nodes, "differing", Mock(side_effect=AskError("no answer")))
     known = dict.fromkeys(names_of_outputs(), "")
     whole = drift.examine(tmp_path, "dev", looked(outputs=known))
     assert (whole.code, whole.failures) == (1, ["no answer"])

@@ -1,6 +1,7 @@
 """One message reports all that a cluster lacks, before anything is made."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx2
 import pytest
@@ -178,10 +179,7 @@ def test_what_waits_and_tunnels_need_is_asked_for(ready, cluster):
     ],
 )
 def test_a_cluster_or_a_login_program_that_does_not_answer(fake, cluster, error, said):
-    def refuse(_):
-        raise error
-
-    fake.answer = refuse
+    fake.answer = Mock(side_effect=error)
     api.open_api.cache_clear()
     with pytest.raises(KubernetesError, match=said):
         _check(cluster)

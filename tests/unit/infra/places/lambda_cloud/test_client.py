@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 import traceback
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -79,10 +80,7 @@ def answering(status=200, body=b"", headers=None, seen=None):
 
 
 def failing(error):
-    def fail(request):
-        raise error
-
-    return Client(KEY, transport=httpx.MockTransport(fail))
+    return Client(KEY, transport=httpx.MockTransport(Mock(side_effect=error)))
 
 
 def without(key):

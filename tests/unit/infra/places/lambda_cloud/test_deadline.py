@@ -6,6 +6,7 @@ import stat
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -185,10 +186,7 @@ def test_without_an_end_the_key_is_taken_away(calls):
 
 @pytest.mark.parametrize("gone", [True, False])
 def test_only_a_machine_that_is_gone_may_keep_silent(monkeypatch, gone):
-    def run(*_, **__):
-        raise SshError("cannot be reached")
-
-    monkeypatch.setattr(deadline, "run", run)
+    monkeypatch.setattr(deadline, "run", Mock(side_effect=SshError("cannot be reached")))
     monkeypatch.setattr(presence, "is_gone", lambda host, config: gone)
     outs = PROPS | {"salt": "ab", "fingerprint": "cd"}
     if gone:

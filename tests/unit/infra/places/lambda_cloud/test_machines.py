@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 
@@ -388,11 +389,7 @@ def test_a_gap_in_the_list_does_not_make_an_instance_one_that_ended(account, tim
 
 def test_an_outage_is_waited_out_until_the_deadline(account, time):
     account.add("a")
-
-    def broken():
-        raise ServerError("503")
-
-    account.instances = broken
+    account.instances = Mock(side_effect=ServerError("503"))
     with pytest.raises(ServerError):
         machines.await_active(account, ["a"], 600, time.clock())
     assert time.now >= 600

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -337,13 +338,10 @@ def test_a_wait_that_is_canceled_sends_nothing_and_lets_others_go_on(call):  # F
     class CanceledError(Exception):
         pass
 
-    def canceled(seconds):
-        raise CanceledError
-
     cloud = Cloud()
     cloud.account.launch(REQUEST)
     with pytest.raises(CanceledError):
-        call(cloud.opened(canceled))
+        call(cloud.opened(Mock(side_effect=CanceledError)))
     assert len(cloud.journal) == 1
     cloud.account.launch(REQUEST)
     assert min(cloud.gaps()) >= 12

@@ -2,6 +2,7 @@
 
 import base64
 import itertools
+from unittest.mock import Mock
 
 import dill
 import pytest
@@ -167,11 +168,7 @@ def test_a_key_whose_making_was_cut_off_is_made_again_and_removed(key, tmp_path,
 
 def test_a_key_whose_file_cannot_be_written_is_in_no_account(key, monkeypatch):  # F16
     provider, account, props = key
-
-    def full(*_):
-        raise KeyFileError("cannot be made")
-
-    monkeypatch.setattr(providers.keys, "write", full)
+    monkeypatch.setattr(providers.keys, "write", Mock(side_effect=KeyFileError("cannot be made")))
     with pytest.raises(KeyFileError):
         provider.create(props)
     assert account.held == []
