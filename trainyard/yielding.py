@@ -4,7 +4,9 @@ It is an empty package at the head: the queue can put one there by Ray's API, an
 can ask for it without a further address.
 """
 
+PREFIX = "trainyard_yield_"  # no package of a job begins so
+
 
 def package(attempt: str) -> str:
     """Return the name of the package for a submission id."""
-    return f"trainyard_yield_{attempt}.zip"
+    return f"{PREFIX}{attempt}.zip"

@@ -20,6 +20,7 @@ class RayHead:
         self.nodes, self.started, self.away, self.refuses = [*nodes], [], False, ""
         self.jobs, self.packages, self.asked, self.stopped = {}, {}, [], []
         self.began, self.dead = time.time(), []  # nodes: when they began; as Ray lists ended ones
+        self.headers = {}  # of the last request
         self.others = []  # placement groups of programs that were not submitted
         self._numbers = count(1)
 
@@ -54,6 +55,7 @@ class RayHead:
     @web.middleware
     async def _guard(self, request, handler):
         self.asked.append((request.method, request.path))
+        self.headers = request.headers
         if self.away:
             request.transport.abort()
             return web.Response(status=503)

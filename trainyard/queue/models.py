@@ -1,4 +1,4 @@
-"""The tables of the queue: jobs, their attempts, who starts them, and the queue itself."""
+"""The tables of the queue: jobs, their attempts, who starts them, users, and the queue itself."""
 
 from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -86,6 +86,25 @@ class Machine(Base):
     share: Mapped[float]
     began: Mapped[float]
     seen: Mapped[float]
+
+
+class User(Base):
+    """A user with a token, of which only the SHA-256 is kept; `seen` is its last sign of life."""
+
+    __tablename__ = "users"
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    role: Mapped[str] = mapped_column(String(16))
+    digest: Mapped[str] = mapped_column(String(64))
+    since: Mapped[float]
+    seen: Mapped[float | None]
+
+
+class Run(Base):
+    """Whose a run is: of the first job that named it. It outlives the records of its jobs."""
+
+    __tablename__ = "runs"
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    user: Mapped[str] = mapped_column(String(255))
 
 
 class Lease(Base):

@@ -4,17 +4,29 @@ The database is a file of SQLite, or PostgreSQL. Changes of a job's state name t
 begin from, so of two writers one changes nothing.
 """
 
+import hmac
 import json
 import math
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, create_engine, delete, event, func, or_, select, text, update
+from sqlalchemy import (
+    Connection,
+    create_engine,
+    delete,
+    event,
+    func,
+    or_,
+    select,
+    text,
+    true,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
@@ -31,7 +43,10 @@ from trainyard.queue.models import (
     Job,
     Lease,
     Machine,
+    Run,
+    User,
 )
+from trainyard.queue.users import MOST, Caller, UsersError
 
 MOST_WAITING = 10_000
 MOST_ENDED = 10_000  # kept
@@ -42,6 +57,7 @@ HALF_LIVES = 8  # after which use counts as none
 MIGRATIONS = Path(__file__).with_name("migrations")
 LOCK = 0x747261696E  # of PostgreSQL, while tables change
 BUSY_S = 30
+SEEN_S = 60.0  # between two notes of a user's sign of life
 
 
 class ExistsError(Exception):
@@ -50,6 +66,10 @@ class ExistsError(Exception):
 
 class FullError(Exception):
     """As many jobs wait as may."""
+
+
+class TakenError(Exception):
+    """A run is another user's; the text is its name."""
 
 
 class Records:
@@ -79,12 +99,13 @@ class Records:
         """Close the database."""
         self._engine.dispose()
 
-    def add(self, job: Job) -> None:
-        """Keep a new job.
+    def add(self, job: Job, runs: Collection[str] = (), *, own: bool = False) -> None:
+        """Keep a new job, and whose its runs are; with `own` they must not be of others.
 
         Raises:
-            ExistsError: one has its id.
+            ExistsError: one has its id; with `own` also if an attempt has or could get it.
             FullError: MOST_WAITING wait.
+            TakenError: a run is another user's.
         """
         reach("queue.add")
         try:
@@ -92,9 +113,20 @@ class Records:
                 waiting = select(func.count()).where(Job.state == WAITING)
                 if (session.scalar(waiting) or 0) >= MOST_WAITING:
                     raise FullError
+                if own and any(each.user != job.user for each in _near(session, job.id)):
+                    raise ExistsError
+                for name in runs:
+                    known = session.get(Run, name)
+                    if known is None:
+                        session.add(Run(name=name, user=job.user))
+                    elif own and known.user != job.user:
+                        raise TakenError(name)
                 session.add(job)
         except IntegrityError:
-            raise ExistsError from None
+            if self.get(job.id) is not None:
+                raise ExistsError from None
+            self.add(job, runs, own=own)  # another job has named its run at the same moment
+            return
         reach("queue.added")
 
     def get(self, job: str) -> Job | None:
@@ -108,11 +140,12 @@ class Records:
             light = _active().options(defer(Job.request, raiseload=True))
             return [*session.scalars(light.order_by(Job.number))]
 
-    def listed(self) -> list[Job]:
-        """Return the jobs that have not ended, and the last that have."""
+    def listed(self, user: str = "") -> list[Job]:
+        """Return the jobs that have not ended, and the last that have; of all users, or of one."""
+        mine = Job.user == user if user else true()
         with self._session() as session:
-            past = select(Job).where(Job.state.not_in(ACTIVE)).order_by(Job.number.desc())
-            return [*session.scalars(_active()), *session.scalars(past.limit(LISTED))]
+            past = select(Job).where(Job.state.not_in(ACTIVE), mine).order_by(Job.number.desc())
+            return [*session.scalars(_active().where(mine)), *session.scalars(past.limit(LISTED))]
 
     def begin(self, job: Job, now: float, share: float, gpus: float) -> bool:
         """Record that a waiting job starts, before the head is asked; whether it is ours to start.
@@ -244,6 +277,48 @@ class Records:
         used = [JobUse(job.id, each.began, each.ended or until, each.share) for each, job in rows]
         return used, {job.id: job for _, job in rows}
 
+    def add_users(self, digests: Mapping[str, str], role: str, now: float) -> None:
+        """Keep new users with the digests of their tokens; UsersError if a name is taken."""
+        with self._session() as session, session.begin():
+            known = {*session.scalars(select(User.name))}
+            if taken := sorted(known & digests.keys()):
+                raise UsersError(
+                    f"{', '.join(taken)[:200]}: a user has this name, and keeps the token: remove "
+                    "the user first (`train user rm`), or give another name"
+                )
+            if len(known) + len(digests) > MOST:
+                raise UsersError(f"more than {MOST} users: remove some first (`train user rm`)")
+            session.add_all(
+                User(name=name, role=role, digest=each, since=now) for name, each in digests.items()
+            )
+
+    def remove_users(self, names: Collection[str], roles: Collection[str]) -> None:
+        """End the tokens of users who have one of some roles; UsersError for any other name."""
+        with self._session() as session, session.begin():
+            chosen = User.name.in_(names), User.role.in_(roles)
+            if other := {*names} - {*session.scalars(select(User.name).where(*chosen))}:
+                raise UsersError(
+                    f"{', '.join(sorted(other))[:200]}: no user of this name that you may remove: "
+                    "`train user list` shows them"
+                )
+            session.execute(delete(User).where(*chosen))
+
+    def users(self) -> list[User]:
+        """Return all users, by name."""
+        with self._session() as session:
+            return [*session.scalars(select(User).order_by(User.name))]
+
+    def caller(self, digest: str, now: float) -> Caller | None:
+        """Return whose token has a digest, and note that this user is there; None if nobody's."""
+        with self._session() as session, session.begin():
+            columns = select(User.name, User.role, User.digest, User.seen)
+            for name, role, known, seen in session.execute(columns).all():
+                if hmac.compare_digest(known, digest):
+                    if now - (seen or 0.0) > SEEN_S:
+                        session.execute(update(User).where(User.name == name).values(seen=now))
+                    return Caller(name, role)
+        return None
+
     def prune(self, now: float) -> set[str]:
         """Forget old jobs that have ended; return the names of packages that others need."""
         past = Job.state.not_in(ACTIVE)
@@ -266,6 +341,16 @@ def decayed(first: float, last: float, half_life: float) -> float:
     """Return the seconds of an interval that began and ended so long ago, as far as they count."""
     rate_ = math.log(2) / half_life
     return (math.exp(-rate_ * max(last, 0.0)) - math.exp(-rate_ * max(first, 0.0))) / rate_
+
+
+def _near(session: Session, name: str) -> list[Job]:
+    """Return jobs of which an attempt has the name of a job, or the other way round."""
+    base, _, number = name.rpartition("-")
+    ends = select(Job).where(Job.id.startswith(f"{name}-", autoescape=True))
+    found = [each for each in session.scalars(ends) if each.id[len(name) + 1 :].isdecimal()]
+    if number.isdecimal():
+        found += session.scalars(select(Job).where(Job.id == base))
+    return found
 
 
 def _active() -> Any:

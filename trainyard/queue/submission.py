@@ -10,6 +10,7 @@ from typing import Any
 
 from trainyard.packing import Bundle, GaveUpError, amounts, describe, place
 from trainyard.queue.models import Job
+from trainyard.queue.users import ADMIN, STACK, USER, Caller
 
 MOST_BODY = 4 * 2**20  # bytes
 MOST_PRIORITY = 1000
@@ -24,14 +25,17 @@ PACKAGE = "gcs://"
 NAMES = {"entrypoint_num_cpus": "CPU", "entrypoint_num_gpus": "GPU", "entrypoint_memory": "memory"}
 # Metadata of Ray, which is text, by which `train submit` says what the queue reads.
 PRIORITY, AFTER, RETRIES, MINUTES, FORCE = "priority", "after", "retries", "minutes", "force"
+RUN_VARIABLE = (
+    "TRAINYARD_RUN"  # as trainyard/tracking/run_folder.py has it, which machines may lack
+)
 
 
 class RefusedError(ValueError):
     """A submission is refused; the text says why, and what to do."""
 
 
-def read(body: bytes, now: float) -> Job:
-    """Return the record of a submission.
+def read(body: bytes, now: float, caller: Caller = STACK) -> Job:
+    """Return the record of a submission; a user's own token says whose it is.
 
     Raises:
         RefusedError: it is not one, or out of bounds.
@@ -52,6 +56,10 @@ def read(body: bytes, now: float) -> Job:
     facts = request.get("metadata") or {}
     if not isinstance(facts, dict) or not all(isinstance(each, str) for each in facts.values()):
         raise RefusedError("metadata is not an object of texts: give it so")
+    if caller.role != ADMIN:
+        shown = f"{facts.get('run') or facts.get('job') or job} ({caller.name})"
+        facts = facts | {"user": caller.name, "job_name": shown}
+        request["metadata"] = facts
     return Job(
         id=job,
         user=facts.get("user", "")[:LONGEST],
@@ -59,7 +67,10 @@ def read(body: bytes, now: float) -> Job:
         request=json.dumps(request),
         packages=json.dumps(_packages(request)),
         bundles=json.dumps(_bundles(request, facts)),
-        priority=_whole(facts, PRIORITY, -MOST_PRIORITY, MOST_PRIORITY),
+        # A higher one than that of all others would make them stop for it.
+        priority=_whole(
+            facts, PRIORITY, -MOST_PRIORITY, 0 if caller.role == USER else MOST_PRIORITY
+        ),
         after=json.dumps(_after(facts)),
         seconds=60 * _whole(facts, MINUTES, 1, 10**6) if facts.get(MINUTES) else None,
         retries=_whole(facts, RETRIES, 0, MOST_RETRIES),
@@ -71,6 +82,14 @@ def forced(job: Job) -> bool:
     """Whether the user queues it although no declared node can hold it."""
     facts = json.loads(job.request).get("metadata") or {}
     return facts.get(FORCE) == "1"
+
+
+def runs(job: Job) -> set[str]:
+    """Return the names of the runs that a submission would write."""
+    request = json.loads(job.request)
+    variables = (request.get("runtime_env") or {}).get("env_vars")
+    named = variables.get(RUN_VARIABLE) if isinstance(variables, dict) else ""
+    return {name[:LONGEST] for name in (job.run, str(named or "")) if name}
 
 
 def never(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> str | None:

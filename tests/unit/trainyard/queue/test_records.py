@@ -82,5 +82,15 @@ def test_two_queues_make_the_tables_once_and_start_each_job_once(with_queue, dat
         assert queue.head.started == ["a", "b", "c", "c-2"]
         use, _ = queue.records.use(queue.records.get("c").ended, 3600.0)
         assert use["eva"] > 0
+        _, tokens = await queue.ask("POST", "/api/queue/users", json={"names": ["max"]})
+        job = {"entrypoint": "true", "submission_id": "a-2", "metadata": {"run": "r"}}
+        refused = await queue.ask("POST", "/api/jobs/", tokens["max"], json=job)
+        assert "already exists" in refused[1]
+        taken = await queue.ask(
+            "POST", "/api/jobs/", tokens["max"], json=job | {"submission_id": "d"}
+        )
+        assert (taken[0], queue.records.users()[0].seen > 0) == (200, True)
+        await queue.ask("POST", "/api/queue/users/end", json={"names": ["max"]})
+        assert (await queue.ask("GET", "/api/jobs/", tokens["max"]))[0] == 401
 
     with_queue(test, database)

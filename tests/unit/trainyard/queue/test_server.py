@@ -93,6 +93,8 @@ def test_the_token_is_the_heads_and_other_requests_are_its_own(with_queue):
         assert queue.head.asked == []
         assert (await queue.ask("GET", "/health", ""))[0] == 200
         assert (await queue.ask("GET", "/page", ""))[0] == 403  # says the head
+        cookies = {server.COOKIE: "of before"}  # the head's page asks for another
+        assert (await queue.ask("GET", "/page", "", cookies=cookies))[0] == 403
         assert await queue.ask("GET", "/page") == (200, "the head's page")
         queue.head.away = True
         assert (await queue.ask("GET", "/page"))[0] == 502
