@@ -20,7 +20,7 @@ class RayHead:
         self.nodes, self.started, self.away, self.refuses = [*nodes], [], False, ""
         self.jobs, self.packages, self.asked, self.stopped = {}, {}, [], []
         self.began, self.dead = time.time(), []  # nodes: when they began; as Ray lists ended ones
-        self.headers = {}  # of the last request
+        self.headers, self.files = {}, {}  # of the last request; logs as files, by job
         self.others = []  # placement groups of programs that were not submitted
         self._numbers = count(1)
 
@@ -130,6 +130,8 @@ class RayHead:
         nodes = [
             {
                 "node_id": str(i),
+                "node_ip": f"10.0.0.{i + 1}",
+                "is_head_node": i == 0,
                 "state": "ALIVE",
                 "resources_total": each | {f"node:{i}": 1.0},
                 "labels": {"group": "rented"},
@@ -143,7 +145,8 @@ class RayHead:
         return web.json_response({"data": {"result": result}})
 
     async def _file(self, request):
-        return web.Response(body=b"file of " + request.query["submission_id"].encode())
+        name = request.query["submission_id"]
+        return web.Response(text=self.files.get(name, f"file of {name}"))
 
     async def _page(self, request):
         return web.Response(text="the head's page", headers={"X-Own": "1"})

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainyard.access import user
 from trainyard.client import connection
 from trainyard.client import outputs as contract
 from trainyard.client.outputs import StackOutputs
@@ -58,7 +57,7 @@ def submit(
         run_name=run,
         runtime_env=submission.runtime_env(file, script, run, progress=False),
         is_plain=not scripts.is_driver(script),
-        owner=user.name(),
+        own=True,
     )
     with _reached(stack) as outputs:
         server, job_id = submission.submit(request, outputs, force=False)

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-from trainyard.access import user
 from trainyard.client.console import say
 from trainyard.client.dashboard import RefusedError
 from trainyard.client.errors import ClientError, UnreachedError
@@ -45,7 +44,7 @@ def held(
         return
     session = str(server.version(SERVER_TIMEOUT_S).get("session_name", ""))
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    mine = {"job": job, "user": user.name(), "session": session, "time": now}
+    mine = {"job": job, "user": outputs.user, "session": session, "time": now}
     store = open_store(outputs)
     name = _take(store, run, mine, server, force=force)
     try:

@@ -11,7 +11,11 @@ from typing import Any
 from trainyard.access import terminal, typed
 from trainyard.access.terminal import clean, print_json
 
-TIMES, SECONDS, MINUTE = ("started", "since", "begins"), ("seconds",), len("2026-01-31 18:00")
+TIMES, SECONDS, MINUTE = (
+    ("started", "since", "begins", "seen"),
+    ("seconds",),
+    len("2026-01-31 18:00"),
+)
 DAY_S = 86_400
 # Of a cell, by its text: the status of a job or of a service.
 STYLES = {

@@ -44,7 +44,8 @@ class RefusedError(DashboardError):
     """The answer's status is not 200; `text` is the server's answer."""
 
     def __init__(self, status: int, text: str) -> None:
-        super().__init__(f"status {status}")
+        why = f": {text[:500]}" if status == HTTPStatus.FORBIDDEN else ""
+        super().__init__(f"status {status}{why}")
         self.status = status
         self.text = text
 

@@ -40,9 +40,10 @@ def connect(outputs: StackOutputs) -> JobServer:
     except RefusedError as error:
         if error.status in (401, 403):
             if outputs.attached:
+                new = "one that is yours" if outputs.owner else "the cluster's own"
                 raise ClientError(
                     f"{where} {'refuses the' if outputs.ray_token else 'asks for a'} token "
-                    f"({error.status}): give the cluster's own with "
+                    f"({error.status}): give {new} with "
                     f"`train attach {outputs.dashboard_url} --token-file FILE -s {outputs.stack}`"
                 ) from None
             raise ClientError(

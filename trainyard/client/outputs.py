@@ -138,7 +138,7 @@ class StackOutputs:
     services: tuple[Service, ...]  # all that a stack can have
     ssh: Ssh | None  # None where the services run on this machine, or in a cluster
     cluster: InCluster | None = None  # None outside a cluster
-    owner: str
+    owner: str  # of an attached queue, whose token it is
     container_prefix: str = ""  # what the names of its containers begin with
     reserved_from: datetime | None  # when the reservation begins, in UTC
     expires_at: datetime | None  # when the services or machines end themselves, in UTC
@@ -156,6 +156,11 @@ class StackOutputs:
     def bearer(self) -> dict[str, str]:
         """The header with Ray's token; none for a Ray that asks for none."""
         return {"Authorization": f"Bearer {self.ray_token}"} if self.ray_token else {}
+
+    @property
+    def user(self) -> str:
+        """The user's name, as the cluster has it: that of their own token, else of this machine."""
+        return self.owner if self.attached and self.owner else user.name()
 
     @property
     def away(self) -> str:

@@ -97,6 +97,19 @@ def _of_queued(value: Any) -> dict[str, Any]:
     return {"place": (place or "") if waits else "runs", **names, **texts, **times, **numbers}
 
 
+def of_users(found: Any) -> list[dict[str, str]]:
+    """Return a row for each user of a queue."""
+
+    def row(value: Any) -> dict[str, str]:
+        times = {
+            name: _local(int(fields.amount(value, name, fields.LATEST_MS / 1000) * 1000))
+            for name in ("since", "seen")
+        }
+        return {name: fields.identifier(value, name) for name in ("name", "role")} | times
+
+    return fields.decoded(found, row)
+
+
 def of_runs(
     outputs: StackOutputs,
     names: Sequence[str] | None = None,
@@ -111,7 +124,9 @@ def of_runs(
     found = run_list.list_runs(store.open_store(outputs), names)
     newest_first = sorted(found, key=lambda run: -run.started)
     told = ((run, states.get(run.name, "") or run.status) for run in newest_first)
-    chosen = selection.of((run, status, run.user, run.started) for run, status in told)
+    chosen = selection.of(
+        ((run, status, run.user, run.started) for run, status in told), outputs.user
+    )
     return [of_run(run, states.get(run.name, "")) for run in chosen]
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from trainyard.access import user as this_user
 from trainyard.client.errors import ClientError
 
 T = TypeVar("T")
@@ -33,14 +32,16 @@ class Selection:
     since: str = ""  # as `seconds` takes it
     limit: int | None = None
 
-    def of(self, found: Iterable[tuple[T, str, str, float]]) -> list[T]:
+    def of(self, found: Iterable[tuple[T, str, str, float]], me: str) -> list[T]:
         """Return a part of things, each with its status, user and start in ms since 1970.
+
+        `me` is the name of the user who asks.
 
         Raises:
             ClientError: `since` is not a time.
         """
         begun = began(self.since) if self.since else 0.0
-        wanted = {self.user, this_user.name() if self.mine else ""} - {""}
+        wanted = {self.user, me if self.mine else ""} - {""}
         return [
             each
             for each, status, user, started in found

@@ -45,9 +45,9 @@ def open_store(outputs: StackOutputs) -> Store:
         )
     if not url:
         raise ClientError(
-            f"cluster {outputs.stack!r} has no store: what its jobs write stays on its nodes, in "
-            f"~/ray_results. Give it one with `train attach {outputs.dashboard_url} "
-            f"-s {outputs.stack} --storage URI`"
+            f"cluster {outputs.stack!r} has no store here, where this looks: what its jobs write "
+            "is in the store of its nodes, or in ~/ray_results there. Name one with "
+            f"`train attach {outputs.dashboard_url} -s {outputs.stack} --storage URI`"
         )
     if url.startswith("file://"):
         return StackFolder(Path(unquote(urlsplit(url).path)))

@@ -76,7 +76,7 @@ class Request:
     submission_id: str | None = None  # for the job; None for a new one from Ray
     entrypoint: Bundle = field(default_factory=dict)  # its own, which may be empty
     is_plain: bool = False  # it computes: what its bundle does not say is `feasibility.plain`
-    owner: str = ""  # user that the run must be of, as far as the cluster knows; "" for any
+    own: bool = False  # whether the run must be this user's, as far as the cluster knows
     order: Mapping[str, str] = field(default_factory=dict)  # what is asked of a queue, as metadata
 
     def __post_init__(self) -> None:
@@ -206,7 +206,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     env, name = request.runtime_env, request.run_name
     if with_gpus := [node for node in nodes if node["GPU"]]:
         env["env_vars"][run_folder.NODES_VARIABLE] = json.dumps(with_gpus)
-    server, packed = preflight.run(env, name, outputs, request.owner)
+    server, packed = preflight.run(env, name, outputs, outputs.user if request.own else "")
     order = _for_queue(request, server, outputs)
     if "conda" in env:
         check_conda(server, outputs)

@@ -16,6 +16,8 @@ def explained(error: Exception) -> ClientError | None:
             "forgot its jobs. Their results are in `train runs`; submit a run again under its name "
             "to go on with it"
         )
+    if isinstance(error, RefusedError) and error.status in (401, 403):
+        return ClientError(f"the cluster refuses this (status {error.status}): {error.text[:500]}")
     if isinstance(error, TooLongError):
         return ClientError(
             f"{error}: end what fills it (train list names the jobs, train stop ends one), or look "

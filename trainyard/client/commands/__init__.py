@@ -35,6 +35,12 @@ GROUPS: Mapping[str, Mapping[str, Examples]] = {
         "drift": [("drift -s lab", "what differs, and what to do")],
         "debug-dump": [("debug-dump bug.tar.gz -s lab", "for a bug report, without secrets")],
         "review": [("review plan.json", "a page about the plan in Markdown")],
+        "user": [
+            ("user add eva --file eva.json", "a token of her own for the queue"),
+            ("user add s{01..30} --files class", "of each of a class"),
+            ("user rm eva", "it ends at once"),
+            ("user list", "who has one, and was last there when"),
+        ],
         "rotate": [
             ("rotate", "list the secrets"),
             ("rotate object-store-root -s lab", "draw a new one, and run up"),

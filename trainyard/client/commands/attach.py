@@ -65,11 +65,18 @@ print(mark + json.dumps(found))
 
 def attach(
     address: Annotated[
-        str, typer.Argument(help="Address of Ray's dashboard, such as http://localhost:8265.")
+        str,
+        typer.Argument(
+            help="Address of Ray's dashboard, such as http://localhost:8265, or your file from "
+            "`train user add`."
+        ),
     ],
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with Ray's token, readable by you only (default: no token)."),
+        typer.Option(
+            help="File with Ray's token, or yours from `train user add`, readable by you only "
+            "(default: no token)."
+        ),
     ] = None,
     storage: Annotated[
         str,
@@ -91,8 +98,12 @@ def attach(
     """
     name = contract.chosen(stack)
     _check_free(name)
+    token = ""
+    if token_file is not None:
+        _, token = _token(token_file)
+    elif os.path.isfile(address):  # noqa: PTH113 - False for what cannot be a path
+        address, token = _token(Path(address))
     url, store = _address(address), _storage(storage)
-    token = "" if token_file is None else _token(token_file)
     cluster, text = described(name, url, store, token, yes=yes)
     _write(contract.attached_file(name), text)
     more = sum(node.on_demand for node in cluster.nodes)
@@ -210,12 +221,17 @@ def _storage(text: str) -> str:
     return Path(text).expanduser().absolute().as_uri() if text else ""
 
 
-def _token(file: Path) -> str:
+def _token(file: Path) -> tuple[str, str]:
+    """Return the address in a user's file, "" in one that has only a token, and the token."""
     advice = "name the file with the cluster's token, such as ~/.ray/auth_token"
-    token = contract.read_private(file.expanduser(), "token file", advice).strip()
-    if not TOKEN.fullmatch(token):
+    text = contract.read_private(file.expanduser(), "token file", advice).strip()
+    address = ""
+    with suppress(*fields.FAULTS):
+        found = json.loads(text)
+        address, text = (fields.typed(found, name, str) for name in ("address", "token"))
+    if not TOKEN.fullmatch(text):
         raise ClientError(f"token file {file} does not have one word of ASCII: {advice}")
-    return token
+    return address, text
 
 
 def _ask(outputs: contract.StackOutputs) -> dict[str, Any]:
@@ -242,9 +258,12 @@ def _ask(outputs: contract.StackOutputs) -> dict[str, Any]:
             f"the head of {outputs.dashboard_url} does not have the folder {folder}: give "
             "--storage a folder that this machine and all nodes share, or s3://<bucket>"
         )
-    version = fields.typed(server.version(jobs.SERVER_TIMEOUT_S), "ray_version", str)
+    said = server.version(jobs.SERVER_TIMEOUT_S)
+    version = fields.typed(said, "ray_version", str)
+    me = fields.identifier({"user": None, **said}, "user")  # of a queue, by a token of one user
     nodes = [*ClusterState(outputs).declared(), *_on_demand(found["groups"], found["most"])]
-    return {names.RAY_VERSION: version, names.PYTHON_VERSION: found["python"], names.NODES: nodes}
+    known = {names.RAY_VERSION: version, names.PYTHON_VERSION: found["python"]}
+    return known | {names.NODES: nodes, names.OWNER: me}
 
 
 def _answer(

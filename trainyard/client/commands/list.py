@@ -40,7 +40,8 @@ def list(  # noqa: A001 - it has the command's name
         listed, more = server.jobs(), []
     newest_first = jobs.newest_first([*(listed or ()), *more])
     chosen = Selection(status, user, mine, since, limit).of(
-        (job, str(job.status), job.user, job.start_time) for job in newest_first
+        ((job, str(job.status), job.user, job.start_time) for job in newest_first),
+        stack_outputs.user,
     )
     found = rows.of_jobs(listed or (), stack_outputs, chosen)
     columns: tuple[str, ...] = rows.JOBS

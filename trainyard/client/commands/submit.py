@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from trainyard.access import user
 from trainyard.client import completion
 from trainyard.client import outputs as contract
 from trainyard.client.command import (
@@ -155,7 +154,7 @@ def submit(
         submission_id=submission_id,
         entrypoint=entrypoint,
         is_plain=not on_head and not scripts.is_driver(script),
-        owner="" if force else user.name(),
+        own=not force,
         order={
             name: str(value)
             for name, value in {

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 import trainyard
-from trainyard.access import user
 from trainyard.client import outputs as contract
 from trainyard.client import submission
 
@@ -26,7 +25,7 @@ def test_a_submission_is_the_users_and_takes_no_other_options(tmp_path, values, 
     done = trainyard.submit("mine.py", name="first", wait=False)
     assert done == {"run": "first", "job": "a job", "status": "PENDING"}
     [(request, options)] = sent
-    assert request.owner == user.name()  # another user's run is not taken, as without --force
+    assert request.own  # another user's run is not taken, as without --force
     assert (request.is_plain, options) == (True, {"force": False})
     with pytest.raises(TypeError, match="submit has no option forced"):
         trainyard.submit("mine.py", forced=True)

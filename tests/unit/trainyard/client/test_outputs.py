@@ -14,7 +14,7 @@ import pytest
 
 from tests import ran as ran_by
 from trainyard.access import outputs as names
-from trainyard.access import repository
+from trainyard.access import repository, user
 from trainyard.client import outputs
 from trainyard.client.errors import ClientError
 
@@ -27,6 +27,7 @@ def test_reads_a_file(values, outputs_file, monkeypatch):
     monkeypatch.delenv("TRAINYARD_OUTPUTS")
     found = outputs.read(file=outputs_file(values))
     assert found.dashboard_url == "http://127.0.0.1:1"
+    assert (found.owner, found.user) == ("ada", user.name())  # whose the stack is, and who asks
     assert [node.name for node in found.nodes] == ["head", "worker-0", "worker-1"]
     assert found.nodes[2].resources == {"TPU": 4.0}
 

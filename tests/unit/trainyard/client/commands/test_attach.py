@@ -136,7 +136,7 @@ def test_a_token_is_taken_from_a_private_file_only(tmp_path):
         with pytest.raises(ClientError, match=said):
             attach._token(file)
     file.write_text("canary\n")
-    assert attach._token(file) == "canary"
+    assert attach._token(file) == ("", "canary")
     with pytest.raises(ClientError, match=r"cannot read token file .*nothing \(No such file"):
         attach._token(tmp_path / "nothing")
 
