@@ -115,3 +115,28 @@ def test_a_job_makes_room_for_one_of_higher_priority_and_goes_on(stack, wait_for
     assert run["figures"]["loss"] == sum(range(80))
     costs = json.loads(train("cost", "--by", "run", "--json"))
     assert {row["run"]: row["cpu_hours"] >= 0 for row in costs}.keys() >= {"low", "high"}
+
+
+def test_a_user_trains_with_a_token_of_their_own_and_others_do_not_see_it(stack, tmp_path):
+    admin = partial(_train, stack.write_outputs(tmp_path))
+    admin("user", "add", "eva", "max", "--files", str(tmp_path / "class"))
+    config = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+    def train(user, *arguments):
+        return _ran([sys.executable, "-m", "trainyard.client", *arguments, "-s", user], config)
+
+    for user in ("eva", "max"):
+        train(user, "attach", str(tmp_path / f"class/{user}.json"))
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/script.py").write_text("print('said by a script')\n")
+    submit = ("submit", str(tmp_path / "code/script.py"), "--name", "of-eva")
+    assert "said by a script" in train("eva", *submit)
+    assert "said by a script" in train("eva", "logs", "-f", "of-eva")
+    assert {row["run"] for row in json.loads(train("eva", "list", "--json"))} == {"", "of-eva"}
+    assert {row["user"] for row in json.loads(train("max", "list", "--json"))} == {"max"}
+    with pytest.raises(AssertionError, match="no job and no run of this cluster is called"):
+        train("max", "logs", "of-eva")
+    with pytest.raises(AssertionError, match="run 'of-eva' is of another user"):
+        train("max", *submit)
+    (run,) = (each for each in json.loads(admin("runs", "--json")) if each["run"] == "of-eva")
+    assert run["user"] == "eva"
