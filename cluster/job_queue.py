@@ -76,6 +76,7 @@ class JobQueue(Component):
             head=join("http://", runtime.address(ray_node.HEAD, stack.port("dashboardPort"))),
             token=stack.token,
             data=runtime.volume(SERVICE, DATA),
+            address=runtime.address(SERVICE, port),
             database=settings[DATABASE],
             nodes=stack.outputs[outputs.NODES],
             halfLifeDays=rules.half_life_days,
@@ -104,6 +105,7 @@ class JobQueue(Component):
             self.child,
         )
         stack.outputs[outputs.DASHBOARD_URL] = join("http://", runtime.public(SERVICE, port))
+        stack.outputs[outputs.QUEUE] = "true"
 
 
 def module_files() -> dict[str, str]:
@@ -127,6 +129,7 @@ DESCRIPTOR = Descriptor(
     source=Source.ENVIRONMENT,
     ports=(PortSetting(PORT, 8270, "Queue of jobs: then the address for jobs and Ray's pages"),),
     limit=Limit(memory_mib=1024, processes=256),
+    shared=True,  # jobs on other machines ask it what they cost
     settings={
         "queue": (
             Annotated[bool, ON_MACHINES],

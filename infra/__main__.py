@@ -33,6 +33,7 @@ for connection in outputs.CONNECTIONS:
     pulumi.export(connection, stack.connections.get(connection, {}))
 prefix = stack.outputs.get(outputs.CONTAINER_PREFIX, "")
 pulumi.export(outputs.CONTAINER_PREFIX, prefix)
+pulumi.export(outputs.QUEUE, stack.outputs.get(outputs.QUEUE, ""))
 pulumi.export(outputs.OWNER, local.owner(settings.owner))
 pulumi.export(outputs.JOB_START_TIMEOUT_SECONDS, settings.of_services[ray_node.JOB_START])
 pulumi.export(outputs.RESERVED_FROM, stack.reserved_from)

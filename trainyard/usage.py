@@ -75,16 +75,17 @@ class Usage(threading.Thread):
     def _machines(self, here: set[int]) -> dict[str, float]:
         """Return figures of the job's machines, and of its workers on others than this one."""
         found, gpus, looks = {"CPU": 0.0, "memory": 0.0}, list[Any](), len(self.rows)
+        at = os.environ[DASHBOARD_VARIABLE]
         # The head's dearest answer; a job has an id of Ray's once it has connected to Ray.
         if not self._known.get("job_id") and looks & (looks - 1) == 0:
-            told = self._ask(f"/api/jobs/{self._job}")
+            told = ask(at, f"/api/jobs/{self._job}")
             self._known = told if isinstance(told, dict) else {}
         job = self._known
-        for machine in by_machine(self._ask("/nodes?view=summary")["data"]["summary"]):
+        for machine in by_machine(ask(at, "/nodes?view=summary")["data"]["summary"]):
             own = job["driver_node_id"] in machine["ids"]
             pids = here if own else set[int]()
             for node in machine["ids"] if job["job_id"] and not own else []:
-                for worker in self._ask(f"/nodes/{node}")["data"]["detail"]["workers"]:
+                for worker in ask(at, f"/nodes/{node}")["data"]["detail"]["workers"]:
                     if worker["jobId"] == job["job_id"]:
                         pids.add(worker["pid"])
                         found["CPU"] += worker["cpuPercent"] / 100
@@ -97,13 +98,18 @@ class Usage(threading.Thread):
                 found |= {f"{first} {name}": use for name, use in _of_machine(machine).items()}
         return found | _of_gpus(gpus)
 
-    def _ask(self, path: str) -> Any:
-        token, file = os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH")
-        sent = {"Authorization": f"Bearer {token or (file and Path(file).read_text().strip())}"}
-        at = os.environ[DASHBOARD_VARIABLE]
-        with closing(HTTPConnection(at, timeout=TIMEOUT_S)) as connection:
-            connection.request("GET", path, headers=sent)
-            return json.loads(connection.getresponse().read(MOST_BYTES))
+
+def ask(at: str, path: str, timeout_s: float = TIMEOUT_S) -> Any:
+    """Return an answer in JSON of the head or the queue, at host:port, by the cluster's token.
+
+    Raises:
+        OSError, HTTPException: it does not answer. One of ODD: not so.
+    """
+    token, file = os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH")
+    sent = {"Authorization": f"Bearer {token or (file and Path(file).read_text().strip())}"}
+    with closing(HTTPConnection(at, timeout=timeout_s)) as connection:
+        connection.request("GET", path, headers=sent)
+        return json.loads(connection.getresponse().read(MOST_BYTES))
 
 
 def by_machine(nodes: Iterable[Any]) -> list[Any]:

@@ -31,6 +31,7 @@ SSH = "ssh"
 KUBERNETES = "kubernetes"
 CONNECTIONS = (SSH, KUBERNETES)
 CONTAINER_PREFIX = "containerPrefix"  # what names of containers begin with; "" without one
+QUEUE = "queue"  # "true" where the dashboard's URL is a queue's; "" elsewhere
 OWNER = "owner"  # whose the stack is, as its labels and tags have it
 RESERVED_FROM = "reservedFrom"  # ISO 8601, UTC: when the reservation begins; "" without one
 # Seconds after which Ray fails a job that could not start; 0 for never.
@@ -52,7 +53,7 @@ TEXTS = (
     VOLUMES,
     *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
     *(ACCESS_KEY, SECRET_KEY, SERVE_URL, SERVE_TOKEN, RAY_VERSION, PYTHON_VERSION, EXPIRES_AT),
-    *(RAY_CLUSTER_FILE, OWNER, RESERVED_FROM, CONTAINER_PREFIX),
+    *(RAY_CLUSTER_FILE, OWNER, RESERVED_FROM, CONTAINER_PREFIX, QUEUE),
 )
 # All that the client needs, with the values of a cluster that has nothing of it.
 NOTHING: Mapping[str, object] = {

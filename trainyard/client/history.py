@@ -58,6 +58,7 @@ class RunRecord:
     jobs: list[dict[str, Any]] = field(default_factory=list)
     # Rows of what its jobs have used (trainyard/usage.py); not in a list of runs.
     usage: list[dict[str, Any]] = field(default_factory=list)
+    cost: float | None = None  # of all its jobs, in $; None if that is not known
     # Files with the stacks of hangs (trainyard/resume/hangs.py); not in a list of runs.
     hangs: list[str] = field(default_factory=list)
 
@@ -289,6 +290,7 @@ def _read(store: Store, name: str) -> RunRecord | None:
         shown=shown,
         jobs=jobs,
         usage=usage,
+        cost=run_folder.cost(jobs),
         hangs=[f"{store.where}/{name}/{run_folder.HANGS}/{each}" for each in sorted(hangs)],
     )
 

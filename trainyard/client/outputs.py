@@ -139,6 +139,7 @@ class StackOutputs:
     ssh: Ssh | None  # None where the services run on this machine, or in a cluster
     cluster: InCluster | None = None  # None outside a cluster
     owner: str  # of an attached queue, whose token it is
+    queue: bool = False  # whether jobs wait in a queue, which keeps an account
     container_prefix: str = ""  # what the names of its containers begin with
     reserved_from: datetime | None  # when the reservation begins, in UTC
     expires_at: datetime | None  # when the services or machines end themselves, in UTC
@@ -357,6 +358,7 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         services=services,
         ssh=ssh,
         cluster=cluster,
+        queue=bool(values[names.QUEUE]),
         owner=values[names.OWNER],
         container_prefix=values[names.CONTAINER_PREFIX],
         reserved_from=reserved_from,

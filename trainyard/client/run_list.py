@@ -130,6 +130,7 @@ class RunList:
                 epochs=int(fields.amount(found, "epochs")),
                 goals=run_folder.known_goals(found.get("goals")),
                 best=json_values.number(found.get("best")),
+                cost=json_values.number(found.get("cost")),
                 jobs=[job] if (job := fields.typed(found, "job", dict)) else [],
             )
         except fields.FAULTS:

@@ -1,8 +1,8 @@
 """The service: `python -m trainyard.queue SETTINGS`, on the head's machine.
 
-SETTINGS is a file of JSON: listen, port, head (URL), token, data (folder), database (URL, "" for a
-file there), halfLifeDays, backfill, preempt, quotas, hourlyCost and monthlyBudget (0 for none), and
-nodes, as in the stack's outputs.
+SETTINGS is a file of JSON: listen, port, address (host:port for jobs), head (URL), token, data
+(folder), database (URL, "" for a file there), halfLifeDays, backfill, preempt, quotas, hourlyCost
+and monthlyBudget (0 for none), and nodes, as in the stack's outputs.
 """
 
 import asyncio
@@ -53,7 +53,8 @@ async def serve(settings: Mapping[str, Any]) -> None:
     )
     own = settings["hourlyCost"]
     prices = {node["group"]: node["hourlyCost"] or own for node in settings["nodes"]}
-    dispatcher = Dispatcher(records, packages, head, rules, declared, prices, me)
+    address = settings["address"]
+    dispatcher = Dispatcher(records, packages, head, rules, declared, prices, me, address)
     budget = settings["monthlyBudget"] or math.inf
     server = Server(records, packages, head, dispatcher, declared, settings["token"], budget)
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1)

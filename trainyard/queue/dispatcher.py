@@ -32,6 +32,7 @@ IDLE_S = 5.0  # without jobs
 LEASE_S = 15.0
 PRUNE_S = 3600.0
 SEE_S = 15.0  # between two looks at the machines, for the ledger
+COST = "cost"  # metadata: where a job asks what this start costs
 GROUP_LABEL = "group"  # of nodes, by cluster/ray_node.py
 AT_ONCE = 4  # starts; each costs the head a process
 YIELD_S = 120.0  # in which a job stores a checkpoint and ends, when asked to make room
@@ -66,10 +67,11 @@ class Dispatcher:
         declared: Sequence[Declared] = (),
         prices: Mapping[str, float] = MappingProxyType({}),  # $ an hour, by group of nodes
         me: str = "",
+        address: str = "",  # host:port of the queue for jobs
     ) -> None:
         self._records, self._packages, self._head = records, packages, head
         self._rules, self._declared, self._prices = rules, declared, prices
-        self._saw = -SEE_S
+        self._saw, self._address = -SEE_S, address
         self._me, self._leased, self._pruned = me or secrets.token_hex(8), -LEASE_S, -PRUNE_S
         self._tried: dict[str, float] = {}  # first refusal of a start, by attempt
         self._changed = asyncio.Event()
@@ -239,6 +241,8 @@ class Dispatcher:
                 return
             request = {**json.loads(whole.request), "submission_id": job.name}
             request.pop("job_id", None)
+            at = f"{self._address}/api/queue/cost?since={job.started}"
+            request["metadata"] = {**(request.get("metadata") or {}), COST: at}
             for name in json.loads(job.packages):
                 if not await self._head.has_package(name):
                     if not self._packages.has(name):

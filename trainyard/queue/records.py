@@ -272,6 +272,7 @@ class Records:
         """Return how jobs ran between two times, and these jobs by their ids."""
         there = or_(Attempt.ended.is_(None), Attempt.ended > since)
         found = select(Attempt, Job).join(Job, Job.id == Attempt.job)
+        found = found.options(defer(Job.request, raiseload=True))
         with self._session() as session:
             rows = session.execute(found.where(there, Attempt.began < until)).all()
         used = [JobUse(job.id, each.began, each.ended or until, each.share) for each, job in rows]

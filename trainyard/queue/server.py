@@ -327,7 +327,12 @@ class Server:
             raise web.HTTPBadRequest(text="since is no time in the past: give seconds since 1970")
         shares = await asyncio.to_thread(self._shares, since, now)
         sees = request[CALLER].sees
-        return web.json_response([each for each in shares if sees(each["user"])])
+        shares = [each for each in shares if sees(each["user"])]
+        if (run := request.query.get("run")) is not None:
+            shares = [each for each in shares if each["run"] == run]
+        month = await asyncio.to_thread(self._spent, now)
+        budget = None if math.isinf(self._budget) else self._budget
+        return web.json_response({"shares": shares, "month": month, "budget": budget})
 
     def _shares(self, since: float, now: float) -> list[dict[str, Any]]:
         machines = self._records.machines(since, now)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from trainyard import json_values
 from trainyard.housekeeping import housekeeping
 from trainyard.serving.uploaded import MOST_BYTES, keep
 from trainyard.store.objects import open_url, regular_files
-from trainyard.tracking import run_folder
+from trainyard.tracking import cost, run_folder
 from trainyard.tracking.log_times import LogTimes
 from trainyard.usage import Usage
 
@@ -27,6 +28,7 @@ MOST_FILES = 1000  # of each
 LOG_HEAD, LOG_TAIL = 2**20, 4 * 2**20  # bytes that are kept of a log
 LOG = "/proc/self/fd/1"  # Ray has a job's standard output in a file, which is read here
 NAMED = 5  # files in a message
+COST_S = 600.0  # between two questions of what the job costs: the queue adds up all jobs
 
 Files = Mapping[str, os.stat_result]
 
@@ -41,12 +43,13 @@ class JobRecord:
     def __init__(
         self, storage: str, run: str, command: Sequence[str], job: Mapping[str, Any], log: str = LOG
     ) -> None:
-        facts = job.get("metadata", {})
+        facts = self._facts = job.get("metadata", {})
         self._usage = Usage(facts.get("job_submission_id", ""))
         self._environment = job.get("runtime_env", {})
         self._log, self._times = log, LogTimes()
         self._is_notebook = run_folder.NOTEBOOK in command
         self._run, self._store, self._logged = run, open_url(storage), -1
+        self._asked = time.monotonic()  # what it costs
         self._record: dict[str, Any] = {
             "job": facts.get("job_submission_id", ""),
             "command": list(command),
@@ -76,6 +79,7 @@ class JobRecord:
         """Records that the job is told to stop: Ray may kill it before its command has ended."""
         self._record |= {"ended": _now(), "status": run_folder.STOPPED}
         self._write()
+        self._note_cost()
 
     def look(self) -> None:
         """Notes the time if the log has grown."""
@@ -84,13 +88,15 @@ class JobRecord:
                 self._times.look(log)
 
     def log(self) -> None:
-        """Stores what the job has used, and its log without its middle where it is long.
+        """Stores what the job uses and costs, and its log without its middle where it is long.
 
         And that a notebook goes on, since no cluster knows of it.
         """
         if self._is_notebook and "ended" not in self._record:
             self._record["seen"] = _now()
             self._write()
+        if time.monotonic() - self._asked > COST_S:
+            self._note_cost()
         if rows := [*self._usage.rows]:
             name = f"{self._run}/{run_folder.USAGE}/{self._record['job'] or 'job'}.jsonl"
             self._store.write(name, run_folder.lines(rows))
@@ -130,6 +136,7 @@ class JobRecord:
                 used, size = last[name] / 2**30, last[f"{name} size"] / 2**30
                 print(f"killed: {name} {used:.1f} of {size:.1f} GiB in use", flush=True)
         self._write()
+        self._note_cost()
         self.log()
         kept, left = _fitting(dict(regular_files(output)), MOST_OUTPUT)
         more, others = _fitting(made, MOST_WORKING)
@@ -150,6 +157,12 @@ class JobRecord:
         self.log()
         if summary := run_folder.sum_up(self._store, self._run):
             self._store.write(f"{run_folder.SUMMARIES}/{self._run}", summary)
+
+    def _note_cost(self) -> None:
+        self._asked = time.monotonic()
+        if found := cost.so_far(self._facts, self._run):
+            self._record["cost"] = round(found, 4)
+            self._write()
 
     def _upload(self, folder: Path, names: Iterable[str]) -> None:
         for name in names:

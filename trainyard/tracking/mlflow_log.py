@@ -23,7 +23,7 @@ from trainyard import json_values
 from trainyard.report import curves
 from trainyard.resume import checkpoint_files
 from trainyard.serving import uploaded
-from trainyard.tracking import pyfunc
+from trainyard.tracking import cost, pyfunc, run_folder
 from trainyard.tracking.run_folder import COMMIT_VARIABLE, CURVES, TRACKED
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from trainyard.tracking.run_folder import RunFolder
 
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray's, with the submission id
+JOB = "job_submission_id"
+COST = "trainyard.cost"  # a metric: those of jobs have other names
 PARAMS_AT_ONCE = 100  # MLflow's limits of a request
 METRICS_AT_ONCE = 1000
 
@@ -98,10 +100,19 @@ class MlflowLog:
                 file = Path(folder) / CURVES
                 file.write_bytes(picture)
                 self._client.log_artifact(self._id, str(file))
+        self._note_cost()
 
     def stop(self, status: str) -> None:
         """Ends the log of an unfinished run, which may resume later, as `FAILED` or `KILLED`."""
         self._client.set_terminated(self._id, status)
+        self._note_cost()
+
+    def _note_cost(self) -> None:
+        """Logs what the run has cost, in $, if a queue knows it."""
+        if (now := cost.so_far(facts := _facts(), self._run.name)) is not None:
+            earlier = run_folder.whole_records(self._run.read(run_folder.JOBS))
+            others = [each for each in earlier if each.get("job") != facts.get(JOB)]
+            self._client.log_metric(self._id, COST, now + (run_folder.cost(others) or 0.0))
 
     def _metrics(self, index: int, record: dict[str, Any]) -> list[Metric]:
         step, minutes = curves.epoch_of(record, index), curves.number(record.get("minutes"))
@@ -145,10 +156,10 @@ class MlflowLog:
         print(f"warning: MLflow refuses {name!r} of the {kind} ({why}): {advice}", flush=True)  # noqa: T201
 
     def _origin(self) -> dict[str, str]:
-        job = json.loads(os.environ.get(JOB_VARIABLE) or "{}").get("metadata", {})
+        job = _facts()
         return {
             "trainyard.run": self._run.url,
-            "trainyard.job": job.get("job_submission_id", ""),
+            "trainyard.job": job.get(JOB, ""),
             "mlflow.source.git.commit": os.environ.get(COMMIT_VARIABLE, ""),
         }
 
@@ -173,6 +184,11 @@ class MlflowLog:
         source = f"{self._run.url}/{checkpoint}"
         self._client.create_model_version(name, source, self._id, tags, await_creation_for=0)
         self._run.write(TRACKED, json.dumps(record | {"checkpoint": checkpoint}).encode())
+
+
+def _facts() -> dict[str, str]:
+    """Return the metadata of this job."""
+    return dict(json.loads(os.environ.get(JOB_VARIABLE) or "{}").get("metadata", {}))
 
 
 def _record(run: RunFolder) -> dict[str, Any]:

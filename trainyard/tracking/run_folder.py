@@ -190,6 +190,12 @@ def is_open_notebook(job: Mapping[str, Any]) -> bool:
     return False
 
 
+def cost(jobs: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return what the jobs of a run have cost by their records, in $; None if none knows it."""
+    known = [json_values.number(each.get("cost")) or 0.0 for each in jobs]
+    return sum(each for each in known if each > 0) or None
+
+
 def log_of(job: Mapping[str, Any]) -> str:
     """Return the name of a job's log in the folder of its run."""
     return f"{LOGS}/{job.get('job') or 'job'}.txt"
@@ -236,6 +242,7 @@ def sum_up(store: Store, run: str) -> bytes | None:
         "last": last(metrics, rows),
         "goals": goals,
         "best": best(metrics or rows, goals),
+        "cost": cost(jobs),
         "job": {k: v for k, v in jobs[-1].items() if k != "left out"} if jobs else {},
     }
     return json_values.text(summary).encode()

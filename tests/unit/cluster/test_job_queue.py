@@ -31,6 +31,7 @@ def test_it_is_told_the_head_and_clients_get_its_address(runtime, deploy, monkey
     assert (known["halfLifeDays"], known["backfill"], known["nodes"]) == (3, True, NODES)
     assert known["quotas"] == {"": {"gpus": 2}, "eva": {"gpuHoursWeek": 1.5}}
     assert address == f"http://{runtime.public(SERVICE, 8270)}"
+    assert (known["address"], made.outputs["queue"]) == (runtime.address(SERVICE, 8270), "true")
     assert known["data"] == runtime.volume(SERVICE, service.volumes[0])
     assert service.volumes[0].keep
 

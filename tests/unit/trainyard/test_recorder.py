@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import web
 from tests.waiting import wait_for
 from trainyard import recorder
 from trainyard.client import history
@@ -101,6 +102,36 @@ def test_a_plain_script_is_a_run(node):
     one = history.told(job | {"changed": "1", "diff": ""})
     assert "with 1 changed file (their diff is not kept)" in one
     assert not [*node.temp.iterdir()]
+
+
+def test_a_record_says_what_the_job_costs_also_of_one_that_was_killed(node, monkeypatch):
+    asked, cost = [], 1.25
+
+    def answer(request):
+        asked.append(request.path)
+        return 200, json.dumps({"shares": [{"cost": cost}, {"cost": 0.5}]}).encode()
+
+    with web.serving(answer) as queue:
+        at = f"{queue.url.removeprefix('http://')}/api/queue/cost?since=7"
+        told = {"metadata": JOB["metadata"] | {"cost": at}}
+        node.environment[recorder.JOB_VARIABLE] = json.dumps(JOB | told)
+        assert node.run("print('done')") == 0
+        assert (node.job()["status"], node.job()["cost"]) == ("SUCCEEDED", 1.75)
+        assert history.read_run(node.store, RUN).cost == 1.75
+        assert asked == ["/api/queue/cost?since=7&run=mine"]
+        # One that runs is asked for now and then, so what was noted outlives a kill.
+        record = JobRecord(node.store.where, RUN, ["x"], told, str(node.log))
+        record.begin({})
+        record.log()
+        assert "cost" not in node.job()
+        monkeypatch.setattr(job_record, "COST_S", -1.0)
+        record.log()
+        assert (node.job().get("status"), node.job()["cost"]) == (None, 1.75)
+        cost = 2.0
+        record.stopping()
+        assert (node.job()["status"], node.job()["cost"]) == ("STOPPED", 2.5)
+    record.end(0, node.here, {})  # the queue is gone: what it has said stays
+    assert node.job()["cost"] == 2.5
 
 
 def test_what_a_job_uses_is_stored_while_it_runs(node):

@@ -33,7 +33,7 @@ class Queue:
 
     def new_dispatcher(self, me=""):
         parts = (self.records, self.packages, self.client, RULES, self.declared)
-        return Dispatcher(*parts, {"rented": PRICE}, me)
+        return Dispatcher(*parts, {"rented": PRICE}, me, self.url.removeprefix("http://"))
 
     def app(self):
         parts = (self.records, self.packages, self.client, self.dispatcher, self.declared)

@@ -75,6 +75,7 @@ def test_a_killed_service_goes_on_in_the_next(with_queue, tmp_path, point):
         (port,) = free_ports(1)
         settings = {"listen": "127.0.0.1", "port": port, "head": queue.client.url, "token": TOKEN}
         settings |= {"data": str(tmp_path), "database": "", "nodes": [], "quotas": {}}
+        settings |= {"address": f"127.0.0.1:{port}"}
         file = tmp_path / "settings.json"
         file.write_text(
             json.dumps(

@@ -1,5 +1,7 @@
 """The ledger: its parts add up to what the machines cost, whatever was killed and told again."""
 
+import asyncio
+import time
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -7,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakes.ray_head import TOKEN
 from tests.unit.trainyard.queue.conftest import PRICE
 from trainyard.queue import dispatcher, records, server
-from trainyard.queue.ledger import DAY_S, HOUR_S, IDLE, JobUse, MachineUse, billed, shares
+from trainyard.queue.ledger import DAY_S, HOUR_S, IDLE, JobUse, MachineUse, billed, month, shares
+from trainyard.tracking import cost
 
 DAY = 20_700 * DAY_S  # 2026-09-04
 UNTIL = DAY + 3 * DAY_S
@@ -116,10 +120,50 @@ def test_a_month_with_a_kill_at_each_step(with_queue, monkeypatch):
         assert queue.head.started == [*hours]
         _, found = await queue.ask("GET", f"/api/queue/cost?since={DAY}")
         billed = PRICE * (now - DAY) / HOUR_S
-        assert sum(each["cost"] for each in found) == pytest.approx(billed)
-        used = {each["job"]: each["cpuHours"] for each in found if each["job"]}
+        assert found["month"] == pytest.approx(PRICE * (now - month(now)) / HOUR_S)
+        shares = found["shares"]
+        assert sum(each["cost"] for each in shares) == pytest.approx(billed)
+        used = {each["job"]: each["cpuHours"] for each in shares if each["job"]}
         assert used == {name: 2 * each for name, each in hours.items()}
-        assert {each["user"] for each in found} == {"", "user-0", "user-1", "user-2"}
+        assert {each["user"] for each in shares} == {"", "user-0", "user-1", "user-2"}
+
+    with_queue(test)
+
+
+def test_a_job_is_told_where_to_ask_what_its_start_costs(with_queue, monkeypatch, tmp_path):
+    now = DAY
+    clock = SimpleNamespace(
+        time=lambda: now, monotonic=lambda: now, clock_gettime=lambda _: now, CLOCK_BOOTTIME=7
+    )
+    for module in (dispatcher, server):
+        monkeypatch.setattr(module, "time", clock)
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+
+    async def test(queue):
+        nonlocal now
+        queue.head.began, queue.dispatcher = DAY, queue.new_dispatcher()
+        await queue.submit("a", cpus=1, run="first run")
+        for name in ("a", "a-2"):  # the second start does not pay for the first one
+            await queue.step()
+            facts = queue.head.jobs[name]["metadata"]
+            now += 3 * HOUR_S
+            await queue.step()
+            known = await asyncio.to_thread(cost.so_far, facts, "first run")
+            assert known == pytest.approx(3 * PRICE / 2)
+            assert await asyncio.to_thread(cost.so_far, facts, "another run") is None
+            queue.records.ask_to_yield(queue.records.get("a"), now)
+            queue.head.end(name, "FAILED")
+            await queue.step()
+        _, found = await queue.ask("GET", "/api/queue/cost?run=first%20run")
+        assert sum(each["cost"] for each in found["shares"]) == pytest.approx(3 * PRICE)
+        assert {each["run"] for each in found["shares"]} == {"first run"}
+        assert queue.records.get("a").request.count("cost") == 0
+        monkeypatch.setattr(cost, "TIMEOUT_S", 0.1)
+        monkeypatch.setattr(queue.records, "machines", lambda *_: time.sleep(1))
+        assert await asyncio.to_thread(cost.so_far, facts, "first run") is None
+        assert cost.so_far({"cost": "127.0.0.1:1/"}, "a") is cost.so_far({}, "a") is None
 
     with_queue(test)
 
@@ -138,5 +182,6 @@ def test_a_month_s_budget_stops_submissions_and_no_training(with_queue, monkeypa
             "have cost 120.00 $ this month, of 100 $ (queueRules.monthlyBudget): raise it" in said
         )
         assert queue.head.running() == ["a"]
+        assert (await queue.ask("GET", "/api/queue/cost"))[1]["budget"] == 100
 
     with_queue(test, budget=100)

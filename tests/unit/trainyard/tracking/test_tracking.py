@@ -1,5 +1,6 @@
 """Disabled tracking, and its settings and messages; MLflow itself is in integration."""
 
+import json
 import os
 import signal
 import sys
@@ -9,9 +10,9 @@ from typing import Any, cast
 import pytest
 from mlflow.utils import validation
 
-from tests import ran
-from trainyard.tracking import tracking
-from trainyard.tracking.mlflow_log import MlflowLog
+from tests import ran, web
+from trainyard.tracking import run_folder, tracking
+from trainyard.tracking.mlflow_log import JOB_VARIABLE, MlflowLog
 from trainyard.tracking.run_folder import CURVES
 from trainyard.tracking.runs import Run
 
@@ -134,6 +135,29 @@ class Client:
 
     def set_terminated(self, _: str, status: str) -> None:
         self.ended.append(status)
+
+    def log_metric(self, _: str, key: str, value: float) -> None:
+        self.logged["metrics"][key] = value
+
+
+def test_mlflow_is_told_what_a_run_has_cost_until_its_end(tmp_path, monkeypatch):
+    (tmp_path / "first").mkdir()
+    run, client = Run(tmp_path.as_uri(), "first"), Client()
+    log = MlflowLog(run, cast(Any, client), SimpleNamespace(run_id="1", start_time=0))
+    monkeypatch.delenv(JOB_VARIABLE, raising=False)
+    log.stop("FAILED")
+    assert client.logged["metrics"] == {}
+    jobs = [{"job": "a", "cost": 3.0}, {"job": "b", "cost": 0.25}]  # the second one is this job's
+    run.write(run_folder.JOBS, run_folder.lines(jobs))
+    with web.serving(lambda _: (200, b'{"shares": [{"cost": 1.5}]}')) as queue:
+        facts = {"job_submission_id": "b", "cost": f"{queue.url.removeprefix('http://')}/?since=1"}
+        monkeypatch.setenv(JOB_VARIABLE, json.dumps({"metadata": facts}))
+        log.stop("KILLED")
+        assert client.logged["metrics"] == {"trainyard.cost": 4.5}
+        client.logged["metrics"].clear()
+        log.finish("mine")
+    assert client.logged["metrics"] == {"trainyard.cost": 4.5}
+    assert client.ended == ["FAILED", "KILLED", "FINISHED"]
 
 
 def test_what_mlflow_refuses_takes_nothing_else_along(tmp_path, capsys):  # F74

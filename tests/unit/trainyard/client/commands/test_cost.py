@@ -46,6 +46,8 @@ SHARES = [
     },
 ]
 
+ACCOUNT = {"shares": SHARES, "month": 27.5, "budget": 500}
+
 
 @pytest.fixture
 def head(tmp_path, monkeypatch):
@@ -65,7 +67,7 @@ def head(tmp_path, monkeypatch):
     ],
 )
 def test_shares_are_added_up(by, rows, head, train):
-    head.replies["/api/queue/cost"] = SHARES
+    head.replies["/api/queue/cost"] = ACCOUNT
     assert train("cost", "--by", by, "--json") == 0
     assert [tuple(row.values()) for row in json.loads(train.out)] == rows
     assert train("cost", "--by", by) == 0
@@ -78,6 +80,6 @@ def test_a_stack_without_a_queue_keeps_no_account(head, train):
     assert "train config set queue true`, then `make up`" in train.err
     assert train("cost", "--since", "soon") == 1
     assert "'soon' is not a time" in train.err
-    head.replies["/api/queue/cost"] = [{"day": 1}]
+    head.replies["/api/queue/cost"] = {"shares": [{"day": 1}], "month": 0.0, "budget": None}
     assert train("cost") == 1
     assert "does not tell what was used" in train.err
