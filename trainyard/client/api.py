@@ -83,11 +83,11 @@ def runs(
 
 
 def show(run: str, stack: str | None = None) -> dict[str, Any]:
-    """Return a run's configuration, starts, jobs, metrics and checkpoint."""
-    from trainyard.client import history, store
+    """Return a run's configuration, starts, jobs, metrics, checkpoint and cost."""
+    from trainyard.client import costs, history, store
 
     with _reached(stack, left=True) as outputs:
-        return vars(history.read_run(store.open_store(outputs), run))
+        return vars(costs.of_run(outputs, history.read_run(store.open_store(outputs), run)))
 
 
 def logs(job: str, stack: str | None = None, outputs: Path | None = None) -> str:

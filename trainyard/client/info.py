@@ -14,10 +14,12 @@ NOTES = {SERVE_URL: " (train serve RUN)"}
 PAGES = {TRACKING_URL: "/#/experiments"}  # MLflow's first page is about MLflow
 
 
-def addresses(outputs: StackOutputs, disk: str = "", idle: str = "") -> list[tuple[str, str]]:
+def addresses(
+    outputs: StackOutputs, disk: str = "", idle: str = "", cost: str = ""
+) -> list[tuple[str, str]]:
     """Return the parts of the stack with their addresses, without the missing parts.
 
-    `disk` is the free room of its nodes, and `idle` when idle machines end.
+    `disk` is the free room of its nodes, `idle` when idle machines end, and `cost` this month's.
     """
     nodes = "; ".join(
         f"{node.name}{f' ({node.group})' if node.group else ''} {node.cpus:g} CPU "
@@ -32,6 +34,7 @@ def addresses(outputs: StackOutputs, disk: str = "", idle: str = "") -> list[tup
         ("stack", f"{outputs.stack} (Ray {outputs.ray_version}, Python {outputs.python_version})"),
         ("nodes", nodes),
         ("disk", disk),
+        ("cost this month", cost),
         ("runs on", f"{away}: the addresses below are there" if (away := outputs.away) else ""),
         ("to have them here", typed.command(f"train tunnel -s {outputs.stack}") if away else ""),
         ("head's pod", _head_pod(outputs.cluster) if outputs.cluster else ""),

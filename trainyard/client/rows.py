@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
-from trainyard.client import fields, history, jobs, run_list, store, waiting
+from trainyard.client import costs, fields, history, jobs, run_list, store, waiting
 from trainyard.client.dashboard import DashboardError, RefusedError
 from trainyard.client.disks import GIB
 from trainyard.client.errors import ClientError
@@ -19,7 +19,7 @@ from trainyard.client.state import OneLook
 NODES = ("node", "cpu", "memory", "gpu", "gpu memory", "free disk")
 JOBS = ("job", "status", "run", "user", "started", "seconds", "waits")
 RUNS = ("run", "epochs", "job", "started")  # and figures
-LAST = ("best", "fault")  # where a run has one
+LAST = ("best", "cost", "fault")  # where a run has one
 FIRST = 2  # figures before the time, which a narrow terminal has room for
 NO_JOBS = "no jobs yet: `train submit pytorch_distributed_training` starts one"
 NO_RUNS = "no runs in the store yet: `train submit pytorch_distributed_training` begins one"
@@ -117,11 +117,14 @@ def of_runs(
 ) -> list[dict[str, Any]]:
     """Return a row for each run of the store, or those with names, by `of_run`; damaged: `fault`.
 
+    With names it is asked again and again, so costs are those of the store.
+
     Raises:
         ClientError: the store cannot be read.
     """
     states = _states(outputs)
-    found = run_list.list_runs(store.open_store(outputs), names)
+    known = costs.of_runs(costs.NOTHING if names else costs.shortly(outputs))
+    found = costs.added(run_list.list_runs(store.open_store(outputs), names), known)
     newest_first = sorted(found, key=lambda run: -run.started)
     told = ((run, states.get(run.name, "") or run.status) for run in newest_first)
     chosen = selection.of(
@@ -142,6 +145,7 @@ def of_run(run: RunRecord, job: str) -> dict[str, Any]:
             name: history.rounded(last[name]) for name in history.figures([last], len(last))
         },
         "best": history.best(run),
+        "cost": run.cost and round(run.cost, 2),
         "started": _local(run.started),
         "fault": run.fault,
     }

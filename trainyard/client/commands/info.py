@@ -15,7 +15,7 @@ def info(
 ) -> None:
     """Show the stack's addresses and the next commands; exit with 1 if a service is not well."""
     from trainyard.access import parallel
-    from trainyard.client import disks, health
+    from trainyard.client import costs, disks, health
     from trainyard.client import idle as idle_end
 
     stack_outputs = contract.read(stack, outputs)
@@ -23,18 +23,20 @@ def info(
         say(json_values.text(info_rows.facts(stack_outputs)))
         return
     asked = parallel.start(health.of, stack_outputs)  # next to the other questions
-    idle = ""
+    idle = cost = ""
     if stack_outputs.attached:
         stack_outputs = reach(context, stack_outputs)
     try:
         reached = stack_outputs if stack_outputs.attached else reach(context, stack_outputs)
+        told = parallel.start(costs.month, reached)
         disk = disks.row(reached)
         if idle_end.watch(stack_outputs):
             idle = idle_end.summary(reached)
+        cost = told.result()
     except ClientError as error:  # it may have ended
         disk = idle = f"not known: {error}"
     for title, rows in (
-        ("", info_rows.addresses(stack_outputs, disk, idle)),
+        ("", info_rows.addresses(stack_outputs, disk, idle, cost)),
         ("next:", info_rows.next_steps(stack_outputs)),
     ):
         print_facts(title, rows)

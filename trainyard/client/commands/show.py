@@ -30,12 +30,12 @@ def show(
     outputs: Outputs = None,
 ) -> None:
     """Print a run: configuration, commit, versions, metrics, checkpoint."""
-    from trainyard.client import history, left_results, results, store
+    from trainyard.client import costs, history, left_results, results, store
 
     stack_outputs = reach(context, left_results.read(stack, outputs))
 
     place = store.open_store(stack_outputs)
-    record = history.read_run(place, run)
+    record = costs.of_run(stack_outputs, history.read_run(place, run))
     if as_json:
         print_json(vars(record))
     else:
@@ -57,6 +57,7 @@ def show(
         peaks = results.peaks(use)
         for what, told in (
             ("best", results.best(record)),
+            ("cost", record.cost and f"{record.cost:.2f} $"),
             ("used", peaks and f"at most {peaks}"),
             ("mlflow", results.tracked_at(stack_outputs, place, record.name)),
             *(("hang", clean(file)) for file in record.hangs[-MOST_JOBS:]),

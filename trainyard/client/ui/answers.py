@@ -1,12 +1,13 @@
 """The answers to the page's questions, each from the functions behind a command of `train`."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trainyard.access import typed
 from trainyard.access.terminal import clean
-from trainyard.client import history, idle, info, unreachable
+from trainyard.client import costs, history, idle, info, unreachable
 from trainyard.client import serve as serving
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError, DownError
@@ -18,6 +19,7 @@ from trainyard.client.ui.stacks import Stack, Stacks
 from trainyard.store.objects import Store
 
 MOST_EXPLAINED = 20  # jobs of a page
+DAYS = timedelta(days=30)
 
 T = TypeVar("T")
 
@@ -105,6 +107,7 @@ class Answers:
         stack = self.stacks.get(query["stack"])
         cache = stack.runs()
         records, reading = cache.all()
+        records = costs.added(records, costs.of_runs(self._account(stack)))
         found = rows.of_runs(records, self._known_jobs(stack), cache.outputs)
         names = history.figures((row["figures"] for row in found), rows.MOST_KEYS)
         return table.page(found, table.View.of(query)) | {"reading": reading, "figures": names}
@@ -120,16 +123,24 @@ class Answers:
             )
         jobs = self._known_jobs(stack)
         found = []
-        for record in map(cache.get, names):
+        known = costs.of_runs(self._account(stack))
+        for record in costs.added(map(cache.get, names), known):
             [row] = rows.of_runs([record], jobs, cache.outputs)
             own = [job for job in jobs if job.submitted and job.run == record.name]
             actions = commands.of_run(stack.name, record.name, own, servable=not record.unservable)
-            known = {job.submission_id for job in own}
-            detail = rows.in_detail(record, row, known)
+            detail = rows.in_detail(record, row, {job.submission_id for job in own})
             found.append(detail | {"actions": self._buttons(actions)})
         keys = dict.fromkeys(key for each in found for key in each["config"])
         differ = [key for key in keys if len({repr(each["config"].get(key)) for each in found}) > 1]
         return {"runs": found, "differ": differ}
+
+    def cost(self, query: Query) -> Answer:
+        """Return what this month has cost, and the last 30 days by user and by day."""
+        account = self._account(self.stacks.get(query["stack"]))
+        first = (datetime.now(UTC) - DAYS).date().isoformat()
+        recent = [each for each in account.shares if each["day"] >= first]
+        by = {f"{each}s": costs.table(recent, each) for each in ("user", "day")}
+        return {"month": account.month, "budget": account.budget, **by}
 
     def files(self, query: Query) -> Answer:
         """Return the files of a run (`run`)."""
@@ -223,6 +234,9 @@ class Answers:
     def _known_jobs(self, stack: Stack) -> list[Job]:
         """The jobs; none when no cluster answers, since the store outlives it."""
         return _unless_away(stack.jobs, [])
+
+    def _account(self, stack: Stack) -> costs.Account:
+        return _unless_away(stack.account, costs.NOTHING)
 
     def _searches(self, query: Query) -> tuple[Store | None, dict[str, list[str]]]:
         """A stack's store and its searches; none if it does not answer: Hydra's sweeps are here."""

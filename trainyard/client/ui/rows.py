@@ -91,8 +91,11 @@ def _of_run(record: RunRecord, jobs: Sequence[Job], dollars: float) -> dict[str,
         "best": record.best,
         "started": record.started,
         "checkpoint": (record.checkpoint or "").rpartition("/")[2],
-        # The whole stack was there for the run: the most that it can have cost.
-        "cost": round(sum(ran) / 3600 * dollars, 2) if dollars and ran else None,
+        "cost": record.cost and round(record.cost, 2),
+        # Without an account: the whole stack was there for the run.
+        "most": round(sum(ran) / 3600 * dollars, 2)
+        if dollars and ran and not record.cost
+        else None,
         "fault": record.fault,
         HIDDEN: {**record.config, **last},
     }

@@ -61,6 +61,7 @@ def application(answers: Answers) -> Starlette:
         f"{one}/jobs/{{job}}": answers.job,
         f"{one}/runs": answers.runs,
         f"{one}/compared": answers.compared,
+        f"{one}/cost": answers.cost,
         f"{one}/files": answers.files,
         f"{one}/file": answers.file,
         f"{one}/sweeps": answers.sweeps,

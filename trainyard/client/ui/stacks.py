@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from trainyard.client import connection, jobs, left_results
+from trainyard.client import connection, costs, jobs, left_results
 from trainyard.client import outputs as contract
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError, DownError
@@ -24,6 +24,7 @@ from trainyard.client.ui.run_cache import RunCache
 OUTPUTS_S = 30.0  # reading them may take seconds, from a bucket
 FAILED_S = 10.0
 JOBS_S = 2.0
+ACCOUNT_S = 30.0
 
 T = TypeVar("T")
 
@@ -70,6 +71,7 @@ class Stack:
         self._runs: RunCache | None = None
         self._outputs = Kept(self._ask_outputs, OUTPUTS_S)
         self._jobs = Kept(self._ask_jobs, JOBS_S)
+        self._account = Kept(lambda: costs.shortly(self.outputs()), ACCOUNT_S)
 
     def outputs(self) -> StackOutputs:
         """The outputs, with addresses that answer here.
@@ -90,6 +92,14 @@ class Stack:
             ClientError: the stack is not reached, or its job server does not answer.
         """
         return self._jobs.get()
+
+    def account(self) -> costs.Account:
+        """What its queue says of costs; nothing without one.
+
+        Raises:
+            ClientError: the stack is not reached.
+        """
+        return self._account.get()
 
     def runs(self) -> RunCache:
         """The runs in the store, also of a stack that is down.

@@ -194,6 +194,24 @@ function overTime(title, lines) {
   return draw(`${title} by minutes; at most: ${most.join(", ")}`, { type: "line", data: { datasets }, options });
 }
 
+// What the machines have cost, a bar a day; nothing where no price is known.
+export class Days {
+  constructor() { this.element = el("div", { class: "charts" }); this.shown = ""; }
+
+  update(days) {
+    const now = JSON.stringify(days);
+    if (now === this.shown) return;
+    this.shown = now;
+    if (this.chart) { this.chart.destroy(); charts.delete(this.chart); }
+    const costs = days.map((each) => each.cost);
+    if (!costs.some(Boolean)) { fill(this.element); return; }
+    const options = { scales: { x: axis("day, in UTC"), y: axis("$", { scale: { min: 0 } }) }, plugins: { legend: { display: false } } };
+    const made = draw(`$ by day; last: ${days.at(-1).day} ${costs.at(-1).toFixed(2)}`, { type: "bar", data: { labels: days.map((each) => each.day), datasets: [{ ...style(0), data: costs }] }, options });
+    this.chart = made.chart;
+    fill(this.element, made.element);
+  }
+}
+
 // Each point is a line over the axes; numbers are scaled to their range, texts have places in it.
 export function parallel(points, axes, by) {
   const scales = axes.map((name) => scale(points.map((point) => point.all[name])));

@@ -1,7 +1,7 @@
 // What runs now, what waits and why, the last runs; then the stack's nodes, alerts and addresses.
 
 import { buttons, get } from "./api.js";
-import { ranked, small } from "./charts.js";
+import { Days, ranked, small } from "./charts.js";
 import { bytes, copied, duration, el, facts, fill, link, number, sentence, state, table, text, time, to } from "./dom.js";
 
 const ACTIVE = ["RUNNING", "PENDING"];
@@ -81,6 +81,12 @@ function lastRuns(stack, rows, curves) {
     ["user", (row) => row.user], ["started", (row) => time(row.started)]], rows, "No run yet. `train submit alexnet` makes one.");
 }
 
+function costTable({ month, budget, users }) {
+  const spent = month || budget != null ? `${month.toFixed(2)} $ this month${budget == null ? "" : ` of ${number(budget)} $`}` : "";
+  return users.length ? [el("h2", {}, "Cost"), spent && el("p", {}, spent), table("Who used how much in 30 days", [["user", (row) => row.user], ["GPU hours", (row) => number(row.gpu_hours), "number"],
+    ["CPU hours", (row) => number(row.cpu_hours), "number"], ["$", (row) => (row.cost ? row.cost.toFixed(2) : ""), "number"]], users, "")] : [];
+}
+
 const ADDRESS = /^(https?:\/\/\S+)(.*)$/s;
 
 // An address is a link to copy; what begins like a command of ours is one to copy.
@@ -92,7 +98,7 @@ function address([name, value]) {
 
 export function overview({ stack, stacks }) {
   const rows = new Map(stacks.map((name) => [name, { stack: name, health: "asking" }]));
-  const all = el("div"), own = el("div"), active = el("div"), newest = el("div"), live = el("div");
+  const all = el("div"), own = el("div"), active = el("div"), newest = el("div"), live = el("div"), spent = el("div"), days = new Days();
   const show = () => fill(all, el("h2", {}, "Stacks"), ...stacksTable([...rows.values()]));
   const others = async (name) => { rows.set(name, await get(name, "row")); show(); };
   const rest = async () => { for (const name of stacks) if (name !== stack) await others(name).catch(() => {}); };
@@ -102,6 +108,11 @@ export function overview({ stack, stacks }) {
       found.drift ? el("pre", { tabindex: 0, "aria-label": "The last check for drift" }, found.drift.text || "checking") : "",
       buttons(stack, found.actions, {}, () => Promise.all([others(stack), details()])),
       el("h2", {}, "Next"), facts(found.next.map(([command, effect]) => [effect, copied(command)])));
+  };
+  const cost = async () => {
+    const found = await get(stack, "cost");
+    fill(spent, ...costTable(found));
+    days.update(found.days);
   };
   let shown = "", asked = 0, curves = new Map();
   const runs = async (rarely) => {
@@ -119,7 +130,8 @@ export function overview({ stack, stacks }) {
     const { health, message } = rows.get(stack);
     if (health !== "up") {
       fill(own, health === "down" ? el("p", {}, `Stack ${stack} is not up. Bring it up in a terminal: `, copied(`train up -s ${stack}`)) : el("p", { class: "bad" }, sentence(message)));
-      for (const part of [active, live]) fill(part);
+      for (const part of [active, live, spent]) fill(part);
+      days.update([]);
       await runs(rarely).catch(() => fill(newest));
       return;
     }
@@ -128,8 +140,8 @@ export function overview({ stack, stacks }) {
     await runs(rarely).catch((error) => fill(newest, el("p", { class: "bad" }, sentence(error.message))));
     const now = await get(stack, "nodes");
     fill(live, el("h2", {}, `Nodes of ${stack}`), nodesTable(now.rows), el("h2", {}, "Alerts"), alertsOf(now));
-    if (rarely || !own.hasChildNodes()) await details();
+    if (rarely || !own.hasChildNodes()) await Promise.all([details(), cost()]);
   };
   show();
-  return { title: `Overview of ${stack}`, element: el("div", {}, active, newest, live, all, own), load, every: 5 };
+  return { title: `Overview of ${stack}`, element: el("div", {}, active, newest, live, spent, days.element, all, own), load, every: 5 };
 }

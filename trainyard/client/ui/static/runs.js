@@ -40,7 +40,8 @@ export function runs({ stack, item }) {
       { key: "epochs", title: "epochs", kind: "number", cell: (row) => (row.epochs || row.of != null ? `${row.epochs}${row.of == null ? "" : `/${number(row.of)}`}` : "") },
       { key: "user", title: "user", cell: (row) => row.user },
       { key: "started", title: "started", cell: (row) => time(row.started) },
-      { key: "cost", title: "at most $", kind: "number", cell: (row) => number(row.cost) },
+      { key: "cost", title: "$", kind: "number", cell: (row) => number(row.cost) },
+      { key: "most", title: "at most $", kind: "number", cell: (row) => number(row.most) },
       { key: "checkpoint", title: "checkpoint", off: true, cell: (row) => row.checkpoint },
       { key: "fault", title: "fault", kind: "long", cell: (row) => row.fault },
     ],
@@ -102,7 +103,8 @@ export function run({ stack, item }) {
     const { runs: [found] } = await get(stack, "compared", { runs: item });
     fill(about, facts([["job", found.job && state(found.job)], ["fault", found.fault && el("span", { class: "bad" }, found.fault)], ["user", found.user], ["started", time(found.started)],
       ["epochs", found.epochs ? `${found.epochs}${found.of == null ? "" : ` of ${number(found.of)}`}` : ""], ["best", best(found)],
-      ["checkpoint", found.checkpoint], ["cost, at most", found.cost == null ? "" : `${found.cost} $ (the whole stack while its jobs ran)`]]), buttons(stack, found.actions, { run: item }, load));
+      ["checkpoint", found.checkpoint], ["cost", found.cost == null ? "" : `${found.cost} $`],
+      ["cost, at most", found.most == null ? "" : `${found.most} $ (the whole stack while its jobs ran)`]]), buttons(stack, found.actions, { run: item }, load));
     curves.update([found]);
     use.update(found.usage);
     logged.update(found.shown);

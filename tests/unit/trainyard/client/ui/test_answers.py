@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,6 +13,7 @@ from tests.hostile import HARM
 from trainyard.client import history, run_list, store
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import parse
+from trainyard.client.ui import stacks
 from trainyard.client.ui.run_cache import RunCache
 
 
@@ -150,7 +152,38 @@ def test_figures_are_those_of_the_command_line(head, store, browser):
         assert row["figures"]["loss"] == record.metrics[-1]["loss"]
         assert row["started"] == record.started == 1_795_168_800_000
         assert record.checkpoint.endswith(row["checkpoint"])
-    assert rows["run-0001"]["cost"] == 0.42  # ten minutes of 2.50 $/h
+    assert rows["run-0001"]["most"] == 0.42  # ten minutes of 2.50 $/h
+    assert rows["run-0001"]["cost"] is None
+
+
+def test_the_page_shows_what_runs_users_and_days_cost(head, browser, tmp_path, monkeypatch):
+    for name in ("OUTPUTS_S", "ACCOUNT_S"):
+        monkeypatch.setattr(stacks, name, 0.0)
+    assert ask(browser, "dev/cost") == {"month": 0, "budget": None, "users": [], "days": []}
+    file = tmp_path / "outputs.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"queue": "true"}))
+    today = datetime.now(UTC).date()
+    share = {"job": "a", "user": "eva", "run": "run-0001", "gpuHours": 2.0, "cpuHours": 4.0}
+    days = [(today - timedelta(days=number)).isoformat() for number in (40, 1, 0)]
+    shares = [share | {"day": day, "cost": 1.5} for day in days]
+    shares.append(dict.fromkeys(("job", "user", "run"), "") | {"day": days[2], "cost": 8.0})
+    shares[-1] |= {"gpuHours": 0.0, "cpuHours": 0.0}
+    head.replies["/api/queue/cost"] = {"shares": shares, "month": 12.5, "budget": 100}
+    found = ask(browser, "dev/cost")
+    assert (found["month"], found["budget"]) == (12.5, 100)
+    assert [tuple(row.values()) for row in found["users"]] == [
+        ("(idle)", 0, 0, 8),
+        ("eva", 4, 8, 3),
+    ]
+    assert [tuple(row.values()) for row in found["days"]] == [
+        (days[1], 2, 4, 1.5),
+        (days[2], 2, 4, 9.5),
+    ]
+    rows = {row["run"]: (row["cost"], row["most"]) for row in ask(browser, "dev/runs")["rows"]}
+    assert rows["run-0001"] == (4.5, None)
+    assert rows["run-0002"][0] is None
+    [run] = ask(browser, "dev/compared", runs="run-0001")["runs"]
+    assert run["cost"] == 4.5
 
 
 def test_an_accuracy_of_0_is_the_best_one(store, browser):
