@@ -5,6 +5,8 @@ where it runs, its address is the stack's address for jobs.
 """
 
 import json
+import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +18,7 @@ import node
 from cluster import ray_node
 from cluster.descriptor import Component, Descriptor, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
-from cluster.model import Meaning, Model, Only, matching, number, setting
+from cluster.model import Fault, Items, Meaning, Model, Only, Says, matching, number, setting
 from cluster.service import HealthCheck, Port, Service, Volume
 from trainyard.access import outputs
 
@@ -29,11 +31,13 @@ START = "import runpy\n\nrunpy.run_module('trainyard.queue', run_name='__main__'
 DATA = Volume(name="data", keep=True)
 # What the service imports of the library, for machines that lack it.
 MODULES = ("__init__.py", "failpoints.py", "packing.py", "yielding.py", "queue/**/*.py")
+NAME = re.compile(r"[^@*\s].*")  # of a user or a group
+Users = Annotated[Items[str], Says("must be an array of names of users", "write it as [eva, ole]")]
 ON_MACHINES = Only(("process", "docker"))
 
 
 class Bounds(Model):
-    """The most that a user may have: GPUs at a time, and GPU-hours in seven days."""
+    """The most that a user or a group may have: GPUs at a time, and GPU-hours in seven days."""
 
     gpus: Annotated[float | None, number(0, 10**6)] = None
     gpu_hours_week: Annotated[float | None, number(0, 10**6)] = None
@@ -46,7 +50,8 @@ class QueueRules(Model):
         half_life_days: after which use counts half in the fair share.
         backfill: whether later jobs fill holes that delay nobody.
         preempt: whether jobs that resume make room for those of higher priority.
-        quotas: bounds by user; "*" for all others.
+        groups: names of users, by group.
+        quotas: bounds by user, "*" for all others; by "@GROUP" for its users together.
         hourly_cost: the price of each node that is not rented, in $ an hour.
         monthly_budget: what all nodes may cost in a month, in $. Once they have cost it, the queue
             refuses submissions. 0 sets no bound.
@@ -55,12 +60,28 @@ class QueueRules(Model):
     half_life_days: Annotated[float, number(0.01, 365)] = 7
     backfill: bool = True
     preempt: bool = True
+    groups: Annotated[
+        dict[str, Users], Meaning("must be an object of users by group", "write it as {lab: [eva]}")
+    ] = Field(default={})
     quotas: Annotated[
         dict[str, Bounds],
         Meaning("must be an object of bounds by user", "write it as {user: {gpus: 2}}"),
     ] = Field(default={})
     hourly_cost: Annotated[float, number(0, 10**6)] = 0
     monthly_budget: Annotated[float, number(0, 10**9)] = 0
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield names that are of no user, and quotas of groups that do not exist."""
+        named = [("groups", each) for each in self.groups]
+        named += [(f"groups.{group}", each) for group in self.groups for each in self.groups[group]]
+        groups = {f"@{each}" for each in self.groups}
+        named += [("quotas", each) for each in self.quotas if each not in {"*", *groups}]
+        for key, name in named:
+            if not NAME.fullmatch(name):
+                bound = "is no name of a user or a group" if name[:1] != "@" else "is no group"
+                known = f"; {RULES}.groups has {', '.join(sorted(groups)) or 'none'}"
+                action = "write a name without @, * or a blank before it; only quotas have @GROUP"
+                yield Fault(key, bound + known, action, name)
 
 
 class JobQueue(Component):
@@ -84,6 +105,7 @@ class JobQueue(Component):
             preempt=rules.preempt,
             hourlyCost=rules.hourly_cost,
             monthlyBudget=rules.monthly_budget,
+            groups=rules.groups,
             quotas={
                 "" if user == "*" else user: bounds.set_fields()
                 for user, bounds in rules.quotas.items()
@@ -145,8 +167,9 @@ DESCRIPTOR = Descriptor(
             setting(
                 QueueRules(),
                 "Order of the queue: `{halfLifeDays, backfill, preempt, quotas: {USER: {gpus, "
-                "gpuHoursWeek}}, hourlyCost, monthlyBudget}`; the user `*` stands for all others; "
-                "$ an hour of each node that is not rented, $ a month (process, docker)",
+                "gpuHoursWeek}}, groups: {GROUP: [USER]}, hourlyCost, monthlyBudget}`; the user "
+                "`*` stands for all others, `@GROUP` for its users together; $ an hour of each "
+                "node that is not rented, $ a month (process, docker)",
                 see="queue.md",
             ),
         ),

@@ -1,8 +1,8 @@
 """The service: `python -m trainyard.queue SETTINGS`, on the head's machine.
 
 SETTINGS is a file of JSON: listen, port, address (host:port for jobs), head (URL), token, data
-(folder), database (URL, "" for a file there), halfLifeDays, backfill, preempt, quotas, hourlyCost
-and monthlyBudget (0 for none), and nodes, as in the stack's outputs.
+(folder), database (URL, "" for a file there), halfLifeDays, backfill, preempt, quotas, groups,
+hourlyCost and monthlyBudget (0 for none), and nodes, as in the stack's outputs.
 """
 
 import asyncio
@@ -50,6 +50,7 @@ async def serve(settings: Mapping[str, Any]) -> None:
         backfill=settings["backfill"],
         preempt=settings["preempt"],
         quotas=quotas,
+        groups={group: frozenset(users) for group, users in settings["groups"].items()},
     )
     own = settings["hourlyCost"]
     prices = {node["group"]: node["hourlyCost"] or own for node in settings["nodes"]}

@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
-    """The most that a user may have: GPUs at a time, and GPU-hours in seven days."""
+    """The most that a user or a group may have: GPUs at a time, and GPU-hours in seven days."""
 
     gpus: float | None = None
     gpu_hours_week: float | None = None
@@ -67,7 +67,8 @@ class Rules:
     half_life_s: float  # after which use counts half
     backfill: bool
     preempt: bool
-    quotas: Mapping[str, Quota]  # by user; "" for all others
+    quotas: Mapping[str, Quota]  # by user, "" for all others; by "@GROUP" for its users together
+    groups: Mapping[str, frozenset[str]] = field(default_factory=dict)  # users
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +138,9 @@ class _Planner:
     going: dict[str, Entry]  # those that run, and those that start
     nodes: InitVar[Sequence[Bundle]]
     score: defaultdict[str, float]  # of the fair share, by user
-    hours: defaultdict[str, float]  # GPU-hours of the week, by user
+    hours: defaultdict[str, float]  # GPU-hours of the week, by user and group; so are the GPUs
     gpus: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    groups: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     held: dict[str, Held] = field(default_factory=dict)
     on: dict[str, tuple[int, ...]] = field(default_factory=dict)
     victims: Sequence[str] = ()
@@ -158,6 +160,10 @@ class _Planner:
         self.names = [*FIRST, *sorted(names.difference(FIRST))]
         self.capacity = [amounts(node, self.names) for node in nodes]
         self.free = list(self.capacity)
+        for group, users in self.rules.groups.items():
+            self.hours[f"@{group}"] = sum(self.hours[user] for user in users)
+            for user in users:
+                self.groups[user].append(f"@{group}")
         self.ahead = self.rules.half_life_s * AHEAD
         self._seat()
         for each in self.going.values():
@@ -192,8 +198,9 @@ class _Planner:
 
     def _charge(self, entry: Entry) -> None:
         self.score[entry.user] += share(entry) * self.ahead
-        self.gpus[entry.user] += gpus(entry)
-        self.hours[entry.user] += self._hours(entry)
+        for name in (entry.user, *self.groups[entry.user]):
+            self.gpus[name] += gpus(entry)
+            self.hours[name] += self._hours(entry)
 
     def _hours(self, entry: Entry) -> float:
         """GPU-hours that a job is still to use; 0 if it does not say."""
@@ -250,17 +257,19 @@ class _Planner:
 
     def _over_quota(self, entry: Entry) -> str | None:
         """Say which quota a job would exceed; the first one without room counts as if it ran."""
-        user, asks, more = entry.user, gpus(entry), self._hours(entry)
-        quota = self.rules.quotas.get(user) or self.rules.quotas.get("")
-        if quota is None or not asks:
-            return None
-        has, most, used, week = self.gpus[user], quota.gpus, self.hours[user], quota.gpu_hours_week
-        if most is not None and has + asks > most:
-            also = f" and asks for {asks:g}" if has < most else ""
-            return f"quota: {user} has {has:g} of {most:g} GPUs{also}"
-        if week is not None and (used >= week or used + more > week):
-            also = f" and asks for {more:.1f}" if used < week else ""
-            return f"quota: {user} has {used:.1f} of {week:g} GPU-hours a week{also}"
+        asks, more = gpus(entry), self._hours(entry)
+        for name in (entry.user, *self.groups[entry.user]) if asks else ():
+            others = self.rules.quotas.get("") if name == entry.user else None
+            if (quota := self.rules.quotas.get(name) or others) is None:
+                continue
+            has, most = self.gpus[name], quota.gpus
+            if most is not None and has + asks > most:
+                also = f" and asks for {asks:g}" if has < most else ""
+                return f"quota: {name} has {has:g} of {most:g} GPUs{also}"
+            used, week = self.hours[name], quota.gpu_hours_week
+            if week is not None and (used >= week or used + more > week):
+                also = f" and asks for {more:.1f}" if used < week else ""
+                return f"quota: {name} has {used:.1f} of {week:g} GPU-hours a week{also}"
         return None
 
     def _place(self, asks: Sequence[Amounts], room: Sequence[Amounts]) -> tuple[int, ...] | None:

@@ -118,12 +118,14 @@ def test_a_job_makes_room_for_one_of_higher_priority_and_goes_on(stack, wait_for
 
 
 def test_a_user_trains_with_a_token_of_their_own_and_others_do_not_see_it(stack, tmp_path):
-    admin = partial(_train, stack.write_outputs(tmp_path))
+    admin = partial(queued.train, stack.write_outputs(tmp_path))
     admin("user", "add", "eva", "max", "--files", str(tmp_path / "class"))
     config = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
 
     def train(user, *arguments):
-        return _ran([sys.executable, "-m", "trainyard.client", *arguments, "-s", user], config)
+        return queued.ran(
+            [sys.executable, "-m", "trainyard.client", *arguments, "-s", user], config
+        )
 
     for user in ("eva", "max"):
         train(user, "attach", str(tmp_path / f"class/{user}.json"))

@@ -13,8 +13,9 @@ NODES = [{"name": "head", "cpus": 1}]
 
 def test_it_is_told_the_head_and_clients_get_its_address(runtime, deploy, monkeypatch):
     monkeypatch.setitem(PORTS, "queuePort", 8270)
-    quotas = {"*": Bounds(gpus=2), "eva": Bounds(gpu_hours_week=1.5)}
-    settings = {RULES: QueueRules(half_life_days=3, quotas=quotas), DATABASE: ""}
+    quotas = {"*": Bounds(gpus=2), "eva": Bounds(gpu_hours_week=1.5), "@lab": Bounds(gpus=4)}
+    rules = QueueRules(half_life_days=3, quotas=quotas, groups={"lab": ("eva", "ole")})
+    settings = {RULES: rules, DATABASE: ""}
     made = stack(runtime, None, settings)
     made.outputs[outputs.NODES] = NODES
 
@@ -29,7 +30,9 @@ def test_it_is_told_the_head_and_clients_get_its_address(runtime, deploy, monkey
     assert known["token"] == "canary"
     assert known["head"] == f"http://{runtime.address('ray-head', 8265)}"
     assert (known["halfLifeDays"], known["backfill"], known["nodes"]) == (3, True, NODES)
-    assert known["quotas"] == {"": {"gpus": 2}, "eva": {"gpuHoursWeek": 1.5}}
+    own = {"": {"gpus": 2}, "eva": {"gpuHoursWeek": 1.5}}
+    assert known["quotas"] == own | {"@lab": {"gpus": 4}}
+    assert known["groups"] == {"lab": ["eva", "ole"]}
     assert address == f"http://{runtime.public(SERVICE, 8270)}"
     assert (known["address"], made.outputs["queue"]) == (runtime.address(SERVICE, 8270), "true")
     assert known["data"] == runtime.volume(SERVICE, service.volumes[0])

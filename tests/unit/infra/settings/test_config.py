@@ -48,6 +48,10 @@ def _copy(**fields: Any) -> dict[str, Any]:
     return {"replicate": fields}
 
 
+def _groups(users: Any, *quotas: str) -> dict[str, Any]:
+    return {"queueRules": {"groups": {"lab": users}, "quotas": {key: {} for key in quotas}}}
+
+
 def _volume(runtime: str = "docker", **fields: Any) -> dict[str, Any]:
     return {"runtime": runtime, "volumes": [{"name": "mine", "mount": "/data"} | fields]}
 
@@ -98,6 +102,20 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("queue", {"queue": True, "runtime": "kubernetes"}, "runtimes docker and process"),
     ("queueRules.halfLifeDays", {"queueRules": {"halfLifeDays": 0}}, "from 0.01 to 365"),
     ("queueRules.quotas.eva.gpus", {"queueRules": {"quotas": {"eva": {"gpus": -1}}}}, "from 0 to"),
+    (
+        "queueRules.quotas",
+        {"queueRules": {"quotas": {"@lab": {}}}},
+        "is no group; queueRules.groups has none",
+    ),
+    (
+        "queueRules.quotas",
+        _groups(["eva"], "@lap"),
+        "'@lap': is no group; queueRules.groups has @lab",
+    ),
+    ("queueRules.quotas", _groups(["eva"], ""), "is no name of a user or a group"),
+    ("queueRules.groups.lab", _groups(["@all"]), "only quotas have @GROUP"),
+    ("queueRules.groups.lab", _groups("eva"), "an array of names"),
+    ("queueRules.groups", {"queueRules": {"groups": ["eva"]}}, "users by group"),
     ("queueDatabase", {"queueDatabase": "mysql://h/n"}, "URL of SQLAlchemy for PostgreSQL"),
     ("replicate.endpoint", _copy(**REPLICA | {"endpoint": "s3.example"}), "must be the http"),
     ("replicate.secretKey", _copy(**REPLICA | {"to": "/mnt/copy"}), "is of a bucket"),

@@ -74,7 +74,7 @@ def test_a_killed_service_goes_on_in_the_next(with_queue, tmp_path, point):
     async def test(queue):
         (port,) = free_ports(1)
         settings = {"listen": "127.0.0.1", "port": port, "head": queue.client.url, "token": TOKEN}
-        settings |= {"data": str(tmp_path), "database": "", "nodes": [], "quotas": {}}
+        settings |= {"data": str(tmp_path), "database": "", "nodes": [], "quotas": {}, "groups": {}}
         settings |= {"address": f"127.0.0.1:{port}"}
         file = tmp_path / "settings.json"
         file.write_text(

@@ -47,6 +47,9 @@ def fit(entries, nodes):
 
 
 USER = st.sampled_from("ab")
+BOUND = st.sampled_from(["a", "b", "", "@g", "@h"])
+BOTH = frozenset("ab")
+GROUPS = st.sampled_from([{}, {"g": BOTH}, {"g": frozenset("a"), "h": BOTH}])
 AFTER = st.sampled_from([(), (), (), ("gone",), ("r0",)])
 SECONDS = st.none() | st.integers(1, 9).map(float)
 SMALL = st.sampled_from(
@@ -85,7 +88,12 @@ def situations(draw, said=True, **rules):
         running=running,
         nodes=gpu_nodes(*sizes),
         use={user: draw(st.integers(0, 9)) * HOUR for user in "ab"},
-        rules=replace(RULES, quotas=draw(st.dictionaries(USER, st.sampled_from(quota))), **rules),
+        rules=replace(
+            RULES,
+            quotas=draw(st.dictionaries(BOUND, st.sampled_from(quota))),
+            groups=draw(GROUPS),
+            **rules,
+        ),
         now=NOW,
         ended=["gone"],
     )
@@ -264,20 +272,23 @@ def test_of_many_that_are_preempted_none_is_superfluous():
 
 @settings(max_examples=300, deadline=None)
 @given(cases())
-def test_a_quota_is_never_exceeded(case):
+def test_no_user_and_no_group_exceeds_its_quota(case):
     week = {"a": 1 / 3600}
     found = plan(**vars(case), week=week)
     starting, _ = split(case, found)
-    for user in "ab":
-        quota = case.rules.quotas.get(user) or case.rules.quotas.get("") or Quota()
-        mine = [each for each in starting if each.user == user and gpus(each)]
-        running = [each for each in case.running if each.user == user]
+    quotas = case.rules.quotas
+    bounds = [({user}, quotas.get(user) or quotas.get("")) for user in "ab"]
+    bounds += [(users, quotas.get(f"@{group}")) for group, users in case.rules.groups.items()]
+    for users, quota in ((users, quota) for users, quota in bounds if quota):
+        mine = [each for each in starting if each.user in users and gpus(each)]
+        running = [each for each in case.running if each.user in users]
         if mine and quota.gpus is not None:
             assert sum(map(gpus, (*mine, *running))) <= quota.gpus
         if mine and quota.gpu_hours_week is not None:
             more = sum(gpus(e) * (e.seconds or 0) for e in mine)
             more += sum(gpus(e) * max(0, e.started + (e.seconds or 0) - NOW) for e in running)
-            assert week.get(user, 0) + more / HOUR <= quota.gpu_hours_week + 1e-9
+            before = sum(week.get(user, 0) for user in users)
+            assert before + more / HOUR <= quota.gpu_hours_week + 1e-9
 
 
 @settings(max_examples=100, deadline=None)
@@ -348,7 +359,9 @@ def test_who_used_less_is_first_and_who_runs_now_counts():
 
 
 def test_why_jobs_wait_is_said_in_words_and_when_they_begin():
-    quotas = {"bob": Quota(gpus=2), "carol": Quota(gpu_hours_week=10)}
+    quotas = {"bob": Quota(gpus=2), "carol": Quota(gpu_hours_week=10), "@lab": Quota(gpus=3)}
+    quotas |= {"@old": Quota(gpu_hours_week=8)}
+    groups = {"lab": frozenset({"bob", "dora"}), "old": frozenset({"eva", "carol"})}
     running = [
         entry("r1", 2, user="bob", started=NOW - 50, seconds=150.0),
         entry("r2", 1, user="alice", started=NOW, seconds=300.0),
@@ -362,8 +375,10 @@ def test_why_jobs_wait_is_said_in_words_and_when_they_begin():
         entry("huge", 64, queued=0.0),
         entry("xpu", bundles=({"XPU": 1.0},), queued=0.0),
         entry("c", 2, user="carol", queued=6.0, seconds=HOUR),
+        entry("d", 2, user="dora", queued=7.0),
+        entry("e", 1, user="eva", queued=8.0),
     ]
-    rules = replace(RULES, quotas=quotas)
+    rules = replace(RULES, quotas=quotas, groups=groups)
     found = plan(waiting, running, gpu_nodes(4), {}, rules, NOW, ["old"], {"carol": 8.5})
     assert not found.start
     assert [(each.name, each.reason, each.begins) for each in found.waiting] == [
@@ -375,6 +390,8 @@ def test_why_jobs_wait_is_said_in_words_and_when_they_begin():
         ("b", "quota: bob has 2 of 2 GPUs", None),
         ("late", "after job r1, x", None),
         ("c", "quota: carol has 8.5 of 10 GPU-hours a week and asks for 2.0", None),
+        ("d", "quota: @lab has 2 of 3 GPUs and asks for 2", None),
+        ("e", "quota: @old has 8.5 of 8 GPU-hours a week", None),
     ]
     for nodes in ([], gpu_nodes(1, 1)):
         (one,) = plan([entry("a", 2)], [], nodes, {}, RULES, NOW).waiting
@@ -382,6 +399,12 @@ def test_why_jobs_wait_is_said_in_words_and_when_they_begin():
     running = [entry(f"r{i}", started=0.0, on=(i,)) for i in (0, 1)]
     (one,) = plan([entry("a", 2)], running, gpu_nodes(2, 2), {}, RULES, NOW).waiting
     assert one.reason == "waits for nodes with room for GPU 2 (place 1)"
+
+
+def test_the_quota_of_all_others_bounds_each_user_and_no_group():
+    rules = replace(RULES, quotas={"": Quota(gpus=1)}, groups={"lab": frozenset({"bob", "eva"})})
+    jobs = [entry(user, user=user) for user in ("bob", "eva")]
+    assert plan(jobs, [], gpu_nodes(4), {}, rules, NOW).start == ("bob", "eva")
 
 
 def test_a_job_whose_node_was_lost_holds_nothing_of_the_others():
@@ -412,7 +435,9 @@ def test_ten_thousand_jobs_on_64_nodes_are_planned_in_about_a_second(kinds):
     said = [rng.uniform(1, 1e5) for _ in range(508)]
     running = [entry(f"r{i}", priority=-1, started=0.0, seconds=s) for i, s in enumerate(said)]
     nodes = [{"GPU": 8.0, "memory": 1e6}] * 64
-    rules = replace(RULES, backfill=True, preempt=True, quotas={"": Quota(gpus=16)})
+    quotas = {"": Quota(gpus=16), **{f"@{i}": Quota(gpus=999) for i in range(10)}}
+    groups = {str(i): frozenset(f"u{i + 10 * j}" for j in range(10)) for i in range(10)}
+    rules = replace(RULES, backfill=True, preempt=True, quotas=quotas, groups=groups)
     began = time.process_time()
     found = plan(waiting, running, nodes, {}, rules, NOW)
     assert time.process_time() - began < 2  # 0.5 on a quiet machine
