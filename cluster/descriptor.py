@@ -119,6 +119,11 @@ class ServiceSettings(Protocol):
         """Source of the data volume; None without one."""
 
     @property
+    def renting(self) -> str:
+        """The setting that asks for rented machines, "" for none."""
+        ...
+
+    @property
     def allowed_cidrs(self) -> tuple[str, ...]:
         """IPv4 networks that may connect."""
 

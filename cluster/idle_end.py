@@ -1,4 +1,4 @@
-"""The end of rented machines when the cluster is idle: the watch that their timers ask."""
+"""The end of machines or programs when the cluster is idle: the watch that their timers ask."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import pulumi
 from cluster import job_queue
 from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
-from cluster.model import Fault, Model, setting, whole
+from cluster.model import Fault, Model, Only, setting, whole
 from cluster.replica import module_files, source_of
 from cluster.service import HealthCheck, Port, Service, Volume
 from node import source_text
@@ -64,7 +64,8 @@ class IdleEnd(Component):
             dashboard=join("http://", job_queue.jobs_address(stack)),
             rayToken=stack.token,
             nodes=stack.nodes,
-            source=source_of(stack.storage),
+            # Elsewhere results outlive the end.
+            source=source_of(stack.storage) if stack.settings.renting else None,
         )
         runtime.place(
             Service(
@@ -105,12 +106,11 @@ DESCRIPTOR = Descriptor(
     shared=True,  # the timers of other machines ask it
     settings={
         SETTING: (
-            Idle | None,
+            Annotated[Idle | None, Only(("process",))],
             setting(
                 None,
-                "When an idle cluster of rented machines ends itself: `{minutes, cpuPercent, "
-                "gpuPercent}` (lambdaCloud with `ttlHours` or a `reservation`). Default: only at "
-                "its deadline",
+                "When an idle cluster ends itself: `{minutes, cpuPercent, gpuPercent}` (process, "
+                "with a `reservation` or lambdaCloud's `ttlHours`). Default: only at its end",
                 see="lambda.md",
             ),
         )

@@ -71,6 +71,7 @@ IDLE_WARNED = Path("/run/trainyard-ttl-idle")
 ENDING = Path("/run/trainyard-ttl-ending")  # the cluster is idle: the watch may have ended by now
 WARN_MINUTES = (5, 10, 30, 60)
 IDLE_WARN_SECONDS = 300
+IDLE_SECONDS = 15.0  # between two questions to the watch
 
 
 class Way:
@@ -79,8 +80,12 @@ class Way:
     def __init__(self, settings: Props) -> None:
         self.settings = settings
 
-    def look(self) -> None:
-        """Warn or act before the end; called each second."""
+    def look(self) -> bool:
+        """Warn or act before the end; return whether it is now, as the cluster is idle.
+
+        It is called each second.
+        """
+        return False
 
     def drain(self, seconds: float) -> None:
         """Have all runs store a checkpoint and leave."""
@@ -94,13 +99,13 @@ def wait(settings: Props, way: Way) -> None:
     end = moment(settings)
     seconds = float(settings["drainSeconds"]) if settings.get("leave") else 0.0
     say(f"the services end at {settings['end']}")
-    wait_until(end - seconds, way.look)
-    if (left := min(seconds, end - time.time())) > 0:
+    idle = wait_until(end - seconds, way.look)
+    if not idle and (left := min(seconds, end - time.time())) > 0:
         say(f"runs store a checkpoint and leave, for at most {left:.0f} s")
         # The end comes even if the drain hangs or the clock is set.
         Thread(target=_drain, args=(way, left), daemon=True).start()
-    wait_until(end, way.look)
-    say("the reservation is over: all services end")
+    idle = idle or wait_until(end, way.look)
+    say(f"{'the cluster is idle' if idle else 'the reservation is over'}: all services end")
     way.end()
 
 
@@ -109,11 +114,16 @@ def moment(settings: Props) -> float:
     return datetime.fromisoformat(settings["end"]).timestamp()
 
 
-def wait_until(until: float, look: Callable[[], None]) -> None:
-    """Wait until the clock has reached a time, in seconds since 1970; call `look` each second."""
+def wait_until(until: float, look: Callable[[], bool]) -> bool:
+    """Wait until the clock has reached a time, in seconds since 1970; call `look` each second.
+
+    Return whether that has ended the wait.
+    """
     while (left := until - time.time()) > 0:
-        look()
+        if look():
+            return True
         time.sleep(min(left, LOOK_SECONDS))
+    return False
 
 
 def _drain(way: Way, seconds: float) -> None:
@@ -137,8 +147,11 @@ class Programs(Way):
     """The programs of a supervisord, which restarts this one.
 
     If supervisord was killed, this one still ends what that has started. It needs `folder` and
-    `mark` of supervisord, and `leave`: `service`, `file` and `arguments`.
+    `mark` of supervisord, and `leave`: `service`, `file` and `arguments`. With idleEnd it needs
+    `idle`, as RentedMachine does, with the watch's `file` where that runs.
     """
+
+    _asks = 0.0  # the watch, when the clock of this process shows that
 
     def __init__(self, settings: Props) -> None:
         super().__init__(settings)
@@ -147,6 +160,17 @@ class Programs(Way):
 
         mark = FolderMark.of(settings["mark"])
         self._daemon = Supervisor(folder=Path(settings["folder"]), mark=mark)
+
+    def look(self) -> bool:
+        """Return whether the cluster is idle; the watch of the next `up` begins anew then."""
+        idle = self.settings.get("idle")
+        if not idle or time.monotonic() < self._asks:
+            return False
+        self._asks = time.monotonic() + IDLE_SECONDS
+        over = ask_watch(idle)[0] is True
+        if over and "file" in idle:
+            Path(idle["file"]).unlink(missing_ok=True)
+        return over
 
     def drain(self, seconds: float) -> None:
         """Run the script as its service would, with its Python, which has Ray."""
@@ -193,14 +217,15 @@ class Containers(Way):
         super().__init__(settings)
         self._told = not settings["notebook"]
 
-    def look(self) -> None:
+    def look(self) -> bool:
         """Say in the notebook's folder when the services end, once the notebook runs."""
         if self._told:
-            return
+            return False
         where, end = self.settings["notebook"], datetime.fromisoformat(self.settings["end"])
         with contextlib.suppress(*NO_ANSWER):  # Docker may be starting
             words = ["sh", "-c", notice(where["folder"], end)]
             self._told = self._run(where["container"], words, NOTICE_SECONDS)[0] == 0
+        return False
 
     def drain(self, seconds: float) -> None:
         """Run the script in the head's container."""
@@ -384,7 +409,7 @@ class RentedMachine(Way):
     Without its answer only the end counts. Logged-in users and the log are warned.
     """
 
-    def look(self) -> None:
+    def look(self) -> bool:
         """Terminate it if the time is over or the cluster is idle; else warn."""
         left = moment(self.settings) - time.time()
         over = left > 0 and self._is_idle()
@@ -400,21 +425,20 @@ class RentedMachine(Way):
             due = next((str(minutes) for minutes in WARN_MINUTES if left <= minutes * 60), "")
             text = f"this machine ends in {left / 60:.0f} minutes: train pull RUN saves a run; or "
             self._say_once(WARNED, due, f"{text}set a later end")
+        return False
 
     def _is_idle(self) -> bool | None:
         """Ask the watch whether the machine ends, and warn before; None without an answer."""
         if not (idle := self.settings.get("idle")):
             return None
-        try:
-            found = send_request("GET", idle["url"], idle["token"], None, DIRECT)
-            over, ends_in = found["end_head" if idle["last"] else "end"], found["ends_in"]
-            soon = ends_in is not None and ends_in <= IDLE_WARN_SECONDS
-        except (*NO_ANSWER, LookupError, TypeError):
+        over, ends_in = ask_watch(idle)
+        if over is None:
             return None
+        soon = ends_in is not None and ends_in <= IDLE_WARN_SECONDS
         minutes = max(0, ends_in or 0) / 60
         text = f"the cluster is idle and ends in {minutes:.0f} minutes: train keep 2h puts it off"
         self._say_once(IDLE_WARNED, "idle" if soon else "", text)
-        return over is True
+        return over
 
     def _terminate(self, why: str) -> None:
         """Ask the cloud to end the machine; cron tries again."""
@@ -450,6 +474,17 @@ class RentedMachine(Way):
 
 DIRECT = urllib.request.ProxyHandler({})
 WAYS = {"programs": Programs, "containers": Containers, "pods": Pods}
+
+
+def ask_watch(idle: Props) -> tuple[bool | None, float | None]:
+    """Return whether a machine ends, and in how many seconds all do; None without an answer."""
+    try:
+        found = send_request("GET", idle["url"], idle["token"], None, DIRECT)
+        ends_in = found["ends_in"]
+        over = found["end_head" if idle["last"] else "end"] is True
+        return over, None if ends_in is None else float(ends_in)
+    except (*NO_ANSWER, LookupError, TypeError):
+        return None, None
 
 
 def send_request(

@@ -1,4 +1,4 @@
-"""Decides when rented machines end themselves because the cluster has been idle for too long.
+"""Decides when machines or programs end themselves as the cluster has been idle for too long.
 
     python idle_watch.py SETTINGS
 
@@ -382,7 +382,8 @@ def main(settings: Mapping[str, Any]) -> None:
     Args:
         settings: `listen`, `port`, `token`, `idleSeconds`, `cpuPercent`, `gpuPercent`, `deadline`
             (seconds since 1970), `file`, `dashboard` and `rayToken`, `nodes` (how many the stack
-            always has), `source` as replicate.py's `location` takes it.
+            always has), `source` as replicate.py's `location` takes it, or None where results
+            outlive the end.
     """
     rules = Rules(settings["idleSeconds"], settings["deadline"])
     watch = IdleWatch(rules, Path(settings["file"]))
@@ -396,9 +397,9 @@ def main(settings: Mapping[str, Any]) -> None:
         "nodes": Joining(ray, settings["nodes"], time.time() + JOIN_SECONDS),
     }
     # Last: all of the store is listed.
-    stored: dict[str, Callable[[], Sequence[str]]] = {
-        "results": Results(replicate.location(settings["source"]))
-    }
+    stored: dict[str, Callable[[], Sequence[str]]] = {}
+    if settings["source"]:
+        stored["results"] = Results(replicate.location(settings["source"]))
     said: list[str] = []
     while True:
         began = time.time()

@@ -4,13 +4,17 @@ Deliberately absent: this machine. It needs no login and nothing is installed on
 in machine.py).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 
+from cluster import idle_end
 from cluster.ray_node import NodeResources
+from cluster.secret import TOKEN_BYTES, Secret
 from infra.machines.machine import Machine
 from infra.settings.config import Settings
 
@@ -21,6 +25,14 @@ class IdleWatch:
 
     port: int
     token: pulumi.Input[str]
+
+    @classmethod
+    def of(cls, settings: Settings) -> IdleWatch | None:
+        """Return that of a stack; None if it does not end when it is idle."""
+        if not settings.of_services[idle_end.SETTING]:
+            return None
+        token = Secret("idle-end-token", TOKEN_BYTES).value
+        return cls(port=settings.ports[idle_end.PORT], token=token)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,14 +13,14 @@ from typing import Any, TypeGuard
 
 import pulumi
 
-from cluster import page, ray_node
+from cluster import idle_end, page, ray_node
 from cluster.autoscaling import PROVIDER_FILE, RayNodeProvider
 from cluster.inputs import join
 from cluster.ray_cluster import NODE_SWITCH_PORT
 from cluster.secret import TOKEN_BYTES, Secret
 from cluster.service import HealthCheck, Port, Service, Volume
 from infra.machines import local
-from infra.machines.fleet import ElasticGroup
+from infra.machines.fleet import ElasticGroup, IdleWatch
 from infra.machines.machine import AGENT, LOOPBACK, Host, Machine
 from infra.machines.once import Once, OnceArgs
 from infra.machines.process import (
@@ -41,6 +41,7 @@ from node.process_health import TCP
 from node.ray_start import MODULES
 
 REQUESTS = "requests"
+IDLE = idle_end.SERVICE
 NODE_SWITCH = "node_switch.py"
 SWITCH = "node-switch"  # names of services begin so, and end like those of the workers
 SWITCH_TOKEN_FILE = "node-switch-token"  # noqa: S105 (a file's name)
@@ -54,10 +55,12 @@ class ProcessRuntimeArgs(RuntimeArgs):
     Attributes:
         hosts: the hosts, the head's first; others may come later.
         mark: tells the files of this stack from others.
+        idle: whom the timer of a reservation asks too; None for nobody.
     """
 
     hosts: Sequence[Host]
     mark: StackMark
+    idle: IdleWatch | None = None
 
 
 class ProcessRuntime(pulumi.ComponentResource):
@@ -113,6 +116,15 @@ class ProcessRuntime(pulumi.ComponentResource):
             "end": self._args.end,
             "drainSeconds": self._args.settings.drain_seconds,
         }
+        if idle := self._args.idle:
+            watch = {
+                "url": join("http://", self.address(IDLE, idle.port), "/verdict"),
+                "token": idle.token,
+                "last": self._several and not index,
+            }
+            if not index:
+                watch["file"] = f"{self.volume(IDLE, idle_end.STATE)}/{idle_end.STATE_FILE}"
+            told["idle"] = pulumi.Output.secret(watch)
         if index:
             return told
         address = join(self.node_address(0), f":{self._args.settings.ports['gcsPort']}")

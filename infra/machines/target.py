@@ -6,11 +6,10 @@ from functools import partial
 
 import pulumi
 
-from cluster import autoscaling, idle_end, page, services
+from cluster import autoscaling, page, services
 from cluster.descriptor import Source, Stack
 from cluster.inputs import lift
 from cluster.ray_node import NodeResources
-from cluster.secret import TOKEN_BYTES, Secret
 from infra.machines import bundle, environment, tools
 from infra.machines.environment import EnvironmentArgs
 from infra.machines.fleet import Fleet, FleetArgs, IdleWatch
@@ -54,10 +53,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
         )
     ]
     own = environment.own_file(settings.environment_file)
-    idle = None
-    if settings.of_services[idle_end.SETTING]:
-        token = Secret("idle-end-token", TOKEN_BYTES).value
-        idle = IdleWatch(port=settings.ports[idle_end.PORT], token=token)
+    idle = IdleWatch.of(settings)
     declare = inspect(FleetArgs(settings=settings, requested=numbers, idle=idle))
     # Programs missing here are reported before anything is rented.
     found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
@@ -91,6 +87,7 @@ def hosts(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], Fleet]
                 found.paths,
             ),
             mark=mark,
+            idle=None if settings.renting else idle,  # machines end as a whole
         ),
     )
     if not settings.start_ray:

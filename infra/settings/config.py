@@ -621,9 +621,6 @@ class Settings(Model):
         if self.dataset and self.dataset.archive:
             bound = f"is a file of this machine, and the containers are on {name}"
             yield Fault("dataset.archive", bound, "set dataset.url")
-        if self.of_services[idle_end.SETTING]:
-            bound = "is for processes, and runtime = 'docker'"
-            yield Fault(idle_end.SETTING, bound, f"remove {idle_end.SETTING}")
 
     @check()
     def _store_faults(self) -> Iterator[Fault]:
@@ -698,11 +695,11 @@ class Settings(Model):
     @check("reservation", *PLACES)
     def _idle_faults(self) -> Iterator[Fault]:
         key = idle_end.SETTING
-        ends = self.fleet and (self.fleet.ends_itself or (self.renting and self.reservation))
+        ends = self.reservation or (self.fleet and self.fleet.ends_itself)
         if self.of_services[key] and not (ends and self.start_ray):
-            bound = "needs rented machines that end themselves: lambdaCloud with ttlHours"
-            action = f"set lambdaCloud.ttlHours without startRay: false, or remove {key}"
-            yield Fault(key, bound, action)
+            bound = "needs an end, and nodes that the stack starts"
+            action = "set a reservation or lambdaCloud.ttlHours, without startRay: false; or remove"
+            yield Fault(key, bound, f"{action} {key}")
 
     @check("reservation")
     def _end_faults(self) -> Iterator[Fault]:

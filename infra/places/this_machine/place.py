@@ -3,6 +3,7 @@
 from cluster import autoscaling, services
 from cluster.descriptor import Source, Stack
 from infra.machines import tools
+from infra.machines.fleet import IdleWatch
 from infra.machines.machine import this_machine
 from infra.machines.process_runtime import ProcessRuntime, ProcessRuntimeArgs
 from infra.places.stack_mark import StackMark
@@ -28,6 +29,7 @@ def declare(settings: Settings, _stack: str) -> Stack:
     ]
     remedies = {Source.MACHINE: "Run `make monitoring`", Source.ADDED: "Run `make notebook`"}
     warn_of_missing(settings, running, remedies)
+    idle = IdleWatch.of(settings)
     runtime = ProcessRuntime(
         "local",
         ProcessRuntimeArgs(
@@ -36,6 +38,7 @@ def declare(settings: Settings, _stack: str) -> Stack:
             store=store,
             hosts=[this_machine(found.paths)],
             mark=StackMark("mark"),
+            idle=idle,
         ),
     )
     return Stack(
@@ -44,5 +47,6 @@ def declare(settings: Settings, _stack: str) -> Stack:
         services=running,
         workers=settings.workers,
         data=str(settings.data_dir),
+        idle_token=idle.token if idle else "",
         node_provider=runtime.node_provider() if autoscaling.grows(settings.workers) else None,
     )

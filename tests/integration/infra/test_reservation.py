@@ -65,6 +65,9 @@ def test_a_reservation_stores_runs_and_ends_all_until_it_is_extended(  # D3
     said, _ = train("info").communicate(timeout=60)
     row = r"reserved from +20\S+ \S+ UTC\n +ends itself +at .* UTC, in (59|1 h 00) min\n"
     assert re.search(row, said), said
-    stack.change("reservation")
+    stack.change(idleEnd={"minutes": 1})
+    stack.engine("up", "--yes")
+    wait_for(lambda: not started_below(stack.folder), 240)  # F39
+    stack.change("reservation", "idleEnd")
     stack.engine("up", "--yes")
     stack.engine("up", "--yes", "--refresh", "--expect-no-changes")

@@ -26,7 +26,7 @@ DRAWN = {
     ("infra/places/kubernetes/runtime.py", "{name}-owner"): (
         "identity: anyone who may look at the objects sees it"
     ),
-    ("infra/machines/target.py", "idle-end-token"): "idle-end-token",
+    ("infra/machines/fleet.py", "idle-end-token"): "idle-end-token",
 }
 USERS = {"object-store-monitoring", "object-store-training"}  # of the same place as root's
 

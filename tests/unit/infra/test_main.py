@@ -416,6 +416,26 @@ def test_the_timer_of_processes_is_not_in_what_restarts_ray(run, recorded):  # D
 
 
 @pytest.mark.usefixtures("bare")
+def test_processes_with_a_reservation_end_when_idle_too(run, recorded):  # F39
+    exported = run(reservation=RESERVED, idleEnd={"minutes": 30})
+    assert exported["idleEndUrl"] == "http://127.0.0.1:8768"
+    (daemon,) = recorded.of_type("process:Supervisor").values()
+    told = daemon.inputs["reservation"]["value"]["idle"]  # a secret
+    folder = daemon.inputs["folder"]
+    assert told == {
+        "url": "http://127.0.0.1:8768/verdict",
+        "token": "value of idle-end-token",
+        "last": False,
+        "file": f"{folder}/idle-end/state/state.json",
+    }
+    programs = {
+        args.inputs["name"]: args.inputs for args in recorded.of_type("process:Program").values()
+    }
+    watch = json.loads(programs["idle-end"]["secrets"]["value"]["idle.json"])
+    assert (watch["source"], watch["file"]) == (None, told["file"])  # results outlive the end
+
+
+@pytest.mark.usefixtures("bare")
 def test_when_a_job_that_cannot_start_fails_is_a_setting(run, recorded):  # D36
     for given, variable in (({}, None), (60, "60"), (0, "inf")):
         exported = run(**({"jobStartTimeoutSeconds": given} if given != {} else {}))

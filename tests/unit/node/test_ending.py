@@ -405,6 +405,35 @@ def test_a_refused_end_of_an_idle_cluster_is_tried_again_until_somebody_works(ma
         assert len(api.requests) == requests
 
 
+@pytest.mark.parametrize(
+    ("verdict", "last", "ends"),
+    [
+        (None, False, False),
+        (NO_HTTP, False, False),
+        ({"end": False, "end_head": False, "ends_in": 9}, False, False),
+        ({"end": True, "end_head": False, "ends_in": -1}, False, True),
+        ({"end": True, "end_head": False, "ends_in": -1}, True, False),
+        ({"end": True, "end_head": True, "ends_in": -1}, True, True),
+    ],
+)
+def test_programs_of_an_idle_cluster_end_before_their_time(  # F39
+    api, tmp_path, monkeypatch, told, verdict, last, ends
+):
+    api.verdict, state = verdict, tmp_path / "state.json"
+    state.touch()
+    idle = {"url": f"{api.url}/verdict", "token": "canary-idle", "last": last, "file": str(state)}
+    way = Programs({"folder": str(tmp_path), "mark": {"id": "1"}, "idle": idle, "end": AT})
+    assert way.look() is ends
+    assert state.exists() is not ends  # the watch of the next `up` begins anew
+    assert way.look() is False  # it is asked now and then
+    over: list[str] = []
+    monkeypatch.setattr(way, "_asks", 0.0)
+    monkeypatch.setattr(way, "end", lambda: over.append(told[-1]))
+    monkeypatch.setattr(ending, "wait_until", lambda *_: ends)
+    ending.wait({"end": AT, "drainSeconds": 5, "leave": {}}, way)
+    assert over == [f"the {'cluster is idle' if ends else 'reservation is over'}: all services end"]
+
+
 def test_an_idle_clusters_end_is_said_once_and_again_after_work(machine, api):
     for ends_in, warnings in ((400, 0), (290, 1), (230, 1), (None, 1), (250, 2)):
         api.verdict = {"end": False, "end_head": False, "ends_in": ends_in}

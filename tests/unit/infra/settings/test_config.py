@@ -59,16 +59,12 @@ def _volume(runtime: str = "docker", **fields: Any) -> dict[str, Any]:
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", {"workers": 0}, "from 1 to 64"),
     ("workers", {"workers": 65}, "from 1 to 64"),
-    ("idleEnd", IDLE, "needs rented machines that end themselves"),
-    (
-        "idleEnd",
-        IDLE | RENT,
-        "needs rented machines that end themselves: lambdaCloud with ttlHours",
-    ),
+    ("idleEnd", IDLE, "needs an end, and nodes that the stack starts"),
+    ("idleEnd", IDLE | RENT, "set a reservation or lambdaCloud.ttlHours"),
     (
         "idleEnd",
         IDLE | RENT | {"lambdaCloud": {"gpus": 1, "ttlHours": 8}, "runtime": "docker"},
-        "is for processes, and runtime = 'docker'",
+        "is for runtime process only",
     ),
     ("idleEnd.minutes", {"idleEnd": {"cpuPercent": 50}}, "from 1 to 9999"),
     ("idleEnd.gpuPercent", {"idleEnd": {"minutes": 9, "gpuPercent": 5}}, "without cpuPercent"),

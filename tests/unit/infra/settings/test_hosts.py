@@ -137,7 +137,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (
         "idleEnd",
         _rent(ttlHours=8) | {"startRay": False, "idleEnd": {"minutes": 30}},
-        "needs rented",
+        "nodes that the stack starts",
     ),
     ("lambdaCloud.budget", _rent(ttlHours=8, budget=9) | {"startRay": False}, "bounds nothing"),
     ("lambdaCloud.headNodeName", _rent(headNodeName="a head"), "letters, digits and . _ -"),
