@@ -1,7 +1,5 @@
 """The table of docs/engine.md is the schema modules' table."""
 
-import pytest
-
 from scripts import resources_page
 from scripts.resources_page import BEGIN, END, PAGE
 
@@ -27,9 +25,3 @@ def test_the_table_tells_what_is_required_and_what_is_fixed():
 def test_everything_beside_the_table_is_kept():
     page = resources_page.update_page(f"before\n{BEGIN}old\n{END}after\n")
     assert page == f"before\n{BEGIN}{resources_page.table()}{END}after\n"
-
-
-@pytest.mark.parametrize("page", ["", BEGIN, END, END + BEGIN])
-def test_a_page_without_its_marks_is_refused(page):
-    with pytest.raises(ValueError, match="restore it"):
-        resources_page.update_page(page)

@@ -100,12 +100,6 @@ def test_what_was_built_needs_no_go(find):
 
 
 @pytest.mark.usefixtures("go")
-def test_directory_asks_for_no_store(find, told):
-    assert find("directory").store is None
-    assert not [line for line in told if "object store" in line]
-
-
-@pytest.mark.usefixtures("go")
 def test_auto_goes_on_with_the_store_that_has_the_results(find, data):
     (data / "storage" / "run").mkdir(parents=True)
     assert find("auto").store is None
