@@ -43,6 +43,14 @@ def _no_stack_traces() -> Iterator[None]:
 
 
 @pytest.fixture
+def open_umask() -> Iterator[None]:
+    """Set the umask of a user who lets everybody read and write everything."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
 def full() -> Mock:
     """A function that finds the disk full, in the place of one that writes."""
     return Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))

@@ -19,12 +19,9 @@ def path(tmp_path, monkeypatch):
     return tmp_path / "config" / "trainyard" / "passphrase"
 
 
+@pytest.mark.usefixtures("open_umask")
 def test_a_passphrase_is_made_once_and_for_this_user_only(path, monkeypatch, capsys):  # F35
-    before = os.umask(0)
-    try:
-        assert passphrase.make() == path
-    finally:
-        os.umask(before)
+    assert passphrase.make() == path
     made = passphrase.passphrase()
     assert len(made) >= 43  # 32 random bytes in base64
     assert path.stat().st_mode & 0o777 == 0o600

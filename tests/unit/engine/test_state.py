@@ -292,13 +292,10 @@ def test_what_is_written_is_durable_before_anything_else_happens(stack, monkeypa
             assert synced == path.parent
 
 
+@pytest.mark.usefixtures("open_umask")
 def test_all_that_is_written_is_for_this_user_only(stack):  # F35
-    before = os.umask(0)
-    try:
-        stack.up(a={"token": "canary"})
-        stack.up()
-    finally:
-        os.umask(before)
+    stack.up(a={"token": "canary"})
+    stack.up()
     found = [path for path in (stack.root / "backend").rglob("*") if path.is_file()]
     assert {path.name.partition(".")[2][:4] for path in found} >= {"json", "yaml"}
     assert {path.stat().st_mode & 0o777 for path in found} == {0o600}

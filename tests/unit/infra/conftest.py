@@ -76,6 +76,12 @@ def put_program() -> Callable[[Path, str, str], Path]:
     return put
 
 
+@pytest.fixture
+def go(bare, put_program) -> None:
+    """A Go on PATH, which builds the object store."""
+    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
+
+
 @functools.cache
 def _packed(content: tuple[tuple[str, bytes], ...]) -> bytes:
     return PACK(dict(content))

@@ -22,9 +22,8 @@ Put = Callable[[Path, str, str], Path]
 
 
 @pytest.fixture
-def programs(bare, put_program) -> None:
+def programs(go, bare, put_program) -> None:
     """Prometheus, and Go, which builds the object store."""
-    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
     put_program(bare, "prometheus", "exit 0")
 
 

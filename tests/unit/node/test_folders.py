@@ -4,7 +4,6 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,6 @@ from node.life import ServiceError
 OURS = FolderMark(id="0123abcd", project="trainyard", stack="dev", by="ada@here")
 THEIRS = FolderMark(id="4567abcd", project="trainyard", stack="dev", by="bob@there")
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's folder")
-
-
-@pytest.fixture
-def open_umask() -> Iterator[None]:
-    """Set the umask of a user who lets everybody read and write everything."""
-    before = os.umask(0)
-    yield
-    os.umask(before)
 
 
 def _mode(path: Path) -> int:

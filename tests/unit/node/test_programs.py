@@ -21,14 +21,6 @@ MARK = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
 
 
 @pytest.fixture
-def open_umask():
-    """Set the umask of a user who lets everybody read everything."""
-    before = os.umask(0)
-    yield
-    os.umask(before)
-
-
-@pytest.fixture
 def files(tmp_path):
     """Properties of secret files, in a folder that the stack has."""
     folders.take(tmp_path / "s", FolderMark.of(MARK), "stateDir")

@@ -41,11 +41,6 @@ def find(data, recorded) -> Callable[[str], tools.Tools]:
     return inside
 
 
-@pytest.fixture
-def go(bare, put_program) -> None:
-    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
-
-
 def _keep(data: Path, store: str) -> None:
     (data / store / "data" / "ray").mkdir(parents=True)
 

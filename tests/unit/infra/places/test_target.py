@@ -82,12 +82,6 @@ def looks(go, monkeypatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def go(bare, put_program) -> None:
-    """A Go on PATH, which builds the object store."""
-    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
-
-
-@pytest.fixture
 def rented(bare, recorded, monkeypatch) -> None:
     """The answers of the resources of rented machines."""
     choice = {"instanceType": "gpu_1x_a10", "region": "us-east-1"}
