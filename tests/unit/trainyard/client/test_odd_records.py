@@ -198,24 +198,6 @@ def test_an_odd_record_of_the_head_hides_no_other(what, good, name, values, head
     assert ask(*odd, good) == ask(good)
 
 
-def test_three_nodes_of_one_machine_are_one_machine(head, train, stack):
-    mine = [ui_stack.node(f"127.0.0.{i}", head=i == 2) for i in (4, 2, 3)]
-    other = ui_stack.node("10.0.0.2")
-    for each in mine:
-        each |= {"hostname": "box", "bootTime": 1795902299.0}
-    # Another machine with its name, which clouds give more than once.
-    head.replies["/nodes"]["data"]["summary"] = [
-        *mine,
-        other | {"hostname": "box", "bootTime": 1.0},
-    ]
-    names = ["head, 127.0.0.3, 127.0.0.4", "10.0.0.2"]
-    assert [row["node"] for row in live.nodes(stack)] == names
-    shown = train("watch")
-    assert all(f"\n{name}\t88 %\t24.0/64.0 GiB\t" in shown for name in names)
-    assert shown.count(" GiB\t") == 2 * len(names)  # memory, of a GPU too
-    assert "127.0.0.4 30.0 of 500.0 GiB free; 10.0.0.2 30.0" in train("info")
-
-
 ODD_USE: list[Any] = [
     {},
     {"step": "noon", "CPU": 1},

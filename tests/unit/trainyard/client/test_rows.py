@@ -1,25 +1,15 @@
 """The rows of jobs and runs."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.client import job
-from trainyard.client import jobs, rows, state
+from trainyard.client import rows, state
 from trainyard.client.dashboard import RefusedError, UnreachableError
 from trainyard.client.errors import ClientError
-from trainyard.client.job_server import Job, Status
+from trainyard.client.job_server import Status
 from trainyard.tracking import runs
 
 GPU_JOB = '[{"GPU": 8}]'
-
-
-class Server:
-    def __init__(self, *found: Job) -> None:
-        self.found = found
-
-    def jobs(self) -> tuple[Job, ...]:
-        return self.found
 
 
 @pytest.fixture
@@ -61,7 +51,7 @@ def test_jobs_are_newest_first_and_say_why_they_wait(stack, asked):
     assert len(asked) == len({*asked})
 
 
-def test_runs_are_newest_first_by_their_last_start(stack, monkeypatch):
+def test_runs_are_newest_first_by_their_last_start(stack):
     for name, hour in (("resumed", 1), ("b", 3), ("resumed", 4), ("a", 2)):
         run = runs.Run(stack.storage_url, name, {"loss": "min"} if name == "b" else {})
         run.start({"epochs": 3})
@@ -70,9 +60,6 @@ def test_runs_are_newest_first_by_their_last_start(stack, monkeypatch):
         text[-1] = f'{{"time": "2026-01-31T0{hour}:00:00+00:00", "commit"{begun}'
         run.write("starts.jsonl", "".join(f"{line}\n" for line in text).encode())
         run.write_metrics([{"epoch": 0, "loss": 0.123456}])
-    monkeypatch.setattr(
-        jobs, "connect", lambda _: Server(replace(job("j", "FAILED", start_time=1000)))
-    )
     found = rows.of_runs(stack)
     assert [row["best"] for row in found] == ["", "min loss 0.1235", ""]
     assert rows.table_of_runs(found)[1][-1] == "best"
