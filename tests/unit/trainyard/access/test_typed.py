@@ -15,7 +15,6 @@ BIN = Path(sys.executable).parent
 @pytest.fixture(autouse=True)
 def _checkout(monkeypatch, tmp_path):
     """An environment .venv of a checkout, of which nothing is on PATH."""
-    (tmp_path / "Makefile").touch()
     (tmp_path / "infra").mkdir()
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv/bin").symlink_to(BIN)

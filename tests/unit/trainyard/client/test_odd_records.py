@@ -65,7 +65,6 @@ def store(tmp_path) -> Path:
 @pytest.fixture
 def train(head, store, tmp_path, monkeypatch) -> Iterator[Train]:
     """Run a command that must succeed; returns its output."""
-    monkeypatch.setenv("COLUMNS", "400")
     with ui_stack.serving(head) as address:
         file = ui_stack.write_outputs(tmp_path / "outputs.json", address, store)
         monkeypatch.setenv("TRAINYARD_OUTPUTS", str(file))

@@ -42,7 +42,6 @@ def results(tmp_path, monkeypatch):
     (tmp_path / "Pulumi.yaml").write_text("name: trainyard\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(contract, "_ask_engines", lambda _: "{}")
-    monkeypatch.setenv("COLUMNS", "400")
     yield folder
     about(contract.DEFAULT_STACK)  # messages of the next test
 

@@ -48,9 +48,7 @@ class Bucket(StackFolder):
 
 @pytest.fixture
 def bucket(stack) -> Bucket:
-    folder = Path(stack.storage_url.removeprefix("file://"))
-    folder.mkdir()
-    return Bucket(folder)
+    return Bucket(Path(stack.storage_url.removeprefix("file://")))
 
 
 def ended(url: str, name: str, **config: Any) -> Run:

@@ -24,7 +24,6 @@ def places(tmp_path):
         path = tmp_path / "copy" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (tmp_path / "store").mkdir()
     return StackFolder(tmp_path / "copy"), StackFolder(tmp_path / "store")
 
 

@@ -93,11 +93,9 @@ def test_points_are_added_while_the_tasks_before_them_run(make, records, monkeyp
     for check in ("check_versions", "check_bucket", "check_runtime_env"):
         monkeypatch.setattr(preflight, check, lambda *_: None)
     monkeypatch.setattr(preflight.disks, "known", lambda _: [])
-    monkeypatch.setattr(run.submission, "check_conda", lambda *_: None)
     monkeypatch.setattr(Sweep, "_run_tasks", run_tasks)
     sweep = make(point(0, "x=1"), point(1, "x=2"), as_tasks=True)
     monkeypatch.setattr(jobs, "connect", lambda _: SimpleNamespace(jobs=lambda: [job]))
-    monkeypatch.setattr(jobs, "submissions", lambda server: server.jobs())
     sweep._note(sweep.points[0], job.submission_id)
     sweep.run()
     assert ran == [([1], [0])]
