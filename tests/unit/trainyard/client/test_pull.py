@@ -237,13 +237,13 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(place, checkpoint, hom
 def test_the_last_good_one_stays_here_until_the_next_is_whole(kind, place, checkpoint, home):  # F53
     first = checkpoint(1)
     Transfer(place, "first", home).run()
-    last = checkpoint(2, a=b"1", b=b"2")
+    last = checkpoint(2, **{"checkpoint.pt": b"1", "b": b"2"})  # whole until now
     there = Path(place.where.removeprefix("file://")) / "first" / last
     manifest = json.loads((there / "manifest.json").read_text())
     if kind == "no files":
         manifest["files"] = {}
     elif kind == "no weights":
-        manifest["model"] = {"file": "checkpoint.pt"}
+        manifest["model"] = {"file": "lost.pt"}
     elif kind == "packed, cut off":
         content = gzip.compress((there / "packed.tar").read_bytes())[:-9]
         (there / "packed.tar").write_bytes(content)
