@@ -150,11 +150,14 @@ class Ray:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def jobs(self, *statuses: str) -> list[str]:
-        """Return jobs of some statuses, also jobs of Ray's client and of `train dev`."""
+        """Return jobs of some statuses, also jobs of Ray's client and of `train dev`.
+
+        Entries of a queue that make jobs at some times are none.
+        """
         return [
             f"job {each.get('submission_id') or each.get('job_id')} is {each['status']}"
             for each in self._ask("/api/jobs/")
-            if each["status"] in statuses
+            if each["status"] in statuses and "every" not in (each.get("metadata") or ())
         ]
 
     def served(self) -> list[str]:

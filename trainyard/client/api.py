@@ -155,7 +155,7 @@ def stop(job: str, stack: str | None = None, outputs: Path | None = None) -> str
         server.stop(job_id)
         if found.status == "UNREADABLE":
             return f"asked job {job_id} to stop; {found.message}"
-        if found.status == "PENDING":
+        if found.status == "PENDING" and not server.job(job_id).status.ended:
             timeout = reached.job_start_timeout
             fails = (
                 f", and fails it after {timeout.total_seconds():g} s in the queue"

@@ -13,7 +13,7 @@ MODULES = {
         *("Crypto", "dill", "google", "httpx", "lightkube", "minio", "pulumi", "pulumi_command"),
         *("pulumi_docker", "ruamel", "supervisor"),
     ),
-    "mlflow": ("mlflow", "alembic", "sqlalchemy"),
+    "mlflow": ("mlflow", "alembic", "cronsim", "sqlalchemy"),
     "ui": ("starlette", "uvicorn"),
 }
 

@@ -44,6 +44,7 @@ JOBS = "/api/jobs/"
 SCRIPT = "script"  # metadata: the script's path, to find it again
 NO_NODE_YET = "No available agent"  # after 10 s of waiting for one, as in a cluster just started
 MOST_DIFF = 256 * 1024  # bytes
+TIME = "-20260101-0300"  # that a queue adds to the names of jobs that repeat
 NAME_LENGTH = 30  # of a script's name in a run's, before the time and a point's number
 # Ray writes it into the name of a log file, and keeps a job that it then cannot start as PENDING.
 SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -226,7 +227,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     facts = metadata(request.script, name, of_code, bundles) | order | {"force": str(int(force))}
     _upload(packed.packages, Dashboard(outputs))  # now: a claim waits for no upload
     with claims.held(name, job_id, outputs, server, force=force):
-        if of_code.endswith(run_folder.DIRTY):
+        if of_code.endswith(run_folder.DIRTY) and "every" not in order:  # its runs have other names
             facts |= _keep_diff(request.script.path.parent, name, job_id, outputs)
         submission_id = send(
             outputs,

@@ -54,9 +54,8 @@ async def serve(settings: Mapping[str, Any]) -> None:
     )
     own = settings["hourlyCost"]
     prices = {node["group"]: node["hourlyCost"] or own for node in settings["nodes"]}
-    address = settings["address"]
-    dispatcher = Dispatcher(records, packages, head, rules, declared, prices, me, address)
-    budget = settings["monthlyBudget"] or math.inf
+    address, budget = settings["address"], settings["monthlyBudget"] or math.inf
+    dispatcher = Dispatcher(records, packages, head, rules, declared, prices, me, address, budget)
     server = Server(records, packages, head, dispatcher, declared, settings["token"], budget)
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1)
     await runner.setup()

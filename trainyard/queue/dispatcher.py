@@ -7,6 +7,7 @@ head does not know was lost with its former head: it waits again while it has re
 
 import asyncio
 import json
+import math
 import secrets
 import sys
 import time
@@ -20,12 +21,12 @@ from sqlalchemy.exc import DBAPIError
 
 from trainyard.failpoints import reach
 from trainyard.packing import Bundle
-from trainyard.queue import order
+from trainyard.queue import order, submission
 from trainyard.queue.head import Head, HeadAwayError, RefusedError, Seat, outcome
 from trainyard.queue.models import FAILED, RUNNING, STARTING, STOPPED, WAITING, Job, Machine
 from trainyard.queue.order import Entry, Rules, Waiting
 from trainyard.queue.packages import Packages
-from trainyard.queue.records import Records
+from trainyard.queue.records import ExistsError, FullError, Records, TakenError
 
 EVERY_S = 1.0
 IDLE_S = 5.0  # without jobs
@@ -68,10 +69,11 @@ class Dispatcher:
         prices: Mapping[str, float] = MappingProxyType({}),  # $ an hour, by group of nodes
         me: str = "",
         address: str = "",  # host:port of the queue for jobs
+        budget: float = math.inf,  # $ a month
     ) -> None:
         self._records, self._packages, self._head = records, packages, head
         self._rules, self._declared, self._prices = rules, declared, prices
-        self._saw, self._address = -SEE_S, address
+        self._saw, self._address, self._budget = -SEE_S, address, budget
         self._me, self._leased, self._pruned = me or secrets.token_hex(8), -LEASE_S, -PRUNE_S
         self._tried: dict[str, float] = {}  # first refusal of a start, by attempt
         self._changed = asyncio.Event()
@@ -108,6 +110,7 @@ class Dispatcher:
         """
         if not await self._hold():
             return False
+        await self._make_due()
         if time.monotonic() - self._pruned > PRUNE_S:
             needed = await asyncio.to_thread(self._records.prune, time.time())
             await asyncio.to_thread(self._packages.prune, needed)
@@ -117,7 +120,7 @@ class Dispatcher:
             await asyncio.to_thread(self._records.see, found)
             self._saw = time.monotonic()
         active = await asyncio.to_thread(self._records.active)
-        if not active:
+        if all(job.every is not None for job in active):
             self.places = {}
             return False
         known = await self._head.jobs()
@@ -125,6 +128,26 @@ class Dispatcher:
             await _gather(self._watch(job, known.get(job.name)) for job in begun)
         await self._start(active, known)
         return True
+
+    async def _make_due(self) -> None:
+        """Make the jobs of entries whose time has come; of times that were missed, one."""
+        now = time.time()
+        entries = await asyncio.to_thread(self._records.due, now)
+        if entries and await asyncio.to_thread(self._records.spent, now) >= self._budget:
+            return
+        for repeated in entries:
+            try:
+                due = submission.next_time(repeated.every or "", now)
+                job = submission.made(repeated, now)
+                runs, keep = submission.runs(job), self._records.add
+                await asyncio.to_thread(keep, job, runs, own=True, entry=repeated, due=due)
+            except (ExistsError, TakenError):
+                await asyncio.to_thread(self._records.put_off, repeated, due)
+            except FullError:  # it stays due
+                return
+            except FAULTS as error:  # written by hand
+                why = f"its record cannot be read: {type(error).__name__}"
+                await self._finish(repeated, FAILED, why)
 
     async def _hold(self) -> bool:
         """Take or keep the lease; whether it is ours."""
@@ -177,7 +200,8 @@ class Dispatcher:
         await asyncio.to_thread(self._records.finish, job, state, reason, time.time(), end)
         self._tried.pop(job.name, None)
 
-    async def _start(self, active: Sequence[Job], known: Mapping[str, Mapping[str, Any]]) -> None:
+    async def _start(self, found: Sequence[Job], known: Mapping[str, Mapping[str, Any]]) -> None:
+        active = [job for job in found if job.every is None]
         waiting = {job.id: job for job in active if job.state == WAITING}
         entries: dict[str, Entry] = {}
         for job in active:
@@ -188,7 +212,7 @@ class Dispatcher:
                 why = f"its record cannot be read: {type(error).__name__}"
                 await self._finish(job, FAILED, why)
         queued = [entries[name] for name in waiting]
-        alive = {job.id for job in active if job.state in (WAITING, STARTING, RUNNING)}
+        alive = {job.id for job in found if job.state in (WAITING, STARTING, RUNNING)}
         ended = {name for each in queued for name in each.after if name not in alive}
         # What needs nothing waits for nobody.
         at_once = {e.name for e in queued if not e.bundles and not {*e.after} - ended}

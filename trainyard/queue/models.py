@@ -29,6 +29,8 @@ class Job(Base):
         yields: when it was asked to make room for others; None while it was not.
         reason: why it ended so.
         end: what the head said of it last.
+        every: of an entry, which makes jobs instead of starting: at which times, as cron has them.
+        due: of an entry: the next of these times.
     """
 
     __tablename__ = "jobs"
@@ -52,6 +54,8 @@ class Job(Base):
     ended: Mapped[float | None]
     reason: Mapped[str] = mapped_column(Text, default="")
     end: Mapped[str] = mapped_column(Text, default="")
+    every: Mapped[str | None] = mapped_column(String(255))
+    due: Mapped[float | None]
     __table_args__ = (Index("jobs_by_state", "state", "number"),)
 
     @property

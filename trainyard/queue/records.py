@@ -31,7 +31,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
 from trainyard.failpoints import reach
-from trainyard.queue.ledger import JobUse, MachineUse
+from trainyard.queue.ledger import JobUse, MachineUse, billed, month
 from trainyard.queue.models import (
     ACTIVE,
     RUNNING,
@@ -99,8 +99,18 @@ class Records:
         """Close the database."""
         self._engine.dispose()
 
-    def add(self, job: Job, runs: Collection[str] = (), *, own: bool = False) -> None:
+    def add(
+        self,
+        job: Job,
+        runs: Collection[str] = (),
+        *,
+        own: bool = False,
+        entry: Job | None = None,
+        due: float | None = None,
+    ) -> None:
         """Keep a new job, and whose its runs are; with `own` they must not be of others.
+
+        Not if the entry that makes it has made it: that is due next at `due`.
 
         Raises:
             ExistsError: one has its id; with `own` also if an attempt has or could get it.
@@ -113,6 +123,11 @@ class Records:
                 waiting = select(func.count()).where(Job.state == WAITING)
                 if (session.scalar(waiting) or 0) >= MOST_WAITING:
                     raise FullError
+                if entry is not None:
+                    same = (Job.id == entry.id, Job.state == WAITING, Job.due == entry.due)
+                    done = session.connection().execute(update(Job).where(*same).values(due=due))
+                    if done.rowcount != 1:
+                        return
                 if own and any(each.user != job.user for each in _near(session, job.id)):
                     raise ExistsError
                 for name in runs:
@@ -121,11 +136,13 @@ class Records:
                         session.add(Run(name=name, user=job.user))
                     elif own and known.user != job.user:
                         raise TakenError(name)
+                reach("queue.insert")
                 session.add(job)
         except IntegrityError:
             if self.get(job.id) is not None:
                 raise ExistsError from None
-            self.add(job, runs, own=own)  # another job has named its run at the same moment
+            # Another job has named its run at the same moment.
+            self.add(job, runs, own=own, entry=entry, due=due)
             return
         reach("queue.added")
 
@@ -133,6 +150,15 @@ class Records:
         """Return a job by its id."""
         with self._session() as session:
             return session.scalar(select(Job).where(Job.id == job))
+
+    def due(self, now: float) -> list[Job]:
+        """Return the entries whose time has come."""
+        with self._session() as session:
+            return [*session.scalars(_active().where(Job.due <= now))]
+
+    def put_off(self, entry: Job, due: float) -> None:
+        """Have an entry make its next job at a time."""
+        self._change(entry, due=due)
 
     def active(self) -> list[Job]:
         """Return the jobs that have not ended, without their requests, in order of submission."""
@@ -214,7 +240,7 @@ class Records:
             before = found.state
             if before == WAITING:
                 found.state, found.ended = STOPPED, now
-                found.reason = "it was stopped before it started"
+                found.reason = "it was stopped" + ("" if found.every else " before it started")
             elif before in ACTIVE:
                 found.stop = True
             return before
@@ -319,6 +345,11 @@ class Records:
                         session.execute(update(User).where(User.name == name).values(seen=now))
                     return Caller(name, role)
         return None
+
+    def spent(self, now: float) -> float:
+        """Return what the machines have cost this month, in $."""
+        begun = month(now)
+        return billed(self.machines(begun, now), begun, now)
 
     def prune(self, now: float) -> set[str]:
         """Forget old jobs that have ended; return the names of packages that others need."""

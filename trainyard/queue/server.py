@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -193,7 +194,7 @@ class Server:
                     raise submission.RefusedError(
                         f"after {name[:80]!r} is no job of this cluster: `train list` shows them"
                     )
-            spent = await asyncio.to_thread(self._spent, time.time())
+            spent = await asyncio.to_thread(self._records.spent, time.time())
             if spent >= self._budget:
                 raise submission.RefusedError(
                     f"the machines have cost {spent:.2f} $ this month, of {self._budget:g} $ "
@@ -314,7 +315,9 @@ class Server:
         active = await asyncio.to_thread(self._records.active)
         sees = request[CALLER].sees
         rows = [self._row(job) | ({} if sees(job.user) else HIDDEN) for job in active]
-        rows.sort(key=lambda row: (row["state"] == "WAITING", row["place"] or 0, row["since"]))
+        rows.sort(
+            key=lambda r: (bool(r["every"]), r["state"] == WAITING, r["place"] or 0, r["since"])
+        )
         return web.json_response({"jobs": rows, "away": self._dispatcher.away})
 
     async def _cost(self, request: web.Request) -> web.Response:
@@ -330,7 +333,7 @@ class Server:
         shares = [each for each in shares if sees(each["user"])]
         if (run := request.query.get("run")) is not None:
             shares = [each for each in shares if each["run"] == run]
-        month = await asyncio.to_thread(self._spent, now)
+        month = await asyncio.to_thread(self._records.spent, now)
         budget = None if math.isinf(self._budget) else self._budget
         return web.json_response({"shares": shares, "month": month, "budget": budget})
 
@@ -343,11 +346,6 @@ class Server:
             for each in ledger.shares(machines, uses, max(since, begun), now)
         ]
 
-    def _spent(self, now: float) -> float:
-        """Return what the machines have cost this month, in $."""
-        begun = ledger.month(now)
-        return ledger.billed(self._records.machines(begun, now), begun, now)
-
     def _row(self, job: Job) -> dict[str, Any]:
         place = self._dispatcher.places.get(job.id) if job.state == WAITING else None
         return {
@@ -359,8 +357,9 @@ class Server:
             "needs": submission.said(_loaded(job.bundles, [])),
             "priority": job.priority,
             "since": job.queued if job.state == WAITING else job.started,
-            "reason": _why(place) if place else "",
-            "begins": place.begins if place else None,
+            "reason": _why(place) if place else _repeated(job),
+            "begins": place.begins if place else job.due,
+            "every": job.every or "",
             "attempt": job.attempt,
             "retries": job.retries,
         }
@@ -382,6 +381,7 @@ class Server:
         message = "it waits in the queue" if job.state == WAITING else "it starts"
         if job.state == WAITING and place is not None:
             message = f"place {place.place}: {_why(place)}"
+        message = _repeated(job) or message
         away = found is None and job.state not in (WAITING, STARTING)
         if away:
             message = "the head does not answer, or was replaced; the job goes on with it"
@@ -537,6 +537,12 @@ def _amounts(share: Share, jobs: Mapping[str, Job]) -> dict[str, Any]:
 
 def _why(place: Waiting) -> str:
     return place.reason.removesuffix(f" (place {place.place})")
+
+
+def _repeated(job: Job) -> str:
+    if job.due is None:
+        return ""
+    return f"makes a job at {datetime.fromtimestamp(job.due, UTC):%Y-%m-%d %H:%M} UTC: {job.every}"
 
 
 def _package(request: web.Request) -> str:

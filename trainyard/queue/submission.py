@@ -6,7 +6,10 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
+
+from cronsim import CronSim, CronSimError
 
 from trainyard.packing import Bundle, GaveUpError, amounts, describe, place
 from trainyard.queue.models import Job
@@ -19,15 +22,18 @@ MOST_AFTER = 100
 MOST_BUNDLES = 1000
 MOST_AMOUNT = 1e15
 LONGEST = 255  # characters of a name
+FIELDS = 5  # of an expression of cron
 # Room for the number of an attempt: Ray writes the id into the name of a log file.
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 PACKAGE = "gcs://"
 NAMES = {"entrypoint_num_cpus": "CPU", "entrypoint_num_gpus": "GPU", "entrypoint_memory": "memory"}
 # Metadata of Ray, which is text, by which `train submit` says what the queue reads.
 PRIORITY, AFTER, RETRIES, MINUTES, FORCE = "priority", "after", "retries", "minutes", "force"
+EVERY = "every"
 RUN_VARIABLE = (
     "TRAINYARD_RUN"  # as trainyard/tracking/run_folder.py has it, which machines may lack
 )
+STAMP = "-%Y%m%d-%H%M"  # after the names of an entry, in those of its jobs
 
 
 class RefusedError(ValueError):
@@ -60,7 +66,7 @@ def read(body: bytes, now: float, caller: Caller = STACK) -> Job:
         shown = f"{facts.get('run') or facts.get('job') or job} ({caller.name})"
         facts = facts | {"user": caller.name, "job_name": shown}
         request["metadata"] = facts
-    return Job(
+    found = Job(
         id=job,
         user=facts.get("user", "")[:LONGEST],
         run=facts.get("run", "")[:LONGEST],
@@ -75,7 +81,43 @@ def read(body: bytes, now: float, caller: Caller = STACK) -> Job:
         seconds=60 * _whole(facts, MINUTES, 1, 10**6) if facts.get(MINUTES) else None,
         retries=_whole(facts, RETRIES, 0, MOST_RETRIES),
         queued=now,
+        every=facts.get(EVERY),
+        due=next_time(facts[EVERY], now) if EVERY in facts else None,
     )
+    if found.every is not None:
+        made(found, now)  # its names have room for the time
+    return found
+
+
+def next_time(every: str, now: float) -> float:
+    """Return the first time after now that an expression of cron names, in UTC.
+
+    Raises:
+        RefusedError: it is none, or names no time.
+    """
+    try:
+        if len(every.split()) == FIELDS and len(every) <= LONGEST:  # a sixth one is seconds
+            return next(CronSim(every, datetime.fromtimestamp(now, UTC))).timestamp()
+    except (CronSimError, StopIteration):
+        pass
+    raise RefusedError(
+        f"every {every[:80]!r} names no times: give the five fields of cron (minute, hour, day, "
+        "month, weekday), such as '0 3 * * *' for each day at 3:00 UTC"
+    )
+
+
+def made(entry: Job, now: float) -> Job:
+    """Return the submission that an entry makes, named by the time at which it was due."""
+    stamp = f"{datetime.fromtimestamp(entry.due or now, UTC):{STAMP}}"
+    request = json.loads(entry.request)
+    run = f"{entry.run}{stamp}" if entry.run else ""
+    facts = request["metadata"] | {"run": run, "job_name": f"{run} ({entry.user})"}
+    del facts[EVERY]
+    env = request.get("runtime_env") or {}
+    if RUN_VARIABLE in (variables := env.get("env_vars") or {}):
+        env = env | {"env_vars": variables | {RUN_VARIABLE: run}}
+    own = {"submission_id": f"{entry.id}{stamp}", "metadata": facts, "runtime_env": env}
+    return read(json.dumps(request | own).encode(), now)
 
 
 def forced(job: Job) -> bool:

@@ -22,7 +22,7 @@ DRAINED = Path(__file__).with_name("drained.py")
 @pytest.fixture(scope="module")
 def stack(bring_up):
     changes = {"workers": 2, "worker": {"cpus": 1}, "objectStore": "directory"}
-    with bring_up(queue=True, **changes) as stack:
+    with bring_up(queue=True, queueRules={"hourlyCost": 3600}, **changes) as stack:
         yield stack
 
 
@@ -142,3 +142,26 @@ def test_a_user_trains_with_a_token_of_their_own_and_others_do_not_see_it(stack,
         train("max", *submit)
     (run,) = (each for each in json.loads(admin("runs", "--json")) if each["run"] == "of-eva")
     assert run["user"] == "eva"
+
+
+def test_an_entry_makes_a_run_whose_record_has_its_cost(stack, wait_for, tmp_path):
+    file = stack.write_outputs(tmp_path)
+    train = partial(queued.train, file)
+    train(
+        "submit", str(queued.TINY), "--name", "often", "--every", "* * * * *", "--", "--epochs", "1"
+    )
+    (row,) = json.loads(train("queue", "--json"))
+    assert row["reason"].endswith("UTC: * * * * *")
+
+    def ended():
+        found = _jobs(stack).items()
+        return [run for run, job in found if run != "often" and job["status"] == "SUCCEEDED"]
+
+    wait_for(lambda: any(run.startswith("often-") for run in ended()), 240)
+    assert train("stop", "often").strip().endswith("STOPPED")
+    run = min(run for run in ended() if run.startswith("often-"))
+    kept = read_run(open_store(contract.read(None, file)), run)
+    assert [each["epoch"] for each in kept.metrics] == [0]
+    # Three nodes of 1 $ a second; the record lacks what the queue has seen since.
+    assert 0 < kept.cost <= json.loads(train("show", run, "--json"))["cost"]
+    assert "cost this month" in train("info")

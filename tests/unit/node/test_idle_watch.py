@@ -132,7 +132,8 @@ def test_jobs_models_and_actors_are_activity(dashboard):
     assert "cannot be read" in idle_watch.look({"jobs": lambda: ray.jobs("RUNNING")})[0]
     dashboard.says["/api/jobs/"] = [
         {"submission_id": "a", "status": "SUCCEEDED"},
-        {"submission_id": "b", "status": "PENDING"},
+        {"submission_id": "b", "status": "PENDING", "metadata": {"run": "b"}},
+        {"submission_id": "c", "status": "PENDING", "metadata": {"every": "0 3 * * *"}},
         {"submission_id": None, "job_id": "02000000", "status": "RUNNING"},  # of Ray's client
     ]
     found = ray.jobs("PENDING", "RUNNING")

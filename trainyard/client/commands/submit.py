@@ -108,6 +108,14 @@ def submit(
             help="In the queue: how long it runs at most, so that it may fill a hole.",
         ),
     ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            "--every",
+            help="In the queue: submit it at each of these times instead of now. They are five "
+            "fields of cron in UTC, such as '0 3 * * *'.",
+        ),
+    ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
     verbose: Verbose = False,
     force: Annotated[
@@ -137,6 +145,9 @@ def submit(
             "leave one of them out"
         )
     run_name = history.valid_name(name or submission.default_run_name(script))
+    if every is not None:
+        history.valid_name(run_name + submission.TIME)  # of its jobs
+    no_wait = no_wait or every is not None
     watched = sys.stdout.isatty() and not no_wait
     request = submission.Request(
         script=script,
@@ -162,6 +173,7 @@ def submit(
                 "after": ",".join(after or []) or None,
                 "retries": retries,
                 "minutes": minutes,
+                "every": every,
             }.items()
             if value is not None
         },
@@ -172,6 +184,9 @@ def submit(
     stack_outputs = reach(context, stack_outputs)
     server, job_id = submission.submit(request, stack_outputs, force=force)
     say(f"Job '{job_id}' submitted successfully", rule=True)
+    if every is not None:
+        say(f"its next time: `train queue`; end it: `train stop {job_id}`")
+        return
     say(f"run {run_name}; follow: `train logs -f {job_id}`; stop: `train stop {job_id}`")
     if not no_wait:
         from trainyard.client import results

@@ -9,8 +9,10 @@ from aiohttp import ClientSession, web
 
 from tests.fakes.ray_head import TOKEN, RayHead
 from tests.ports import free_ports
+from trainyard.queue import dispatcher, server
 from trainyard.queue.dispatcher import Declared, Dispatcher
 from trainyard.queue.head import Head
+from trainyard.queue.ledger import DAY_S
 from trainyard.queue.order import Rules
 from trainyard.queue.packages import Packages
 from trainyard.queue.records import Records
@@ -33,7 +35,9 @@ class Queue:
 
     def new_dispatcher(self, me=""):
         parts = (self.records, self.packages, self.client, RULES, self.declared)
-        return Dispatcher(*parts, {"rented": PRICE}, me, self.url.removeprefix("http://"))
+        return Dispatcher(
+            *parts, {"rented": PRICE}, me, self.url.removeprefix("http://"), self._budget
+        )
 
     def app(self):
         parts = (self.records, self.packages, self.client, self.dispatcher, self.declared)
@@ -57,6 +61,28 @@ class Queue:
 
     async def status(self, name):
         return (await self.job(name))["status"]
+
+
+class Clock:
+    """The clocks of the dispatcher and the server; `now` is a midnight in UTC at first."""
+
+    CLOCK_BOOTTIME = 7
+
+    def __init__(self):
+        self.now = 20_700 * DAY_S  # 2026-09-04
+
+    def time(self, _=0):
+        return self.now
+
+    monotonic = clock_gettime = time
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    for module in (dispatcher, server):
+        monkeypatch.setattr(module, "time", found)
+    return found
 
 
 @asynccontextmanager

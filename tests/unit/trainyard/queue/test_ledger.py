@@ -3,7 +3,6 @@
 import asyncio
 import time
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.ray_head import TOKEN
 from tests.unit.trainyard.queue.conftest import PRICE
-from trainyard.queue import dispatcher, records, server
+from trainyard.queue import dispatcher, records
 from trainyard.queue.ledger import DAY_S, HOUR_S, IDLE, JobUse, MachineUse, billed, month, shares
 from trainyard.tracking import cost
 
@@ -81,31 +80,26 @@ class Killed(BaseException):
 STEPS = ("start", "starting", "post", "posted", "running", "end", "ended")
 
 
-def test_a_month_with_a_kill_at_each_step(with_queue, monkeypatch):
-    now, killed_at = DAY, ""
+def test_a_month_with_a_kill_at_each_step(with_queue, clock, monkeypatch):
+    killed_at = ""
 
     def reach(point):
         if point == f"queue.{killed_at}":
             raise Killed
 
-    clock = SimpleNamespace(
-        time=lambda: now, monotonic=lambda: now, clock_gettime=lambda _: now, CLOCK_BOOTTIME=7
-    )
-    for module in (dispatcher, server):
-        monkeypatch.setattr(module, "time", clock)
     for module in (dispatcher, records):
         monkeypatch.setattr(module, "reach", reach)
 
     async def test(queue):
-        nonlocal now, killed_at
+        nonlocal killed_at
         queue.head.began = DAY
         kills, hours = 0, {}
         for day in range(30):
             name, step = f"job-{day}", STEPS[day % len(STEPS)]
-            now = DAY + day * DAY_S
+            clock.now = DAY + day * DAY_S
             await queue.submit(name, cpus=2, user=f"user-{day % 3}")
             for hour in range(24):
-                now = DAY + day * DAY_S + hour * HOUR_S
+                clock.now = DAY + day * DAY_S + hour * HOUR_S
                 if hour == 20:
                     queue.head.end(name)
                 killed_at = step if hour in {0, 20} else ""
@@ -119,8 +113,8 @@ def test_a_month_with_a_kill_at_each_step(with_queue, monkeypatch):
         assert kills == 30
         assert queue.head.started == [*hours]
         _, found = await queue.ask("GET", f"/api/queue/cost?since={DAY}")
-        billed = PRICE * (now - DAY) / HOUR_S
-        assert found["month"] == pytest.approx(PRICE * (now - month(now)) / HOUR_S)
+        billed = PRICE * (clock.now - DAY) / HOUR_S
+        assert found["month"] == pytest.approx(PRICE * (clock.now - month(clock.now)) / HOUR_S)
         shares = found["shares"]
         assert sum(each["cost"] for each in shares) == pytest.approx(billed)
         used = {each["job"]: each["cpuHours"] for each in shares if each["job"]}
@@ -130,30 +124,23 @@ def test_a_month_with_a_kill_at_each_step(with_queue, monkeypatch):
     with_queue(test)
 
 
-def test_a_job_is_told_where_to_ask_what_its_start_costs(with_queue, monkeypatch, tmp_path):
-    now = DAY
-    clock = SimpleNamespace(
-        time=lambda: now, monotonic=lambda: now, clock_gettime=lambda _: now, CLOCK_BOOTTIME=7
-    )
-    for module in (dispatcher, server):
-        monkeypatch.setattr(module, "time", clock)
+def test_a_job_is_told_where_to_ask_what_its_start_costs(with_queue, clock, monkeypatch, tmp_path):
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
 
     async def test(queue):
-        nonlocal now
         queue.head.began, queue.dispatcher = DAY, queue.new_dispatcher()
         await queue.submit("a", cpus=1, run="first run")
         for name in ("a", "a-2"):  # the second start does not pay for the first one
             await queue.step()
             facts = queue.head.jobs[name]["metadata"]
-            now += 3 * HOUR_S
+            clock.now += 3 * HOUR_S
             await queue.step()
             known = await asyncio.to_thread(cost.so_far, facts, "first run")
             assert known == pytest.approx(3 * PRICE / 2)
             assert await asyncio.to_thread(cost.so_far, facts, "another run") is None
-            queue.records.ask_to_yield(queue.records.get("a"), now)
+            queue.records.ask_to_yield(queue.records.get("a"), clock.now)
             queue.head.end(name, "FAILED")
             await queue.step()
         _, found = await queue.ask("GET", "/api/queue/cost?run=first%20run")
@@ -168,10 +155,8 @@ def test_a_job_is_told_where_to_ask_what_its_start_costs(with_queue, monkeypatch
     with_queue(test)
 
 
-def test_a_month_s_budget_stops_submissions_and_no_training(with_queue, monkeypatch):
-    clock = SimpleNamespace(time=lambda: DAY, monotonic=lambda: DAY)
-    monkeypatch.setattr(server, "time", clock)
-
+@pytest.mark.usefixtures("clock")
+def test_a_month_s_budget_stops_submissions_and_no_training(with_queue):
     async def test(queue):
         queue.head.began = DAY - 60 * HOUR_S
         await queue.submit("a")
