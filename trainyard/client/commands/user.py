@@ -98,11 +98,12 @@ def user(
         ):
             users_file.replace(target, f"{text}\n", mode=0o600)
     if targets:
-        say(f"wrote {', '.join(map(str, targets.values()))}: {role}s run `train attach FILE`")
+        files = ", ".join(map(str, targets.values()))
+        say(f"wrote {files}: each {role} runs train attach with theirs")
         return
     shown = [{"name": name, "token": token} for name, token in tokens.items()]
     print_table(shown, ("name", "token"), as_json=as_json, whole=("name", "token"))
-    warn(f"nobody shows a token again; it is for `train attach {url} --token-file FILE`")
+    warn(f"nobody shows a token again; it is for train attach {url} --token-file FILE")
 
 
 def _asked(outputs: contract.StackOutputs, ask: Callable[..., Any], *asked: object) -> Any:

@@ -114,7 +114,7 @@ def test_a_kill_makes_no_job_twice_and_loses_none(with_queue, clock, monkeypatch
         await queue.submit("more")
         slept.due -= DAY_S
         other = submission.read(b'{"entrypoint": "true", "submission_id": "twice"}', clock.now)
-        queue.records.add(other, slept, clock.now + DAY_S)
+        queue.records.add(other, entry=slept, due=clock.now + DAY_S)
         assert queue.records.get("twice") is None
         assert queue.records.get("n").due == clock.now + DAY_S
 

@@ -75,7 +75,7 @@ def asks(tmp_path, monkeypatch, with_queue):
 def test_users_are_made_listed_and_ended(asks, tmp_path):
     async def test(queue, admin, train, working):
         code, said = await admin("user", "add", "eva", "--file", "eva.json")
-        assert (code, said) == (0, "wrote eva.json: users run `train attach FILE`\n")
+        assert (code, said) == (0, "wrote eva.json: each user runs train attach with theirs\n")
         file = tmp_path / "eva.json"
         assert file.stat().st_mode & 0o777 == 0o600
         found = json.loads(file.read_text())

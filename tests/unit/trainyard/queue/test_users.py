@@ -103,7 +103,7 @@ def test_users_see_and_touch_what_is_theirs_and_a_teacher_all(with_queue):
         assert '"r"' not in text
         assert "after job" not in text
         costs = [
-            {each["job"] for each in (await ask("GET", "/api/queue/cost"))[1]}
+            {each["job"] for each in (await ask("GET", "/api/queue/cost"))[1]["shares"]}
             for ask in (eva, other, ann)
         ]
         assert costs == [{"a"}, {"b"}, {"a", "b", ""}]
