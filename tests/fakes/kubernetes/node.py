@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +19,7 @@ import psutil
 from tests import go_tools
 from tests.fakes.kubernetes import credentials, images, programs
 from tests.fakes.kubernetes.errors import NoKubernetesError
+from tests.fakes.machines import network
 
 HERE = Path(__file__).parent
 ENTER = HERE / "enter.py"
@@ -75,7 +75,7 @@ class Node:
             raise NoKubernetesError(str(error)) from None
         self._process: subprocess.Popen[str] | None = None
         self._init = 0
-        with _alone():
+        with network.alone(LOCK):
             _sweep()
             self.number, self.folder, self._owner = _claim()
         self.address = f"10.79.{self.number}.2"
@@ -272,16 +272,9 @@ def _make_groups(number: int) -> list[tuple[str, str, str]]:
 def _connect(number: int, interface: str, process: int, init: int) -> None:
     """Lay a cable between this machine and the node; nothing is translated or forwarded on it."""
     link = _name(number)
-    _ip("link", "add", link, *f"type veth peer name {interface} netns {init}".split())
-    _ip("address", "add", f"10.79.{number}.1/24", "dev", link)
-    _ip("link", "set", link, "up")
-
-
-def _ip(*arguments: str) -> str:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
-    return done.stdout
+    network.ip("link", "add", link, *f"type veth peer name {interface} netns {init}".split())
+    network.ip("address", "add", f"10.79.{number}.1/24", "dev", link)
+    network.ip("link", "set", link, "up")
 
 
 def _name(number: int) -> str:
@@ -289,21 +282,9 @@ def _name(number: int) -> str:
     return f"tymk{number}"
 
 
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Let one process at a time claim a number, or remove leftovers of another."""
-    with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _claim() -> tuple[int, Path, IO[str]]:
     """Return a free number, its folder, and a file that holds the number while it is open."""
-    taken = [
-        ipaddress.ip_network(route["dst"])
-        for route in json.loads(_ip("-json", "-4", "route", "show"))
-        if route["dst"] != "default"
-    ]
+    taken = network.taken()
     for number in range(COUNT):
         wanted = ipaddress.ip_network(f"10.79.{number}.0/24")
         folder = FOLDERS / _name(number)
@@ -334,7 +315,7 @@ def _sweep() -> None:
 def _remove(number: int) -> None:
     """Remove a node's leftovers once its processes have ended."""
     with contextlib.suppress(OSError):  # it goes with the node too, a moment later
-        _ip("link", "delete", _name(number))
+        network.ip("link", "delete", _name(number))
     for _, _, group in _hierarchies():
         for path, _, _ in os.walk(group / _name(number), topdown=False):
             _remove_group(Path(path))

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -66,7 +65,7 @@ class Machines:
         self._held = contextlib.ExitStack()
         self._closed = False
         self._roots: dict[tuple[str, ...], Path] = {}
-        with _alone():
+        with network.alone(LOCK):
             _sweep()
             self.network, self.folder, owner = _claim()
         self._held.enter_context(owner)
@@ -308,21 +307,9 @@ def _resolv_conf() -> str:
     return (behind if behind.exists() else Path("/etc/resolv.conf")).read_text()
 
 
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Let one process at a time claim a network, or remove leftovers of another."""
-    with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _claim() -> tuple[Network, Path, IO[str]]:
     """Return a free network, its folder, and a file that holds them while it is open."""
-    taken = [
-        ipaddress.ip_network(route["dst"])
-        for route in json.loads(network.ip("-json", "-4", "route", "show"))
-        if route["dst"] != "default"
-    ]
+    taken = network.taken()
     for number in range(network.COUNT):
         found = Network(number)
         wanted = [ipaddress.ip_network(f"{part}.0/24") for part in (found.public, found.private)]

@@ -5,8 +5,12 @@ it is translated one to one: nothing in the machine can bind to it, as on a rent
 reach each other by both; this machine reaches them by the public one only.
 """
 
+import contextlib
+import fcntl
+import ipaddress
 import json
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +116,20 @@ def ip(*arguments: str) -> str:
     if done.returncode:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout
+
+
+def taken() -> list[ipaddress.IPv4Network]:
+    """Return the networks to which this machine has routes."""
+    routes = json.loads(ip("-json", "-4", "route", "show"))
+    return [ipaddress.IPv4Network(each["dst"]) for each in routes if each["dst"] != "default"]
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Let one process at a time claim a network, or remove leftovers of another."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _iptables(*arguments: str, check: bool = True) -> int:

@@ -101,7 +101,7 @@ def test_users_are_made_listed_and_ended(asks, tmp_path):
         ]
         assert (tmp_path / "class").stat().st_mode & 0o777 == 0o700
         code, said = await admin("user", "add", "ann", "--role", "teacher")
-        assert f"it is for `train attach {queue.url} --token-file FILE`" in said
+        assert f"it is for train attach {queue.url} --token-file FILE" in said
         token = said.splitlines()[1].split("\t")[1]
         assert (await queue.ask("GET", "/api/queue/users", token))[0] == 200
         code, said = await admin("user", "list", "--json")
