@@ -469,7 +469,8 @@ def test_the_courses_job_goes_on_at_the_other_worker_from_its_checkpoint(  # D13
                 stopped = re.search(r"ip=([\d.]+)", line)[1]
                 _on_the_machine(lab, STOP, services[stopped])
                 wait_for(lambda: len(_alive(outputs)) == 2, 60)
-                wait_for(lambda: _nodes_alive(outputs) == 2, 60)  # D49
+                # D49. On a busy machine Prometheus misses agents that answer too late.
+                wait_for(lambda: _nodes_alive(outputs) == 2, 180)
         text = "".join(lines)
         assert process.wait(30) == 0, text
         assert stopped, text
