@@ -137,7 +137,7 @@ def test_a_job_of_any_printable_name_can_be_used(name, head, train):  # F69
     assert f"train stop {quoted.get(name, repr(name))}`" in row["waits"]
     assert name in train("status", "--", name)
     assert "is queued" in train("stop", "--", name)
-    assert head.asked[-1][0] == "POST"
+    assert "POST" in [method for method, _ in head.asked]
 
 
 DEMANDS = ["[" * 100_000, "[1]", "{}", '[{"GPU": 1e999}]', '[{"GPU": -1}]', '[{"GPU": "9"}]']
