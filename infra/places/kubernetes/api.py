@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Any, TypeVar
 
 import httpx2
@@ -19,6 +20,7 @@ from lightkube.generic_resource import (
     GenericNamespacedResource,
     create_api_info,
 )
+from lightkube.models import meta_v1
 from lightkube.types import CascadeType, PatchType
 
 from trainyard.access.kubectl import Cluster
@@ -36,6 +38,9 @@ SECOND = len("2026-11-25T12:00:00")  # of a time, without what follows
 SYSTEM = "kube-system"  # the namespace whose uid is the cluster's
 # A kubeconfig of another shape, as lightkube finds it.
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, AssertionError)
+# lightkube reads by msgspec 0.22, which ends the program (SIGSEGV) if two threads are the first to
+# need a type: the types that it reads here are met while this is held.
+LEARNING = Lock()
 UNMADE = (
     *("FailedCreate", "FailedMount", "FailedAttachVolume", "ProvisioningFailed"),
     # KubeRay's, of a RayCluster.
@@ -299,7 +304,9 @@ def open_api(cluster: Cluster) -> Api:
     """
     path = cluster.config_file
     try:
-        config = lightkube.KubeConfig.from_file(path)
+        with LEARNING:
+            config = lightkube.KubeConfig.from_file(path)
+            meta_v1.Status.from_dict({})  # of refusals
         if cluster.context not in config.contexts:
             known = ", ".join(sorted(config.contexts)) or "none"
             raise KubernetesError(

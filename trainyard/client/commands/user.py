@@ -98,8 +98,8 @@ def user(
         ):
             users_file.replace(target, f"{text}\n", mode=0o600)
     if targets:
-        files = ", ".join(map(str, targets.values()))
-        say(f"wrote {files}: each {role} runs train attach with theirs")
+        wrote = ", ".join(map(str, targets.values()))
+        say(f"wrote {wrote}: each {role} runs train attach with theirs")
         return
     shown = [{"name": name, "token": token} for name, token in tokens.items()]
     print_table(shown, ("name", "token"), as_json=as_json, whole=("name", "token"))

@@ -1,8 +1,12 @@
-"""Events: only those that still hold for an object are shown."""
+"""Events: only those that still hold for an object are shown. And threads at the first look."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError
 from types import SimpleNamespace
 
 import httpx2
+import lightkube
 import pytest
 
 from infra.places.kubernetes import api
@@ -107,3 +111,19 @@ def test_an_api_that_was_there_is_waited_for(fake, cluster, monkeypatch, passing
     with pytest.raises(api.KubernetesError):
         opened.pods({})
     assert now[0] <= 60.0 + api.AWAY_SECONDS + 2 * api.AWAY_PAUSE_SECONDS
+
+
+def test_no_two_threads_are_the_first_to_read_a_kubeconfig(monkeypatch, cluster, fake):
+    read, both = lightkube.KubeConfig.from_file, Barrier(2)
+    at_once: list[bool] = []
+
+    def from_file(path):
+        with suppress(BrokenBarrierError):
+            both.wait(0.5)  # for another thread, which must not come
+            at_once.append(True)
+        return read(path)
+
+    monkeypatch.setattr(lightkube.KubeConfig, "from_file", from_file)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(api.open_api, [cluster] * 2))
+    assert not at_once
