@@ -78,7 +78,7 @@ class QueueRules(Model):
         named += [("quotas", each) for each in self.quotas if each not in {"*", *groups}]
         for key, name in named:
             if not NAME.fullmatch(name):
-                bound = "is no name of a user or a group" if name[:1] != "@" else "is no group"
+                bound = "is not a group" if name[:1] == "@" else "is not a name of a user or group"
                 known = f"; {RULES}.groups has {', '.join(sorted(groups)) or 'none'}"
                 action = "write a name without @, * or a blank before it; only quotas have @GROUP"
                 yield Fault(key, bound + known, action, name)

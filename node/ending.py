@@ -162,13 +162,13 @@ class Programs(Way):
         self._daemon = Supervisor(folder=Path(settings["folder"]), mark=mark)
 
     def look(self) -> bool:
-        """Return whether the cluster is idle; the watch of the next `up` begins anew then."""
+        """Return whether the cluster is idle."""
         idle = self.settings.get("idle")
         if not idle or time.monotonic() < self._asks:
             return False
         self._asks = time.monotonic() + IDLE_SECONDS
         over = ask_watch(idle)[0] is True
-        if over and "file" in idle:
+        if over and "file" in idle:  # with it, the watch of the next `up` would end that at once
             Path(idle["file"]).unlink(missing_ok=True)
         return over
 

@@ -107,7 +107,7 @@ class Parts:
 def location(settings: dict[str, str], *, elsewhere: bool = False) -> Store:
     """Return a store from its URL and, for a bucket, its endpoint, region and keys.
 
-    One `elsewhere` is no store of the stack's own.
+    `elsewhere` says that the store does not belong to the stack.
     """
     url = settings["url"]
     if not url.startswith(S3):

@@ -94,9 +94,9 @@ def _archive(content: dict[str, bytes]) -> bytes:
 
 @pytest.fixture
 def run(settings, recorded, requests, monkeypatch) -> Callable[..., dict[str, Any]]:
-    """Run the program under mocks, recorded anew, and return what it exports, resolved.
+    """Run the program under mocks and return what it exports, resolved.
 
-    Whatever it asks for, the embedded engine supports.
+    Records of an earlier run are dropped. Whatever it asks for, the embedded engine supports.
     """
     monkeypatch.setattr(bundle, "_archive", _archive)
 

@@ -424,7 +424,7 @@ def test_programs_of_an_idle_cluster_end_before_their_time(  # F39
     idle = {"url": f"{api.url}/verdict", "token": "canary-idle", "last": last, "file": str(state)}
     way = Programs({"folder": str(tmp_path), "mark": {"id": "1"}, "idle": idle, "end": AT})
     assert way.look() is ends
-    assert state.exists() is not ends  # the watch of the next `up` begins anew
+    assert state.exists() is not ends  # or the next `up` would end at once
     assert way.look() is False  # it is asked now and then
     over: list[str] = []
     monkeypatch.setattr(way, "_asks", 0.0)

@@ -101,14 +101,14 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (
         "queueRules.quotas",
         {"queueRules": {"quotas": {"@lab": {}}}},
-        "is no group; queueRules.groups has none",
+        "is not a group; queueRules.groups has none",
     ),
     (
         "queueRules.quotas",
         _groups(["eva"], "@lap"),
-        "'@lap': is no group; queueRules.groups has @lab",
+        "'@lap': is not a group; queueRules.groups has @lab",
     ),
-    ("queueRules.quotas", _groups(["eva"], ""), "is no name of a user or a group"),
+    ("queueRules.quotas", _groups(["eva"], ""), "is not a name of a user or group"),
     ("queueRules.groups.lab", _groups(["@all"]), "only quotas have @GROUP"),
     ("queueRules.groups.lab", _groups("eva"), "an array of names"),
     ("queueRules.groups", {"queueRules": {"groups": ["eva"]}}, "users by group"),

@@ -26,7 +26,7 @@ async def enter(queue, name="n", every=DAILY, **more):
 
 
 async def made(queue):
-    """Look once; return the ids of all jobs that are no entries."""
+    """Look once; return the ids of all jobs, without entries."""
     queue.packages.path("a.zip").write_bytes(b"")
     await queue.step()
     return sorted(job.id for job in queue.records.listed() if job.every is None)

@@ -89,7 +89,7 @@ def test_users_see_and_touch_what_is_theirs_and_a_teacher_all(with_queue):
         assert await other("GET", "/api/jobs/b/logs") == (200, {"logs": "log of b"})
         assert await other("GET", f"{raw}=b") == (200, "file of b")
         assert await ann("GET", f"{raw}=direct") == (200, "file of direct")
-        # Who is before whom is no secret; names of jobs and runs are.
+        # All see who is before whom, but not the names of others' jobs and runs.
         for ask, told in (
             (eva, {"a", "waits", ""}),
             (other, {"b", ""}),
