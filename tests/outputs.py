@@ -1,5 +1,6 @@
 """The names of everything that a stack exports, and the outputs of one without services."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def of_stack(address: str, store: Path) -> dict[str, Any]:
         outputs.STORAGE_URL: store.as_uri(),
         outputs.SERVE_TOKEN: "canary-serve-token",
         outputs.RAY_VERSION: "2.60.0",
-        outputs.PYTHON_VERSION: "3.11",
+        outputs.PYTHON_VERSION: ".".join(map(str, sys.version_info[:2])),
         outputs.OWNER: "ada",
         outputs.JOB_START_TIMEOUT_SECONDS: 900,
     }

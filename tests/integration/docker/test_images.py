@@ -186,8 +186,13 @@ def test_the_example_notebooks_run_on_a_cluster(shared_containers, cluster):  # 
         "examples/object-store.ipynb": "read back {'loss': 0.25, 'epoch': 3}",
     }
 
+    # `jupyter execute` drops the output of a cell that comes 4 s late, as it may on a busy machine.
+    late = ("iopub_timeout=120", "raise_on_iopub_timeout=True")
+    command = ["jupyter", "nbconvert", "--execute", "--to=notebook", "--inplace"]
+    command += [f"--ExecutePreprocessor.{each}" for each in late]
+
     def execute(path):
-        shared_containers.exec(notebook, "jupyter", "execute", "--inplace", path)
+        shared_containers.exec(notebook, *command, path)
         return shared_containers.exec(notebook, "cat", path).stdout
 
     with ThreadPoolExecutor() as pool:
