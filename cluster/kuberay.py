@@ -32,6 +32,8 @@ TOKEN_KEY = "auth_token"  # noqa: S105 (a key of a Secret, by which KubeRay find
 RECOMMENDED = "app.kubernetes.io/"  # prefix of the labels that Kubernetes recommends
 # KubeRay's, on each pod.
 CLUSTER_LABEL, TYPE_LABEL, GROUP_LABEL = "ray.io/cluster", "ray.io/node-type", "ray.io/group"
+# Kueue's, on the RayCluster.
+QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 FORM = "trainyard/form"  # annotation of each pod: digest of the values that pods are made from
 # Fields of a worker group whose change leaves its pods running (upgradeStrategy Recreate).
 KEPT_FOR = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
@@ -119,7 +121,7 @@ def ray_cluster(spec: RayClusterSpec) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": _metadata(spec.name, spec.namespace, spec.labels),
+        "metadata": _metadata(spec.name, spec.namespace, {**spec.labels, **spec.queue_labels}),
         "spec": found,
     }
 

@@ -122,6 +122,7 @@ class RayClusterSpec:
         environment_secret: name of a Secret with further variables of all nodes, "" for none.
         group: group that owns volumes; a folder of the host must belong to it already.
         cpu_share: share of the CPUs that nodes offer, which Kubernetes keeps for them.
+        queue_labels: labels of Kueue, on the RayCluster alone.
         pod_seconds: how long a pod may take until Ray runs in it, before the autoscaler ends it
             and asks for one of another group, if that has room; for groups that grow.
     """
@@ -147,6 +148,7 @@ class RayClusterSpec:
     environment_secret: str = ""
     group: int = USER
     cpu_share: float = 1.0
+    queue_labels: Mapping[str, str] = field(default_factory=dict)
     pod_seconds: int = POD_SECONDS
 
     def __post_init__(self) -> None:

@@ -46,6 +46,7 @@ LONG = {
     "infra/hosts/test_ssh.py": 60,
     "infra/hosts/test_stack.py": 300,
     "infra/kubernetes/test_bad_input.py": 40,
+    "infra/kubernetes/test_kueue.py": 150,
     "infra/kubernetes/test_manifests.py": 70,
     "infra/kubernetes/test_node.py": 20,
     "infra/kubernetes/test_rays_image.py": 150,
@@ -104,7 +105,7 @@ PROOFS = {
 # Words in the path of a changed file, and the long files that they touch. Besides, a long file is
 # touched by itself and by the helpers in its folder. What no rule names is proven by PROOFS.
 TOUCHES = (
-    (r"kubernetes|kuberay|helm", r"infra/kubernetes/"),
+    (r"kubernetes|kuberay|kueue|helm", r"infra/kubernetes/"),
     (r"lambda_cloud|rented|cloud_init", r"infra/lambda_cloud/"),
     (r"infra/machines/|/ssh|fakes/sshd", r"infra/hosts/"),
     (r"container|docker_stack|^docker/", r"infra/docker/|docker/test_images|/test_containers"),

@@ -645,6 +645,7 @@ class Settings(Model):
                 yield from kubernetes_settings.image_and_store_faults(
                     where, self.asked_store, self.named_images, self.programs, self.accelerator
                 )
+                yield from kubernetes_settings.queue_faults(where, self.growing)
         else:
             yield from kubernetes_settings.elsewhere_faults(where, self.node_groups, chosen)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cluster import ray_cluster, services
+from cluster import kuberay, ray_cluster, services
 from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
 from cluster.kuberay_spec import POD_SECONDS, source_of
 from cluster.model import (
@@ -92,6 +92,8 @@ class Kubernetes(Model):
         pull_secrets: names of the Secrets by which images are pulled.
         cpu_share: of the CPUs that Ray nodes offer, the share that is kept for them.
         pod_timeout_seconds: time that a pod of a group that grows may take until Ray runs in it.
+        queue: name of the LocalQueue of Kueue that says when Ray's pods may run, "" for at once.
+        priority_class: name of a WorkloadPriorityClass of Kueue, "" for none.
     """
 
     context: Annotated[
@@ -134,6 +136,16 @@ class Kubernetes(Model):
         float, Says("must be above 0, at most 1", "leave it out for 1", Field(gt=0, le=1))
     ] = 1.0
     pod_timeout_seconds: Annotated[int, whole(60, 86_400)] = POD_SECONDS
+    queue: Annotated[str, matching(LABEL, "must be the name of a LocalQueue", AS_SHOWN)] = ""
+    priority_class: Annotated[
+        str, matching(LABEL, "must be the name of a WorkloadPriorityClass", AS_SHOWN)
+    ] = ""
+
+    @property
+    def queue_labels(self) -> dict[str, str]:
+        """Labels by which Kueue takes a RayCluster; none without a queue."""
+        named = {kuberay.QUEUE_LABEL: self.queue, kuberay.PRIORITY_LABEL: self.priority_class}
+        return {label: name for label, name in named.items() if name}
 
 
 def faults(
@@ -169,6 +181,16 @@ def faults(
         if bounds.processes:
             key = f"containerLimits.{service}.processes"
             yield Fault(key, "is bounded by the kubelet (podPidsLimit)", f"remove {key}")
+
+
+def queue_faults(where: Kubernetes, growing: Sequence[Group]) -> Iterator[Fault]:
+    """Yield what Kueue does not take: it admits a RayCluster of one size."""
+    if where.priority_class and not where.queue:
+        bound = "is of Kueue's queues, and kubernetes.queue is not set"
+        yield Fault(f"{KEY}.priorityClass", bound, "set the queue, or remove it")
+    for group in growing if where.queue else ():
+        bound = f"must be max with {KEY}.queue: Kueue admits groups of one size"
+        yield Fault(f"{group.key}.min", bound, f"set min to max, or remove {KEY}.queue")
 
 
 def image_and_store_faults(

@@ -48,6 +48,7 @@ UNMADE = (
     *("FailedToCreateHeadPod", "FailedToCreateWorkerPod", "FailedToCreateService"),
     *("FailedToCreateServiceAccount", "FailedToCreateRole", "FailedToCreateRoleBinding"),
 )
+JOB_LABEL = "kueue.x-k8s.io/job-uid"  # of a Workload
 # Group, version and plural of each kind.
 KINDS = {
     "ConfigMap": ("", "v1", "configmaps"),
@@ -68,6 +69,11 @@ OF_TIMER = {
     "ServiceAccount": ("", "v1", "serviceaccounts"),
 }
 # What is read only.
+OF_KUEUE = {
+    "LocalQueue": ("kueue.x-k8s.io", "v1beta2", "localqueues"),
+    "Workload": ("kueue.x-k8s.io", "v1beta2", "workloads"),
+}
+PRIORITY_CLASS = ("kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses")
 POD = ("", "v1", "pods")
 EVENT = ("", "v1", "events")
 NAMESPACE = ("", "v1", "namespaces")
@@ -185,6 +191,19 @@ class Api:
             return ""
         return str(newest.get("message", ""))
 
+    def queued(self, live: Manifest) -> str:
+        """Return what Kueue says of an object that it has wait; "" if that is unknown."""
+        labels = {JOB_LABEL: live["metadata"]["uid"]}
+        try:
+            found = self._client.list(
+                _namespaced("Workload"), namespace=self.cluster.namespace, labels=labels
+            )
+            told = [each for one in found for each in dict(one)["status"]["conditions"]]
+        except (httpx2.HTTPError, KeyError):
+            return ""
+        said = (each.get("message", "") for each in told if each["type"] == "QuotaReserved")
+        return str(next(said, ""))
+
     def log(self, pod: str, container: str, *, lines: int | None = None) -> list[str]:
         """Return the last lines of a container's log, or all; none if it has no log."""
         try:
@@ -292,7 +311,7 @@ def _global(where: tuple[str, str, str], kind: str) -> Any:
 
 
 def _namespaced(kind: str) -> Any:
-    return _named((KINDS | OF_TIMER)[kind], kind)
+    return _named((KINDS | OF_TIMER | OF_KUEUE)[kind], kind)
 
 
 @cache

@@ -131,6 +131,7 @@ def specification(
             environment_secret=where.environment_secret,
             group=where.group,
             cpu_share=where.cpu_share,
+            queue_labels=where.queue_labels,
             pod_seconds=where.pod_timeout_seconds,
         )
     except ValueError as error:

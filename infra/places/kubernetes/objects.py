@@ -250,10 +250,10 @@ def drifted(wanted: Any, tried: Any, live: Any) -> Any:
     return live
 
 
-def autoscaled(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
-    """Return a RayCluster with the sizes that Ray's autoscaler gave to groups that grow.
+def with_others(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
+    """Return a RayCluster with what Ray's autoscaler and Kueue have set in groups of workers.
 
-    The list of groups has one owner as a whole: an apply without them would end its workers.
+    The list of groups has one owner as a whole: an apply without these would end its workers.
     """
     if wanted["kind"] != kuberay.KIND or live is None:
         return wanted
@@ -267,7 +267,29 @@ def autoscaled(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
         if "replicas" in kept:
             kept["replicas"] = min(kept["replicas"], group["maxReplicas"])
         group.update(kept)
+        if before and kuberay.QUEUE_LABEL in wanted["metadata"]["labels"]:
+            _keep_admission(group["template"], before["template"])
     return found
+
+
+def _keep_admission(template: Manifest, live: Mapping[str, Any]) -> None:
+    """Keep where Kueue has admitted pods to run, unless they are made anew: then it does so again.
+
+    It writes its marks, and labels and taints of the nodes of a flavor.
+    """
+    if kuberay.form(template) != kuberay.form(live):
+        return
+    for part, key in (
+        ("metadata", "labels"),
+        ("metadata", "annotations"),
+        ("spec", "nodeSelector"),
+    ):
+        if key in live[part]:
+            template[part][key] = live[part][key]
+    own = template["spec"].get("tolerations") or []
+    added = [each for each in live["spec"].get("tolerations") or [] if each not in own]
+    if added:
+        template["spec"]["tolerations"] = [*own, *added]
 
 
 def apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
@@ -281,7 +303,7 @@ def apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
     with errors.explained(f"{kind} {name}", api.cluster):
         for left in reversed(range(APPLY_TRIES)):
             live = api.get(kind, name) if kind == kuberay.KIND else None
-            ready = autoscaled(wanted, live)
+            ready = with_others(wanted, live)
             if live is not None:
                 ready = copy.deepcopy(ready)
                 ready["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]

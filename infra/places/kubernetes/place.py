@@ -50,6 +50,8 @@ def declare(settings: Settings, _stack: str) -> Stack:
             grows=autoscaling.grows(settings.workers),
             gcs=settings.ports["gcsPort"],
             ends=settings.reservation is not None,
+            queue=where.queue,
+            priority=where.priority_class,
         ),
     )
     end = None

@@ -17,6 +17,7 @@ from infra.places.kubernetes.api import (
     KINDS,
     NAMESPACE,
     OF_TIMER,
+    PRIORITY_CLASS,
     Api,
     KubernetesError,
     explained,
@@ -56,10 +57,11 @@ def unasked() -> Iterator[None]:
         _ASKED.reset(token)
 
 
-def check(cluster: Cluster, *, grows: bool, gcs: int, ends: bool) -> str:
+def check(cluster: Cluster, *, grows: bool, gcs: int, ends: bool, queue: str, priority: str) -> str:
     """Return an id of the cluster; "" while none is asked.
 
-    `gcs` is the port of Ray's head. A stack needs more if it grows, or if a timer ends its pods.
+    `gcs` is the port of Ray's head. A stack needs more if it grows, if a timer ends its pods, or
+    if it names a queue and a priority class of Kueue.
 
     Raises:
         KubernetesError: a stack cannot be there; the message lists all faults.
@@ -70,6 +72,7 @@ def check(cluster: Cluster, *, grows: bool, gcs: int, ends: bool) -> str:
     uid = api.uid()  # does it answer at all
     port = gcs if kuberay.tells_port(grows=grows, gcs=gcs) else 0
     faults = [*_namespace(api), *_crd(api, port), *_operator(api, port), *_rights(api, ends)]
+    faults += _kueue(api, queue, priority)
     if faults:
         lines = "\n".join(f"  - {fault}" for fault in faults)
         raise KubernetesError(f"A stack cannot be in {cluster.name}:\n{lines}")
@@ -151,6 +154,22 @@ def _operator(api: Api, port: int) -> Iterator[str]:
                     f"KubeRay's operator, Deployment {name}, is {container['image']}; {what}. "
                     f"{UPDATE_CRDS}; {'; '.join(HELM)}"
                 )
+
+
+def _kueue(api: Api, queue: str, priority: str) -> Iterator[str]:
+    """Yield names that Kueue does not know: their pods would never start."""
+    kubectl, where = f"kubectl --context {api.cluster.context} get", api.cluster.namespace
+    if queue and api.get("LocalQueue", queue) is None:
+        yield (
+            f"kubernetes.queue = {queue!r}: no LocalQueue of that name in namespace {where} (Kueue "
+            f"0.15 or later): name one of `{kubectl} localqueues -n {where}`, or remove it"
+        )
+    with explained("Kueue's priority classes", api.cluster):
+        if priority and api.of_cluster(PRIORITY_CLASS, "WorkloadPriorityClass", priority) is None:
+            yield (
+                f"kubernetes.priorityClass = {priority!r}: Kueue has no WorkloadPriorityClass of "
+                f"that name: name one of `{kubectl} workloadpriorityclasses`, or remove it"
+            )
 
 
 def _has(schema: dict[str, Any], path: Iterable[str]) -> bool:

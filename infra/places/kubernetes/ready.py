@@ -173,7 +173,10 @@ class PodsDriver(life.Driver):
             runs=False,
             over="does not come up" if final else "",
             why=[each.line for each in known] or [f"{self.name} is not ready; no pod says why"],
-            at_work=bool(works or (pulling and age < PULL_SECONDS)),
+            # For as long as others have the quota: Kueue keeps its place, also after a Ctrl-C.
+            at_work=bool(
+                works or (pulling and age < PULL_SECONDS) or (_queue(live) and api.queued(live))
+            ),
         )
 
     def log(self, lines: int) -> list[str]:
@@ -232,12 +235,21 @@ def _refusals(
 
 
 def _suspended(api: Any, live: Mapping[str, Any]) -> str:
+    if queue := _queue(live):
+        unknown = "it has not said why; is it running? kubectl get pods -n kueue-system"
+        return f"waits in Kueue's queue {queue}: {api.queued(live) or unknown}"
     patch = json.dumps({"spec": {"suspend": False}})
     return (
         "is suspended, so KubeRay ends its pods and makes none. To start it without a queue: "
         f"kubectl --context {api.cluster.context} -n {api.cluster.namespace} patch raycluster "
         f"{live['metadata']['name']} --type merge -p '{patch}'"
     )
+
+
+def _queue(live: Mapping[str, Any]) -> str:
+    """Return the queue of Kueue that a RayCluster waits in; "" if it does not."""
+    labels = live["metadata"].get("labels") or {}
+    return str(labels.get(kuberay.QUEUE_LABEL, "")) if live["spec"].get("suspend") else ""
 
 
 def _silence(live: Mapping[str, Any], found: Sequence[Pod]) -> list[Trouble]:

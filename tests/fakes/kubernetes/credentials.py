@@ -5,6 +5,7 @@ import datetime
 import ipaddress
 import json
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -27,6 +28,7 @@ def make(folder: Path, address: str) -> None:
     """
     authority, key = _certificate("trainyard-test", None, None)
     _write(folder / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))
+    _write(folder / "ca.key", _pem(key))
     alternatives = [
         *(x509.IPAddress(ipaddress.ip_address(one)) for one in (address, SERVICE, "127.0.0.1")),
         *(x509.DNSName(one) for one in NAMES),
@@ -65,6 +67,20 @@ def kubeconfig(folder: Path, address: str, tokens: dict[str, str], namespace: st
         },
         indent=1,
     )
+
+
+def serving(folder: Path, name: str, names: Sequence[str]) -> Path:
+    """Return a new folder with `tls.crt` and `tls.key` of a server, which the cluster trusts."""
+    signer = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+    alternatives: list[x509.GeneralName] = [x509.DNSName(each) for each in names]
+    issued, own = _certificate(name, authority, signer, "", alternatives)
+    found = folder / name
+    found.mkdir()
+    _write(found / "tls.crt", issued.public_bytes(serialization.Encoding.PEM))
+    _write(found / "tls.key", _pem(own))
+    return found
 
 
 def _certificate(

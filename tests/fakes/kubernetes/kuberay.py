@@ -36,27 +36,32 @@ def operator(node: Node) -> Process:
         program = go_tools.obtain(PROGRAM)
     except go_tools.NoGoError as error:
         raise NoKubernetesError(str(error)) from None
-    config = _module(PROGRAM, MODULE) / "config"
+    config = module(PROGRAM, MODULE) / "config"
     node.kubectl(
         *("apply", "--server-side"),
         *(f"--filename={config}/crd/bases/ray.io_{name}.yaml" for name in DEFINITIONS),
         f"--filename={config}/rbac/role.yaml",
     )
     node.kubectl("apply", "--server-side", "--filename=-", text=json.dumps(_account()))
-    token = node.kubectl("create", "token", NAME, f"--namespace={NAMESPACE}", "--duration=24h")
-    kubeconfig = node.folder / f"{NAME}.kubeconfig"
-    kubeconfig.touch(mode=0o600)
-    kubeconfig.write_text(
-        credentials.kubeconfig(node.folder, node.address, {NAME: token.strip()}, NAMESPACE)
-    )
     command = [
         program,
-        f"--kubeconfig={kubeconfig}",
+        f"--kubeconfig={kubeconfig(node, NAME, NAMESPACE)}",
         "--metrics-addr=0",  # several nodes may run at the same time
         "--health-probe-bind-address=0",
         "--enable-leader-election=false",
     ]
     return Process(command, node.folder / "log" / NAME)
+
+
+def kubeconfig(node: Node, account: str, namespace: str) -> Path:
+    """Return a new kubeconfig of a service account."""
+    token = node.kubectl(
+        "create", "token", account, f"--namespace={namespace}", "--duration=24h"
+    ).strip()
+    found = node.folder / f"{account}.kubeconfig"
+    found.touch(mode=0o600)
+    found.write_text(credentials.kubeconfig(node.folder, node.address, {account: token}, namespace))
+    return found
 
 
 def _account() -> dict[str, object]:
@@ -78,10 +83,10 @@ def chart() -> Path:
     Raises:
         NoKubernetesError: Go cannot download it.
     """
-    return _module(HELM, CHARTS) / "helm-chart" / "ray-cluster"
+    return module(HELM, CHARTS) / "helm-chart" / "ray-cluster"
 
 
-def _module(tool: str, name: str) -> Path:
+def module(tool: str, name: str) -> Path:
     """Return the folder of a module that a tool requires, which Go downloads if it is missing."""
     done = subprocess.run(
         ["go", "mod", "download", "-json", name],

@@ -69,6 +69,12 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
         ({"kubernetes": WHERE | {"group": 0}}, "kubernetes.group"),
         ({"kubernetes": WHERE | {"cpuShare": 2}}, "kubernetes.cpuShare"),
         ({"kubernetes": WHERE | {"podTimeoutSeconds": 59}}, "a whole number from 60 to 86400"),
+        ({"kubernetes": WHERE | {"queue": "Team A"}}, "must be the name of a LocalQueue"),
+        ({"kubernetes": WHERE | {"priorityClass": "high"}}, "kubernetes.queue is not set"),
+        (
+            {"kubernetes": WHERE | {"queue": "a"}, "nodeGroups": [{"name": "a", "max": 2}]},
+            "set min to max, or remove kubernetes.queue",
+        ),
         ({"kubernetes": WHERE | {"pullSecrets": "x"}}, "kubernetes.pullSecrets"),
         ({"kubernetes": WHERE | {"pullSecrets": ["A B"]}}, "names of Secrets"),
         ({"kubernetes": WHERE | {"shared": {"claim": "a", "hostPath": "/b"}}}, "with one of"),

@@ -78,7 +78,11 @@ def test_what_a_stack_has_is_named_without_its_secrets(values):  # D5
     rows = info.addresses(replace(changed, container_prefix="ada-"), "9 GiB", "in 5 min")
     sizes = ("head 0 CPU 0 GPU", "worker-0 2 CPU 0 GPU", "worker-1 4 CPU 1 GPU")
     nodes = f"{'; '.join(f'{each} 1.0 GiB' for each in sizes)} 4 TPU"
-    own = {"stack": f"dev (Ray 2.60.0, Python {values['pythonVersion']})", "nodes": nodes, "disk": "9 GiB"}
+    own = {
+        "stack": f"dev (Ray 2.60.0, Python {values['pythonVersion']})",
+        "nodes": nodes,
+        "disk": "9 GiB",
+    }
     own |= {"names begin with": "ada-", "ends when idle": "in 5 min"}
     assert (own | {"results": values["storageUrl"]}).items() <= dict(rows).items()
     assert ("MLflow", "http://127.0.0.1:5000/#/experiments") in rows

@@ -285,19 +285,42 @@ def test_an_apply_keeps_the_sizes_that_the_autoscaler_gave(fake, props):
     assert (found["replicas"], found["scaleStrategy"]) == (3, {"workersToDelete": ["w"]})
 
 
+def test_an_apply_keeps_where_kueue_has_admitted_pods_until_these_are_made_anew(fake, props):
+    fixed = GROWS | {"replicas": 4}
+    ray, news = (_cluster_of(props, fixed | _template(image)) for image in "ab")
+    for each in (ray, news):
+        each["manifest"]["metadata"]["labels"][kuberay.QUEUE_LABEL] = "team"
+    ObjectProvider().create(ray)
+    template = fake.objects[RAY]["spec"]["workerGroupSpecs"][0]["template"]
+    template["metadata"]["labels"] = {"kueue.x-k8s.io/podset": "gpu"}
+    flavor = {"nodeSelector": {"pool": "gpu"}, "tolerations": [{"key": "gpu"}]}
+    template["spec"] |= flavor
+    assert not _diff(ray, ray).changes
+    assert ObjectProvider().read("id", ray).outs == ray
+    template["spec"]["containers"][0]["image"] = "of-a-stranger"
+    assert _diff(ray, ray).changes
+    ObjectProvider().update("id", ray, ray)
+    found = fake.objects[RAY]["spec"]["workerGroupSpecs"][0]["template"]
+    assert found["spec"] == {"containers": [{"image": "a"}]} | flavor
+    assert found["metadata"]["labels"] == {"kueue.x-k8s.io/podset": "gpu"}
+    ObjectProvider().update("id", ray, news)
+    found = fake.objects[RAY]["spec"]["workerGroupSpecs"][0]["template"]
+    assert found["spec"] == {"containers": [{"image": "b"}]}
+
+
 def test_a_lower_maximum_bounds_the_size_and_a_fixed_group_has_its_own(props):
     live = {"spec": {"workerGroupSpecs": [GROWS | {"replicas": 4}]}}
     lower = _cluster_of(props, GROWS | {"maxReplicas": 2})["manifest"]
-    assert objects.autoscaled(lower, live)["spec"]["workerGroupSpecs"][0]["replicas"] == 2
+    assert objects.with_others(lower, live)["spec"]["workerGroupSpecs"][0]["replicas"] == 2
     fixed = _cluster_of(props, GROWS | {"replicas": 1})["manifest"]
-    assert objects.autoscaled(fixed, live)["spec"]["workerGroupSpecs"][0]["replicas"] == 1
+    assert objects.with_others(fixed, live)["spec"]["workerGroupSpecs"][0]["replicas"] == 1
 
 
 def test_the_fewest_of_a_group_are_no_change_once_the_cluster_has_written_its_default(props):
     # The CRD's default is 0, and Ray's autoscaler leaves it until it first scales the group.
     live = {"spec": {"workerGroupSpecs": [GROWS | {"minReplicas": 1, "replicas": 0}]}}
     wanted = _cluster_of(props, GROWS | {"minReplicas": 1})["manifest"]
-    assert objects.autoscaled(wanted, live)["spec"]["workerGroupSpecs"][0]["replicas"] == 0
+    assert objects.with_others(wanted, live)["spec"]["workerGroupSpecs"][0]["replicas"] == 0
 
 
 def test_pods_are_marked_by_what_they_are_made_from(fake, props):

@@ -24,8 +24,8 @@ def _crd(*paths, version="v1"):
     return {"spec": {"versions": [{"name": version, "served": True, "schema": schema}]}}
 
 
-def _check(cluster, *, grows=True, gcs=6379, ends=False):
-    return preflight.check(cluster, grows=grows, gcs=gcs, ends=ends)
+def _check(cluster, *, grows=True, gcs=6379, ends=False, queue="", priority=""):
+    return preflight.check(cluster, grows=grows, gcs=gcs, ends=ends, queue=queue, priority=priority)
 
 
 OLDEST = ("spec.authOptions.secretName", "spec.upgradeStrategy.type")  # 1.6.2
@@ -95,6 +95,19 @@ def test_another_port_of_the_head_needs_a_newer_kuberay_where_a_group_grows(read
     assert _check(cluster, grows=False, gcs=6400)
     ready.objects[CRD] = _crd(*NEWER)
     assert _check(cluster, gcs=6400)
+
+
+def test_a_queue_and_a_class_that_kueue_does_not_know_are_told(ready, cluster):
+    with pytest.raises(KubernetesError) as error:
+        _check(cluster, queue="team", priority="high")
+    for said in (
+        "kubernetes.queue = 'team': no LocalQueue of that name in namespace team",
+        "kubectl --context lab get localqueues -n team`, or remove it",
+        "kubernetes.priorityClass = 'high': Kueue has no WorkloadPriorityClass of that name",
+    ):
+        assert said in str(error.value)
+    ready.objects["localqueues", "team"] = ready.objects["workloadpriorityclasses", "high"] = {}
+    assert _check(cluster, queue="team", priority="high")
 
 
 @pytest.mark.parametrize(

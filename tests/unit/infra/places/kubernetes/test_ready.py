@@ -182,9 +182,9 @@ def test_a_ray_cluster_whose_head_was_lost_is_not_ready():
 class FakeApi:
     """An API that answers what it is told; each look is one step further."""
 
-    def __init__(self, cluster, live, *looks, log=(), warning=""):
+    def __init__(self, cluster, live, *looks, log=(), warning="", queued=()):
         self.cluster, self.live, self.looks = cluster, live, list(looks)
-        self._log, self._warning = list(log), warning
+        self._log, self._warning, self._queued = list(log), warning, list(queued)
 
     def get(self, _kind, _name):
         return copy.deepcopy(self.live)
@@ -197,6 +197,12 @@ class FakeApi:
 
     def warning(self, _live):
         return self._warning
+
+    def queued(self, _live):
+        """Say why it waits, a look each; then it is admitted."""
+        if len(self._queued) == 1:
+            self.live["spec"]["suspend"], self.live["status"] = False, RAY
+        return self._queued.pop(0) if self._queued else ""
 
 
 @pytest.fixture
@@ -316,6 +322,19 @@ def test_a_suspended_cluster_is_told_with_what_has_it_go_on(wait, capfd):
         for said in (str(error.value), capfd.readouterr().err):
             assert "RayCluster x is suspended" in said
             assert """patch raycluster x --type merge -p '{"spec": {"suspend": false}}'""" in said
+
+
+def test_a_quota_is_waited_for_without_a_bound_and_a_kueue_that_is_silent_is_not(wait, capfd):
+    live = _ray(_suspended(done=True))
+    live["spec"]["suspend"] = True
+    live["metadata"]["labels"] = {kuberay.QUEUE_LABEL: "team"}
+    wait(copy.deepcopy(live), [HEAD], timeout=0.05, queued=["2 more cpu needed"] * 40)
+    line = "RayCluster x waits in Kueue's queue team: 2 more cpu needed"
+    assert capfd.readouterr().err.count(line) == 1
+    with pytest.raises(
+        ServiceError, match=r"it has not said why; is it running\? kubectl get pods"
+    ):
+        wait(live, [])
 
 
 def test_pods_of_a_cluster_that_was_deleted_are_not_its_successors(wait):
