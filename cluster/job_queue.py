@@ -18,7 +18,7 @@ import node
 from cluster import ray_node
 from cluster.descriptor import Component, Descriptor, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
-from cluster.model import Fault, Items, Meaning, Model, Only, Says, matching, number, setting
+from cluster.model import Fault, Items, Meaning, Model, Says, matching, number, setting
 from cluster.service import HealthCheck, Port, Service, Volume
 from trainyard.access import outputs
 
@@ -33,7 +33,6 @@ DATA = Volume(name="data", keep=True)
 MODULES = ("__init__.py", "failpoints.py", "packing.py", "yielding.py", "queue/**/*.py")
 NAME = re.compile(r"[^@*\s].*")  # of a user or a group
 Users = Annotated[Items[str], Says("must be an array of names of users", "write it as [eva, ole]")]
-ON_MACHINES = Only(("process", "docker"))
 
 
 class Bounds(Model):
@@ -154,22 +153,21 @@ DESCRIPTOR = Descriptor(
     shared=True,  # jobs on other machines ask it what they cost
     settings={
         "queue": (
-            Annotated[bool, ON_MACHINES],
+            bool,
             setting(
                 False,
-                "Whether jobs wait in a queue that outlives the head, and start in its order "
-                "(process, docker)",
+                "Whether jobs wait in a queue that outlives the head, and start in its order",
                 see="queue.md",
             ),
         ),
         RULES: (
-            Annotated[QueueRules, ON_MACHINES],
+            QueueRules,
             setting(
                 QueueRules(),
                 "Order of the queue: `{halfLifeDays, backfill, preempt, quotas: {USER: {gpus, "
                 "gpuHoursWeek}}, groups: {GROUP: [USER]}, hourlyCost, monthlyBudget}`; the user "
                 "`*` stands for all others, `@GROUP` for its users together; $ an hour of each "
-                "node that is not rented, $ a month (process, docker)",
+                "node that is not rented, $ a month",
                 see="queue.md",
             ),
         ),
@@ -183,12 +181,10 @@ DESCRIPTOR = Descriptor(
                     f"set it with `train config set --secret {DATABASE}`, or remove it",
                     secret=True,
                 ),
-                ON_MACHINES,
             ],
             setting(
                 "",
-                "Database of the queue, as a secret: PostgreSQL. Default: a file in `dataDir` "
-                "(process, docker)",
+                "Database of the queue, as a secret: PostgreSQL. Default: a file of its own",
                 see="queue.md",
                 secret=True,
             ),

@@ -645,7 +645,8 @@ class Settings(Model):
                 yield from kubernetes_settings.image_and_store_faults(
                     where, self.asked_store, self.named_images, self.programs, self.accelerator
                 )
-                yield from kubernetes_settings.queue_faults(where, self.growing)
+                jobs = bool(self.of_services["queue"])
+                yield from kubernetes_settings.queue_faults(where, self.growing, jobs=jobs)
         else:
             yield from kubernetes_settings.elsewhere_faults(where, self.node_groups, chosen)
 

@@ -183,8 +183,11 @@ def faults(
             yield Fault(key, "is bounded by the kubelet (podPidsLimit)", f"remove {key}")
 
 
-def queue_faults(where: Kubernetes, growing: Sequence[Group]) -> Iterator[Fault]:
-    """Yield what Kueue does not take: it admits a RayCluster of one size."""
+def queue_faults(where: Kubernetes, growing: Sequence[Group], *, jobs: bool) -> Iterator[Fault]:
+    """Yield what the queue of `jobs` lacks, and what Kueue does not take, which has one size."""
+    if jobs and where.image:
+        bound = f"has more packages than Ray's own image, and {KEY}.image is set"
+        yield Fault("queue", bound, f"name an image as images.ray in place of {KEY}.image", True)
     if where.priority_class and not where.queue:
         bound = "is of Kueue's queues, and kubernetes.queue is not set"
         yield Fault(f"{KEY}.priorityClass", bound, "set the queue, or remove it")

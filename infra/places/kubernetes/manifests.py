@@ -287,6 +287,8 @@ def pod(defaults: ObjectDefaults, service: Service, *, image: str, memory_mib: i
         "volumeMounts": [each.mount for each in found],
         **probes(service.health, defaults.settings.start_timeout_seconds),
     }
+    if service.script:
+        container["command"] = ["python3", f"{FILES}/{service.script}"]
     volumes = list({each.name: each.volume for each in found}.values())
     spec = pod_of(defaults, user, container, volumes, stop_seconds=service.stop_seconds)
     if service.once:

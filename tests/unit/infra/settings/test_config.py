@@ -95,7 +95,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("replicate.to", _copy(**REPLICA | {"secretKey": ""}), "lacks replicate.secretKey"),
     ("replicate.to", _copy(to="/srv/d/copy") | {"dataDir": "/srv/d"}, "is in dataDir"),
     ("replicate", _copy(to="/mnt/copy") | {"runtime": "docker"}, "runtime process only"),
-    ("queue", {"queue": True, "runtime": "kubernetes"}, "runtimes docker and process"),
     ("queueRules.halfLifeDays", {"queueRules": {"halfLifeDays": 0}}, "from 0.01 to 365"),
     ("queueRules.quotas.eva.gpus", {"queueRules": {"quotas": {"eva": {"gpus": -1}}}}, "from 0 to"),
     (

@@ -82,6 +82,7 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
         ({"kubernetes": WHERE | {"shared": {"hostPath": "../x"}}}, "kubernetes.shared.hostPath"),
         ({"kubernetes": WHERE | {"shared": {"nfs": "192.0.2.9"}}}, "must be SERVER:/folder"),
         ({"kubernetes": WHERE | {"image": RAYS}}, "images.ray are for the same pods"),
+        ({"kubernetes": WHERE | {"image": RAYS}, "queue": True}, "name an image as images.ray"),
         ({"kubernetes": WHERE | {"image": RAYS}, "accelerator": "amd"}, "which has no ROCm"),
         ({"kubernetes": WHERE | {"bucket": "results"}}, "must be s3://BUCKET[/PREFIX]"),
         ({"kubernetes": WHERE | {"bucket": "s3://a-b"}, "objectStore": "minio"}, "are two stores"),

@@ -27,6 +27,8 @@ DONE = "-- done --\n"
 KERNEL = f"""
 import json, sys
 from IPython.core.interactiveshell import InteractiveShell
+from trainyard.client import notebook
+notebook.END_S = 60  # a busy machine may take longer than Jupyter waits
 shell = InteractiveShell.instance(colors="nocolor")
 for line in sys.stdin:
     shell.run_cell(json.loads(line), store_history=True)

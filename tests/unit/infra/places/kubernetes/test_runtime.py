@@ -127,6 +127,37 @@ def test_a_later_end_restarts_what_tells_it_and_no_ray(declared):  # D3
     assert ">reservation-ends-2126-01-02-1555-UTC.txt" in seeds["command"][-1]
 
 
+def test_the_queue_is_a_pod_with_a_claim_and_the_address_of_jobs(declared):
+    where = SETTINGS["kubernetes"] | {"queue": "team", "priorityClass": "high"}
+    exported, objects = declared(queue=True, notebook=True, kubernetes=where)
+    assert exported[outputs.DASHBOARD_URL] == "http://127.0.0.1:8270"
+    assert exported[outputs.KUBERNETES]["services"]["8270"] == "test-queue"
+    pod = reveal(objects["StatefulSet", "test-queue"].inputs["manifest"])["spec"]["template"][
+        "spec"
+    ]
+    (container,) = pod["containers"]
+    assert container["command"] == ["python3", "/etc/trainyard/trainyard_queue.py"]
+    (files,) = [each["projected"] for each in pod["volumes"] if each["name"] == "files"]
+    paths = {
+        item["path"]
+        for each in files["sources"]
+        for kind in each.values()
+        for item in kind["items"]
+    }
+    assert {"trainyard_queue.py", "trainyard/queue/__main__.py", "queue.json"} <= paths
+    kept = [each for each in pod["volumes"] if "persistentVolumeClaim" in each]
+    assert kept[0]["persistentVolumeClaim"]["claimName"] == "test-queue-data"
+    # Kueue takes the cluster by its labels, and pods of others have none.
+    labelled = {
+        name
+        for (_, name), goal in objects.items()
+        if "kueue.x-k8s.io/queue-name" in json.dumps(reveal(goal.inputs["manifest"]))
+    }
+    assert labelled == {"test-ray"}
+    labels = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["metadata"]["labels"]
+    assert labels["kueue.x-k8s.io/priority-class"] == "high"
+
+
 def test_a_groups_pods_have_its_image_and_run_on_its_nodes(declared):  # B24
     taint = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
     gpu = {"name": "gpu", "image": "registry.example/ray-cuda:1", "tolerations": [taint]}
