@@ -1,4 +1,4 @@
-"""A stack's Ray runs when Kueue says so: the real manager, quotas and priorities."""
+"""A stack's Ray runs when Kueue says so, and its jobs by the stack's own queue: all of it real."""
 
 import json
 from collections.abc import Iterator
@@ -9,14 +9,16 @@ import pytest
 
 from cluster import kuberay
 from tests.fakes.kubernetes import NoKubernetesError, kueue
+from tests.integration.infra import queued
 from tests.integration.infra.kubernetes.conftest import Lab, give_to_pods, train
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 WORKERS = {"name": "cpu", "count": 1, "gpus": 0, "cpus": 1, "memoryMib": 1024}
 WAITS = "waits in Kueue's queue team: couldn't assign flavors"
-START_SECONDS, READY_SECONDS = 60, 200
+START_SECONDS, READY_SECONDS = 60, 300
+MEMORY = "4Gi"  # what the stack's Ray needs, and a little more
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def _apply(lab: Lab, *objects: dict[str, Any]) -> bool:
 
 def _urgent(lab: Lab) -> dict[str, Any]:
     """Another team's cluster, which needs all of the quota; its pod never runs Ray."""
-    memory = {"requests": {"memory": "3Gi", "cpu": "100m"}, "limits": {"memory": "3Gi"}}
+    memory = {"requests": {"memory": MEMORY, "cpu": "100m"}, "limits": {"memory": MEMORY}}
     ray = {"name": "ray", "image": "trainyard-test/base:latest", "resources": memory}
     template = {"spec": {"containers": [ray | {"command": ["sleep", "1000"]}]}}
     labels = {kuberay.QUEUE_LABEL: "team", kuberay.PRIORITY_LABEL: "urgent"}
@@ -54,48 +56,60 @@ def _urgent(lab: Lab) -> dict[str, Any]:
     }
 
 
-def test_a_stack_waits_for_its_quota_and_makes_room(manager, namespace, make_lab, tmp_path):
+def _told(lab: Lab) -> str:
+    """All that Kueue says of what waits."""
+    found = lab.get("workloads")["items"]
+    return str([each.get("status", {}).get("conditions") for each in found])
+
+
+def test_a_stack_waits_for_its_quota_and_its_run_goes_on_after_it_made_room(
+    manager, namespace, make_lab, tmp_path
+):
+    (faults := tmp_path / "faults").mkdir()
+    (faults / queued.HELD).touch()
+    give_to_pods(faults)
+    mine = {"name": "faults", "path": str(faults), "mount": "/data/faults", "readOnly": False}
     lab: Lab = make_lab(
         namespace,
-        kubernetes={"shared": {"hostPath": str(tmp_path)}, "queue": "team"},
-        objectStore="directory",
+        kubernetes={"queue": "team"},
         accelerator="none",
         nodeGroups=[WORKERS],
+        queue=True,
+        volumes=[mine],
         startTimeoutSeconds=READY_SECONDS,
     )
-    give_to_pods(tmp_path)
     refused = lab.stack.engine("up", "--yes", check=False)
     assert (
         "kubernetes.queue = 'team': no LocalQueue of that name" in refused.stdout + refused.stderr
     )
     none = kueue.queue(namespace, memory="1Mi")
     wait_for("Kueue's webhooks answer", lambda: _apply(lab, *none), START_SECONDS)
-
-    def waits() -> bool:
-        conditions = [
-            each
-            for workload in lab.get("workloads")["items"]
-            for each in workload.get("status", {}).get("conditions", ())
-        ]
-        return any("couldn't assign" in each["message"] for each in conditions)
-
     with ThreadPoolExecutor() as pool:
         began = pool.submit(lab.stack.engine, "up", "--yes")
-        wait_for("it waits for a quota", waits, READY_SECONDS)
+        wait_for("it waits for a quota", lambda: "couldn't assign" in _told(lab), READY_SECONDS)
         assert lab.pods("head") == {}
-        assert _apply(lab, *kueue.queue(namespace, memory="3Gi"))
+        assert _apply(lab, *kueue.queue(namespace, memory=MEMORY))
         up = began.result()
     assert WAITS in up.stdout + up.stderr
     # What Kueue wrote into the pods' templates is no drift.
-    group = lab.get("rayclusters", lab.stack.outputs()["kubernetes"]["rayCluster"])
-    (group,) = group["spec"]["workerGroupSpecs"]
+    (cluster,) = lab.get("rayclusters")["items"]
+    (group,) = cluster["spec"]["workerGroupSpecs"]
     assert group["template"]["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
     outputs = lab.stack.write_outputs(tmp_path)
-    # A stack of a higher class gets the quota, and this one waits until that has ended.
+    held = ("--env", "TINY_FAULTS=/data/faults", "--", "--epochs", "4")
+    train(lab, outputs, *queued.SUBMIT, "first", *held)
+    wait_for("the run holds", lambda: not any(faults.iterdir()), READY_SECONDS)
+    # A cluster of a higher class gets the quota, and this one waits until that has ended.
     assert _apply(lab, _urgent(lab))
-    wait_for("it makes room", lambda: not lab.pods("head").keys() - {"x"}, READY_SECONDS)
+    wait_for("the stack makes room", lambda: WAITS in train(lab, outputs, "info"), READY_SECONDS)
     lab.kubectl("delete", "raycluster", "urgent")
-    lab.stack.engine("up", "--yes")
-    assert "ALIVE" in train(lab, outputs, "status")
+
+    def job() -> tuple[str, str]:
+        (found,) = json.loads(train(lab, outputs, "list", "--json"))
+        return found["status"], str(found)
+
+    wait_for("the run goes on", lambda: job()[0] == "SUCCEEDED", READY_SECONDS)
+    (run,) = json.loads(train(lab, outputs, "runs", "--json"))
+    assert run["epochs"] == 4
     lab.stack.engine("destroy", "--yes")
