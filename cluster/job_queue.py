@@ -6,10 +6,10 @@ where it runs, its address is the stack's address for jobs.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pulumi
 from pydantic import Field
@@ -110,6 +110,10 @@ class JobQueue(Component):
                 for user, bounds in rules.quotas.items()
             },
         )
+        if rules.hourly_cost:  # the clouds' prices are in the preview already
+            known["nodes"].apply(
+                lambda nodes: pulumi.log.info(own_price(nodes, rules.hourly_cost), self)
+            )
         runtime.place(
             Service(
                 name=SERVICE,
@@ -127,6 +131,12 @@ class JobQueue(Component):
         )
         stack.outputs[outputs.DASHBOARD_URL] = join("http://", runtime.public(SERVICE, port))
         stack.outputs[outputs.QUEUE] = "true"
+
+
+def own_price(nodes: Sequence[Mapping[str, Any]], price: float) -> str:
+    """Return what all nodes that are not rented cost, each at a price in $ an hour."""
+    count = sum(not each["hourlyCost"] for each in nodes)
+    return f"{count} nodes that are not rented: {count * price:.2f} $/h ({RULES}.hourlyCost)"
 
 
 def module_files() -> dict[str, str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from trainyard.access import parallel
 from trainyard.access.terminal import agree
-from trainyard.client import connection, history, run_list
+from trainyard.client import connection, costs, history, run_list
 from trainyard.client import outputs as contract
 from trainyard.client.console import warn
 from trainyard.client.dashboard import DashboardError
@@ -42,6 +42,7 @@ class Losses:
     users: list[str] = field(default_factory=list)  # who submitted them
     runs: list[str] | None = None  # not completely pulled or copied, if the machines end
     bills: str = ""  # machines that cost money until they end, and how much; "" for none
+    month: str = ""  # what all machines have cost this month; "" where no price is known
     reason: str = ""  # why one of them is unknown
     # Runs that resume elsewhere if a worker's node restarts, by its address; {} if unknown.
     resuming: dict[str, list[str]] = field(default_factory=dict)
@@ -96,14 +97,14 @@ def _look(stack: str, losses: Losses, runs: bool) -> None:
     except DownError:  # `up` and `destroy` say so
         losses.jobs, losses.runs = [], []
         return
-    costs = [node.hourly_cost for node in outputs.nodes if node.launched and node.hourly_cost]
-    losses.bills = f"{len(costs)} machines, {sum(costs):.2f} $/h" if costs else ""
+    prices = [node.hourly_cost for node in outputs.nodes if node.launched and node.hourly_cost]
+    losses.bills = f"{len(prices)} machines, {sum(prices):.2f} $/h" if prices else ""
     with connection.to(outputs) as reached:
-        state = ClusterState(reached.outputs)
+        state, told = ClusterState(reached.outputs), parallel.start(costs.month, reached.outputs)
         placed = None if runs else (parallel.start(state.actors), parallel.start(state.nodes))
         jobs = [job for job in JobServer(reached.outputs).jobs() if not job.status.ended]
         losses.users = sorted({job.user for job in jobs if job.user})
-        losses.jobs = [job.label for job in jobs]
+        losses.jobs, losses.month = [job.label for job in jobs], told.result()
         with suppress(DashboardError):  # the names on lines of a preview, no more
             if placed:
                 losses.resuming = _resuming(jobs, placed[0].result(), placed[1].result())

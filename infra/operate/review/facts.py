@@ -1,12 +1,15 @@
-"""The cost of a stack, and the addresses of its services, from its resources."""
+"""The cost of a stack, and the addresses of its services, from its resources and its queue."""
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from infra.machines import sources
-from infra.operate.review.planned import PlannedResource
+from infra.operate import dashboard
+from infra.operate.review.planned import PlannedResource, StackPlan
+from trainyard.access import outputs
 
 CHOICE = sources.types("Choice")
 INSTANCE = sources.types("Instance")
@@ -14,6 +17,7 @@ FIREWALL = sources.types("FirewallRuleset")
 CONTAINER = ":Container"
 PROGRAM = "process:Program"
 LOOPBACK = "127.0.0.1"
+AN_HOUR_S = 3600.0
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - Docker's default address
 
 
@@ -43,6 +47,19 @@ def cost(before: Iterable[PlannedResource], after: Iterable[PlannedResource]) ->
     total = planned * max(hours) if hours and all(hours) else None
     budget = sum(_number(props, "budget") for props in choices)
     return Cost(before=now, after=planned, total=total, budget=budget)
+
+
+def month(planned: StackPlan) -> float | None:
+    """Return what this month has cost so far, in $; None without a queue that tells it."""
+    if not planned.outputs.get(outputs.QUEUE):
+        return None
+    # The shares of jobs, which nobody needs here, are asked for one hour only.
+    path = f"/api/queue/cost?since={time.time() - AN_HOUR_S}"
+    try:
+        way = dashboard.way(planned.outputs, (each.props.get("host") for each in planned.before))
+        return _number(dashboard.ask_dashboard(planned.outputs, way, path), "month") or None
+    except (dashboard.AskError, AttributeError, LookupError):
+        return None
 
 
 def listening(resources: Iterable[PlannedResource]) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
-from infra.operate.review.facts import Cost, cost, listening
+from infra.operate.review.facts import Cost, cost, listening, month
 from infra.operate.review.jobs import ALL_PODS, HEAD, AtRisk, at_risk
 from infra.operate.review.planned import Change, StackPlan
 from trainyard.access.markdown import code, text
@@ -27,7 +27,7 @@ def document(planned: StackPlan) -> dict[str, Any]:
         "commit": planned.commit,
         "changes": [asdict(change) for change in planned.changes],
         "counts": _counts(planned.changes),
-        "cost": asdict(cost(planned.before, planned.after)),
+        "cost": asdict(cost(planned.before, planned.after)) | {"month": month(planned)},
         "listening": {"before": heard[0], "after": heard[1]},
         "jobs": asdict(at_risk(planned)),
         "policies": [asdict(verdict) for verdict in planned.verdicts],
@@ -54,7 +54,7 @@ def to_markdown(planned: StackPlan) -> str:
         MARK.format(stack=planned.stack),
         f"## {planned.stack}: {told}",
         *([f"Commit {code(planned.commit[:COMMIT_LENGTH])}"] if planned.commit else []),
-        *_cost_lines(price),
+        *_cost_lines(price, month(planned)),
         *_policy_lines(planned),
         *_job_lines(at_risk(planned)),
     ]
@@ -75,12 +75,14 @@ def _counts(changes: Sequence[Change]) -> dict[str, int]:
     return {verb: counts[verb] for verb in VERBS if counts[verb]}
 
 
-def _cost_lines(price: Cost) -> Iterator[str]:
-    if not (price.before or price.after):
-        return
-    line = f"- **Cost**: {price.before:.2f} → {price.after:.2f} $/h"
-    line += ", without an end" if price.total is None else f", {price.total:.2f} $ to its end"
-    yield line + (f" (budget {price.budget:.2f} $)" if price.budget else "")
+def _cost_lines(price: Cost, so_far: float | None) -> Iterator[str]:
+    known = [f"{so_far:.2f} $ so far this month"] if so_far else []
+    if price.before or price.after:
+        line = f"{price.before:.2f} → {price.after:.2f} $/h"
+        line += ", without an end" if price.total is None else f", {price.total:.2f} $ to its end"
+        known.insert(0, line + (f" (budget {price.budget:.2f} $)" if price.budget else ""))
+    if known:
+        yield f"- **Cost**: {'; '.join(known)}"
 
 
 def _policy_lines(planned: StackPlan) -> Iterator[str]:

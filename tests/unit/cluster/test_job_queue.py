@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pulumi
+
 from cluster.job_queue import DATABASE, RULES, SERVICE, Bounds, JobQueue, QueueRules, module_files
 from tests.unit.cluster.conftest import PORTS, stack
 from trainyard.access import outputs
@@ -37,6 +39,16 @@ def test_it_is_told_the_head_and_clients_get_its_address(runtime, deploy, monkey
     assert (known["address"], made.outputs["queue"]) == (runtime.address(SERVICE, 8270), "true")
     assert known["data"] == runtime.volume(SERVICE, service.volumes[0])
     assert service.volumes[0].keep
+
+
+def test_the_price_of_machines_that_are_not_rented_is_said(runtime, deploy, monkeypatch):
+    said = []
+    monkeypatch.setitem(PORTS, "queuePort", 8270)
+    monkeypatch.setattr(pulumi.log, "info", lambda text, _: said.append(text))
+    made = stack(runtime, None, {RULES: QueueRules(hourly_cost=1.2), DATABASE: ""})
+    made.outputs[outputs.NODES] = [{"hourlyCost": price} for price in (0, 0, 3.5)]
+    deploy(lambda: [JobQueue("queue", made).urn])
+    assert said == ["2 nodes that are not rented: 2.40 $/h (queueRules.hourlyCost)"]
 
 
 def test_its_files_are_all_that_it_imports_of_the_checkout(tmp_path):

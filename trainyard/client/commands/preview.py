@@ -36,6 +36,8 @@ def preview(
         say(f"the checkout has changes since its commit {commit[:7]}, and so has this preview")
     found = losses.find(name, runs=False)
     run(LAUNCH, "preview", "-s", name, *given, variables=found.variables)
+    if found.month:
+        say(f"cost so far this month: {found.month}")
     if found.jobs:
         say(
             f"now: {', '.join(found.jobs)}. A run resumes after a restart from its last checkpoint."

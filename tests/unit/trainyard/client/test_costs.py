@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests import ui_stack
-from trainyard.client import costs
+from trainyard.client import costs, losses
 from trainyard.client import outputs as contract
 from trainyard.client.store import open_store
 from trainyard.tracking import run_folder
@@ -73,6 +73,12 @@ def test_a_run_and_a_month_say_what_they_have_cost(head, train):
     head.replies[PATH] |= {"budget": None}
     assert train("info") == 0
     assert "cost this month  13.25 $\n" in train.out
+
+
+def test_a_preview_knows_what_the_month_has_cost(head, monkeypatch, tmp_path):
+    outputs = (tmp_path / "outputs.json").read_text()
+    monkeypatch.setattr(contract, "_ask_engines", lambda _: outputs)
+    assert losses.find("dev", runs=False).month == "13.25 $ of 500 $"
 
 
 def test_a_price_that_nobody_knows_has_no_column(head, train):

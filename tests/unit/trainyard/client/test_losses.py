@@ -262,6 +262,7 @@ def test_the_jobs_of_a_stack_elsewhere_are_asked_for_through_its_connection(
 ):
     here = nullcontext(Mock(outputs="those that answer here"))
     monkeypatch.setattr(losses.connection, "to", lambda _: here)
+    monkeypatch.setattr(losses.costs, "month", lambda outputs: outputs)
     server = Mock(return_value=Mock(jobs=lambda: RUNNING))
     monkeypatch.setattr(losses, "JobServer", server)
     monkeypatch.setattr(losses, "ClusterState", Mock())

@@ -122,9 +122,9 @@ def test_a_preview_tells_of_a_dirty_tree_and_of_what_runs(train, monkeypatch):
         "now: job-1 (first). A run resumes after a restart from its last checkpoint.\n"
     )
     monkeypatch.setattr(submission, "commit", lambda _: "0123456789")
-    monkeypatch.setattr(losses, "find", lambda *_, **__: losses.Losses())
+    monkeypatch.setattr(losses, "find", lambda *_, **__: losses.Losses(month="3.10 $ of 9 $"))
     train("preview")
-    assert train.out == ""
+    assert train.out == "cost so far this month: 3.10 $ of 9 $\n"
 
 
 @pytest.mark.parametrize(

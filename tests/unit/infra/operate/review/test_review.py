@@ -167,6 +167,34 @@ def test_a_page_tells_what_is_paid_and_who_can_reach_it():
     assert "| `ray-head` | `127.0.0.1:8265` |" in text
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"month": 34.1}, "; 34.10 $ so far this month"),
+        ({"month": "much"}, ""),
+        ([], ""),
+        (AskError("no answer"), ""),
+    ],
+)
+def test_a_page_tells_what_the_month_has_cost(answer, said, monkeypatch):
+    asked = []
+
+    def ask(_known: Any, _way: Any, path: str) -> Any:
+        asked.append(path.partition("?")[0])
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("infra.operate.dashboard.ask_dashboard", ask)
+    known = {"dashboardUrl": "http://127.0.0.1:8270", "queue": "true"}
+    after = [_resource("lambda:Choice", hourlyCost=0.75, ttlHours=0)]
+    text = page.to_markdown(_planned(after=after, outputs=known))
+    assert f"- **Cost**: 0.00 → 0.75 $/h, without an end{said}\n" in text
+    assert asked == ["/api/queue/cost"]
+    free = page.document(_planned(after=after, outputs=known | {"queue": ""}))
+    assert (free["cost"]["month"], len(asked)) == (None, 1)
+
+
 def test_a_page_of_nothing_is_short():
     assert page.to_markdown(_planned()) == (
         "<!-- trainyard: preview of prod -->\n## prod: nothing to do\n"
