@@ -42,6 +42,26 @@ class Bounds(Model):
     gpu_hours_week: Annotated[float | None, number(0, 10**6)] = None
 
 
+class LowUse(Model):
+    """When the GPUs of a running job count as unused.
+
+    Attributes:
+        percent: use of each GPU, below which it counts as unused; 0: never.
+        minutes: of low use, after which the user is told.
+        stop_minutes: and after which the job is stopped, with a checkpoint; 0: never.
+    """
+
+    percent: Annotated[float, number(0, 100)] = 5
+    minutes: Annotated[float, number(1, 9999)] = 30
+    stop_minutes: Annotated[float, number(0, 9999)] = 0
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield a stop before which nobody is told."""
+        if 0 < self.stop_minutes <= self.minutes:
+            bound = f"must be more than minutes ({self.minutes:g}), so that the user is told before"
+            yield Fault("stopMinutes", bound, "set {key} higher, or to 0 for never")
+
+
 class QueueRules(Model):
     """The order of the queue.
 
@@ -54,6 +74,7 @@ class QueueRules(Model):
         hourly_cost: the price of each node that is not rented, in $ an hour.
         monthly_budget: what all nodes may cost in a month, in $. Once they have cost it, the queue
             refuses submissions. 0 sets no bound.
+        low_use: which jobs leave their GPUs unused.
     """
 
     half_life_days: Annotated[float, number(0.01, 365)] = 7
@@ -68,6 +89,7 @@ class QueueRules(Model):
     ] = Field(default={})
     hourly_cost: Annotated[float, number(0, 10**6)] = 0
     monthly_budget: Annotated[float, number(0, 10**9)] = 0
+    low_use: LowUse = Field(default=LowUse())
 
     def faults(self) -> Iterator[Fault]:
         """Yield names that are of no user, and quotas of groups that do not exist."""
@@ -104,6 +126,7 @@ class JobQueue(Component):
             preempt=rules.preempt,
             hourlyCost=rules.hourly_cost,
             monthlyBudget=rules.monthly_budget,
+            lowUse=rules.low_use.model_dump(by_alias=True),
             groups=rules.groups,
             quotas={
                 "" if user == "*" else user: bounds.set_fields()
@@ -175,9 +198,10 @@ DESCRIPTOR = Descriptor(
             setting(
                 QueueRules(),
                 "Order of the queue: `{halfLifeDays, backfill, preempt, quotas: {USER: {gpus, "
-                "gpuHoursWeek}}, groups: {GROUP: [USER]}, hourlyCost, monthlyBudget}`; the user "
-                "`*` stands for all others, `@GROUP` for its users together; $ an hour of each "
-                "node that is not rented, $ a month",
+                "gpuHoursWeek}}, groups: {GROUP: [USER]}, hourlyCost, monthlyBudget, lowUse: "
+                "{percent, minutes, stopMinutes}}`; the user `*` stands for all others, `@GROUP` "
+                "for its users together; $ an hour of each node that is not rented, $ a month; "
+                "use of GPUs below which a job is named and stopped",
                 see="queue.md",
             ),
         ),

@@ -207,6 +207,8 @@ def environment(
         "RAY_USAGE_STATS_ENABLED": "0",
         # Otherwise Ray reports a disk of one byte in pods, and no alert on a full one.
         "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE": "1",
+        # Ray's numbers of GPUs are then those of its agent, by which the queue knows their use.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_LOST_SECONDS),
         **PROCESS_GROUPS,
         **processes,

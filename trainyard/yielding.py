@@ -1,10 +1,17 @@
-"""The notice by which the queue asks a running job to make room for one of higher priority.
+"""The notice by which the queue asks a running job to store a checkpoint and end.
 
-It is an empty package at the head: the queue can put one there by Ray's API, and a job's workers
-can ask for it without a further address.
+It is a package at the head, of the text that the job then says: the queue can put one there by
+Ray's API, and a job's workers can ask for it without a further address.
 """
 
 PREFIX = "trainyard_yield_"  # no package of a job begins so
+FOR_ANOTHER = (
+    "the queue has ended this start for a job of higher priority: the job waits again, and goes "
+    "on from its checkpoint"
+)
+FOR_GOOD = (
+    "the queue has stopped this job: {}; submitted again, its run goes on from its checkpoint"
+)
 
 
 def package(attempt: str) -> str:

@@ -21,6 +21,7 @@ class RayHead:
         self.jobs, self.packages, self.asked, self.stopped = {}, {}, [], []
         self.began, self.dead = time.time(), []  # nodes: when they began; as Ray lists ended ones
         self.headers, self.files = {}, {}  # of the last request; logs as files, by job
+        self.details = {}  # what the agents of nodes say, by the node's id
         self.others = []  # placement groups of programs that were not submitted
         self._numbers = count(1)
 
@@ -47,6 +48,7 @@ class RayHead:
                 web.get("/api/jobs/{id}/logs/tail", self._tail),
                 web.get("/api/v0/{what}", self._state),
                 web.get("/api/v0/logs/file", self._file),
+                web.get("/nodes/{id}", self._node),
                 web.get("/page", self._page),
             ]
         )
@@ -147,6 +149,9 @@ class RayHead:
     async def _file(self, request):
         name = request.query["submission_id"]
         return web.Response(text=self.files.get(name, f"file of {name}"))
+
+    async def _node(self, request):
+        return web.json_response({"data": {"detail": self.details[request.match_info["id"]]}})
 
     async def _page(self, request):
         return web.Response(text="the head's page", headers={"X-Own": "1"})

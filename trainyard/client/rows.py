@@ -185,7 +185,8 @@ def _wait(job: Job, others: Sequence[Job], outputs: StackOutputs, state: OneLook
         return job.message
     if wait := waiting.explain(job, others, outputs, state):
         return wait.reason
-    return job.message.strip().partition("\n")[0] if job.status is Status.PENDING else ""
+    first = job.message.strip().partition("\n")[0]
+    return first if job.status is Status.PENDING else waiting.told(job)
 
 
 def _states(outputs: StackOutputs) -> dict[str, str]:

@@ -14,6 +14,7 @@ from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import UNPLACED, ClusterState
 from trainyard.packing import Bundle, describe
 
+RUNS = "Job is currently running."  # of Ray, which says nothing else
 OTHER = "another program"  # one that was not submitted
 ONE = ([{"CPU": 1.0}], [{"GPU": 1.0}])
 MOST_NAMED = 3  # jobs in a reason
@@ -53,6 +54,12 @@ def explain(
     if reason is None:
         return None
     return Wait(demand=_counted(seen), reason=reason, ends=_ends(job, outputs))
+
+
+def told(job: Job) -> str:
+    """Return what a queue says of a job that runs, such as that its GPUs are unused; else ""."""
+    said = job.message.strip().partition("\n")[0]
+    return said if job.status is Status.RUNNING and said != RUNS else ""
 
 
 def demand(job: Job, state: ClusterState) -> list[Bundle]:

@@ -2,7 +2,7 @@
 
 SETTINGS is a file of JSON: listen, port, address (host:port for jobs), head (URL), token, data
 (folder), database (URL, "" for a file there), halfLifeDays, backfill, preempt, quotas, groups,
-hourlyCost and monthlyBudget (0 for none), and nodes, as in the stack's outputs.
+hourlyCost and monthlyBudget (0 for none), lowUse, and nodes, as in the stack's outputs.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from aiohttp import web
 
 from trainyard.queue.dispatcher import Declared, Dispatcher
 from trainyard.queue.head import Head
+from trainyard.queue.low_use import Bounds
 from trainyard.queue.order import Quota, Rules
 from trainyard.queue.packages import Packages
 from trainyard.queue.records import Records
@@ -28,6 +29,7 @@ from trainyard.queue.server import Server
 
 MIB = 2**20
 DAY_S = 86_400
+MINUTE_S = 60
 FILE, LOCK = "queue.db", "queue.lock"
 
 
@@ -55,7 +57,15 @@ async def serve(settings: Mapping[str, Any]) -> None:
     own = settings["hourlyCost"]
     prices = {node["group"]: node["hourlyCost"] or own for node in settings["nodes"]}
     address, budget = settings["address"], settings["monthlyBudget"] or math.inf
-    dispatcher = Dispatcher(records, packages, head, rules, declared, prices, me, address, budget)
+    unused = settings["lowUse"]
+    low = Bounds(
+        percent=unused["percent"],
+        named_s=unused["minutes"] * MINUTE_S,
+        stopped_s=unused["stopMinutes"] * MINUTE_S or math.inf,
+    )
+    dispatcher = Dispatcher(
+        records, packages, head, rules, declared, prices, me, address, budget, low
+    )
     server = Server(records, packages, head, dispatcher, declared, settings["token"], budget)
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1)
     await runner.setup()

@@ -13,16 +13,19 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
+from trainyard import yielding
 from trainyard.failpoints import reach
 from trainyard.packing import Bundle
 from trainyard.queue import order, submission
 from trainyard.queue.head import Head, HeadAwayError, RefusedError, Seat, outcome
+from trainyard.queue.low_use import NEVER, Bounds, LowUse
 from trainyard.queue.models import FAILED, RUNNING, STARTING, STOPPED, WAITING, Job, Machine
 from trainyard.queue.order import Entry, Rules, Waiting
 from trainyard.queue.packages import Packages
@@ -33,6 +36,7 @@ IDLE_S = 5.0  # without jobs
 LEASE_S = 15.0
 PRUNE_S = 3600.0
 SEE_S = 15.0  # between two looks at the machines, for the ledger
+USE_S = 30.0  # between two looks at the use of GPUs
 COST = "cost"  # metadata: where a job asks what this start costs
 GROUP_LABEL = "group"  # of nodes, by cluster/ray_node.py
 AT_ONCE = 4  # starts; each costs the head a process
@@ -55,6 +59,7 @@ class Dispatcher:
 
     Attributes:
         places: what the waiting jobs wait for, by id, as of the last plan.
+        low: which running jobs leave their GPUs unused.
         stepped: when it last did its work, by the monotonic clock.
         away: whether the head did not answer then.
     """
@@ -70,7 +75,9 @@ class Dispatcher:
         me: str = "",
         address: str = "",  # host:port of the queue for jobs
         budget: float = math.inf,  # $ a month
+        low: Bounds = NEVER,
     ) -> None:
+        self.low, self._used = LowUse(low), -USE_S
         self._records, self._packages, self._head = records, packages, head
         self._rules, self._declared, self._prices = rules, declared, prices
         self._saw, self._address, self._budget = -SEE_S, address, budget
@@ -176,7 +183,7 @@ class Dispatcher:
         if ended == "lost":
             await self._lost(job, LOST if found is None else str(found.get("message") or LOST))
         elif ended in (FAILED, STOPPED) and job.yields is not None and not job.stop:
-            await asyncio.to_thread(self._records.requeue, job, time.time())
+            await self._yielded(job, found)
         elif ended and found is not None:
             await self._finish(job, ended, str(found.get("message") or ""), found)
         else:
@@ -186,11 +193,21 @@ class Dispatcher:
             if job.stop or late:
                 await self._head.stop(job.name)
             elif job.yields is not None:
-                await self._head.ask_to_yield(job.name)
+                why = yielding.FOR_GOOD.format(job.reason) if job.reason else yielding.FOR_ANOTHER
+                await self._head.ask_to_yield(job.name, why)
+
+    async def _yielded(self, job: Job, found: object) -> None:
+        """Have a job wait again that has made room; one that was asked to end for good ends."""
+        if job.reason:
+            await self._finish(job, STOPPED, job.reason, found)
+        else:
+            await asyncio.to_thread(self._records.requeue, job, time.time())
 
     async def _lost(self, job: Job, why: str) -> None:
         if job.stop:
             await self._finish(job, STOPPED, f"it was stopped, and {why}")
+        elif job.reason:
+            await self._finish(job, STOPPED, f"{job.reason}, and {why}")
         elif job.retries > 0:
             await asyncio.to_thread(self._records.requeue, job, time.time())
         else:
@@ -211,6 +228,7 @@ class Dispatcher:
                 waiting.pop(job.id, None)
                 why = f"its record cannot be read: {type(error).__name__}"
                 await self._finish(job, FAILED, why)
+        await self._look_at_gpus(active, entries, known)
         queued = [entries[name] for name in waiting]
         alive = {job.id for job in found if job.state in (WAITING, STARTING, RUNNING)}
         ended = {name for each in queued for name in each.after if name not in alive}
@@ -238,6 +256,29 @@ class Dispatcher:
             if job.id in plan.preempt and job.state == RUNNING and job.yields is None:
                 await asyncio.to_thread(self._records.ask_to_yield, job, time.time())
         await _gather(self._begin(waiting[name], entries[name]) for name in chosen)
+
+    async def _look_at_gpus(
+        self,
+        active: Sequence[Job],
+        entries: Mapping[str, Entry],
+        known: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Note which jobs leave their GPUs unused, and ask those for their end that do it long."""
+        running = [job for job in active if job.state == RUNNING and job.id in entries]
+        asked = {
+            job.name: (str(known.get(job.name, {}).get("job_id")), count)
+            for job in running
+            if (count := order.gpus(entries[job.id]))
+        }
+        late = time.monotonic() - self._used > USE_S
+        if not (asked and late and self.low.bounds.percent):
+            return
+        self._used, now = time.monotonic(), time.time()
+        with suppress(HeadAwayError):  # it keeps no job from starting
+            self.low.look(await self._head.gpus(), asked, now)
+            for job in running:
+                if job.yields is None and not job.stop and (why := self.low.stops(job.name)):
+                    await asyncio.to_thread(self._records.ask_to_yield, job, now, why)
 
     def _with_more(self, alive: list[Bundle]) -> list[Bundle]:
         """Return the living nodes, and those on demand that would start."""

@@ -126,6 +126,21 @@ class Head:
         """Return its nodes, also those that have ended."""
         return await self._state("nodes")
 
+    async def gpus(self) -> list[tuple[str, float, Any]]:
+        """Return the id of each living node with GPUs, their number, and what its agent says."""
+        try:
+            found = [
+                (str(each["node_id"]), float(count))
+                for each in await self.nodes()
+                if each["state"] == "ALIVE" and (count := each["resources_total"].get("GPU"))
+            ]
+            return [
+                (name, count, (await self._get(f"/nodes/{name}"))["data"]["detail"])
+                for name, count in found
+            ]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise HeadAwayError(f"nodes: {type(error).__name__}") from None
+
     async def has_package(self, name: str) -> bool:
         """Whether the head has a package; it then keeps it until the job starts."""
         try:
@@ -139,10 +154,10 @@ class Head:
         content = await asyncio.to_thread(path.read_bytes)
         await self._ask("PUT", f"/api/packages/gcs/{name}", UPLOAD_S, data=content)
 
-    async def ask_to_yield(self, name: str) -> None:
-        """Ask a job to store a checkpoint and end, for one of higher priority."""
+    async def ask_to_yield(self, name: str, why: str) -> None:
+        """Ask a job to store a checkpoint and end; it says why."""
         path = f"/api/packages/gcs/{yielding.package(name)}"
-        await self._ask("PUT", path, data=b"yield")
+        await self._ask("PUT", path, data=why.encode())
 
     async def submit(self, request: Mapping[str, Any]) -> None:
         """Start a job; one that the head has is started already.

@@ -26,8 +26,8 @@ class Job(Base):
         attempt: the newest one; 0 before the first.
         state: one of ACTIVE, or how it ended.
         stop: whether somebody asked for its end.
-        yields: when it was asked to make room for others; None while it was not.
-        reason: why it ended so.
+        yields: when it was asked to end, with a checkpoint; None while it was not.
+        reason: why it ended so; of one that runs, why it is asked to end and not to start again.
         end: what the head said of it last.
         every: of an entry, which makes jobs instead of starting: at which times, as cron has them.
         due: of an entry: the next of these times.

@@ -198,9 +198,9 @@ class Records:
         left = job.retries - (job.yields is None)
         self._change(job, now, state=WAITING, retries=left, yields=None)
 
-    def ask_to_yield(self, job: Job, now: float) -> None:
-        """Record that a running job is asked to make room."""
-        self._change(job, yields=now)
+    def ask_to_yield(self, job: Job, now: float, why: str = "") -> None:
+        """Record that a running job is asked to end; to make room, or for good if it says why."""
+        self._change(job, yields=now, reason=why)
 
     def finish(self, job: Job, state: str, reason: str, now: float, end: object = None) -> None:
         """Record how a job ended, with what the head said of it."""

@@ -357,12 +357,16 @@ class Server:
             "needs": submission.said(_loaded(job.bundles, [])),
             "priority": job.priority,
             "since": job.queued if job.state == WAITING else job.started,
-            "reason": _why(place) if place else _repeated(job),
+            "reason": _why(place) if place else _repeated(job) or self._asked(job),
             "begins": place.begins if place else job.due,
             "every": job.every or "",
             "attempt": job.attempt,
             "retries": job.retries,
         }
+
+    def _asked(self, job: Job) -> str:
+        """Why a running job is asked to end, or may be soon."""
+        return job.reason or self._dispatcher.low.told(job.name)
 
     def _shown(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
         """A job as Ray's API has it: what the head says of its attempt, else the record."""
@@ -376,7 +380,9 @@ class Server:
             own |= {"end_time": said.get("end_time") or _ms(job.ended)}
             return own | {"runtime_env": _without_values(own["runtime_env"] or {})}
         if found is not None and outcome(found) != "lost":
-            return {**found, **same, "runtime_env": _without_values(found["runtime_env"] or {})}
+            env = {"runtime_env": _without_values(found["runtime_env"] or {})}
+            said = "" if outcome(found) else self._asked(job)
+            return {**found, **same, **env, **({"message": said} if said else {})}
         place = self._dispatcher.places.get(job.id)
         message = "it waits in the queue" if job.state == WAITING else "it starts"
         if job.state == WAITING and place is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import ray
 from ray._private.worker import global_worker
-from ray.experimental.internal_kv import _internal_kv_exists
+from ray.experimental.internal_kv import _internal_kv_get
 from ray.train import collective
 from ray.train.v2._internal.execution import preemption
 from ray.train.v2._internal.execution.context import get_train_context
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from ray.train.v2.api.preemption import PreemptionInfo
 
 EVERY_S = 1.0
-QUEUE = "queue"  # the notice of the queue
-YIELDS = (
-    "the queue has ended this start for a job of higher priority: the job waits again, and goes "
-    "on from its checkpoint"
-)
 MOST_BATCHES = 100  # between two questions
 
 
@@ -74,11 +69,11 @@ class Notices:
         It does not count as a failure: a run may be drained more often than `max_failures`.
 
         Raises:
-            JobError: the queue needs the room: the job ends.
+            JobError: the queue asks for it: the job ends.
         """
         collective.barrier()
         if isinstance(info, str):
-            raise JobError(YIELDS)
+            raise JobError(info)
         now_ms = int(time.time() * 1000)
         get_train_context().preemption_context.preemption_info = replace(info, deadline_ms=now_ms)
         while True:
@@ -106,6 +101,7 @@ class Notices:
 
     def _asked_to_yield(self) -> str | None:
         try:
-            return QUEUE if self._package and _internal_kv_exists(self._package) else None
+            found = _internal_kv_get(self._package) if self._package else None
+            return found.decode() if found else None
         except Exception:  # a head that is briefly away
             return None

@@ -49,6 +49,7 @@ def test_no_usage_statistics(runtime):  # A28
     environment = _environment(runtime)
     assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
     assert environment["RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE"] == "1"  # B26
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 def test_jobs_have_the_niceness_of_all_else_and_rays_jemalloc(runtime: Any) -> None:  # P7

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from trainyard.access import typed
 from trainyard.access.terminal import clean
-from trainyard.client import costs, history, idle, info, unreachable
+from trainyard.client import costs, history, idle, info, unreachable, waiting
 from trainyard.client import serve as serving
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError, DownError
@@ -85,7 +85,8 @@ class Answers:
         explained = 0
         for row in found["rows"]:
             if row["status"] in ACTIVE and explained < MOST_EXPLAINED:
-                row["waits"] = rows.waits(submitted[row["job"]], everything, outputs, state)
+                job = submitted[row["job"]]
+                row["waits"] = rows.waits(job, everything, outputs, state) or waiting.told(job)
                 explained += 1
         return found
 

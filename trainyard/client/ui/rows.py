@@ -54,7 +54,9 @@ def in_full(
     return of_job(job) | {
         "entrypoint": job.entrypoint,
         "commit": job.metadata.get("commit", ""),
-        "message": failure.of(job) if job.message and job.status not in ACTIVE else "",
+        "message": failure.of(job)
+        if job.message and job.status not in ACTIVE
+        else waiting.told(job),
         "waits": waits(job, others, outputs, state),
     }
 

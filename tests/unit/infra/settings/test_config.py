@@ -108,6 +108,12 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "'@lap': is not a group; queueRules.groups has @lab",
     ),
     ("queueRules.quotas", _groups(["eva"], ""), "is not a name of a user or group"),
+    ("queueRules.lowUse.percent", {"queueRules": {"lowUse": {"percent": 101}}}, "from 0 to 100"),
+    (
+        "queueRules.lowUse.stopMinutes",
+        {"queueRules": {"lowUse": {"minutes": 60, "stopMinutes": 60}}},
+        "must be more than minutes (60)",
+    ),
     ("queueRules.groups.lab", _groups(["@all"]), "only quotas have @GROUP"),
     ("queueRules.groups.lab", _groups("eva"), "an array of names"),
     ("queueRules.groups", {"queueRules": {"groups": ["eva"]}}, "users by group"),

@@ -32,8 +32,11 @@ def test_jobs_are_newest_first_and_say_why_they_wait(stack, asked):
     starts = job(
         "starts", Status.PENDING, start_time=4000, message="Job has not started yet.\nMore."
     )
+    unused = "its GPUs have been below 5 % for 31 min"
     found = rows.of_jobs(
         [
+            job("unused", "RUNNING", start_time=900, message=unused),
+            job("busy", "RUNNING", start_time=800, message="Job is currently running."),
             job("old", "SUCCEEDED", start_time=1000, end_time=3500, message="done"),
             never,
             starts,
@@ -41,11 +44,12 @@ def test_jobs_are_newest_first_and_say_why_they_wait(stack, asked):
         ],
         stack,
     )
-    assert [row["job"] for row in found] == ["starts", "never", "old"]
+    assert [row["job"] for row in found] == ["starts", "never", "old", "unused", "busy"]
     waits = {row["job"]: row["waits"] for row in found}
     assert waits["starts"] == "Job has not started yet."
     assert waits["never"].startswith("it asks for GPU 8 on one node")
     assert (waits["old"], found[2]["seconds"]) == ("", 2)
+    assert (waits["unused"], waits["busy"]) == (unused, "")
     assert set(found[0]) == set(rows.JOBS)
     # A cluster that is slow is asked once, not once for each job.
     assert len(asked) == len({*asked})

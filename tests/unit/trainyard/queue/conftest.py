@@ -13,6 +13,7 @@ from trainyard.queue import dispatcher, server
 from trainyard.queue.dispatcher import Declared, Dispatcher
 from trainyard.queue.head import Head
 from trainyard.queue.ledger import DAY_S
+from trainyard.queue.low_use import NEVER
 from trainyard.queue.order import Rules
 from trainyard.queue.packages import Packages
 from trainyard.queue.records import Records
@@ -25,8 +26,8 @@ RULES = Rules(half_life_s=86_400.0, backfill=False, preempt=True, quotas={})
 class Queue:
     """A queue's parts; `step` is one look of its dispatcher."""
 
-    def __init__(self, folder, url, head, session, address, database="", budget=math.inf):
-        self._budget = budget
+    def __init__(self, folder, url, head, session, address, database, budget, low):
+        self._budget, self._low = budget, low
         self.url, self.head, self._address, self._session = url, head, address, session
         self.records = Records(database or f"sqlite:///{folder}/queue.db")
         self.packages, self.client = Packages(folder / "packages"), Head(address, TOKEN)
@@ -35,9 +36,8 @@ class Queue:
 
     def new_dispatcher(self, me=""):
         parts = (self.records, self.packages, self.client, RULES, self.declared)
-        return Dispatcher(
-            *parts, {"rented": PRICE}, me, self.url.removeprefix("http://"), self._budget
-        )
+        address = self.url.removeprefix("http://")
+        return Dispatcher(*parts, {"rented": PRICE}, me, address, self._budget, self._low)
 
     def app(self):
         parts = (self.records, self.packages, self.client, self.dispatcher, self.declared)
@@ -99,13 +99,13 @@ async def served(app):
 
 @pytest.fixture
 def with_queue(tmp_path):
-    """Run a test's coroutine with a queue; keywords are the head's, `database` or `budget`."""
+    """Run a test's coroutine with a queue; other keywords are the head's."""
 
-    def run(test, database="", budget=math.inf, **keywords):
+    def run(test, database="", budget=math.inf, low=NEVER, **keywords):
         async def body():
             head = RayHead(**keywords)
             async with served(head.app()) as address, ClientSession() as session:
-                queue = Queue(tmp_path, "", head, session, address, database, budget)
+                queue = Queue(tmp_path, "", head, session, address, database, budget, low)
                 async with served(queue.app()) as queue.url:
                     await test(queue)
                 await queue.client.close()

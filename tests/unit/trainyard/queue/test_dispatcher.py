@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from tests.fakes.ray_head import TOKEN
 from tests.ports import free_ports
-from trainyard import failpoints
+from trainyard import failpoints, yielding
 from trainyard import queue as package
 from trainyard.queue import dispatcher as module
 from trainyard.queue.dispatcher import Declared
@@ -86,6 +86,7 @@ def test_a_killed_service_goes_on_in_the_next(with_queue, tmp_path, point):
                     "preempt": True,
                     "hourlyCost": 0,
                     "monthlyBudget": 0,
+                    "lowUse": {"percent": 5, "minutes": 30, "stopMinutes": 0},
                 }
             )
         )
@@ -396,7 +397,8 @@ def test_a_job_that_resumes_makes_room_for_one_of_higher_priority(answers, with_
         await queue.submit("high", cpus=2, priority="5")
         await queue.step()
         await queue.step()
-        assert queue.head.packages == {"trainyard_yield_low.zip": b"yield"}
+        (notice,) = queue.head.packages.items()
+        assert notice == ("trainyard_yield_low.zip", yielding.FOR_ANOTHER.encode())
         assert queue.head.running() == ["low"]
         if answers:
             queue.head.end("low", "FAILED")

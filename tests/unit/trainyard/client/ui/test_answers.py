@@ -87,6 +87,14 @@ def test_an_odd_job_is_on_the_page_and_hides_no_other(head, browser):  # F69
     assert ask(browser, "dev/row")["active"] == 1
 
 
+def test_a_job_that_a_queue_says_something_of_shows_it_while_it_runs(head, browser):
+    said = "its GPUs have been below 5 % for 31 min"
+    head.put([ui_stack.job(1, "RUNNING", message=said), ui_stack.job(2, message=said)])
+    rows = {row["status"]: row.get("waits", "") for row in ask(browser, "dev/jobs")["rows"]}
+    assert rows == {"RUNNING": said, "SUCCEEDED": ""}
+    assert ask(browser, "dev/jobs/raysubmit_000001")["message"] == said
+
+
 def test_jobs_say_who_and_why_they_wait(browser):
     rows = ask(browser, "dev/jobs")["rows"]
     assert [row["status"] for row in rows] == ["PENDING", "RUNNING", "SUCCEEDED"]
