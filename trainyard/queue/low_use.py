@@ -93,7 +93,7 @@ class LowUse:
         return self._looked - self._since.get(name, self._looked)
 
     def _below(self, name: str) -> str:
-        return f"below {self.bounds.percent:g} % for {self._seconds(name) / 60:.0f} min"
+        return f"below {self.bounds.percent:g} % for {self._seconds(name) // 60:g} min"
 
 
 def _percents(gpus: Iterable[Mapping[str, Any]], age_s: float, count: int) -> list[float]:
@@ -102,7 +102,7 @@ def _percents(gpus: Iterable[Mapping[str, Any]], age_s: float, count: int) -> li
         math.inf if (use := each["utilizationGpu"]) is None or use < 0 else float(use)
         for each in sorted(gpus, key=lambda each: each["index"])
     ]
-    if not found or abs(age_s) > STALE_S:
+    if abs(age_s) > STALE_S:
         return [math.inf] * count
     return found if len(found) == count else [max(found)] * count
 

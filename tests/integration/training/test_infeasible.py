@@ -1,5 +1,6 @@
 """Requests that no node can hold, or not now, as Ray and `train status` show them."""
 
+import asyncio
 import json
 import re
 import signal
@@ -14,6 +15,8 @@ import requests
 from tests.integration.training.conftest import ray_command, service
 from tests.ports import free_ports
 from tests.waiting import wait_for
+from trainyard.queue import low_use
+from trainyard.queue.head import SUPERVISOR, Head
 
 pytestmark = pytest.mark.integration
 
@@ -58,6 +61,20 @@ def _demands(cluster: Any) -> str:
     """The text under Demands in the dashboard's Overview."""
     text: str = cluster.api("/api/cluster_status?format=1")["data"]["clusterStatus"]
     return text.partition("Pending Demands:")[2]
+
+
+def _given(cluster: Any) -> dict[str, set[int]]:
+    """The numbers of GPUs by job, as the queue reads them."""
+
+    async def nodes() -> list[tuple[str, float, Any]]:
+        head = Head(cluster.outputs["dashboardUrl"], cluster.outputs["rayToken"])
+        try:
+            return await head.gpus()
+        finally:
+            await head.close()
+
+    found = (each for *_, detail in asyncio.run(nodes()) for each in low_use._workers(detail))
+    return {name.removeprefix(SUPERVISOR): gpus for name, gpus in found if gpus}
 
 
 def _status(cluster: Any, job: str, outputs: Path) -> dict[str, Any]:
@@ -133,6 +150,8 @@ def test_workers_that_wait_for_another_job_name_it(cluster, gpus, tmp_path):
     for name in holders:
         assert f"run {name}" in status["waits"]
     assert status["ends"] == ""
+    held = {name for name, job in cluster.jobs().items() if job["metadata"].get("run") in holders}
+    wait_for("GPUs of jobs", lambda: _given(cluster) == {key: {0} for key in held})
 
 
 def test_a_job_that_never_starts_fails_at_the_start_timeout(cluster, tmp_path):  # F29
