@@ -126,7 +126,7 @@ class JobQueue(Component):
             preempt=rules.preempt,
             hourlyCost=rules.hourly_cost,
             monthlyBudget=rules.monthly_budget,
-            lowUse=rules.low_use.model_dump(by_alias=True),
+            lowUse=rules.low_use.model_dump(),
             groups=rules.groups,
             quotas={
                 "" if user == "*" else user: bounds.set_fields()

@@ -29,7 +29,6 @@ from trainyard.queue.server import Server
 
 MIB = 2**20
 DAY_S = 86_400
-MINUTE_S = 60
 FILE, LOCK = "queue.db", "queue.lock"
 
 
@@ -57,12 +56,7 @@ async def serve(settings: Mapping[str, Any]) -> None:
     own = settings["hourlyCost"]
     prices = {node["group"]: node["hourlyCost"] or own for node in settings["nodes"]}
     address, budget = settings["address"], settings["monthlyBudget"] or math.inf
-    unused = settings["lowUse"]
-    low = Bounds(
-        percent=unused["percent"],
-        named_s=unused["minutes"] * MINUTE_S,
-        stopped_s=unused["stopMinutes"] * MINUTE_S or math.inf,
-    )
+    low = Bounds(**settings["lowUse"])
     dispatcher = Dispatcher(
         records, packages, head, rules, declared, prices, me, address, budget, low
     )

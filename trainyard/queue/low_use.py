@@ -21,11 +21,11 @@ Gpu = tuple[str, int]  # its node, and its number there
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """When the use of GPUs is low: below some percent, 0 for never, for some time."""
+    """When the use of GPUs is low: for some minutes below some percent, which is 0 for never."""
 
-    percent: float = 0.0
-    named_s: float = math.inf  # after which the user is told
-    stopped_s: float = math.inf  # after which the job is asked to end
+    percent: float = 0
+    minutes: float = math.inf  # after which the user is told
+    stop_minutes: float = 0  # after which the job is asked to end; 0: never
 
 
 NEVER = Bounds()
@@ -77,23 +77,22 @@ class LowUse:
 
     def told(self, name: str) -> str:
         """Return what the user of an attempt should know; "" while its GPUs are in use."""
-        if self._seconds(name) < self.bounds.named_s:
-            return ""
-        stop = self.bounds.stopped_s
-        then = "" if math.isinf(stop) else f"; after {stop / 60:g} min it is stopped"
-        return f"its GPUs have been {self._below(name)}{then}"
+        stop = self.bounds.stop_minutes
+        then = f"; after {stop:g} min it is stopped" if stop else ""
+        is_low = self._minutes(name) >= self.bounds.minutes
+        return f"its GPUs have been {self._below(name)}{then}" if is_low else ""
 
     def stops(self, name: str) -> str:
         """Return why an attempt is to end; "" if it is not."""
-        if self._seconds(name) < self.bounds.stopped_s:
-            return ""
-        return f"its GPUs were {self._below(name)} (queueRules.lowUse)"
+        stop = self.bounds.stop_minutes
+        ends = stop and self._minutes(name) >= stop
+        return f"its GPUs were {self._below(name)} (queueRules.lowUse)" if ends else ""
 
-    def _seconds(self, name: str) -> float:
-        return self._looked - self._since.get(name, self._looked)
+    def _minutes(self, name: str) -> float:
+        return (self._looked - self._since.get(name, self._looked)) / 60
 
     def _below(self, name: str) -> str:
-        return f"below {self.bounds.percent:g} % for {self._seconds(name) // 60:g} min"
+        return f"below {self.bounds.percent:g} % for {self._minutes(name) // 1:g} min"
 
 
 def _percents(gpus: Iterable[Mapping[str, Any]], age_s: float, count: int) -> list[float]:

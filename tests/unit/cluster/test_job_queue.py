@@ -32,7 +32,7 @@ def test_it_is_told_the_head_and_clients_get_its_address(runtime, deploy, monkey
     assert known["token"] == "canary"
     assert known["head"] == f"http://{runtime.address('ray-head', 8265)}"
     assert (known["halfLifeDays"], known["backfill"], known["nodes"]) == (3, True, NODES)
-    assert known["lowUse"] == {"percent": 5, "minutes": 30, "stopMinutes": 0}
+    assert known["lowUse"] == {"percent": 5, "minutes": 30, "stop_minutes": 0}
     own = {"": {"gpus": 2}, "eva": {"gpuHoursWeek": 1.5}}
     assert known["quotas"] == own | {"@lab": {"gpus": 4}}
     assert known["groups"] == {"lab": ["eva", "ole"]}

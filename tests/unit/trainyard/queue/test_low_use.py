@@ -8,7 +8,6 @@ actor in a placement group of 03000000.
 
 import copy
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from trainyard.queue.low_use import Bounds, LowUse
 RECORDED = json.loads(Path(__file__).with_name("node_of_ray_2.60.json").read_text())
 NODE = {"CPU": 8.0, "GPU": 2.0}
 NAMED_S, STOPPED_S = 1800.0, 3600.0
-BOUNDS = Bounds(percent=5, named_s=NAMED_S, stopped_s=STOPPED_S)
+BOUNDS = Bounds(percent=5, minutes=30, stop_minutes=60)
 JOBS = {"entry": ("None", 0.3), "frac": ("02000000", 0.6), "pg": ("03000000", 1.0)}
 ASKED = {"entry": 0.3, "frac": 0.6, "pg": 1.0}
 OF_FIRST, OF_SECOND = {"entry", "frac"}, {"pg"}
@@ -36,7 +35,7 @@ def node(*percents, **more):
 
 def low(*nodes, jobs=JOBS, now=RECORDED["data"]["detail"]["now"]):
     """The jobs that leave their GPUs unused, of nodes with two GPUs each."""
-    found = LowUse(Bounds(percent=5, named_s=0.0))
+    found = LowUse(BOUNDS)
     found.look([(str(index), 2.0, each) for index, each in enumerate(nodes)], jobs, now)
     return {*found._since}
 
@@ -181,4 +180,4 @@ def test_use_or_a_time_without_a_look_begins_anew_and_nobody_is_stopped_without_
         assert {*queue.head.running()} == {"entry", "frac", "pg"}
         assert queue.head.packages == {}
 
-    with_queue(test, nodes=(NODE,), low=Bounds(percent=5, named_s=NAMED_S, stopped_s=math.inf))
+    with_queue(test, nodes=(NODE,), low=Bounds(percent=5, minutes=30))
