@@ -209,7 +209,7 @@ def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
             {"name": autoscaling.STARTING, "value": str(spec.pod_seconds)},
         ],
         "resources": {
-            "requests": {"cpu": kuberay_pods.cpu_quantity(0.5 * spec.cpu_share), "memory": "512Mi"},
+            "requests": {"cpu": kuberay_spec.cpu_quantity(0.5 * spec.cpu_share), "memory": "512Mi"},
             "limits": {"cpu": "1", "memory": "512Mi"},
         },
         "securityContext": dict(kuberay_pods.CONTAINER_SECURITY),

@@ -11,7 +11,9 @@ from cluster.kuberay_spec import (
     Packages,
     RayClusterSpec,
     WorkerGroup,
+    cpu_quantity,
     memory,
+    memory_quantity,
 )
 from cluster.ray_node import NodeResources
 from node import packages
@@ -86,11 +88,6 @@ def worker_template(spec: RayClusterSpec, group: WorkerGroup) -> dict[str, Any]:
     return template
 
 
-def cpu_quantity(cpus: float) -> str:
-    """Return an amount of CPUs as Kubernetes writes it."""
-    return f"{round(cpus, 3):g}"
-
-
 def api_access() -> dict[str, Any]:
     """Return a volume with the files that Kubernetes would give to each container of a pod."""
     return {
@@ -144,10 +141,14 @@ def _resources(
     return {
         "requests": {
             "cpu": cpu_quantity(cpus[0] * spec.cpu_share),
-            "memory": f"{memory_mib[0]}Mi",
+            "memory": memory_quantity(memory_mib[0]),
             **devices,
         },
-        "limits": {"cpu": cpu_quantity(cpus[1]), "memory": f"{memory_mib[1]}Mi", **devices},
+        "limits": {
+            "cpu": cpu_quantity(cpus[1]),
+            "memory": memory_quantity(memory_mib[1]),
+            **devices,
+        },
     }
 
 

@@ -38,12 +38,25 @@ class Mount:
     @property
     def mount(self) -> dict[str, Any]:
         """The entry of a container's mounts."""
-        return {"name": self.name, "mountPath": self.path, "readOnly": self.read_only}
+        found = {"name": self.name, "mountPath": self.path}
+        return {**found, "readOnly": True} if self.read_only else found
+
+
+# Values as Kubernetes' programs write them. Kueue writes a RayCluster as a whole, and an apply of
+# other forms of the same values would be a change.
+def cpu_quantity(cpus: float) -> str:
+    """Return an amount of CPUs as Kubernetes writes it."""
+    return f"{cpus:.0f}" if cpus == round(cpus) else f"{1000 * cpus:.0f}m"
+
+
+def memory_quantity(mib: int) -> str:
+    """Return an amount of memory as Kubernetes writes it."""
+    return f"{mib // 1024}Gi" if mib % 1024 == 0 else f"{mib}Mi"
 
 
 def memory(name: str, path: str, mib: Any) -> Mount:
     """Return a volume in memory."""
-    source = {"emptyDir": {"medium": "Memory", "sizeLimit": f"{mib}Mi"}}
+    source = {"emptyDir": {"medium": "Memory", "sizeLimit": memory_quantity(mib)}}
     return Mount(name=name, path=path, source=source, read_only=False)
 
 

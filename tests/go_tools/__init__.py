@@ -28,6 +28,9 @@ PACKED = {"hk": "b326f17df1245363209bf3e8700a3e93a87f76b430acde2943c4711dfc45251
 OPTIMIZED = {"hk": ["all"], "pulumi": ["crypto/...", "golang.org/x/crypto/..."]}  # packages
 # The CLI tells plugins its version, which its release build sets.
 VERSIONS = {"pulumi": "github.com/pulumi/pulumi/sdk/v3/go/common/version.Version"}
+# What Kubernetes' programs call their version, also those that are PACKED, and the module
+# that tells it: Kueue ends if it cannot read it.
+UNSET, VERSION_OF = b"v0.0.0-master+$Format:%H$", {"hk": "k8s.io/kubernetes"}
 CHUNK = 1 << 20  # bytes
 LAST_CHARACTERS = 2000
 HEARTBEAT_SECONDS = 30.0
@@ -59,7 +62,8 @@ def obtain(name: str, *, optimized: bool = False) -> Path:
     """
     sources = HERE / name
     flags = _flags(name, ["all"] if optimized else OPTIMIZED.get(name, []))
-    digest = hashlib.sha256(" ".join(flags).encode())
+    version = _version(name)
+    digest = hashlib.sha256(" ".join(flags).encode() + version)
     for file in sorted(sources.iterdir()):
         digest.update(file.read_bytes())
     program = CACHE / f"{name}-{digest.hexdigest()[:8]}"
@@ -71,6 +75,8 @@ def obtain(name: str, *, optimized: bool = False) -> Path:
                 made = Path(folder) / name
                 if not _unpack(made):
                     _build(sources, flags, made)
+                if version:
+                    made.write_bytes(made.read_bytes().replace(UNSET, version))
                 made.chmod(0o700)
                 made.replace(program)
     return program
@@ -88,6 +94,15 @@ def _flags(name: str, optimized: list[str]) -> list[str]:
     compile_ = [] if optimized == ["all"] else ["-gcflags=all=-N -l"]
     compile_ += [f"-gcflags={each}=" for each in optimized if each != "all"]
     return ["-trimpath", "-buildvcs=false", *compile_, f"-ldflags={link}", package]
+
+
+def _version(name: str) -> bytes:
+    """Return what replaces UNSET in a program, as long as that is; b"" for nothing."""
+    if not (of := VERSION_OF.get(name)):
+        return b""
+    found = re.search(rf"^\s*{of} (v\S+)", (HERE / name / "go.mod").read_text(), re.MULTILINE)
+    assert found is not None
+    return f"{found[1]}+".encode().ljust(len(UNSET), b"0")
 
 
 def _unpack(program: Path) -> bool:

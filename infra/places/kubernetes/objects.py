@@ -268,26 +268,26 @@ def with_others(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
             kept["replicas"] = min(kept["replicas"], group["maxReplicas"])
         group.update(kept)
         if before and kuberay.QUEUE_LABEL in wanted["metadata"]["labels"]:
-            _keep_admission(group["template"], before["template"])
+            _keep_admission(group, before)
     return found
 
 
-def _keep_admission(template: Manifest, live: Mapping[str, Any]) -> None:
+def _keep_admission(group: Manifest, live: Mapping[str, Any]) -> None:
     """Keep where Kueue has admitted pods to run, unless they are made anew: then it does so again.
 
-    It writes its marks, and labels and taints of the nodes of a flavor.
+    It writes its marks, labels and taints of a flavor's nodes, and the whole group in Go's form.
     """
-    if kuberay.form(template) != kuberay.form(live):
+    template, there = group["template"], live["template"]
+    if kuberay.form(template) != kuberay.form(there):
         return
-    for part, key in (
-        ("metadata", "labels"),
-        ("metadata", "annotations"),
-        ("spec", "nodeSelector"),
+    for wanted, found, keys in (
+        (group, live, ("scaleStrategy",)),
+        (template["metadata"], there["metadata"], ("labels", "annotations")),
+        (template["spec"], there["spec"], ("nodeSelector",)),
     ):
-        if key in live[part]:
-            template[part][key] = live[part][key]
+        wanted |= {key: found[key] for key in keys if key in found}
     own = template["spec"].get("tolerations") or []
-    added = [each for each in live["spec"].get("tolerations") or [] if each not in own]
+    added = [each for each in there["spec"].get("tolerations") or [] if each not in own]
     if added:
         template["spec"]["tolerations"] = [*own, *added]
 

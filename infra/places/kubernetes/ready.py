@@ -26,6 +26,7 @@ GRACE_SECONDS = 10.0  # for which pods from before a change may still be listed
 PULL_SECONDS = 3600  # images and volumes, for all of a service's pods
 OPERATOR = "Is it running, and for this namespace? kubectl get pods -A -l "
 OPERATOR += "app.kubernetes.io/name=kuberay-operator"
+KUEUE = "kubectl get pods -n kueue-system"
 UNMADE = "ReplicaFailure"  # condition of an object that may not make a pod
 SUSPENDED = ("RayClusterSuspending", "RayClusterSuspended")  # KubeRay's, of a RayCluster
 OPERATOR_SECONDS = 10  # within which KubeRay's operator looks at a new RayCluster
@@ -236,8 +237,9 @@ def _refusals(
 
 def _suspended(api: Any, live: Mapping[str, Any]) -> str:
     if queue := _queue(live):
-        unknown = "it has not said why; is it running? kubectl get pods -n kueue-system"
-        return f"waits in Kueue's queue {queue}: {api.queued(live) or unknown}"
+        if reason := api.queued(live):
+            return f"waits in Kueue's queue {queue}: {reason}"
+        return f"waits for an answer of Kueue; does it run? {KUEUE}"
     patch = json.dumps({"spec": {"suspend": False}})
     return (
         "is suspended, so KubeRay ends its pods and makes none. To start it without a queue: "

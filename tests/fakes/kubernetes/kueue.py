@@ -25,6 +25,11 @@ GROUPS = {"ray.io", "kueue.x-k8s.io"}
 FIRST = ("Namespace", "CustomResourceDefinition")
 THEN = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+# It wants a certificate for its metrics in this folder, also if it serves none.
+WITH_CERTIFICATE = """
+mount -t tmpfs tmpfs /etc && mkdir -p /etc/kueue/metrics &&
+  ln -s "$1" /etc/kueue/metrics/certs && shift && exec "$@"
+"""
 VERSION = "kueue.x-k8s.io/v1beta2"
 
 
@@ -47,23 +52,25 @@ def manager(node: Node) -> Process:
         made = {"apiVersion": "v1", "kind": "List", "items": items}
         node.kubectl("apply", "--server-side", "--filename=-", text=json.dumps(made))
     name = f"{WEBHOOK}.{NAMESPACE}.svc"
+    certificate = credentials.serving(node.folder, name, [name])
     config = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
         "namespace": NAMESPACE,
-        "webhook": {"port": port, "certDir": str(credentials.serving(node.folder, name, [name]))},
+        "webhook": {"port": port, "certDir": str(certificate)},
         "internalCertManagement": {"enable": False},
         "leaderElection": {"leaderElect": False},
         "metrics": {"bindAddress": "0"},
         "health": {"healthProbeBindAddress": "0"},
+        "featureGates": {"VisibilityOnDemand": False},  # a second server
         "integrations": {"frameworks": ["ray.io/raycluster"]},
     }
     file = node.folder / "kueue.json"
     file.write_text(json.dumps(config))
     kubeconfig = kuberay.kubeconfig(node, ACCOUNT, NAMESPACE)
-    return Process(
-        [program, f"--config={file}", f"--kubeconfig={kubeconfig}"], node.folder / "log" / PROGRAM
-    )
+    command = ["unshare", "--mount", "sh", "-c", WITH_CERTIFICATE, "sh", certificate]
+    command += [program, f"--config={file}", f"--kubeconfig={kubeconfig}"]
+    return Process(command, node.folder / "log" / PROGRAM)
 
 
 def _trust(objects: list[dict[str, Any]], authority: str) -> None:

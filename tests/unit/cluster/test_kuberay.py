@@ -144,14 +144,14 @@ def test_memory_and_gpus_are_those_of_each_group():  # E2
     assert fixed["limits"]["memory"] == fixed["requests"]["memory"] == "3456Mi"
     # A driver on the head may take more than the head's request.
     assert (head["requests"]["memory"], head["limits"]["memory"]) == ("3200Mi", "11392Mi")
-    assert (fixed["requests"]["cpu"], fixed["limits"]["cpu"]) == ("0.5", "2")
+    assert (fixed["requests"]["cpu"], fixed["limits"]["cpu"]) == ("500m", "2")
     amd = _containers(replace(FULL, accelerator="amd"))[2]
     assert amd["resources"]["limits"]["amd.com/gpu"] == "1"
 
 
 def test_all_pods_have_the_shared_volume_and_may_write_it():  # E2, E5
     for pod in _pods(FULL):
-        mount = {"name": "results", "mountPath": "/mnt/results", "readOnly": False}
+        mount = {"name": "results", "mountPath": "/mnt/results"}
         assert mount in pod["containers"][0]["volumeMounts"]
         claim = {"name": "results", "persistentVolumeClaim": {"claimName": "results"}}
         assert claim in pod["volumes"]

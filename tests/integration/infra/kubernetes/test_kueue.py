@@ -15,10 +15,10 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-WORKERS = {"name": "cpu", "count": 1, "gpus": 0, "cpus": 1, "memoryMib": 1024}
+WORKERS = {"name": "cpu", "count": 2, "gpus": 0, "cpus": 1, "memoryMib": 1024}
 WAITS = "waits in Kueue's queue team: couldn't assign flavors"
 START_SECONDS, READY_SECONDS = 60, 300
-MEMORY = "4Gi"  # what the stack's Ray needs, and a little more
+MEMORY = "12Gi"  # what the stack's Ray needs, and a little more
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_stack_waits_for_its_quota_and_its_run_goes_on_after_it_made_room(
     wait_for("the run holds", lambda: not any(faults.iterdir()), READY_SECONDS)
     # A cluster of a higher class gets the quota, and this one waits until that has ended.
     assert _apply(lab, _urgent(lab))
-    wait_for("the stack makes room", lambda: WAITS in train(lab, outputs, "info"), READY_SECONDS)
+    wait_for("the stack makes room", lambda: WAITS in lab.stack.drift().stdout, READY_SECONDS)
     lab.kubectl("delete", "raycluster", "urgent")
 
     def job() -> tuple[str, str]:

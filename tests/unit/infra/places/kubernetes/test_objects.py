@@ -291,7 +291,9 @@ def test_an_apply_keeps_where_kueue_has_admitted_pods_until_these_are_made_anew(
     for each in (ray, news):
         each["manifest"]["metadata"]["labels"][kuberay.QUEUE_LABEL] = "team"
     ObjectProvider().create(ray)
-    template = fake.objects[RAY]["spec"]["workerGroupSpecs"][0]["template"]
+    group = fake.objects[RAY]["spec"]["workerGroupSpecs"][0]
+    group["scaleStrategy"] = {}
+    template = group["template"]
     template["metadata"]["labels"] = {"kueue.x-k8s.io/podset": "gpu"}
     flavor = {"nodeSelector": {"pool": "gpu"}, "tolerations": [{"key": "gpu"}]}
     template["spec"] |= flavor

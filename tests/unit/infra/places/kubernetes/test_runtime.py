@@ -218,7 +218,7 @@ def test_pods_of_users_mount_volumes(declared):
     for pod in (each["template"]["spec"] for each in groups):
         sources = {each.pop("name"): each for each in map(dict, pod["volumes"])}
         assert {
-            mount["mountPath"]: (sources[mount["name"]], mount["readOnly"])
+            mount["mountPath"]: (sources[mount["name"]], mount.get("readOnly", False))
             for mount in pod["containers"][0]["volumeMounts"]
             if mount["mountPath"].startswith("/data")
         } == {
