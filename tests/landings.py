@@ -46,7 +46,7 @@ LONG = {
     "infra/hosts/test_ssh.py": 60,
     "infra/hosts/test_stack.py": 300,
     "infra/kubernetes/test_bad_input.py": 40,
-    "infra/kubernetes/test_kueue.py": 150,
+    "infra/kubernetes/test_kueue.py": 130,
     "infra/kubernetes/test_manifests.py": 70,
     "infra/kubernetes/test_node.py": 20,
     "infra/kubernetes/test_rays_image.py": 150,
