@@ -16,6 +16,7 @@ from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetti
 from cluster.inputs import join
 from cluster.model import matching, setting
 from cluster.service import HealthCheck, Port, Probe, Service, Volume
+from node import idle_watch
 
 SERVICE = "alertmanager"
 # renovate: datasource=docker depName=prom/alertmanager
@@ -147,6 +148,14 @@ def rules(nodes: int, expires_at: str) -> str:
                             "No GPU has done anything for an hour",
                             "end rented machines that you do not need: `pulumi destroy`",
                         ),
+                        _rule(
+                            "StackEndsIdle",
+                            f"{idle_watch.METRIC} < {idle_watch.WARN_SECONDS:.0f}",
+                            "0s",
+                            "Nobody uses the stack: it ends itself within "
+                            f"{idle_watch.WARN_SECONDS / 60:.0f} minutes",
+                            "put it off with `train keep 2h`, or leave it",
+                        ),
                         *ending,
                     ],
                 }
@@ -163,12 +172,6 @@ def _rule(name: str, expression: str, lasting: str, what: str, action: str) -> d
         "for": lasting,
         "annotations": {"summary": what, "action": action},
     }
-
-
-def address(stack: Stack) -> pulumi.Input[str]:
-    """Return host:port of Alertmanager for other services, "" where none runs."""
-    runs = any(service.name == SERVICE for service in stack.services)
-    return stack.runtime.address(SERVICE, stack.port(PORT)) if runs else ""
 
 
 ENDPOINT = Endpoint(

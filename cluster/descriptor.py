@@ -201,6 +201,7 @@ class Stack:
         reserved_from: when its reservation begins, in ISO 8601; "" without one.
         expires_at: when the services, or rented machines, end themselves; "" for never.
         idle_token: bearer token for asking whether the cluster is idle, "" without a watch.
+        notebook: url and token of the notebook for other services; {} without one.
         prometheus: URL of Prometheus for other services; None without one.
         volumes: folders from outside the stack, for Ray nodes and the notebook.
         additions: what services add to Ray nodes.
@@ -228,6 +229,7 @@ class Stack:
     reserved_from: str = ""
     expires_at: pulumi.Input[str] = ""
     idle_token: pulumi.Input[str] = ""
+    notebook: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     prometheus: pulumi.Input[str] | None = None
     volumes: Sequence[Volume] = ()
     additions: list[NodeAddition] = field(default_factory=list)
@@ -256,6 +258,11 @@ class Stack:
     def port(self, key: str) -> int:
         """Return the number of a port by its setting."""
         return self.settings.ports[key]
+
+    def address(self, service: str, key: str) -> pulumi.Input[str]:
+        """Return host:port of a service for other services, "" where it does not run."""
+        runs = any(each.name == service for each in self.services)
+        return self.runtime.address(service, self.port(key)) if runs else ""
 
 
 class Component(pulumi.ComponentResource):

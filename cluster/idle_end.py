@@ -1,4 +1,4 @@
-"""The end of machines or programs when the cluster is idle: the watch that their timers ask."""
+"""The end of machines or services when the cluster is idle: the watch that their timers ask."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetti
 from cluster.inputs import join
 from cluster.model import Fault, Model, Only, setting, whole
 from cluster.replica import module_files, source_of
-from cluster.service import HealthCheck, Port, Service, Volume
+from cluster.service import HealthCheck, Port, Runtime, Service, Volume
 from node import source_text
 from trainyard.access import outputs
 
@@ -30,7 +30,7 @@ class Idle(Model):
     """When a cluster counts as idle.
 
     Attributes:
-        minutes: without activity, after which the machines end themselves.
+        minutes: without activity, after which the stack ends itself.
         cpu_percent: of one core. Jobs count as activity only while a machine uses more, or a GPU
             more than gpu_percent; 0: until they end.
         gpu_percent: use of a GPU above which jobs count as activity.
@@ -60,9 +60,10 @@ class IdleEnd(Component):
             cpuPercent=idle.cpu_percent,
             gpuPercent=idle.gpu_percent,
             deadline=pulumi.Output.from_input(stack.expires_at).apply(_seconds),
-            file=f"{runtime.volume(SERVICE, STATE)}/{STATE_FILE}",
+            file=state_file(runtime),
             dashboard=join("http://", job_queue.jobs_address(stack)),
             rayToken=stack.token,
+            notebook=stack.notebook,
             nodes=stack.nodes,
             # Elsewhere results outlive the end.
             source=source_of(stack.storage) if stack.settings.renting else None,
@@ -70,18 +71,16 @@ class IdleEnd(Component):
         runtime.place(
             Service(
                 name=SERVICE,
-                program="python",
-                arguments=[
-                    runtime.file(SERVICE, MODULE_FILE),
-                    runtime.file(SERVICE, SETTINGS_FILE),
-                ],
+                program=DESCRIPTOR.program,
+                script=MODULE_FILE,
+                arguments=[runtime.file(SERVICE, SETTINGS_FILE)],
                 files={
                     MODULE_FILE: source_text(MODULE_FILE),
                     **module_files(),
                 },
                 secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
                 volumes=[STATE],
-                ports=[Port(number=port, setting=PORT)],
+                ports=[Port(number=port, setting=PORT, published=True)],
                 health=[HealthCheck(port=port, path="/health")],
                 stop_seconds=0,
             ),
@@ -91,26 +90,31 @@ class IdleEnd(Component):
         stack.outputs[ENDPOINT.login] = stack.idle_token
 
 
+def state_file(runtime: Runtime) -> str:
+    """Return the path at which the watch keeps what it decided."""
+    return f"{runtime.volume(SERVICE, STATE)}/{STATE_FILE}"
+
+
 def _seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
 ENDPOINT = Endpoint(title="ends when idle", url=outputs.IDLE_END_URL, login=outputs.IDLE_END_TOKEN)
 DESCRIPTOR = Descriptor(
-    program="python",
+    program="ray",  # whose environment, or image, has what it needs
     service=SERVICE,
     declare=partial(IdleEnd, SERVICE),
-    source=Source.MODULE,
-    ports=(PortSetting(PORT, 8768, "Watch for idleness", published=False),),
+    source=Source.ENVIRONMENT,
+    ports=(PortSetting(PORT, 8768, "Watch for idleness"),),
     limit=Limit(memory_mib=1024, processes=256),
     shared=True,  # the timers of other machines ask it
     settings={
         SETTING: (
-            Annotated[Idle | None, Only(("process",))],
+            Annotated[Idle | None, Only(("process", "docker"))],
             setting(
                 None,
                 "When an idle cluster ends itself: `{minutes, cpuPercent, gpuPercent}` (process, "
-                "with a `reservation` or lambdaCloud's `ttlHours`). Default: only at its end",
+                "docker), with a `reservation` or `ttlHours`. Default: only at its end",
                 see="lambda.md",
             ),
         )

@@ -171,9 +171,8 @@ def module_files() -> dict[str, str]:
 
 def jobs_address(stack: Stack) -> pulumi.Input[str]:
     """Return host:port at which other services find all jobs: the queue's, or the head's."""
-    if any(service.name == SERVICE for service in stack.services):
-        return stack.runtime.address(SERVICE, stack.port(PORT))
-    return stack.runtime.address(ray_node.HEAD, stack.port("dashboardPort"))
+    head = stack.runtime.address(ray_node.HEAD, stack.port("dashboardPort"))
+    return stack.address(SERVICE, PORT) or head
 
 
 DESCRIPTOR = Descriptor(

@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 import yaml
 
-from cluster import alerting, gateway, ray_node
+from cluster import alerting, gateway, idle_end, ray_node
 from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
@@ -54,7 +54,8 @@ class Monitoring(Component):
                         ),
                         runtime.address(ray_node.HEAD, stack.port("dashboardPort")),
                         storage.internal,
-                        alerting.address(stack),
+                        stack.address(alerting.SERVICE, alerting.PORT),
+                        stack.address(idle_end.SERVICE, idle_end.PORT),
                     ),
                     RULES_FILE: lift(partial(alerting.rules, stack.nodes), stack.expires_at),
                 },
@@ -74,12 +75,17 @@ class Monitoring(Component):
 
 
 def configuration(
-    runtime: Runtime, metrics: Mapping[str, str], dashboard: str, store: str, alertmanager: str
+    runtime: Runtime,
+    metrics: Mapping[str, str],
+    dashboard: str,
+    store: str,
+    alertmanager: str,
+    idle: str,
 ) -> dict[str, Any]:
     """Return Prometheus' configuration; tokens are named by file, never written into it.
 
-    `metrics` are paths of the store's figures by the name of their job. Dashboard, store and
-    Alertmanager are host:port, "" without one.
+    `metrics` are paths of the store's figures by the name of their job. Dashboard, store,
+    Alertmanager and the idle watch are host:port, "" without one.
     """
     jobs: list[dict[str, Any]] = [
         {
@@ -106,6 +112,8 @@ def configuration(
         }
         for name, path in metrics.items()
     ]
+    if idle:
+        jobs.append({"job_name": idle_end.SERVICE, "static_configs": [{"targets": [idle]}]})
     found: dict[str, Any] = {
         "global": {"scrape_interval": SCRAPE_INTERVAL, "evaluation_interval": SCRAPE_INTERVAL},
         "rule_files": [runtime.file(SERVICE, RULES_FILE)],

@@ -57,6 +57,10 @@ class Notebook(Component):
             ),
             self.child,
         )
+        stack.notebook = {
+            "url": join("http://", runtime.address(SERVICE, port)),
+            "token": token.value,
+        }
         self.export(
             stack, ENDPOINT, join(runtime.public(SERVICE, port), "/lab?token=", token.value)
         )

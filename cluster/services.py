@@ -28,10 +28,10 @@ ALL = (
     grafana.DESCRIPTOR,
     tracking.DESCRIPTOR,
     replica.DESCRIPTOR,
-    idle_end.DESCRIPTOR,
     RAY,  # others' additions to its nodes are known by now
     job_queue.DESCRIPTOR,
     notebook.DESCRIPTOR,
+    idle_end.DESCRIPTOR,  # it knows the notebook
     page.DESCRIPTOR,
     gateway.DESCRIPTOR,
 )

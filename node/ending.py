@@ -75,7 +75,13 @@ IDLE_SECONDS = 15.0  # between two questions to the watch
 
 
 class Way:
-    """A way to end a stack."""
+    """A way to end a stack.
+
+    With idleEnd it needs `idle`: `url` and `token` of the idle watch (node/idle_watch.py), and
+    `last`, whether that ends with this machine. Without its answer only the end counts.
+    """
+
+    _asks = 0.0  # the watch, when the clock of this process shows that
 
     def __init__(self, settings: Props) -> None:
         self.settings = settings
@@ -85,7 +91,15 @@ class Way:
 
         It is called each second.
         """
-        return False
+        idle = self.settings.get("idle")
+        if not idle or time.monotonic() < self._asks:
+            return False
+        self._asks = time.monotonic() + IDLE_SECONDS
+        return self.ask(idle)
+
+    def ask(self, idle: Props) -> bool:
+        """Return whether the watch says that the cluster is idle."""
+        return ask_watch(idle)[0] is True
 
     def drain(self, seconds: float) -> None:
         """Have all runs store a checkpoint and leave."""
@@ -147,11 +161,9 @@ class Programs(Way):
     """The programs of a supervisord, which restarts this one.
 
     If supervisord was killed, this one still ends what that has started. It needs `folder` and
-    `mark` of supervisord, and `leave`: `service`, `file` and `arguments`. With idleEnd it needs
-    `idle`, as RentedMachine does, with the watch's `file` where that runs.
+    `mark` of supervisord, and `leave`: `service`, `file` and `arguments`. `idle` has the watch's
+    `file` too where that runs.
     """
-
-    _asks = 0.0  # the watch, when the clock of this process shows that
 
     def __init__(self, settings: Props) -> None:
         super().__init__(settings)
@@ -161,13 +173,9 @@ class Programs(Way):
         mark = FolderMark.of(settings["mark"])
         self._daemon = Supervisor(folder=Path(settings["folder"]), mark=mark)
 
-    def look(self) -> bool:
-        """Return whether the cluster is idle."""
-        idle = self.settings.get("idle")
-        if not idle or time.monotonic() < self._asks:
-            return False
-        self._asks = time.monotonic() + IDLE_SECONDS
-        over = ask_watch(idle)[0] is True
+    def ask(self, idle: Props) -> bool:
+        """Ask the watch, and forget what it decided."""
+        over = super().ask(idle)
         if over and "file" in idle:  # with it, the watch of the next `up` would end that at once
             Path(idle["file"]).unlink(missing_ok=True)
         return over
@@ -210,7 +218,8 @@ class Containers(Way):
 
     They stay stopped until `resume`, also when Docker or the machine restarts. It needs
     `network`, `notebook` (container, folder; None without one), `leave` (container, script,
-    arguments), and `socket` of the Engine; without that it is the Engine of DOCKER_HOST.
+    arguments), and `socket` of the Engine; without that it is the Engine of DOCKER_HOST. `idle` is
+    the watch's `container` and `file`: the command line of a timer would show a token.
     """
 
     def __init__(self, settings: Props) -> None:
@@ -219,13 +228,26 @@ class Containers(Way):
 
     def look(self) -> bool:
         """Say in the notebook's folder when the services end, once the notebook runs."""
-        if self._told:
+        if not self._told:
+            self._tell()
+        return super().look()
+
+    def ask(self, idle: Props) -> bool:
+        """Read what the watch decided, and forget it: the next `up` starts the same container."""
+        try:
+            container, file = idle["container"], idle["file"]
+            code, said = self._run(container, ["cat", file], NOTICE_SECONDS)
+            if code or not json.loads(said)["ending"]:
+                return False
+            return self._run(container, ["rm", file], NOTICE_SECONDS)[0] == 0
+        except (*NO_ANSWER, LookupError, TypeError):
             return False
+
+    def _tell(self) -> None:
         where, end = self.settings["notebook"], datetime.fromisoformat(self.settings["end"])
         with contextlib.suppress(*NO_ANSWER):  # Docker may be starting
             words = ["sh", "-c", notice(where["folder"], end)]
             self._told = self._run(where["container"], words, NOTICE_SECONDS)[0] == 0
-        return False
 
     def drain(self, seconds: float) -> None:
         """Run the script in the head's container."""
@@ -404,9 +426,7 @@ class Pods(Way):
 class RentedMachine(Way):
     """A rented machine, which the cloud's API terminates, at its end or when the cluster is idle.
 
-    It needs `apiUrl`, `apiKey` and `instanceId`, and with idleEnd `idle`: `url` and `token`
-    of the idle watch (node/idle_watch.py), and `last`, whether that runs on this machine.
-    Without its answer only the end counts. Logged-in users and the log are warned.
+    It needs `apiUrl`, `apiKey` and `instanceId`. Logged-in users and the log are warned.
     """
 
     def look(self) -> bool:

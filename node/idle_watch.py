@@ -1,16 +1,18 @@
-"""Decides when machines or programs end themselves as the cluster has been idle for too long.
+"""Decides when machines or services end themselves as the cluster has been idle for too long.
 
     python idle_watch.py SETTINGS
 
-It looks at jobs, served models, actors, logins, nodes and results every few seconds. Anything that
-cannot be read counts as active, and so does a time without a look. Results that are neither pulled
-nor copied keep the machines until their deadline: a run costs more than some hours of a machine.
+It looks at jobs, served models, actors, the notebook, logins, nodes and results every few seconds.
+Anything that cannot be read counts as active, and so does a time without a look. Results that are
+neither pulled nor copied keep the machines until their deadline: a run costs more than some hours
+of a machine.
 
-The machines' timers ask `GET /verdict` (node/ending.py), `train info` too;
-`POST /keep` postpones the end. Both need the token. The head's machine ends after the others, which
-ask it. A decision to end stands while the machines end.
+The timers ask `GET /verdict` (node/ending.py), `train info` too; `POST /keep` postpones the end.
+Both need the token. Prometheus reads `GET /metrics`. The head's machine ends after the others,
+which ask it. A decision to end stands while the machines end.
 
-This module is a file of a service, next to replicate.py and what that needs, and needs psutil.
+This module is a file of a service, next to replicate.py and what that needs. On machines it needs
+psutil.
 """
 
 import hmac
@@ -22,12 +24,11 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from trainyard.store.objects import MOST_STATE_BYTES, Listed, Store
 
@@ -47,6 +48,9 @@ BODY_BYTES = 1000
 ANSWER_MIB = 64  # of an answer of Ray: jobs choose much of its content
 MARKS = (replicate.MARK, "pulled.json")
 LISTED = 10_000  # actors, or nodes
+WARN_SECONDS = 300.0  # before the end
+METRIC = "trainyard_ends_idle_seconds"  # until then; without a value while something is active
+UTMP = Path("/var/run/utmp")  # who is logged in; containers have none
 
 
 @dataclass(frozen=True)
@@ -142,12 +146,40 @@ def look(readers: Mapping[str, Callable[[], Sequence[str]]]) -> list[str]:
     return found
 
 
-class Ray:
-    """The cluster's work, read from its dashboard."""
+class Server:
+    """A server of the stack, which answers JSON."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url, self._token = url, token
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ask(self, path: str) -> Any:
+        """Return an answer."""
+        request = urllib.request.Request(  # noqa: S310 (written by the stack)
+            self._url + path, headers={"Authorization": f"Bearer {self._token}"}
+        )
+        with self._opener.open(request, timeout=REQUEST_SECONDS) as answer:
+            content = answer.read(ANSWER_MIB * 2**20 + 1)
+        if len(content) > ANSWER_MIB * 2**20:
+            raise ValueError(f"more than {ANSWER_MIB} MiB, which are not read")
+        return json.loads(content)
+
+
+class Notebook(Server):
+    """The notebook, which may have a page open and kernels that know of no cluster."""
+
+    def used(self) -> list[str]:
+        """Return kernels that compute, and whether somebody used the notebook lately."""
+        # Otherwise this question would be such a use.
+        kernels = self.ask("/api/kernels?no_track_activity=1")
+        busy = any(each["execution_state"] != "idle" for each in kernels)
+        last = datetime.fromisoformat(self.ask("/api/status")["last_activity"]).timestamp()
+        lately = time.time() - last < BLIND_SECONDS
+        return ["a kernel of the notebook computes"] * busy + ["the notebook is used"] * lately
+
+
+class Ray(Server):
+    """The cluster's work, read from its dashboard."""
 
     def jobs(self, *statuses: str) -> list[str]:
         """Return jobs of some statuses, also jobs of Ray's client and of `train dev`.
@@ -156,14 +188,14 @@ class Ray:
         """
         return [
             f"job {each.get('submission_id') or each.get('job_id')} is {each['status']}"
-            for each in self._ask("/api/jobs/")
+            for each in self.ask("/api/jobs/")
             if each["status"] in statuses and "every" not in (each.get("metadata") or ())
         ]
 
     def served(self) -> list[str]:
         """Return the applications of Ray Serve."""
         return [
-            f"{name} is served" for name in self._ask("/api/serve/applications/")["applications"]
+            f"{name} is served" for name in self.ask("/api/serve/applications/")["applications"]
         ]
 
     def actors(self) -> list[str]:
@@ -181,7 +213,7 @@ class Ray:
 
     def is_used(self, bounds: IdleLimits) -> bool:
         """Return whether a machine is used beyond bounds, or its current use is unknown."""
-        listed = self._ask("/nodes?view=summary")["data"]["summary"]
+        listed = self.ask("/nodes?view=summary")["data"]["summary"]
         alive = [each for each in listed if each["raylet"]["state"] == "ALIVE"]
         return not alive or any(
             abs(time.time() - each["now"]) > BLIND_SECONDS
@@ -193,18 +225,8 @@ class Ray:
     def _living(self, what: str) -> list[dict[str, Any]]:
         asked = f"/api/v0/{what}?detail=1&limit={LISTED}"
         asked += "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
-        found: list[dict[str, Any]] = self._ask(asked)["data"]["result"]["result"]
+        found: list[dict[str, Any]] = self.ask(asked)["data"]["result"]["result"]
         return found
-
-    def _ask(self, path: str) -> Any:
-        request = urllib.request.Request(  # noqa: S310 (written by the stack)
-            self._url + path, headers={"Authorization": f"Bearer {self._token}"}
-        )
-        with self._opener.open(request, timeout=REQUEST_SECONDS) as answer:
-            content = answer.read(ANSWER_MIB * 2**20 + 1)
-        if len(content) > ANSWER_MIB * 2**20:
-            raise ValueError(f"more than {ANSWER_MIB} MiB, which are not read")
-        return json.loads(content)
 
 
 def work(ray: Ray, bounds: IdleLimits) -> list[str]:
@@ -238,6 +260,10 @@ class Joining:
 
 def logins(idle_seconds: float) -> list[str]:
     """Return the logins at terminals of this machine that were used lately."""
+    if not UTMP.exists():
+        return []
+    import psutil  # noqa: PLC0415 - images of pods may lack it
+
     found = []
     for each in psutil.users():
         terminal = Path("/dev", each.terminal or "")
@@ -307,6 +333,7 @@ class IdleWatch:
 
     def __init__(self, rules: Rules, file: Path) -> None:
         self._rules, self._file = rules, file
+        file.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         known = _json(file.read_bytes()) if file.exists() else None
         kept = {key: float(known[key]) for key in ("keep_until", "ending")} if known else {}
@@ -326,6 +353,13 @@ class IdleWatch:
         """See `verdict`."""
         return verdict(self._state, time.time(), self._rules)
 
+    def said(self) -> str:
+        """Return a line for the log: why the cluster is active, or that it ends soon."""
+        known = self.verdict()
+        if known["ends_in"] is None or known["ends_in"] > WARN_SECONDS:
+            return "; ".join(known["active"]) or "idle"
+        return f"idle: all ends within {WARN_SECONDS / 60:g} min; train keep 2h puts it off"
+
 
 def serve(watch: IdleWatch, address: tuple[str, int], token: str) -> ThreadingHTTPServer:
     """Answer requests in a separate thread."""
@@ -336,6 +370,10 @@ def serve(watch: IdleWatch, address: tuple[str, int], token: str) -> ThreadingHT
         def do_GET(self) -> None:
             if self.path == "/health":
                 self._say(HTTPStatus.OK, {})
+            elif self.path == "/metrics":
+                ends_in = watch.verdict()["ends_in"]
+                text = "" if ends_in is None else f"{METRIC} {ends_in:.0f}\n"
+                self._answer(HTTPStatus.OK, text, "text/plain; version=0.0.4")
             elif self._may():
                 known = self.path == "/verdict"
                 self._say(
@@ -365,8 +403,12 @@ def serve(watch: IdleWatch, address: tuple[str, int], token: str) -> ThreadingHT
             return False
 
         def _say(self, status: HTTPStatus, content: Mapping[str, Any]) -> None:
-            body = json.dumps(content).encode()
+            self._answer(status, json.dumps(content), "application/json")
+
+        def _answer(self, status: HTTPStatus, content: str, kind: str) -> None:
+            body = content.encode()
             self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -384,9 +426,9 @@ def main(settings: Mapping[str, Any]) -> None:
 
     Args:
         settings: `listen`, `port`, `token`, `idleSeconds`, `cpuPercent`, `gpuPercent`, `deadline`
-            (seconds since 1970), `file`, `dashboard` and `rayToken`, `nodes` (how many the stack
-            always has), `source` as replicate.py's `location` takes it, or None where results
-            outlive the end.
+            (seconds since 1970), `file`, `dashboard` and `rayToken`, `notebook` (`url` and `token`,
+            {} without one), `nodes` (how many the stack always has), `source` as replicate.py's
+            `location` takes it, or None where results outlive the end.
     """
     rules = Rules(settings["idleSeconds"], settings["deadline"])
     watch = IdleWatch(rules, Path(settings["file"]))
@@ -399,19 +441,21 @@ def main(settings: Mapping[str, Any]) -> None:
         "logins": lambda: logins(rules.idle_seconds),
         "nodes": Joining(ray, settings["nodes"], time.time() + JOIN_SECONDS),
     }
+    if settings["notebook"]:
+        readers["notebook"] = Notebook(**settings["notebook"]).used
     # Last: all of the store is listed.
     stored: dict[str, Callable[[], Sequence[str]]] = {}
     if settings["source"]:
         stored["results"] = Results(replicate.location(settings["source"]))
-    said: list[str] = []
+    said = ""
     while True:
         began = time.time()
         # The store may take minutes, and a user may submit a job meanwhile: ask the rest again.
         active = look(readers) or look(stored) or look(readers)
         watch.change(decide, active, began)
-        if active != said:
-            print("; ".join(active) or "idle", flush=True)  # noqa: T201 - the service's log
-        said = active
+        before, said = said, watch.said()
+        if said != before:
+            print(said, flush=True)  # noqa: T201 - the service's log
         time.sleep(LOOK_SECONDS)
 
 

@@ -32,6 +32,7 @@ class Engine(socketserver.ThreadingUnixStreamServer):
         refuses: statuses that it answers next, by the end of a request: `start`, `stop`, `exec`.
         calls: commands that ran in containers, and what was started and stopped.
         garbage: how many answers are nonsense.
+        output: of commands, as JSON.
         hangs: what a command in the head waits for.
     """
 
@@ -43,6 +44,7 @@ class Engine(socketserver.ThreadingUnixStreamServer):
         self.refuses: dict[str, list[int]] = {}
         self.calls: list[str] = []
         self.garbage = 0
+        self.output: Any = "said"
         self.hangs = Event()
         self.hangs.set()
         super().__init__(self.path, _Request)
@@ -87,7 +89,7 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(201, {"Id": "bad" if "fails" in content["Cmd"] else "good"})
         elif "/exec/" in self.path:
             self.server.hangs.wait(60)
-            self._answer(200, "said")
+            self._answer(200, self.server.output)
         else:
             self.server.calls.append(f"{what} {name}")
             self.server.containers[name]["State"]["Status"] = (

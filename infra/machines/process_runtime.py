@@ -123,7 +123,7 @@ class ProcessRuntime(pulumi.ComponentResource):
                 "last": self._several and not index,
             }
             if not index:
-                watch["file"] = f"{self.volume(IDLE, idle_end.STATE)}/{idle_end.STATE_FILE}"
+                watch["file"] = idle_end.state_file(self)
             told["idle"] = pulumi.Output.secret(watch)
         if index:
             return told

@@ -11,7 +11,7 @@ from cluster.inputs import lift
 from cluster.ray_node import NodeResources
 from infra.machines import accelerators, docker_engine, tools
 from infra.machines.docker_engine import Bounds
-from infra.machines.fleet import Fleet, FleetArgs
+from infra.machines.fleet import Fleet, FleetArgs, IdleWatch
 from infra.machines.machine import Machine
 from infra.places.target import services_for
 from infra.settings.config import Settings
@@ -29,11 +29,13 @@ def declare(
     worker_there: pulumi.Input[NodeResources] | None = None,
     machine: Machine | None = None,
     key_file: str = "",
+    idle: IdleWatch | None = None,
 ) -> Stack:
     """Declare the docker runtime; return the stack. See DockerRuntimeArgs and Stack."""
     # Not at the top: pulumi-docker costs a stack of processes a third of a second.
     from infra.places.containers.docker import DockerRuntime, DockerRuntimeArgs  # noqa: PLC0415
 
+    idle = idle or IdleWatch.of(settings)
     store = tools.in_container(settings.object_store)
     running = services_for(settings, store)
     runtime = DockerRuntime(
@@ -56,6 +58,7 @@ def declare(
         python=settings.python,
         workers=settings.workers if worker_there is None else [worker_there],
         outputs={outputs.CONTAINER_PREFIX: settings.names_of_containers},
+        idle_token=idle.token if idle else "",
     )
 
 
@@ -67,7 +70,8 @@ def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], F
     Raises:
         pulumi.RunError: the machine cannot be used, no Engine answers there, or it has no GPUs.
     """
-    declared = inspect(FleetArgs(settings=settings))()
+    idle = IdleWatch.of(settings)
+    declared = inspect(FleetArgs(settings=settings, idle=idle))()
     machine = declared.machines[0]
     # A machine that is to be rented has no Engine yet. Those of its images keep all bounds.
     kept = Bounds(memory=True, swap=True, processes=True)
@@ -80,7 +84,7 @@ def on_machine(settings: Settings, inspect: Callable[[FleetArgs], Callable[[], F
     resources = lift(partial(worker, machine.group), machine.cpus, machine.memory_mib, gpus)
     access, each = accelerators.all_of(settings.accelerator)
     login = declared.login
-    stack = declare(settings, kept, access, each, resources, machine, login.key_file)
+    stack = declare(settings, kept, access, each, resources, machine, login.key_file, idle)
     stack.connections = {outputs.SSH: login.output(machine)}
     stack.expires_at = declared.expires_at
     return stack

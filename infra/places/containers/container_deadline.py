@@ -27,7 +27,7 @@ NEVER = "never: its timer does not run"
 
 
 class DeadlineArgs(Args):
-    """Arguments of the end; network, leave and notebook are those of `ending.Containers`.
+    """Arguments of the end; network, leave, notebook and idle are those of `ending.Containers`.
 
     Attributes:
         host: as Connection.of takes it.
@@ -43,6 +43,7 @@ class DeadlineArgs(Args):
     network: Given[str]
     leave: Given[Mapping[str, Any]]
     notebook: Given[Mapping[str, Any] | None] = None
+    idle: Given[Mapping[str, Any] | None] = None
 
     @property
     def file(self) -> str:
@@ -52,6 +53,7 @@ class DeadlineArgs(Args):
     def told(self) -> str:
         """Return the settings of the timer: the same text for the same end."""
         told = {key: getattr(self, key) for key in ("network", "leave", "notebook")}
+        told |= {"idle": self.idle} if self.idle else {}
         times = {"end": self.at, "drainSeconds": self.drainSeconds}
         return json.dumps(
             {"ends": "containers", "socket": str(SOCKET), **times, **told}, sort_keys=True

@@ -16,7 +16,7 @@ from typing import Any
 import pulumi
 import pulumi_docker as docker
 
-from cluster import dataset, notebook, ray_node
+from cluster import dataset, idle_end, notebook, ray_node
 from cluster.inputs import lift
 from cluster.service import HealthCheck, Port, Probe, Service, Volume
 from infra.machines import docker_engine, local
@@ -176,6 +176,9 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
             "leave": leave,
             "notebook": notebook_of if notebook.SERVICE in args.services else None,
         }
+        if idle_end.SERVICE in args.services:
+            container = args.prefix + idle_end.SERVICE
+            told["idle"] = {"container": container, "file": idle_end.state_file(self)}
         opts = pulumi.ResourceOptions(parent=self, depends_on=[network])
         if args.machine:
             # Named like the network: the base folder does not tell apart two stacks that only

@@ -434,6 +434,28 @@ def test_processes_with_a_reservation_end_when_idle_too(run, recorded):  # F39
     assert (watch["source"], watch["file"]) == (None, told["file"])  # results outlive the end
 
 
+@pytest.mark.usefixtures("engine")
+def test_containers_with_a_reservation_end_when_idle_too(run, recorded):  # F39
+    named = {"containerPrefix": "lab-", "notebook": True}
+    exported = run(runtime="docker", reservation=RESERVED, idleEnd={"minutes": 30}, **named)
+    assert exported["idleEndUrl"] == "http://127.0.0.1:8768"
+    assert exported["idleEndToken"] == "value of idle-end-token"
+    (timer,) = recorded.of_type("process:Supervisor").values()
+    told = timer.inputs["reservation"]["idle"]
+    assert told == {"container": "lab-idle-end", "file": "/tmp/state/state.json"}
+    watch = _containers(recorded)["lab-idle-end"]
+    assert watch["entrypoints"] == ["python3", "/etc/trainyard/idle_watch.py"]
+    files = {each["file"]: each["content"] for each in watch["uploads"]["value"]}
+    assert {"/etc/trainyard/replicate.py", "/etc/trainyard/trainyard/store/objects.py"} <= {*files}
+    known = json.loads(files["/etc/trainyard/idle.json"])
+    assert (known["file"], known["source"]) == (told["file"], None)
+    assert known["dashboard"] == "http://ray-head:8265"
+    notebook = {"url": "http://jupyter:8888", "token": "value of notebook-token"}
+    assert known["notebook"] == notebook
+    prometheus = _containers(recorded)["lab-prometheus"]
+    assert "idle-end:8768" in str(prometheus["uploads"])
+
+
 @pytest.mark.usefixtures("bare")
 def test_when_a_job_that_cannot_start_fails_is_a_setting(run, recorded):  # D36
     for given, variable in (({}, None), (60, "60"), (0, "inf")):

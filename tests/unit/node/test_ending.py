@@ -434,6 +434,32 @@ def test_programs_of_an_idle_cluster_end_before_their_time(  # F39
     assert over == [f"the {'cluster is idle' if ends else 'reservation is over'}: all services end"]
 
 
+@pytest.mark.parametrize(
+    ("output", "file", "refused", "ends"),
+    [
+        ({"ending": 9.5}, "/state", {}, True),
+        ({"ending": 0.0}, "/state", {}, False),
+        # What cannot be read, or forgotten, counts as use.
+        ({"ending": 9.5}, "fails", {}, False),
+        ({"ending": 9.5}, "/state", {"exec": [404]}, False),
+        ([], "/state", {}, False),
+        ({}, "/state", {}, False),
+    ],
+)
+def test_containers_of_an_idle_cluster_end_before_their_time(  # F39
+    engine, containers, output, file, refused, ends
+):
+    engine.output, idle = output, {"container": "watch", "file": file}
+    engine.refuses |= refused
+    way = Containers({**containers.settings, "notebook": None, "idle": idle})
+    assert way.look() is ends
+    # Or the next `up` would end at once: it starts the same container.
+    asked = [] if refused else ["watch: cat " + file]
+    assert engine.calls == asked + ["watch: rm " + file] * ends
+    assert way.look() is False  # it is asked now and then
+    assert len(engine.calls) == len(asked) + ends
+
+
 def test_an_idle_clusters_end_is_said_once_and_again_after_work(machine, api):
     for ends_in, warnings in ((400, 0), (290, 1), (230, 1), (None, 1), (250, 2)):
         api.verdict = {"end": False, "end_head": False, "ends_in": ends_in}

@@ -6,6 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -144,6 +145,20 @@ def test_jobs_models_and_actors_are_activity(dashboard):
     own = {"name": "s", "class_name": "_StatsActor", "ray_namespace": "_dataset_stats_actor"}
     dashboard.says["/api/v0/actors"] = {"data": {"result": {"result": [actor, own]}}}
     assert ray.actors() == ["actor Counter lives"]
+
+
+def test_a_notebook_is_used_while_its_page_is_open_or_a_kernel_computes(dashboard):  # B27
+    notebook = idle_watch.Notebook(dashboard.server.url, "t")
+    assert "cannot be read" in idle_watch.look({"notebook": notebook.used})[0]
+    for state, ago, found in (
+        ("idle", 500, []),
+        ("busy", 500, ["a kernel of the notebook computes"]),
+        ("idle", 60, ["the notebook is used"]),
+    ):
+        last = datetime.fromtimestamp(time.time() - ago, UTC).isoformat().replace("+00:00", "Z")
+        dashboard.says["/api/kernels"] = [{"execution_state": state}]
+        dashboard.says["/api/status"] = {"last_activity": last}
+        assert notebook.used() == found
 
 
 def test_an_answer_without_end_is_read_up_to_a_bound(dashboard, monkeypatch):  # F39
@@ -310,6 +325,35 @@ def watch(tmp_path) -> IdleWatch:
     return IdleWatch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(600, "idle"), (100, "idle: all ends within 5 min; train keep 2h puts it off")],
+)
+def test_prometheus_and_the_log_know_when_an_idle_cluster_ends(tmp_path, seconds, said):  # F39
+    # A container has no folder for it yet.
+    watch = IdleWatch(Rules(seconds, time.time() + 3600), tmp_path / "state/state.json")
+    server = idle_watch.serve(watch, ("127.0.0.1", 0), "canary")
+
+    def metrics() -> list[str]:
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            # Prometheus 3 reads no other type.
+            assert answer.headers["Content-Type"].startswith("text/plain;")
+            return list(answer.read().decode().split())
+
+    try:
+        watch.change(decide, BUSY, time.time())
+        assert (metrics(), watch.said()) == ([], BUSY[0])
+        watch.change(decide, (), time.time())
+        name, value = metrics()
+        assert (name, watch.said()) == (idle_watch.METRIC, said)
+        assert 0 < int(value) <= seconds
+        watch.change(keep, 1800)
+        assert (tmp_path / "state/state.json").exists()
+    finally:
+        server.shutdown()
+
+
 def test_only_those_with_the_token_are_answered(watch):  # F33
     server = idle_watch.serve(watch, ("127.0.0.1", 0), "canary")
     url = f"http://127.0.0.1:{server.server_port}"
@@ -372,6 +416,7 @@ def test_a_job_that_comes_while_the_store_is_listed_counts(monkeypatch, tmp_path
         "dashboard": "",
         "rayToken": "",
         "file": str(tmp_path / "state.json"),
+        "notebook": {},
         "source": {"url": tmp_path.as_uri()},
     }
     with pytest.raises(EndedError):

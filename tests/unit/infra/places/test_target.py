@@ -19,6 +19,7 @@ from pulumi.runtime import rpc
 from infra.machines import cloud_init, docker_engine, probe
 from infra.machines.host_key import HostKeyProvider
 from infra.machines.probe import Facts
+from infra.places.containers.container_deadline import DeadlineArgs
 from tests import host_facts, pages, ran
 from tests.outputs import names_of_outputs
 from trainyard.access import docker_client
@@ -182,6 +183,11 @@ def test_containers_of_another_machine_end_by_a_timer_there(  # D3
     assert not recorded.of_type("process:Supervisor")
     after = {name: args.inputs for name, args in recorded.of_type("docker:Leave").items()}
     versions = [{name: each["version"] for name, each in of.items()} for of in (before, after)]
+    assert "idle" not in DeadlineArgs.of(told).told()
+    run(**there, reservation=RESERVED, idleEnd={"minutes": 30})  # F39
+    (timer,) = recorded.of_type("docker:Deadline").values()
+    waits = json.loads(DeadlineArgs.of(_plain(timer.inputs)).told())
+    assert waits["idle"] == {"container": "ada-idle-end", "file": "/tmp/state/state.json"}
     assert versions[0] == versions[1], "a reservation restarts no Ray node"
     looks(python3="")
     run(**there)
@@ -674,8 +680,13 @@ def test_containers_of_a_rented_machine_go_with_it(run, recorded, requests):  # 
         keepData=False,
         notebook=True,
         reservation=RESERVED,
+        idleEnd={"minutes": 30},
     )
-    assert recorded.of_type("lambda:Deadline")  # D3
+    (timer,) = recorded.of_type("lambda:Deadline").values()  # D3
+    assert timer.inputs["idle"]["value"]["url"] == "http://127.0.0.1:8768/verdict"
+    watch = recorded.of_type("container:Container")["hosts-idle-end"].inputs
+    files = {each["file"]: each["content"] for each in watch["uploads"]["value"]}
+    assert json.loads(files["/etc/trainyard/idle.json"])["source"]["url"] == "s3://ray"
     assert not recorded.of_type("docker:Deadline")
     (engine,) = [each for each in requests if each.type == "pulumi:providers:docker"]
     # The services' user of other stacks may not become root, as one who makes containers can.
@@ -687,7 +698,8 @@ def test_containers_of_a_rented_machine_go_with_it(run, recorded, requests):  # 
     assert {each.deletedWith.rpartition("::")[2] for each in there} == {"lambda-instance-0"}
     for args in recorded.created:
         assert "canary" not in str(_shown(args.inputs)), args.name
-    services = ("grafana", "jupyter", "prometheus", "ray-head", "ray-worker-0", "versitygw")
+    services = ("grafana", "idle-end", "jupyter", "prometheus", "ray-head", "ray-worker-0")
+    services += ("versitygw",)
     assert sorted(recorded.of_type("container:Container")) == [f"hosts-{n}" for n in services]
     worker = recorded.of_type("container:Container")["hosts-ray-worker-0"]
     assert worker.inputs["gpus"] == "device=all"

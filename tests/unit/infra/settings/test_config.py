@@ -61,11 +61,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", {"workers": 65}, "from 1 to 64"),
     ("idleEnd", IDLE, "needs an end, and nodes that the stack starts"),
     ("idleEnd", IDLE | RENT, "set a reservation or lambdaCloud.ttlHours"),
-    (
-        "idleEnd",
-        IDLE | RENT | {"lambdaCloud": {"gpus": 1, "ttlHours": 8}, "runtime": "docker"},
-        "is for runtime process only",
-    ),
     ("idleEnd.minutes", {"idleEnd": {"cpuPercent": 50}}, "from 1 to 9999"),
     ("idleEnd.gpuPercent", {"idleEnd": {"minutes": 9, "gpuPercent": 5}}, "without cpuPercent"),
     ("idleEnd.gpuPercent", {"idleEnd": {"minutes": 9, "gpuPercent": -1}}, "from 0 to 99"),
@@ -543,7 +538,8 @@ def test_every_port_setting_belongs_to_a_service(settings, schema, host):
     least = {port.setting for port in parsed.opened([services.RAY])}
     gone = {"queuePort", "objectStorePort", "objectStoreConsolePort", "prometheusPort"}
     gone |= {"alertmanagerPort", "grafanaPort", "notebookPort", "pagePort", "trackingPort"}
-    assert least == {port.setting for port in everything} - gone - {"replicaPort", "idleEndPort"}
+    gone |= {"idleEndPort"}
+    assert least == {port.setting for port in everything} - gone - {"replicaPort"}
     # Inside the cluster's network nobody has to log in everywhere: its ports stay there.  # F33
     published = {port.setting for port in everything if port.published}
     assert published == gone | {"dashboardPort", "servePort"}
