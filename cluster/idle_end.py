@@ -11,7 +11,7 @@ import pulumi
 from cluster import job_queue
 from cluster.descriptor import Component, Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
-from cluster.model import Fault, Model, Only, setting, whole
+from cluster.model import Fault, Model, setting, whole
 from cluster.replica import module_files, source_of
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
 from node import source_text
@@ -110,11 +110,11 @@ DESCRIPTOR = Descriptor(
     shared=True,  # the timers of other machines ask it
     settings={
         SETTING: (
-            Annotated[Idle | None, Only(("process", "docker"))],
+            Idle | None,
             setting(
                 None,
-                "When an idle cluster ends itself: `{minutes, cpuPercent, gpuPercent}` (process, "
-                "docker), with a `reservation` or `ttlHours`. Default: only at its end",
+                "When an idle cluster ends itself: `{minutes, cpuPercent, gpuPercent}`, with a "
+                "`reservation` or lambdaCloud's `ttlHours`. Default: only at its end",
                 see="lambda.md",
             ),
         )

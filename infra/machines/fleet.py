@@ -13,6 +13,7 @@ from typing import Any
 import pulumi
 
 from cluster import idle_end
+from cluster.inputs import join
 from cluster.ray_node import NodeResources
 from cluster.secret import TOKEN_BYTES, Secret
 from infra.machines.machine import Machine
@@ -33,6 +34,10 @@ class IdleWatch:
             return None
         token = Secret("idle-end-token", TOKEN_BYTES).value
         return cls(port=settings.ports[idle_end.PORT], token=token)
+
+    def asked_at(self, address: pulumi.Input[str], *, last: bool = False) -> dict[str, Any]:
+        """Return what a timer needs to ask it at host:port, as ending.Way takes it."""
+        return {"url": join("http://", address, "/verdict"), "token": self.token, "last": last}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,11 +117,8 @@ class ProcessRuntime(pulumi.ComponentResource):
             "drainSeconds": self._args.settings.drain_seconds,
         }
         if idle := self._args.idle:
-            watch = {
-                "url": join("http://", self.address(IDLE, idle.port), "/verdict"),
-                "token": idle.token,
-                "last": self._several and not index,
-            }
+            last = self._several and not index
+            watch = idle.asked_at(self.address(IDLE, idle.port), last=last)
             if not index:
                 watch["file"] = idle_end.state_file(self)
             told["idle"] = pulumi.Output.secret(watch)

@@ -8,6 +8,7 @@ import pulumi
 from cluster import autoscaling, services
 from cluster.descriptor import Source, Stack
 from cluster.storage import Storage
+from infra.machines.fleet import IdleWatch
 from infra.places.target import services_for
 from infra.settings.config import Settings
 from trainyard.access import outputs
@@ -54,7 +55,7 @@ def declare(settings: Settings, _stack: str) -> Stack:
             priority=where.priority_class,
         ),
     )
-    end = None
+    end, idle = None, IdleWatch.of(settings)
     if settings.reservation is not None:
         end = End(
             at=settings.reservation.end.isoformat(),
@@ -66,6 +67,7 @@ def declare(settings: Settings, _stack: str) -> Stack:
                 for name in service.services(len(settings.workers))
             ],
             gcs_port=settings.ports["gcsPort"],
+            idle=idle,
         )
     ray = replace(
         services.RAY, declare=partial(kuberay_cluster.KubeRayCluster, "ray", runtime, end)
@@ -76,6 +78,7 @@ def declare(settings: Settings, _stack: str) -> Stack:
         services=[ray if service is services.RAY else service for service in running],
         python=settings.python,
         workers=settings.workers,
+        idle_token=idle.token if idle else "",
         data=f"{manifests.SHARED}/{runtime.defaults.prefix}",
         connections={
             outputs.KUBERNETES: {

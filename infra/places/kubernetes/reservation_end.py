@@ -5,14 +5,15 @@ use it. The user's own rights must include those of the Role, as Kubernetes dema
 one.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 
-from cluster import kuberay, kuberay_pods, ray_node
+from cluster import idle_end, kuberay, kuberay_pods, ray_node
 from cluster.kuberay_spec import USER, Mount
+from infra.machines.fleet import IdleWatch
 from infra.places.kubernetes import manifests
 from infra.places.kubernetes.api import KINDS, OF_TIMER
 from infra.places.kubernetes.manifests import Manifest, ObjectDefaults
@@ -36,12 +37,14 @@ class End:
         at: time, in ISO 8601.
         drain: seconds before it in which runs store a checkpoint and leave.
         services: names of all services but Ray's.
+        idle: whom the timer asks too; None for nobody.
     """
 
     at: str
     drain: int
     services: Sequence[str]
     gcs_port: int
+    idle: IdleWatch | None
 
 
 def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.ResourceOptions) -> None:
@@ -52,7 +55,7 @@ def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.Resou
     ends += [(kind, defaults.name(service)) for service in end.services for kind in WORKLOADS]
     ends.append(("Deployment", defaults.name(NAME)))
     gcs = runtime.address(ray_node.HEAD, end.gcs_port)
-    settings = {
+    settings: dict[str, Any] = {
         "ends": "pods",
         "end": end.at,
         "drainSeconds": end.drain,
@@ -60,16 +63,18 @@ def declare(end: End, runtime: KubernetesRuntime, token: str, opts: pulumi.Resou
         "account": kuberay_pods.API_ACCESS_MOUNT["mountPath"],
         "objects": [url(defaults.where.namespace, *each) for each in ends],
     }
-    files = {
-        SETTINGS: json.dumps(settings),
-        **{each: source_text(each) for each in (ending.FILE, ray_leave.FILE)},
-    }
-    before = runtime.place_files(NAME, files, {}, opts)
+    if end.idle:
+        watch = runtime.address(idle_end.SERVICE, end.idle.port)
+        settings["idle"] = end.idle.asked_at(watch)
+    files = {each: source_text(each) for each in (ending.FILE, ray_leave.FILE)}
+    told = pulumi.Output.json_dumps(settings)
+    secrets: dict[str, pulumi.Input[str]] = {SETTINGS: pulumi.Output.secret(told)}
+    before = runtime.place_files(NAME, files, secrets, opts)
     before += [
         runtime.place_object(f"{NAME}-{name}", manifest, opts)
         for name, manifest in rights(defaults, ends).items()
     ]
-    found = deployment(runtime, [*files], runtime.digest(files), token)
+    found = deployment(runtime, [*files], runtime.digest(files, secrets), token)
     made = runtime.place_object(NAME, found, opts, before=before)
     runtime.await_ready(
         NAME,
@@ -128,7 +133,7 @@ def deployment(
     The digest changes with the timer's files, and so with the end.
     """
     defaults = runtime.defaults
-    source = manifests.files_source(defaults, NAME, files, ())
+    source = manifests.files_source(defaults, NAME, files, [SETTINGS])
     secret = {"secret": {"secretName": token, "defaultMode": manifests.FILE_MODE}}
     mounts = [
         Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source),

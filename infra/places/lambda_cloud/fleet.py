@@ -219,11 +219,7 @@ def _idle(
         return None
     # On several machines services that others use listen on the head's address only.
     address = head.address if several else "127.0.0.1"
-    known = {
-        "url": join("http://", address, f":{idle.port}/verdict"),
-        "token": idle.token,
-        "last": machine.number == 0,
-    }
+    known = idle.asked_at(join(address, f":{idle.port}"), last=machine.number == 0)
     return pulumi.Output.secret(known)
 
 

@@ -67,7 +67,7 @@ def test_a_reservation_stores_runs_and_ends_all_until_it_is_extended(  # D3
     assert re.search(row, said), said
     stack.change(idleEnd={"minutes": 1})
     stack.engine("up", "--yes")
-    wait_for(lambda: not started_below(stack.folder), 240)  # F39
+    wait_for(lambda: not started_below(stack.folder), 240)  # B27
     stack.change("reservation", "idleEnd")
     stack.engine("up", "--yes")
     stack.engine("up", "--yes", "--refresh", "--expect-no-changes")

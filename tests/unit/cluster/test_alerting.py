@@ -61,7 +61,7 @@ def test_alertmanager_accepts_its_configuration(tmp_path):
         ({**WELL, _of("gpus_utilization"): "1x130"}, 119, ["GpusIdle"]),
         ({**WELL, _of("gpus_utilization"): "80 1x130"}, 59, []),
         ({**WELL, "trainyard_ends_idle_seconds": "300x60"}, 9, []),
-        ({**WELL, "trainyard_ends_idle_seconds": "300x5 290x60"}, 9, ["StackEndsIdle"]),  # F39
+        ({**WELL, "trainyard_ends_idle_seconds": "300x5 290x60"}, 9, ["StackEndsIdle"]),  # B27
     ],
 )
 def test_an_alert_fires_when_it_should(tmp_path, series, minute, names):

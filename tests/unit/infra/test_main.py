@@ -415,7 +415,7 @@ def test_the_timer_of_processes_is_not_in_what_restarts_ray(run, recorded):  # D
 
 
 @pytest.mark.usefixtures("bare")
-def test_processes_with_a_reservation_end_when_idle_too(run, recorded):  # F39
+def test_processes_with_a_reservation_end_when_idle_too(run, recorded):  # B27
     exported = run(reservation=RESERVED, idleEnd={"minutes": 30})
     assert exported["idleEndUrl"] == "http://127.0.0.1:8768"
     (daemon,) = recorded.of_type("process:Supervisor").values()
@@ -435,7 +435,7 @@ def test_processes_with_a_reservation_end_when_idle_too(run, recorded):  # F39
 
 
 @pytest.mark.usefixtures("engine")
-def test_containers_with_a_reservation_end_when_idle_too(run, recorded):  # F39
+def test_containers_with_a_reservation_end_when_idle_too(run, recorded):  # B27
     named = {"containerPrefix": "lab-", "notebook": True}
     exported = run(runtime="docker", reservation=RESERVED, idleEnd={"minutes": 30}, **named)
     assert exported["idleEndUrl"] == "http://127.0.0.1:8768"

@@ -385,7 +385,7 @@ def test_without_a_way_to_tell_anybody_it_goes_on(machine, api, monkeypatch):  #
         ({"end": True, "end_head": True, "ends_in": -60, "active": "x" * 2**23}, False, False),
     ],
 )
-def test_an_idle_clusters_machines_end_the_heads_last(machine, api, verdict, last, ends):  # F39
+def test_an_idle_clusters_machines_end_the_heads_last(machine, api, verdict, last, ends):  # B27
     api.verdict = verdict
     machine.tick(90, last=last)
     assert len(api.requests) == ends
@@ -416,7 +416,7 @@ def test_a_refused_end_of_an_idle_cluster_is_tried_again_until_somebody_works(ma
         ({"end": True, "end_head": True, "ends_in": -1}, True, True),
     ],
 )
-def test_programs_of_an_idle_cluster_end_before_their_time(  # F39
+def test_programs_of_an_idle_cluster_end_before_their_time(  # B27
     api, tmp_path, monkeypatch, told, verdict, last, ends
 ):
     api.verdict, state = verdict, tmp_path / "state.json"
@@ -446,7 +446,7 @@ def test_programs_of_an_idle_cluster_end_before_their_time(  # F39
         ({}, "/state", {}, False),
     ],
 )
-def test_containers_of_an_idle_cluster_end_before_their_time(  # F39
+def test_containers_of_an_idle_cluster_end_before_their_time(  # B27
     engine, containers, output, file, refused, ends
 ):
     engine.output, idle = output, {"container": "watch", "file": file}

@@ -329,7 +329,7 @@ def watch(tmp_path) -> IdleWatch:
     ("seconds", "said"),
     [(600, "idle"), (100, "idle: all ends within 5 min; train keep 2h puts it off")],
 )
-def test_prometheus_and_the_log_know_when_an_idle_cluster_ends(tmp_path, seconds, said):  # F39
+def test_prometheus_and_the_log_know_when_an_idle_cluster_ends(tmp_path, seconds, said):  # B27
     # A container has no folder for it yet.
     watch = IdleWatch(Rules(seconds, time.time() + 3600), tmp_path / "state/state.json")
     server = idle_watch.serve(watch, ("127.0.0.1", 0), "canary")

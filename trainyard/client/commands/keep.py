@@ -15,7 +15,7 @@ def keep(
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Keep rented machines for a time although they are idle, at most until their deadline."""
+    """Keep a stack with idleEnd for a time although it is idle, at most until its end."""
     from trainyard.client import idle as idle_end
     from trainyard.client import selection
 

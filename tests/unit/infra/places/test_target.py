@@ -184,7 +184,7 @@ def test_containers_of_another_machine_end_by_a_timer_there(  # D3
     after = {name: args.inputs for name, args in recorded.of_type("docker:Leave").items()}
     versions = [{name: each["version"] for name, each in of.items()} for of in (before, after)]
     assert "idle" not in DeadlineArgs.of(told).told()
-    run(**there, reservation=RESERVED, idleEnd={"minutes": 30})  # F39
+    run(**there, reservation=RESERVED, idleEnd={"minutes": 30})  # B27
     (timer,) = recorded.of_type("docker:Deadline").values()
     waits = json.loads(DeadlineArgs.of(_plain(timer.inputs)).told())
     assert waits["idle"] == {"container": "ada-idle-end", "file": "/tmp/state/state.json"}

@@ -82,20 +82,52 @@ def test_names_are_refused_before_any_object_is_touched(declared, requests):  # 
         assert "kubernetes-network" in {urn.rpartition("::")[2] for urn in urns}, key
 
 
+def timer_of(objects):
+    """Return what the timer is told."""
+    inputs = objects["Secret", "test-reservation-end"].inputs
+    return json.loads(reveal(inputs["secrets"])["settings.json"])
+
+
+def test_pods_with_a_reservation_end_when_idle_too(declared):  # B27
+    reserved = {"start": "2026-01-01T13:00Z", "end": "2126-01-01T15:55Z"}
+    exported, objects = declared(reservation=reserved, idleEnd={"minutes": 30})
+    told = timer_of(objects)
+    url = "http://test-idle-end:8768/verdict"
+    assert told["idle"] == {"url": url, "token": "value of idle-end-token", "last": False}
+    assert any(each.endswith("/deployments/test-idle-end") for each in told["objects"])
+    assert "value of idle-end-token" not in str(
+        [reveal(each.inputs["manifest"]) for each in objects.values()]
+    )
+    # The client asks it as well.
+    assert exported["kubernetes"]["services"]["8768"] == "test-idle-end"
+    watch = reveal(objects["Deployment", "test-idle-end"].inputs["manifest"])
+    (container,) = watch["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == IMAGES["ray"]
+    assert container["command"] == ["python3", "/etc/trainyard/idle_watch.py"]
+    assert container["args"] == ["/etc/trainyard/idle.json"]
+    (volume,) = [v for v in watch["spec"]["template"]["spec"]["volumes"] if v["name"] == "files"]
+    files, _ = volume["projected"]["sources"]
+    paths = {each["path"] for each in files["configMap"]["items"]}
+    assert {"idle_watch.py", "replicate.py", "trainyard/store/objects.py"} <= paths
+    known = json.loads(reveal(objects["Secret", "test-idle-end"].inputs["secrets"])["idle.json"])
+    assert (known["source"], known["dashboard"]) == (None, "http://test-ray-head-svc:8265")
+
+
 def test_a_reservations_timer_may_end_what_makes_pods_and_nothing_else(declared):  # D3
     reserved = {"start": "2026-01-01T13:00Z", "end": "2126-01-01T15:55Z"}
     before = declared(tracking="mlflow")[1]
     _, objects = declared(tracking="mlflow", reservation=reserved)
     timer = {
         (kind, "test-reservation-end")
-        for kind in ("ConfigMap", "Deployment", "Role", "RoleBinding", "ServiceAccount")
+        for kind in ("ConfigMap", "Deployment", "Role", "RoleBinding", "Secret", "ServiceAccount")
     }
     assert objects.keys() - before.keys() == timer
 
     def made(kind):
         return reveal(objects[kind, "test-reservation-end"].inputs["manifest"])
 
-    told = json.loads(made("ConfigMap")["data"]["settings.json"])
+    told = timer_of(objects)
+    assert "idle" not in told
     assert (told["end"], told["drainSeconds"]) == ("2126-01-01T15:55:00+00:00", 60)
     paths = {tuple(path.split("/")[-2:]) for path in told["objects"]}
     pods = {kind: f"{kind.lower()}s" for kind in ("Deployment", "StatefulSet", "Job", "RayCluster")}
