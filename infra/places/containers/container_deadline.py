@@ -1,7 +1,7 @@
 """The end of containers on another machine: a timer there, which needs no login once it waits.
 
-The timer is `ending.py`. Nothing starts it again: if it was killed, or the machine restarted, a
-refresh sees that, and the next `up` starts it.
+The timer is `ending.py`. Nothing starts it again: if it was killed, the machine restarted, or the
+cluster was idle, the next `up` sees that and starts it.
 """
 # ruff: noqa: N815 (property names are camelCase in Pulumi states)
 
@@ -17,7 +17,7 @@ from cluster.provider import Args, Given, Provider, Resource
 from node import ending, source_text
 from node.life import ServiceError
 from trainyard.access.docker_client import SOCKET
-from trainyard.access.ssh import Connection
+from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import run
 
 CALL_SECONDS = 60.0
@@ -103,6 +103,15 @@ class DeadlineProvider(Provider[DeadlineArgs]):
         seconds = CALL_SECONDS + ending.HEALTHY_SECONDS
         args.call("python3 -I - resume", args.told(), seconds=seconds)
         return args.file, {}
+
+    def fault(self, _id: str, props: dict[str, Any]) -> str:
+        """Return that the timer does not wait: containers that run would not end."""
+        args = DeadlineArgs.of(props)
+        try:
+            waits = args.waits()
+        except SshError as error:
+            return str(error)
+        return "" if waits else f"{Connection.of(args.host).name}: the reservation's timer is gone"
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether it waits for this end; one that does not shows as another end."""

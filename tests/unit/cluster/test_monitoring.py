@@ -85,12 +85,7 @@ def test_prometheus_accepts_its_configuration(runtime, tmp_path, storage):
         (tmp_path / name).write_text("token")
     runtime.file = lambda _service, name: str(tmp_path / name)
     config = tmp_path / "prometheus.yml"
-    config.write_text(
-        yaml.safe_dump(
-            monitoring.configuration(
-                runtime, storage.metrics, "head:8265", str(storage.internal), "alertmanager:9093"
-            )
-        )
-    )
+    known = ("head:8265", str(storage.internal), "alertmanager:9093", "idle-end:8768")
+    config.write_text(yaml.safe_dump(monitoring.configuration(runtime, storage.metrics, *known)))
     (tmp_path / monitoring.RULES_FILE).write_text(alerting.rules(3, ""))
     ran.output([promtools.find("promtool"), "check", "config", config])

@@ -118,6 +118,11 @@ def test_one_that_was_killed_shows_and_an_extension_replaces_one_that_waits(  # 
     (second,) = machine.waiting()
     second.send_signal(signal.SIGKILL)
     wait_for("its end", lambda: found(machine, at=later["at"]) == NEVER, 30)
+    assert provider.fault("", later) == "ada@192.0.2.4: the reservation's timer is gone"
+    assert provider.diff("", later, later).changes, "`up` alone starts it"
+    machine.path = "/nowhere"
+    assert "python3" in provider.fault("", later)
+    machine.path = PATH
     read = provider.read("", later).outs
     assert provider.diff("", read, later).changes
     provider.update("", read, later)
