@@ -1,4 +1,4 @@
-"""The end of rented machines of an idle cluster: its watch's verdict, and postponing it."""
+"""The end of an idle cluster: its watch's verdict, and postponing it."""
 
 from datetime import UTC, datetime
 from typing import Any
