@@ -30,6 +30,7 @@ MODULES = (
     "p10_resume",
     "p11_data_feeding",
     "p13_hosts",
+    "p15_queue",
     "p16_autoscaling",
     "p17_dev",
     "p18_client",

@@ -8,11 +8,9 @@ import itertools
 import time
 from pathlib import Path
 
-import psutil
-
 from bench import measure
 from bench.form import Form
-from bench.measure import ROOT, FailedError, Ratio, in_turn
+from bench.measure import ROOT, Ratio, in_turn
 from bench.scratch import ScratchStack
 from tests import waiting
 
@@ -50,7 +48,7 @@ def _resumed(stack: ScratchStack, number: int, killed: str) -> float:
 
     # In the middle of the second epoch: then its next start begins with an earlier step.
     waiting.wait_for("steps", lambda: len(trained()) > 1.5 * EPOCH, DEADLINE_S)
-    _kill(stack, killed)
+    stack.kill(killed)
     begun = time.monotonic()
 
     def is_back() -> bool:
@@ -61,17 +59,3 @@ def _resumed(stack: ScratchStack, number: int, killed: str) -> float:
     seconds = time.monotonic() - begun
     measure.run(stack.train("stop", name), env=stack.environment, cwd=stack.project)
     return seconds
-
-
-def _kill(stack: ScratchStack, word: str) -> None:
-    folder = str(stack.project.parent)
-    for process in psutil.process_iter():
-        try:
-            if any(word in each for each in process.cmdline()):
-                above = [each for p in (process, *process.parents()) for each in p.cmdline()]
-                if any(folder in each for each in above):
-                    process.kill()
-                    return
-        except psutil.Error:
-            continue
-    raise FailedError(f"the stack has no {word}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import psutil
 import yaml
 
 from bench.measure import ROOT, FailedError, SkippedError, record, run
@@ -150,6 +151,24 @@ class ScratchStack(Program):
         ray = [str(ROOT / ".venv/bin/ray"), "job", "submit", "--address", outputs["dashboardUrl"]]
         known = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         return [*ray, *options], os.environ | known
+
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """Return the stack's processes whose command lines have one of some words."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                own = process.cmdline()
+                above = [each for p in (process, *process.parents()) for each in p.cmdline()]
+                asked = any(word in each for word in words for each in own)
+                if asked and any(str(self.project.parent) in each for each in above):
+                    found.append(process)
+        return found
+
+    def kill(self, word: str) -> None:
+        """Kill the first of these processes, as a crash does."""
+        if not (found := self.processes(word)):
+            raise FailedError(f"the stack has no {word}")
+        found[0].kill()
 
     def state(self) -> State:
         """Return the stack's state, secrets in the clear."""
