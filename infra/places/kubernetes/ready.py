@@ -142,6 +142,7 @@ class PodsDriver(life.Driver):
         self._shown: dict[str, int] = {}
         self._earlier: set[str] | None = None  # pods of the first look: a fault may be fixed by now
         self._loud: tuple[str, str] | None = None  # pod and container whose log says more
+        self._said: list[str] = []  # what the log of an earlier one said, which may be gone by now
 
     def look(self) -> life.Look:
         kind, api = self._args.kind, self._api
@@ -182,7 +183,8 @@ class PodsDriver(life.Driver):
 
     def log(self, lines: int) -> list[str]:
         """Return the end of the log that says more; none without one."""
-        return self._api.log(*self._loud, lines=lines) if self._loud else []
+        found: list[str] = self._api.log(*self._loud, lines=lines) if self._loud else []
+        return found or self._said[-lines:]
 
     def _tell(self, known: Sequence[Trouble]) -> None:
         for trouble in known if self._tells else ():
@@ -199,6 +201,8 @@ class PodsDriver(life.Driver):
                 for pod in found
                 if not pods.is_ready(pod)
             ]
+        if loud and loud[0] != self._loud:
+            self._said = self._api.log(*loud[0], lines=life.LOG_LINES) or self._said
         self._loud = loud[0] if loud else None
         cluster = self._api.cluster
         kubectl = f"kubectl --context {cluster.context} -n {cluster.namespace}"

@@ -190,10 +190,12 @@ class FakeApi:
         return copy.deepcopy(self.live)
 
     def pods(self, _labels):
-        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        self.found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return self.found
 
-    def log(self, *_, lines=0):
-        return self._log[-lines:]
+    def log(self, pod, *_, lines=0):
+        there = pod in [each["metadata"]["name"] for each in self.found]
+        return self._log[-lines:] if there else []
 
     def warning(self, _live):
         return self._warning
@@ -300,6 +302,12 @@ def test_a_program_that_runs_once_shows_its_log_and_fails_at_once(wait, capfd):
     with pytest.raises(ServiceError, match="exit code 3"):
         wait(live, [], [runs], [runs], [failed], once=True, timeout=0.3, log=["half of it"])
     assert capfd.readouterr().err.count("lab-store: half of it") == 1
+
+
+def test_why_a_pod_failed_is_told_although_another_has_taken_its_place(wait):
+    failed = pod(**container(ENDED))
+    with pytest.raises(ServiceError, match="The image has no python"):
+        wait(_set("StatefulSet", {}), [failed], [], log=["The image has no python"])
 
 
 def _suspended(*, done):
