@@ -79,6 +79,8 @@ def test_a_run_goes_on_after_the_loss_of_queue_and_head_and_an_idle_lab_ends(
     queued.train(file, "stop", "sleeps")
     wait_for(lambda: re.search("ends when idle +in [01] min", queued.train(file, "info")), 60)
     wait_for(lambda: states() == {"exited"}, 180)
+    # The timer then ends its own supervisord.
+    wait_for(lambda: "local-supervisor" in lab.stack.drift().stdout, 60)
     assert "idle: all ends within 5 min" in lab.container("idle-end").logs().decode()
     lab.stack.engine("up", "--yes")
     assert states() == {"running"}
