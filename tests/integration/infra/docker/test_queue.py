@@ -83,6 +83,5 @@ def test_a_run_goes_on_after_the_loss_of_queue_and_head_and_an_idle_lab_ends(
     wait_for(lambda: "local-supervisor" in lab.stack.drift().stdout, 60)
     assert "idle: all ends within 5 min" in lab.container("idle-end").logs().decode()
     lab.stack.engine("up", "--yes")
-    assert states() == {"running"}
-    assert not known()["end"]
+    assert (states(), bool(known()["end"])) == ({"running"}, False)
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
