@@ -54,6 +54,11 @@ class Declared:
     on_demand: bool = False
 
 
+def has_yielded(job: Job, ended: str) -> bool:
+    """Whether a start that has ended so at the head did it because it was asked to."""
+    return ended in (FAILED, STOPPED) and job.yields is not None and not job.stop
+
+
 class Dispatcher:
     """The only one of a database that starts jobs, while it holds the lease.
 
@@ -182,7 +187,7 @@ class Dispatcher:
             return
         if ended == "lost":
             await self._lost(job, LOST if found is None else str(found.get("message") or LOST))
-        elif ended in (FAILED, STOPPED) and job.yields is not None and not job.stop:
+        elif has_yielded(job, ended):
             await self._yielded(job, found)
         elif ended and found is not None:
             await self._finish(job, ended, str(found.get("message") or ""), found)

@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 
 from trainyard import yielding
 from trainyard.queue import ledger, order, submission, users
-from trainyard.queue.dispatcher import FAULTS, Declared, Dispatcher, entry
+from trainyard.queue.dispatcher import FAULTS, Declared, Dispatcher, entry, has_yielded
 from trainyard.queue.head import Head, HeadAwayError, outcome
 from trainyard.queue.ledger import Share
 from trainyard.queue.models import ACTIVE, STARTING, WAITING, Job
@@ -379,12 +379,14 @@ class Server:
             own |= {"status": job.state, "message": job.reason}
             own |= {"end_time": said.get("end_time") or _ms(job.ended)}
             return own | {"runtime_env": _without_values(own["runtime_env"] or {})}
-        if found is not None and outcome(found) != "lost":
+        ended = outcome(found) if found is not None else "lost"
+        over = job.state == WAITING or has_yielded(job, ended)  # that start; the job goes on
+        if found is not None and ended != "lost" and not over:
             env = {"runtime_env": _without_values(found["runtime_env"] or {})}
-            said = "" if outcome(found) else self._asked(job)
+            said = "" if ended else self._asked(job)
             return {**found, **same, **env, **({"message": said} if said else {})}
         place = self._dispatcher.places.get(job.id)
-        message = "it waits in the queue" if job.state == WAITING else "it starts"
+        message = "it waits in the queue" if over else "it starts"
         if job.state == WAITING and place is not None:
             message = f"place {place.place}: {_why(place)}"
         message = _repeated(job) or message

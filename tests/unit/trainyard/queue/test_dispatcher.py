@@ -392,6 +392,10 @@ def test_use_counts_half_after_each_half_life_and_old_records_go(with_queue, mon
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_job_that_resumes_makes_room_for_one_of_higher_priority(answers, with_queue, monkeypatch):
     async def test(queue):
+        async def listed(name):
+            _, found = await queue.ask("GET", "/api/jobs/")
+            return next(job["status"] for job in found if job["submission_id"] == name)
+
         await queue.submit("low", cpus=2, retries="3")
         await queue.step()
         await queue.submit("high", cpus=2, priority="5")
@@ -402,12 +406,13 @@ def test_a_job_that_resumes_makes_room_for_one_of_higher_priority(answers, with_
         assert queue.head.running() == ["low"]
         if answers:
             queue.head.end("low", "FAILED")
+            assert await listed("low") == await queue.status("low") == "RUNNING"
         else:
             monkeypatch.setattr(module, "YIELD_S", -1.0)
             await queue.step()
             assert queue.head.stopped == ["low"]
         await queue.step()
-        assert await queue.status("low") == "PENDING"
+        assert await listed("low") == await queue.status("low") == "PENDING"
         assert queue.records.get("low").retries == 3
         assert queue.head.running() == ["high"]
         queue.head.end("high")
