@@ -14,7 +14,7 @@ from trainyard.client import outputs as contract
 from trainyard.client.history import read_run
 from trainyard.client.store import open_store
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 def test_a_run_goes_on_after_the_loss_of_queue_and_head_and_an_idle_lab_ends(

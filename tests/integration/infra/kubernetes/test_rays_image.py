@@ -13,7 +13,7 @@ from infra.settings.images import CONTEXTS
 from node import packages
 from tests.integration.infra.kubernetes.conftest import GROUP, give_to_pods, train
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 JOB = ("submit", "pytorch_distributed_training", "--name", "shirts", "--")
 JOB += ("--data", "digits", "--epochs", "1", "--workers", "1")
