@@ -157,10 +157,10 @@ class ScratchStack(Program):
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                own = process.cmdline()
+                if not any(word in each for word in words for each in process.cmdline()):
+                    continue
                 above = [each for p in (process, *process.parents()) for each in p.cmdline()]
-                asked = any(word in each for word in words for each in own)
-                if asked and any(str(self.project.parent) in each for each in above):
+                if any(str(self.project.parent) in each for each in above):
                     found.append(process)
         return found
 

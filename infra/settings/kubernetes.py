@@ -184,7 +184,7 @@ def faults(
 
 
 def queue_faults(where: Kubernetes, growing: Sequence[Group], *, jobs: bool) -> Iterator[Fault]:
-    """Yield what the queue of `jobs` lacks, and what Kueue does not take, which has one size."""
+    """Yield what a queue of jobs lacks, if the stack has one, and groups that Kueue refuses."""
     if jobs and where.image:
         bound = f"has more packages than Ray's own image, and {KEY}.image is set"
         yield Fault("queue", bound, f"name an image as images.ray in place of {KEY}.image", True)

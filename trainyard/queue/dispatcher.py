@@ -269,14 +269,15 @@ class Dispatcher:
         known: Mapping[str, Mapping[str, Any]],
     ) -> None:
         """Note which jobs leave their GPUs unused, and ask those for their end that do it long."""
+        if not self.low.bounds.percent or time.monotonic() - self._used <= USE_S:
+            return
         running = [job for job in active if job.state == RUNNING and job.id in entries]
         asked = {
             job.name: (str(known.get(job.name, {}).get("job_id")), count)
             for job in running
             if (count := order.gpus(entries[job.id]))
         }
-        late = time.monotonic() - self._used > USE_S
-        if not (asked and late and self.low.bounds.percent):
+        if not asked:
             return
         self._used, now = time.monotonic(), time.time()
         with suppress(HeadAwayError):  # it keeps no job from starting

@@ -273,9 +273,9 @@ def with_others(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
 
 
 def _keep_admission(group: Manifest, live: Mapping[str, Any]) -> None:
-    """Keep where Kueue has admitted pods to run, unless they are made anew: then it does so again.
+    """Keep what Kueue wrote when it admitted pods; of pods that are recreated it writes it again.
 
-    It writes its marks, labels and taints of a flavor's nodes, and the whole group in Go's form.
+    That is its marks, labels and taints of a flavor's nodes, and the whole group in Go's form.
     """
     template, there = group["template"], live["template"]
     if kuberay.form(template) != kuberay.form(there):

@@ -27,6 +27,7 @@ class Trouble:
         final: whether waiting would not help.
         logs: whether the container's log says more.
         kind: of the object.
+        patient: whether it may take any time: Kueue keeps the object's place, also after a Ctrl-C.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Trouble:
     final: bool = False
     logs: bool = False
     kind: str = "pod"
+    patient: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -175,9 +175,8 @@ class PodsDriver(life.Driver):
             runs=False,
             over="does not come up" if final else "",
             why=[each.line for each in known] or [f"{self.name} is not ready; no pod says why"],
-            # For as long as others have the quota: Kueue keeps its place, also after a Ctrl-C.
             at_work=bool(
-                works or (pulling and age < PULL_SECONDS) or (_queue(live) and api.queued(live))
+                works or (pulling and age < PULL_SECONDS) or any(each.patient for each in known)
             ),
         )
 
@@ -232,30 +231,30 @@ def _refusals(
     text = true.get(UNMADE, text)
     text = f"waits: {text}" if text else ""
     if live["kind"] == kuberay.KIND and (live["spec"].get("suspend") or true.keys() & {*SUSPENDED}):
-        text = _suspended(api, live)
-    if text:
+        waits.append(_suspended(api, live))
+    elif text:
         name = str(live["metadata"]["name"])
         waits.append(Trouble(kind=str(live["kind"]), name=name, container="", text=text))
     return waits
 
 
-def _suspended(api: Any, live: Mapping[str, Any]) -> str:
-    if queue := _queue(live):
-        if reason := api.queued(live):
-            return f"waits in Kueue's queue {queue}: {reason}"
-        return f"waits for an answer of Kueue; does it run? {KUEUE}"
-    patch = json.dumps({"spec": {"suspend": False}})
-    return (
-        "is suspended, so KubeRay ends its pods and makes none. To start it without a queue: "
-        f"kubectl --context {api.cluster.context} -n {api.cluster.namespace} patch raycluster "
-        f"{live['metadata']['name']} --type merge -p '{patch}'"
-    )
-
-
-def _queue(live: Mapping[str, Any]) -> str:
-    """Return the queue of Kueue that a RayCluster waits in; "" if it does not."""
+def _suspended(api: Any, live: Mapping[str, Any]) -> Trouble:
+    """Return why a RayCluster is suspended: it waits in a queue of Kueue, or somebody did it."""
+    name, reason = str(live["metadata"]["name"]), ""
     labels = live["metadata"].get("labels") or {}
-    return str(labels.get(kuberay.QUEUE_LABEL, "")) if live["spec"].get("suspend") else ""
+    if (queue := labels.get(kuberay.QUEUE_LABEL)) and live["spec"].get("suspend"):
+        reason = api.queued(live)
+        text = f"waits for an answer of Kueue; does it run? {KUEUE}"
+        text = f"waits in Kueue's queue {queue}: {reason}" if reason else text
+    else:
+        patch = json.dumps({"spec": {"suspend": False}})
+        text = (
+            "is suspended, so KubeRay ends its pods and makes none. To start it without a queue: "
+            f"kubectl --context {api.cluster.context} -n {api.cluster.namespace} patch raycluster "
+            f"{name} --type merge -p '{patch}'"
+        )
+    kind = kuberay.KIND
+    return Trouble(kind=kind, name=name, container="", text=text, patient=bool(reason))
 
 
 def _silence(live: Mapping[str, Any], found: Sequence[Pod]) -> list[Trouble]:

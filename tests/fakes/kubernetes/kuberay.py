@@ -32,10 +32,7 @@ def operator(node: Node) -> Process:
     Raises:
         NoKubernetesError: Go cannot build it here, and why.
     """
-    try:
-        program = go_tools.obtain(PROGRAM)
-    except go_tools.NoGoError as error:
-        raise NoKubernetesError(str(error)) from None
+    made = program(PROGRAM)
     config = module(PROGRAM, MODULE) / "config"
     node.kubectl(
         *("apply", "--server-side"),
@@ -44,13 +41,25 @@ def operator(node: Node) -> Process:
     )
     node.kubectl("apply", "--server-side", "--filename=-", text=json.dumps(_account()))
     command = [
-        program,
+        made,
         f"--kubeconfig={kubeconfig(node, NAME, NAMESPACE)}",
         "--metrics-addr=0",  # several nodes may run at the same time
         "--health-probe-bind-address=0",
         "--enable-leader-election=false",
     ]
     return Process(command, node.folder / "log" / NAME)
+
+
+def program(tool: str) -> Path:
+    """Return a program of tests/go_tools.
+
+    Raises:
+        NoKubernetesError: Go cannot build it here, and why.
+    """
+    try:
+        return go_tools.obtain(tool)
+    except go_tools.NoGoError as error:
+        raise NoKubernetesError(str(error)) from None
 
 
 def kubeconfig(node: Node, account: str, namespace: str) -> Path:

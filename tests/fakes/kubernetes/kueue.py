@@ -10,9 +10,8 @@ from typing import Any
 
 import yaml
 
-from tests import go_tools, ports
+from tests import ports
 from tests.fakes.kubernetes import credentials, kuberay
-from tests.fakes.kubernetes.errors import NoKubernetesError
 from tests.fakes.kubernetes.node import Node
 from tests.fakes.kubernetes.process import Process
 
@@ -39,10 +38,7 @@ def manager(node: Node) -> Process:
     Raises:
         NoKubernetesError: Go cannot build it here, and why.
     """
-    try:
-        program = go_tools.obtain(PROGRAM)
-    except go_tools.NoGoError as error:
-        raise NoKubernetesError(str(error)) from None
+    program = kuberay.program(PROGRAM)
     (port,) = ports.free_ports(1)
     folder = kuberay.module(PROGRAM, MODULE) / "config" / "default"
     objects = [*yaml.safe_load_all(node.kubectl("kustomize", str(folder)))]

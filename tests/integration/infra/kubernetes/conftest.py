@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.fakes.kubernetes import Node, NoKubernetesError
 from tests.fakes.kubernetes import kuberay as operators
 from tests.fakes.kubernetes.process import Process
 
+T = TypeVar("T")
 IMAGES = ("dataset", "grafana", "jupyter", "mlflow", "prometheus", "ray", "versitygw")
 ROOT = Path(__file__).resolve().parents[4]
 GROUP_OF_FILES = 1000  # kubernetes.group
@@ -30,30 +31,27 @@ PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 GPU_GROUP = {"name": "h100", "max": 1, "gpus": 1, **SIZE, "nodeSelector": PRODUCT}
 
 
+def shown(config: pytest.Config, make: Callable[[], T]) -> T:
+    """Make something that may take minutes to build, and show its progress; or skip the test."""
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():
+            return make()
+    except NoKubernetesError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="package")
 def kubernetes(pytestconfig) -> Iterator[Node]:
     """A cluster of one real node, Ready."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    try:
-        # A build takes minutes: show its progress.
-        with capture.global_and_fixture_disabled():
-            node = Node()
-    except NoKubernetesError as error:
-        pytest.skip(str(error))
-    with node:
+    with shown(pytestconfig, Node) as node:
         yield node
 
 
 @pytest.fixture(scope="package")
 def kuberay(pytestconfig, kubernetes) -> Iterator[Process]:
     """KubeRay's operator and its definitions; a test that stops it starts it again."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    try:
-        with capture.global_and_fixture_disabled():
-            operator = operators.operator(kubernetes)
-    except NoKubernetesError as error:
-        pytest.skip(str(error))
-    with operator:
+    with shown(pytestconfig, lambda: operators.operator(kubernetes)) as operator:
         yield operator
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from cluster import kuberay
-from tests.fakes.kubernetes import NoKubernetesError, kueue
+from tests.fakes.kubernetes import kueue
 from tests.integration.infra import queued
-from tests.integration.infra.kubernetes.conftest import Lab, give_to_pods, train
+from tests.integration.infra.kubernetes.conftest import Lab, give_to_pods, shown, train
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-WORKERS = {"name": "cpu", "count": 2, "gpus": 0, "cpus": 1, "memoryMib": 1024}
+# Their pods have 4 GiB, which Go writes so, and not as MiB.
+WORKERS = {"name": "cpu", "count": 2, "gpus": 0, "cpus": 1, "memoryMib": 1101}
 WAITS = "waits in Kueue's queue team: couldn't assign flavors"
 START_SECONDS, READY_SECONDS = 60, 300
 MEMORY = "12Gi"  # what the stack's Ray needs, and a little more
@@ -25,14 +26,8 @@ MEMORY = "12Gi"  # what the stack's Ray needs, and a little more
 @pytest.fixture
 def manager(pytestconfig, kubernetes, kuberay) -> Iterator[None]:
     """Kueue, which takes RayClusters with a queue's label; gone afterwards with its webhooks."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     try:
-        with capture.global_and_fixture_disabled():
-            process = kueue.manager(kubernetes)
-    except NoKubernetesError as error:
-        pytest.skip(str(error))
-    try:
-        with process:
+        with shown(pytestconfig, lambda: kueue.manager(kubernetes)):
             yield
     finally:
         kubernetes.kubectl("delete", ",".join(kueue.WEBHOOKS), "--all")
@@ -92,10 +87,11 @@ def test_a_stack_waits_for_its_quota_and_its_run_goes_on_after_it_made_room(
         assert _apply(lab, *kueue.queue(namespace, memory=MEMORY))
         up = began.result()
     assert WAITS in up.stdout + up.stderr
-    # What Kueue wrote into the pods' templates is no drift.
+    # An `up` does not take what Kueue wrote into the pods' templates for a change by hand.
     (cluster,) = lab.get("rayclusters")["items"]
     (group,) = cluster["spec"]["workerGroupSpecs"]
     assert group["template"]["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert group["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] == "4Gi"
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
     outputs = lab.stack.write_outputs(tmp_path)
     held = ("--env", "TINY_FAULTS=/data/faults", "--", "--epochs", "4")

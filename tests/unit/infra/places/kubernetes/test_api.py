@@ -127,3 +127,21 @@ def test_no_two_threads_are_the_first_to_read_a_kubeconfig(monkeypatch, cluster,
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(api.open_api, [cluster] * 2))
     assert not at_once
+
+
+def test_kueue_says_why_an_object_waits_if_the_user_may_know(fake, cluster):
+    def said():
+        return api.open_api(cluster).queued({"metadata": {"uid": "uid-x"}})
+
+    assert said() == ""
+    fake.objects["workloads", "new"] = {"metadata": {"name": "new"}}
+    assert said() == ""
+    waits = [
+        {"type": "Evicted", "status": "True", "message": "preempted"},
+        {"type": "QuotaReserved", "status": "False", "message": "2 more cpu needed"},
+    ]
+    fake.objects["workloads", "new"]["status"] = {"conditions": waits}
+    assert said() == "2 more cpu needed"
+    fake.answer = lambda _: httpx2.Response(403, json={"kind": "Status", "code": 403})
+    api.open_api.cache_clear()
+    assert said() == ""
