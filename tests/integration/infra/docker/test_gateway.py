@@ -139,6 +139,7 @@ def outside() -> Iterator[Outside]:
 def open_lab(make_lab, outside) -> Iterator[Any]:
     """A lab that the friend may use."""
     lab = make_lab(
+        notebook=True,
         copied=True,
         workers=1,
         allowedCidrs=[f"{outside.friend}/32"],
