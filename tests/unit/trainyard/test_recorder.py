@@ -143,13 +143,16 @@ def test_what_a_job_uses_is_stored_while_it_runs(node):
     )
     try:
         rows = lambda: run_folder.logged(node.store, RUN, run_folder.USAGE).rows  # noqa: E731
-        wait_for("rows", lambda: any(row["CPU"] for row in rows()))
+        # A busy machine may be asked before the job has filled its memory.
+        wait_for("rows", lambda: any(r["CPU"] and r["memory"] > 64 * 2**20 for r in rows()))
     finally:
         (node.here / "go").touch()
         assert process.wait(30) == -signal.SIGKILL
-    for row in history.read_run(node.store, RUN).usage:
+    usage = history.read_run(node.store, RUN).usage
+    assert max(row["memory"] for row in usage) > 64 * 2**20
+    for row in usage:
         assert 0 <= row["CPU"] < 2
-        assert 64 * 2**20 < row["memory"] < 300 * 2**20
+        assert 0 < row["memory"] < 300 * 2**20
     assert "killed" not in node.log.read_text()  # no agent has told about this machine
 
 
