@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fakes.kubernetes.node import FOLDERS, LINKS, _alone, _hierarchies, _sweep
+from tests.fakes.kubernetes.node import FOLDERS, LINKS, LOCK, _hierarchies, _sweep
+from tests.fakes.machines import network
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[4]
@@ -44,7 +45,7 @@ def test_a_killed_test_run_leaves_no_process_and_the_next_one_removes_the_rest(k
         maker.wait()
     assert psutil.wait_procs(processes, timeout=30)[1] == []
     assert number != kubernetes.number  # two at a time
-    with _alone():
+    with network.alone(LOCK):
         _sweep()
     assert _left(number) == []
     assert kubernetes.kubectl("get", "nodes")  # other nodes stay
