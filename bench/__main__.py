@@ -39,6 +39,7 @@ MODULES = (
     "p21_sweep",
     "p22_many_resources",
     "p23_ui",
+    "p27_scale",
     "p29_forty",
     "p31_head",
     "p32_log",

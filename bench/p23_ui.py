@@ -41,20 +41,14 @@ def run(form: Form) -> list[Ratio]:
 
         def first() -> float:
             begun = time.perf_counter()
-            with _page(stack) as ask:
-                _all(ask, count)
+            with page(stack, "runs") as ask:
+                ask.all(count)
                 return time.perf_counter() - begun
 
         ours, theirs = in_turn(form.rounds(ROUNDS), first, plain)
-        with _page(stack) as ask:
-            _all(ask, count)
-
-            def again() -> float:
-                begun = time.perf_counter()
-                ask.get(QUERY)
-                return time.perf_counter() - begun
-
-            [answers] = in_turn(form.rounds(ROUNDS), again)
+        with page(stack, "runs") as ask:
+            ask.all(count)
+            [answers] = in_turn(form.rounds(ROUNDS), lambda: ask.seconds(QUERY))
     label = f"{count:,} runs"
     return [
         Ratio(name=f"P23 page, {label}", ours=ours, plain=theirs, unit="s", goal=1.5),
@@ -62,26 +56,51 @@ def run(form: Form) -> list[Ratio]:
     ]
 
 
-class _Browser:
-    """Asks for a stack's runs as the page does."""
+class Browser:
+    """Asks for a stack's runs or jobs as the page does.
 
-    def __init__(self, address: str, stack: str) -> None:
+    Args:
+        address: of the page, with its key.
+        stack: name of the stack.
+        what: runs or jobs.
+    """
+
+    def __init__(self, address: str, stack: str, what: str) -> None:
         self._session = requests.Session()
         origin, _, key = address.partition("/#key=")
         headers = {"Origin": origin, TOKEN: key}
         opened = self._session.post(f"{origin}/api/open", headers=headers, timeout=DEADLINE_S)
         opened.raise_for_status()
         self._session.headers[TOKEN] = opened.json()["token"]
-        self._url = f"{origin}/api/{stack}/runs"
+        self._url = f"{origin}/api/{stack}/{what}"
 
     def get(self, query: dict[str, str]) -> dict[str, object]:
+        """Return the answer."""
         answer = self._session.get(self._url, params=query, timeout=DEADLINE_S)
         answer.raise_for_status()
         return dict(answer.json())
 
+    def seconds(self, query: dict[str, str]) -> float:
+        """Return the time until the answer."""
+        begun = time.perf_counter()
+        self.get(query)
+        return time.perf_counter() - begun
+
+    def all(self, count: int) -> None:
+        """Wait until the page has so many runs."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            found = self.get(QUERY)
+            if not found["reading"] and int(str(found["total"])) >= count:
+                return
+            if time.monotonic() > deadline:
+                raise FailedError(f"the page has {found['total']} of {count} runs")
+            time.sleep(POLL_S)
+
 
 @contextmanager
-def _page(stack: ScratchStack) -> Iterator[_Browser]:
+def page(stack: ScratchStack, what: str) -> Iterator[Browser]:
+    """Yield an open page of runs or jobs."""
     served = subprocess.Popen(
         stack.train("ui", "--no-open", "--port", "0"),
         env=stack.environment,
@@ -93,18 +112,7 @@ def _page(stack: ScratchStack) -> Iterator[_Browser]:
         said = served.stdout.readline().split() if served.stdout else []
         if len(said) != 2:
             raise FailedError(f"`train ui` printed no address, but {said}")
-        yield _Browser(said[1], stack.name)
+        yield Browser(said[1], stack.name, what)
     finally:
         served.send_signal(signal.SIGINT)
         served.wait(DEADLINE_S)
-
-
-def _all(ask: _Browser, count: int) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        found = ask.get(QUERY)
-        if not found["reading"] and int(str(found["total"])) >= count:
-            return
-        if time.monotonic() > deadline:
-            raise FailedError(f"the page has {found['total']} of {count} runs")
-        time.sleep(POLL_S)
