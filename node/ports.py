@@ -1,12 +1,16 @@
 """Finds the programs that hold ports of this machine."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 from node.life import ServiceError
 from node.owned_processes import STACK
 
+SOCKETS = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
+LISTEN = "0A"  # state of a socket there
 COMMAND_LIMIT = 60  # characters of a holder's command line that a message shows
 
 Ports = Mapping[str, list[int]]  # numbers by the setting that changes them
@@ -68,6 +72,26 @@ def listeners(own: Collection[int] = ()) -> dict[int, int | None]:
         and connection.laddr
         and connection.pid not in own
     }
+
+
+def are_of(own: Collection[int], ports: Ports) -> bool:
+    """Return whether nobody listens on the ports but some processes, as far as is seen quickly.
+
+    Linux lists all sockets with their numbers, so only the files of these processes are read.
+    `listeners` reads those of all processes, which takes 50 ms.
+    """
+    wanted = {f"{number:04X}" for numbers in ports.values() for number in numbers}
+    try:
+        rows = [row.split() for each in SOCKETS for row in each.read_text().splitlines()]
+    except OSError:
+        return False
+    others = {f"socket:[{row[9]}]" for row in rows if row[3] == LISTEN and row[1][-4:] in wanted}
+    for process in own if others else ():
+        with suppress(OSError):  # it has ended
+            for file in Path(f"/proc/{process}/fd").iterdir():
+                with suppress(OSError):  # it is closed
+                    others.discard(str(file.readlink()))
+    return not others
 
 
 def advice() -> str:

@@ -9,6 +9,7 @@ import re
 import socket
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,7 +51,7 @@ class ProgramDriver(Driver):
         self.poll_seconds = POLL_SECONDS
         self._daemon, self._props = daemon, props
         self._starts: set[int] = set()
-        self._up, self._ends = 0.0, list[str]()
+        self._up, self._pid, self._ends = 0.0, 0, list[str]()
 
     def look(self) -> Look:
         try:
@@ -61,7 +62,7 @@ class ProgramDriver(Driver):
             raise ServiceError(f"{self.name} is gone from its supervisord")
         # Whether one that is on demand runs is its starter's business.
         runs, start = self._on_demand or state["statename"] in RUNS, int(state["start"])
-        self._up = float(state["now"] - start) if runs else 0.0
+        self._up, self._pid = float(state["now"] - start) if runs else 0.0, int(state["pid"])
         self._starts.add(start)
         ended = f"ended {STARTS_LIMIT} times before it was up"
         return Look(runs=runs, start=start, over=ended if len(self._starts) > STARTS_LIMIT else "")
@@ -82,16 +83,24 @@ class ProgramDriver(Driver):
         asks = [] if asked or not self._up else self.checks
         silent = next((url for url in asks if not answers(url, PATIENT_SECONDS)), "")
         suspect = asked or silent or self._ends or self._up < STEADY_SECONDS
-        own = {each.pid for each in self._processes()} if suspect else set()
-        held = port_check.describe_listening(ports_of(self._props), own) if suspect else []
+        held = self._held() if suspect else []
         self.poll_seconds = HELD_SECONDS if held else POLL_SECONDS
         return [*([f"{self.name} does not answer {silent}"] if silent else []), *held]
 
     def log(self, lines: int) -> list[str]:
         return tail(self._daemon.folder / self.name / "log", lines)
 
-    def _processes(self) -> list[psutil.Process]:
-        return owned_processes.of_supervisord(self._daemon.url, self._daemon.mark, self.name)
+    def _held(self) -> list[str]:
+        """Return a line for each of its ports that another program holds."""
+        ports = ports_of(self._props)
+        with suppress(psutil.Error):
+            itself = psutil.Process(self._pid)
+            below = [each.pid for each in itself.children(recursive=True)]
+            if port_check.are_of([itself.pid, *below], ports):
+                return []
+        daemon = self._daemon
+        own = owned_processes.of_supervisord(daemon.url, daemon.mark, self.name)
+        return port_check.describe_listening(ports, {each.pid for each in own})
 
 
 def no_answer_error(daemon: Supervisor) -> str:

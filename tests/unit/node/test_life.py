@@ -96,7 +96,7 @@ def _programs(folder: Path, patch: pytest.MonkeyPatch) -> Place:
             patch.setattr(process_health, "endings", lambda *_: ["exit status 3"] * seen.ends)
             start = now - seen.up + seen.start
             name = "RUNNING" if seen.runs else "BACKOFF"
-            return {"statename": name, "start": start, "now": start + seen.up}
+            return {"statename": name, "start": start, "now": start + seen.up, "pid": 0}
 
         patch.setattr(Supervisor, "state", state)
 

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -51,6 +52,27 @@ def test_a_port_that_two_programs_may_listen_on_is_held():  # F64
         other.bind(one.getsockname())
         (line,) = ports.describe_listening({"servePort": [one.getsockname()[1]]})
     assert f"(servePort) is held by {psutil.Process().name()} (pid {os.getpid()}: " in line
+
+
+def test_who_alone_listens_is_seen_quickly(monkeypatch):
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        one.bind(("127.0.0.1", 0))
+        wanted = {"servePort": [one.getsockname()[1]]}
+        assert ports.are_of([], wanted)
+        one.listen()
+        assert ports.are_of([os.getpid()], wanted)
+        assert not ports.are_of([1, 2**30], wanted)
+        with subprocess.Popen(["sleep", "60"], pass_fds=[other.fileno()]) as process:
+            other.bind(one.getsockname())
+            other.listen()
+            other.close()
+            assert not ports.are_of([os.getpid()], wanted)
+            assert ports.are_of([os.getpid(), process.pid], wanted)
+            process.kill()
+        monkeypatch.setattr(ports, "SOCKETS", [Path("/proc/net/of-another-system")])
+        assert not ports.are_of([os.getpid()], wanted)
 
 
 def test_the_stack_of_a_holder_is_named():

@@ -31,7 +31,7 @@ def daemon(tmp_path, monkeypatch) -> Any:
 
     def tell(state: str | None, up: int = 0, ended: tuple[int, ...] = (), added: int = 900) -> Any:
         now = int(time.time())
-        info = {"statename": state, "now": now, "start": now - up}
+        info = {"statename": state, "now": now, "start": now - up, "pid": 0}
 
         def answer(*_: Any) -> Any:
             if state == "silent":
