@@ -307,10 +307,11 @@ def stack(build_store) -> Iterator[Stack]:
 
     Its services decide the assertions: with Go it has an object store, without one a folder.
     """
-    chosen = {}
+    known = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
+    chosen = {key.partition(":")[2]: value for key, value in known.items()}
     with suppress(pytest.skip.Exception):
         build_store(tools.DEFAULT)
-        chosen = {"objectStore": tools.DEFAULT}
+        chosen["objectStore"] = tools.DEFAULT
     with _up(**chosen) as stack:
         yield stack
 

@@ -79,7 +79,7 @@ def jobs(outputs) -> JobSubmissionClient:
 
 
 def _request(
-    outputs: dict[str, Any],
+    url: str,
     method: str,
     path: str,
     token: str | None,
@@ -87,7 +87,7 @@ def _request(
     **headers: str,
 ) -> int:
     request = urllib.request.Request(
-        outputs["dashboardUrl"] + path,
+        url + path,
         method=method,
         data=None if body is None else json.dumps(body).encode(),
         headers={"Content-Type": "application/json", **headers},
@@ -291,27 +291,30 @@ REQUESTS = [
     ids=["plain", "browser", "foreign-host"],
 )
 def test_nothing_answers_without_the_right_token(  # F34
-    outputs, tmp_path, method, path, body, headers
+    stack, outputs, tmp_path, method, path, body, headers
 ):
     canary = tmp_path / "canary"
     body = body and {"entrypoint": f"touch {canary}"}
-    none = _request(outputs, method, path, None, body, **headers)
-    wrong = _request(outputs, method, path, "0" * 64, body, **headers)
-    if "Origin" in headers:
-        assert none in (401, 403, 405)
-        assert wrong in (403, 405)
-    else:
-        assert (none, wrong) == (401, 403)
+    head = f"http://127.0.0.1:{stack.settings['dashboardPort']}"
+    assert outputs["dashboardUrl"] != head  # that is the queue's
+    for url, refusal in ((outputs["dashboardUrl"], 401), (head, 403)):
+        none = _request(url, method, path, None, body, **headers)
+        wrong = _request(url, method, path, "0" * 64, body, **headers)
+        if "Origin" in headers and url == head:
+            assert none in (401, 403, 405)
+            assert wrong in (403, 405)
+        else:
+            assert (none, wrong) == (401, refusal)
     assert not canary.exists()
 
 
 def test_the_right_token_is_answered(outputs):  # F34
-    token = outputs["rayToken"]
+    url, token = outputs["dashboardUrl"], outputs["rayToken"]
     for path in ("/api/jobs/", "/api/prometheus/sd", "/nodes?view=summary"):
-        assert _request(outputs, "GET", path, token) == 200
-    assert _request(outputs, "GET", "/log_proxy?url=http://127.0.0.1:1/", token) == 404
+        assert _request(url, "GET", path, token) == 200
+    assert _request(url, "GET", "/log_proxy?url=http://127.0.0.1:1/", token) == 404
     passwd = "/api/v0/logs/file?node_ip=127.0.0.1&filename=../../../../etc/passwd"
-    assert _request(outputs, "GET", passwd, token) != 200
+    assert _request(url, "GET", passwd, token) != 200
 
 
 @pytest.fixture
@@ -476,6 +479,7 @@ def test_no_secret_lies_about(stack, outputs):  # F35
 # for one that the kernel chose. docs/security.md says what protects it.
 LISTENS = {
     ("prometheus", "prometheus", "loopback", "prometheusPort"),
+    ("queue", "python3", "loopback", "queuePort"),
     ("ray-head", "gcs_server", "all", "gcsPort"),
     ("ray-head", "python", "all", "autoscalerMetricsPort"),
     ("ray-head", "python", "all", "dashboardMetricsPort"),

@@ -39,6 +39,7 @@ TRAIN = str(Path(sys.executable).with_name("train"))
 FOLDERS = "ls -d /var/tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
 PROGRAMS = (
     "supervisord|raylet|gcs_server|versitygw|prometheus|alertmanager|replicate.py|node_switch.py"
+    "|trainyard_queue.py"
 )
 SERVICES = f"pgrep -u ubuntu -fa '{PROGRAMS}' || true"
 COPY = "/var/tmp/copy"
@@ -67,6 +68,7 @@ def on_hosts(guests, boot_host, declare_on_hosts, pulumi_cli) -> Iterator[Any]:
         replicate={"to": COPY},
         alertWebhookUrl="http://192.0.2.1/nobody",
         page=True,
+        queue=True,
     )
     try:
         stack.pulumi("up", "--yes", "--skip-preview")
