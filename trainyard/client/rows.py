@@ -20,6 +20,7 @@ NODES = ("node", "cpu", "memory", "gpu", "gpu memory", "free disk")
 JOBS = ("job", "status", "run", "user", "started", "seconds", "waits")
 RUNS = ("run", "epochs", "job", "started")  # and figures
 LAST = ("best", "cost", "fault")  # where a run has one
+USERS = "/api/queue/users"  # of the queue
 FIRST = 2  # figures before the time, which a narrow terminal has room for
 NO_JOBS = "no jobs yet: `train submit pytorch_distributed_training` starts one"
 NO_RUNS = "no runs in the store yet: `train submit pytorch_distributed_training` begins one"

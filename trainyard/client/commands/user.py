@@ -17,7 +17,6 @@ from trainyard.client.command import Json, Outputs, Stack, reach
 from trainyard.client.console import print_table, say, warn
 from trainyard.client.errors import ClientError, writing
 
-USERS = "/api/queue/users"
 NO_QUEUE = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 
 
@@ -63,7 +62,7 @@ def user(
     stack_outputs = contract.read(stack, outputs)
     dashboard = Dashboard(reach(context, stack_outputs))
     if action is Action.list:
-        found = rows.of_users(_asked(stack_outputs, dashboard.get, USERS))
+        found = rows.of_users(_asked(stack_outputs, dashboard.get, rows.USERS))
         columns = ("name", "role", "since", "seen")
         empty = "only the stack's own token: `train user add NAME` makes one for a user"
         print_table(found, columns, as_json=as_json, whole=("name",), empty=empty)
@@ -76,7 +75,7 @@ def user(
                 raise ClientError("no token was ended: nobody can be asked; add --yes")
             if not agree(f"End the tokens of {len(names)} users?"):
                 raise ClientError("no token was ended")
-        _asked(stack_outputs, dashboard.post, f"{USERS}/end", {"names": names})
+        _asked(stack_outputs, dashboard.post, f"{rows.USERS}/end", {"names": names})
         say(f"ended: {', '.join(names)}; their jobs stay, and teachers can stop them")
         return
     if file and (files or len(names) > 1):
@@ -89,7 +88,7 @@ def user(
     if files:
         with writing(files, "name another folder"):
             files.mkdir(mode=0o700, parents=True, exist_ok=True)
-    tokens = _asked(stack_outputs, dashboard.post, USERS, {"names": names, "role": role})
+    tokens = _asked(stack_outputs, dashboard.post, rows.USERS, {"names": names, "role": role})
     url = stack_outputs.dashboard_url
     for name, target in targets.items():
         text = json.dumps({"address": url, "token": tokens[name]})

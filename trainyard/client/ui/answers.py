@@ -136,12 +136,19 @@ class Answers:
         return {"runs": found, "differ": differ}
 
     def cost(self, query: Query) -> Answer:
-        """Return what this month has cost, and the last 30 days by user and by day."""
-        account = self._account(self.stacks.get(query["stack"]))
+        """Return what this month has cost, and the last 30 days by user and by day.
+
+        Users who have a token but no use are listed too, last, and when each was last seen.
+        """
+        stack = self.stacks.get(query["stack"])
+        account = self._account(stack)
         first = (datetime.now(UTC) - DAYS).date().isoformat()
         recent = [each for each in account.shares if each["day"] >= first]
-        by = {f"{each}s": costs.table(recent, each) for each in ("user", "day")}
-        return {"month": account.month, "budget": account.budget, **by}
+        days, used = (costs.table(recent, each) for each in ("day", "user"))
+        known = {each["name"]: each for each in _unless_away(stack.users, [])}
+        unused = [{"user": name} for name in sorted(known.keys() - {each["user"] for each in used})]
+        users = [row | {"seen": known.get(row["user"], {}).get("seen")} for row in used + unused]
+        return {"month": account.month, "budget": account.budget, "users": users, "days": days}
 
     def files(self, query: Query) -> Answer:
         """Return the files of a run (`run`)."""

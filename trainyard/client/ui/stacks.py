@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from trainyard.client import connection, costs, jobs, left_results
+from trainyard.client import connection, costs, jobs, left_results, rows
 from trainyard.client import outputs as contract
-from trainyard.client.dashboard import DashboardError
+from trainyard.client.dashboard import Dashboard, DashboardError
 from trainyard.client.errors import ClientError, DownError
 from trainyard.client.job_server import Job, JobServer
 from trainyard.client.outputs import StackOutputs
@@ -72,6 +72,7 @@ class Stack:
         self._outputs = Kept(self._ask_outputs, OUTPUTS_S)
         self._jobs = Kept(self._ask_jobs, JOBS_S)
         self._account = Kept(lambda: costs.shortly(self.outputs()), ACCOUNT_S)
+        self._users = Kept(self._ask_users, ACCOUNT_S)
 
     def outputs(self) -> StackOutputs:
         """The outputs, with addresses that answer here.
@@ -101,6 +102,15 @@ class Stack:
         """
         return self._account.get()
 
+    def users(self) -> list[dict[str, str]]:
+        """The users of its queue, as `train user list` has them; nobody without a queue.
+
+        Raises:
+            ClientError: the stack is not reached.
+            DashboardError: the queue does not answer, or only teachers may ask.
+        """
+        return self._users.get()
+
     def runs(self) -> RunCache:
         """The runs in the store, also of a stack that is down.
 
@@ -129,6 +139,10 @@ class Stack:
             opened = self._open.enter_context(connection.to(found, self._report))
             self._reached, self._read = opened.outputs, found
         return self._reached
+
+    def _ask_users(self) -> list[dict[str, str]]:
+        outputs = self.outputs()
+        return rows.of_users(Dashboard(outputs).get(rows.USERS)) if outputs.queue else []
 
     def _ask_jobs(self) -> list[Job]:
         server = jobs.connect(self.outputs())

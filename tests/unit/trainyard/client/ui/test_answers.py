@@ -180,13 +180,20 @@ def test_the_page_shows_what_runs_users_and_days_cost(head, browser, tmp_path, m
     found = ask(browser, "dev/cost")
     assert (found["month"], found["budget"]) == (12.5, 100)
     assert [tuple(row.values()) for row in found["users"]] == [
-        ("(idle)", 0, 0, 8),
-        ("eva", 4, 8, 3),
+        ("(idle)", 0, 0, 8, None),
+        ("eva", 4, 8, 3, None),
     ]
     assert [tuple(row.values()) for row in found["days"]] == [
         (days[1], 2, 4, 1.5),
         (days[2], 2, 4, 9.5),
     ]
+    head.replies["/api/queue/users"] = [
+        {"name": name, "role": "user", "since": 1.0, "seen": seen}
+        for name, seen in (("ole", 0.0), ("eva", 1795168800.0))
+    ]
+    [_, eva, ole] = ask(browser, "dev/cost")["users"]
+    assert (eva["user"], eva["seen"][:4]) == ("eva", "2026")
+    assert ole == {"user": "ole", "seen": ""}  # has a token, and has not used it
     rows = {row["run"]: (row["cost"], row["most"]) for row in ask(browser, "dev/runs")["rows"]}
     assert rows["run-0001"] == (4.5, None)
     assert rows["run-0002"][0] is None
