@@ -109,7 +109,7 @@ def attach(
     more = sum(node.on_demand for node in cluster.nodes)
     say(
         f"attached {url} as {name!r}: Ray {cluster.ray_version}, Python {cluster.python_version}, "
-        f"nodes: {len(cluster.nodes) - more}, and up to {more} on demand"
+        f"nodes: {len(cluster.nodes) - more}" + (f", and up to {more} on demand" if more else "")
     )
     say(f"use it: export {contract.STACK_VARIABLE}={name}, or -s {name} with each command")
 

@@ -81,11 +81,14 @@ function lastRuns(stack, rows, curves) {
     ["user", (row) => row.user], ["started", (row) => time(row.started)]], rows, "No run yet. `train submit alexnet` makes one.");
 }
 
+// Others have used the stack's own token.
+const seen = (row) => (row.seen === "" ? "never" : row.seen && time(Date.parse(row.seen.replace(" ", "T"))));
+
 function costTable({ month, budget, users }) {
   const spent = month || budget != null ? `${month.toFixed(2)} $ this month${budget == null ? "" : ` of ${number(budget)} $`}` : "";
   return users.length ? [el("h2", {}, "Cost"), spent && el("p", {}, spent), table("Who used how much in 30 days", [["user", (row) => row.user], ["GPU hours", (row) => number(row.gpu_hours), "number"],
     ["CPU hours", (row) => number(row.cpu_hours), "number"], ["$", (row) => (row.cost ? row.cost.toFixed(2) : ""), "number"],
-    ...(users.some((row) => row.seen != null) ? [["last seen", (row) => row.seen]] : [])], users, "")] : [];
+    ...(users.some((row) => row.seen != null) ? [["last seen", seen]] : [])], users, "")] : [];
 }
 
 const ADDRESS = /^(https?:\/\/\S+)(.*)$/s;
