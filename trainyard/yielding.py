@@ -14,6 +14,11 @@ FOR_GOOD = (
 )
 
 
+def is_said(log: str) -> bool:
+    """Return whether a job's log says that the queue has ended it."""
+    return FOR_ANOTHER in log or FOR_GOOD.partition(":")[0] in log
+
+
 def package(attempt: str) -> str:
     """Return the name of the package for a submission id."""
     return f"{PREFIX}{attempt}.zip"

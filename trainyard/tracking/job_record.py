@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainyard import json_values
+from trainyard import json_values, yielding
 from trainyard.housekeeping import housekeeping
 from trainyard.serving.uploaded import MOST_BYTES, keep
 from trainyard.store.objects import open_url, regular_files
@@ -26,6 +26,7 @@ MOST_OUTPUT = 2 * 2**30  # bytes of $TRAINYARD_OUTPUT that are kept
 MOST_WORKING = 50 * 2**20  # and of the working folder, which other jobs may share
 MOST_FILES = 1000  # of each
 LOG_HEAD, LOG_TAIL = 2**20, 4 * 2**20  # bytes that are kept of a log
+YIELD_TAIL = 2**14  # bytes at its end in which a job says that the queue has ended it
 LOG = "/proc/self/fd/1"  # Ray has a job's standard output in a file, which is read here
 NAMED = 5  # files in a message
 COST_S = 600.0  # between two questions of what the job costs: the queue adds up all jobs
@@ -128,6 +129,8 @@ class JobRecord:
         command has made or changed, with their status.
         """
         ended = run_folder.FAILED if code else run_folder.SUCCEEDED
+        if code and self._is_told_to_yield():
+            ended = run_folder.STOPPED
         status = self._record.get("status", ended)
         self._record |= {"ended": _now(), "exit": code, "status": status}
         if code == -signal.SIGKILL:
@@ -157,6 +160,12 @@ class JobRecord:
         self.log()
         if summary := run_folder.sum_up(self._store, self._run):
             self._store.write(f"{run_folder.SUMMARIES}/{self._run}", summary)
+
+    def _is_told_to_yield(self) -> bool:
+        with suppress(OSError), open(self._log, "rb") as log:  # noqa: PTH123 - as above
+            log.seek(max(0, os.fstat(log.fileno()).st_size - YIELD_TAIL))
+            return yielding.is_said(log.read().decode(errors="replace"))
+        return False
 
     def _note_cost(self) -> None:
         self._asked = time.monotonic()

@@ -109,6 +109,8 @@ def test_a_job_makes_room_for_one_of_higher_priority_and_goes_on(stack, wait_for
     Path(f"{steps}.go").touch()
     wait_for(lambda: _jobs(stack)["low"]["status"] == "SUCCEEDED", 180)
     assert _jobs(stack)["low"]["metadata"]["attempt"] == "2"
+    jobs = read_run(open_store(contract.read(None, tmp_path / "outputs.json")), "low").jobs
+    assert [each["status"] for each in jobs] == ["STOPPED", "SUCCEEDED"]  # not FAILED
     # Each step once, and so the sum as without the other job.
     assert [*map(int, steps.read_text().split())] == [*range(80)]
     (run,) = (r for r in json.loads(train("runs", "--json")) if r["run"] == "low")

@@ -13,7 +13,7 @@ import pytest
 
 from tests import web
 from tests.waiting import wait_for
-from trainyard import recorder
+from trainyard import recorder, yielding
 from trainyard.client import history
 from trainyard.serving import uploaded
 from trainyard.store.objects import FolderStore
@@ -206,6 +206,16 @@ def test_one_that_fails_is_a_run_too_and_ends_as_its_command(node):
     assert (node.job()["status"], node.job()["exit"]) == ("FAILED", -signal.SIGKILL)
     # One line a job: it is the same one here.
     assert len(history.read_run(node.store, RUN).jobs) == 1
+
+
+@pytest.mark.parametrize("notice", [yielding.FOR_ANOTHER, yielding.FOR_GOOD.format("low use")])
+def test_one_that_the_queue_has_ended_did_not_fail(node, notice):
+    end = f"print({notice!r}); print('x' * 2000); raise SystemExit(1)"
+    assert node.run(end) == 1
+    assert (node.job()["status"], node.job()["exit"]) == ("STOPPED", 1)
+    assert history.told(node.job()).startswith("STOPPED, ")
+    assert node.run(f"print({notice!r})") == 0
+    assert node.job()["status"] == "SUCCEEDED"
 
 
 def test_one_that_is_told_to_stop_is_recorded_before_its_command_has_ended(node):

@@ -145,7 +145,7 @@ class Answers:
         first = (datetime.now(UTC) - DAYS).date().isoformat()
         recent = [each for each in account.shares if each["day"] >= first]
         days, used = (costs.table(recent, each) for each in ("day", "user"))
-        known = {each["name"]: each for each in _unless_away(stack.users, [])}
+        known = {each["name"]: each for each in _unless_away(stack.users, list[dict[str, str]]())}
         unused = [{"user": name} for name in sorted(known.keys() - {each["user"] for each in used})]
         users = [row | {"seen": known.get(row["user"], {}).get("seen")} for row in used + unused]
         return {"month": account.month, "budget": account.budget, "users": users, "days": days}
