@@ -78,7 +78,8 @@ def test_a_sixth_place_is_a_folder_and_a_line(tmp_path):
     page = json.loads(
         project.run("infra.operate.review", *here, plan, "--json", "--policy-pack", RULES)
     )
-    assert page["cost"] == {"before": 0.0, "after": 3.0, "total": 6.0, "budget": 0.0}
+    costs = {"before": 0.0, "after": 3.0, "total": 6.0, "budget": 0.0, "month": None}
+    assert page["cost"] == costs
     assert page["listening"]["after"] == {"shelf-firewall": ["ports 22 to 22 from 10.1.0.0/16"]}
     assert page["policies"] == []
     assert project.machines() == []
