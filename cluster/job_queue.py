@@ -30,7 +30,10 @@ SCRIPT = "trainyard_queue.py"  # beside the modules, so Python finds these first
 START = "import runpy\n\nrunpy.run_module('trainyard.queue', run_name='__main__')\n"
 DATA = Volume(name="data", keep=True)
 # What the service imports of the library, for machines that lack it.
-MODULES = ("__init__.py", "failpoints.py", "packing.py", "yielding.py", "queue/**/*.py")
+MODULES = (
+    *("__init__.py", "failpoints.py", "packing.py", "yielding.py", "queue/**/*.py"),
+    *("dev_session/__init__.py", "dev_session/messages.py"),
+)
 NAME = re.compile(r"[^@*\s].*")  # of a user or a group
 Users = Annotated[Items[str], Says("must be an array of names of users", "write it as [eva, ole]")]
 

@@ -7,12 +7,13 @@ reachable, by the route of jobs' packages; Ray checks the token at both ends.
 import os
 
 PACKAGES = "/api/packages/gcs/"  # of the dashboard
+PREFIX = "_ray_pkg_dev-"  # of their names
 TIMEOUT_S = 10
 
 
 def name(session: str, number: int | str) -> str:
     """Return the name of a session's message."""
-    return f"_ray_pkg_dev-{session}-{number}"
+    return f"{PREFIX}{session}-{number}"
 
 
 class Mailbox:

@@ -24,6 +24,7 @@ from aiohttp import web
 from sqlalchemy.exc import DBAPIError
 
 from trainyard import yielding
+from trainyard.dev_session import messages
 from trainyard.queue import ledger, order, submission, users
 from trainyard.queue.dispatcher import FAULTS, Declared, Dispatcher, entry, has_yielded
 from trainyard.queue.head import Head, HeadAwayError, outcome
@@ -172,9 +173,12 @@ class Server:
         found = self._packages.has(_package(request))
         return web.Response(status=200 if found else 404)
 
-    async def _put_package(self, request: web.Request) -> web.Response:
+    async def _put_package(self, request: web.Request) -> web.StreamResponse:
+        name = _package(request)
+        if name.startswith(messages.PREFIX):  # for a session that runs
+            return await self._pass_on(request)
         try:
-            await self._packages.keep(_package(request), request.content.iter_chunked(PIECE))
+            await self._packages.keep(name, request.content.iter_chunked(PIECE))
         except TooLargeError:
             return web.Response(status=413, text="the package is larger than 2 GiB")
         except OSError as error:

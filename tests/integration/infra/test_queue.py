@@ -1,6 +1,9 @@
 """The queue before a real head: jobs of Ray's own client and of `train`, and who dies meanwhile."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -117,6 +120,23 @@ def test_a_job_makes_room_for_one_of_higher_priority_and_goes_on(stack, wait_for
     assert run["figures"]["loss"] == sum(range(80))
     costs = json.loads(train("cost", "--by", "run", "--json"))
     assert {row["run"]: row["cpu_hours"] >= 0 for row in costs}.keys() >= {"low", "high"}
+
+
+def test_a_dev_session_runs_its_script_again_after_a_save(stack, wait_for, tmp_path):
+    script, said = tmp_path / "code/script.py", tmp_path / "said"
+    script.parent.mkdir()
+    script.write_text("print('the first')\n")
+    variables = os.environ | {"TRAINYARD_OUTPUTS": str(stack.write_outputs(tmp_path))}
+    command = [sys.executable, "-m", "trainyard.client", "dev", str(script)]
+    with said.open("w") as file:
+        session = subprocess.Popen(command, env=variables, stdout=file, stderr=file)
+    try:
+        wait_for(lambda: "run 1 succeeded" in said.read_text(), 120)
+        script.write_text("print('the second')\n")
+        wait_for(lambda: "the second\nrun 2 succeeded" in said.read_text(), 60)
+    finally:
+        session.send_signal(signal.SIGINT)
+        session.wait(60)
 
 
 def test_a_user_trains_with_a_token_of_their_own_and_others_do_not_see_it(stack, tmp_path):

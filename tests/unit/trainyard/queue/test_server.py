@@ -6,6 +6,7 @@ import json
 
 from ray.dashboard.modules.version import CURRENT_VERSION
 
+from trainyard.dev_session import messages
 from trainyard.queue import records as kept
 from trainyard.queue import server
 
@@ -162,6 +163,16 @@ def test_packages_are_kept_whole_and_by_a_name_of_ray(with_queue, monkeypatch):
         assert (await queue.ask("PUT", "/api/packages/gcs/large.zip", data=b"content"))[0] == 413
         folder = queue.packages.path("x").parent
         assert [each.name for each in folder.iterdir()] == ["_ray_pkg_0123.zip"]
+
+    with_queue(test)
+
+
+def test_what_is_for_a_dev_session_goes_to_the_head_at_once(with_queue):
+    async def test(queue):
+        name = messages.name("0123abcd", 1)
+        assert (await queue.ask("PUT", f"/api/packages/gcs/{name}", data=b"a save"))[0] == 200
+        assert queue.head.packages == {name: b"a save"}
+        assert not queue.packages.has(name)
 
     with_queue(test)
 
