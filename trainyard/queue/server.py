@@ -60,6 +60,7 @@ UNKNOWN = (
     *("job_id", "driver_info", "error_type", "end_time", "driver_node_id", "driver_exit_code"),
     "driver_agent_http_address",
 )
+BEFORE = (WAITING, STARTING)  # the head may not know the job yet
 # As Ray says it of a job that waits for its node, which clients know.
 NO_LOG = "Job {} has no driver node id info: it waits in the queue."
 
@@ -277,7 +278,7 @@ class Server:
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         job = await self._record(request, request.match_info["id"])
-        if job is not None and (not job.attempt or job.state == WAITING):
+        if job is not None and (not job.attempt or job.state in BEFORE):
             return web.json_response({"logs": ""})
         return await self._pass_on(request, None if job is None else job.name)
 
@@ -291,7 +292,7 @@ class Server:
         await reply.prepare(request)
         sent = -1
         while not reply.closed:
-            if job is None or (job.attempt > sent and job.state not in (WAITING, STARTING)):
+            if job is None or (job.attempt > sent and job.state not in BEFORE):
                 of_head = name if job is None else job.name
                 await self._send_log(of_head, reply)
                 sent = 0 if job is None else job.attempt
@@ -394,7 +395,7 @@ class Server:
         if job.state == WAITING and place is not None:
             message = f"place {place.place}: {_why(place)}"
         message = _repeated(job) or message
-        away = found is None and job.state not in (WAITING, STARTING)
+        away = found is None and job.state not in BEFORE
         if away:
             message = "the head does not answer, or was replaced; the job goes on with it"
         return _blank(job, request) | same | {"message": message}
@@ -449,7 +450,7 @@ class Server:
             path = path.with_path(f"/api/jobs/{job}/logs")
         elif name := path.query.get("submission_id"):
             record = await self._record(request, name)
-            if record is not None and (not record.attempt or record.state == WAITING):
+            if record is not None and (not record.attempt or record.state in BEFORE):
                 return web.Response(status=500, text=NO_LOG.format(name))
             if record is not None:
                 path = path.update_query(submission_id=record.name)

@@ -344,7 +344,8 @@ def stack_with_minio(build_store, alerts, second_store) -> Iterator[Stack]:
         "accessKey": second_store.root.access,
         "secretKey": second_store.root.secret,
     }
-    with _up(objectStore="minio", alertWebhookUrl=alerts.url, replicate=replica) as stack:
+    own = {"alertWebhookUrl": alerts.url, "replicate": replica, "queue": True}
+    with _up(objectStore="minio", **own) as stack:
         yield stack
 
 

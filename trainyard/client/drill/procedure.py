@@ -104,6 +104,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
     _reach_an_epoch(watch, stack.store)
 
     restores, workers = len(watch.restored), frozenset(watch.workers)
+    attempt = watch.job.metadata.get(jobs.ATTEMPT)
     struck = _strike(drill, watch, stack)
     warn(struck.what)
     if drill.fault is not Fault.HEAD_LOSS:
@@ -113,7 +114,8 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
     if drill.fault is Fault.HEAD_LOSS:
         detected = watch.until("the head's end", lambda: not watch.answers, RECOVERY_S)
         _wait_for_nodes(stack.state, nodes)
-        warn(f"the head and its {nodes} nodes are back; run {run} is submitted again")
+        how = "waits for the queue" if outputs.queue else "is submitted again"
+        warn(f"the head and its {nodes} nodes are back; run {run} {how}")
         watch.look()  # its workers trained until their nodes gave up the head
         restores, workers = 0, frozenset()
     before = Before(
@@ -123,7 +125,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
         trained=watch.trained + part,
     )
     if drill.fault is Fault.HEAD_LOSS:
-        watch.follow(_submit(again, stack))
+        watch.follow(_again(again, attempt, watch, stack))
     same = drill.fault is Fault.STORE_LOSS
     detected, resumed = _next_epoch(watch, before, detected, same_workers=same)
     restored = watch.restored[before.restores :]
@@ -248,6 +250,21 @@ def _wait_for_nodes(state: ClusterState, count: int) -> None:
 def _submit(request: submission.Request, stack: DrilledStack) -> Job:
     server, job_id = submission.submit(request, stack.outputs, force=True)
     return server.job(job_id)
+
+
+def _again(
+    request: submission.Request, attempt: str | None, watch: RunWatch, stack: DrilledStack
+) -> Job:
+    """Return the job that goes on: the same where a queue starts it again, else another one."""
+    if stack.outputs.queue:
+        watch.until(
+            "its next start by the queue",
+            lambda: watch.job.status.ended or watch.job.metadata.get(jobs.ATTEMPT) != attempt,
+            RECOVERY_S,
+        )
+        if not watch.job.status.ended:
+            return watch.job
+    return _submit(request, stack)
 
 
 def _twin(mine: RunRecord, store: Store) -> RunRecord:
