@@ -43,6 +43,17 @@ def test_a_job_is_one_for_its_clients_from_the_queue_to_its_end(with_queue):
     with_queue(test)
 
 
+def test_a_job_that_the_head_is_just_given_has_no_log_yet(with_queue):
+    async def test(queue):
+        await queue.submit("a")
+        assert queue.records.begin(queue.records.active()[0], now=1.0, share=1.0, gpus=0.0)
+        assert await queue.ask("GET", "/api/jobs/a/logs") == (200, {"logs": ""})
+        status, text = await queue.ask("GET", "/api/v0/logs/file?node_id=any&submission_id=a")
+        assert (status, "has no driver node id" in text) == (500, True)
+
+    with_queue(test)
+
+
 def test_a_lost_attempt_is_followed_by_the_next_under_the_same_id(with_queue):
     async def test(queue):
         await queue.submit("a", retries="3")
