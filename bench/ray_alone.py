@@ -12,6 +12,8 @@ import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
+from tests.ports import free_ports
+
 
 def fit(worker: Callable[[], Any], *, workers: int = 1, max_failures: int = 0) -> None:
     """Run a training function in workers of a CPU each; what it prints is printed here.
@@ -23,7 +25,8 @@ def fit(worker: Callable[[], Any], *, workers: int = 1, max_failures: int = 0) -
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # or Ray reports to its makers
     os.environ["RAY_TRAIN_ENABLE_PRINT_PATCH"] = "0"  # or each line comes twice
-    ray.init("local")
+    # Ray's default is the port of a first stack, which may be about to start here.
+    ray.init("local", dashboard_port=free_ports(1)[0])
     with tempfile.TemporaryDirectory() as folder:
         TorchTrainer(
             worker,

@@ -94,8 +94,10 @@ def await_up(service: Driver, timeout: float, sleep: Callable[[float], None] = t
         while look.runs and waiting and not (silent := service.ask(waiting[0])):
             del waiting[0]
         why = [silent] if silent else [*look.why]
-        if look.runs and not waiting and not (why := _unsteady(service)):
-            return
+        if look.runs and not waiting:
+            if not (why := _unsteady(service)):
+                return
+            waiting = [*service.checks]  # what answered may be another, which held its port
         before, now = now, time.monotonic()
         left -= 0.0 if look.at_work else now - before
         if look.over or left < 0:

@@ -271,6 +271,22 @@ def test_one_that_is_gone_is_told_and_not_waited_for(place):
     assert "gone" in _refusal(place)[0]
 
 
+def test_what_another_answered_that_held_the_port_is_asked_again():
+    """Ray's head starts without its dashboard where another program has the port."""
+    held, answers = [["port 8265 is held"], []], ["", "does not answer", ""]
+    service: Any = SimpleNamespace(
+        checks=["url"],
+        look=lambda: life.Look(runs=True),
+        poll_seconds=0,
+        lately=lambda: (0, "", 100.0),
+        steady_seconds=0,
+        ask=lambda _: answers.pop(0),
+        amiss=lambda **_: held.pop(0),
+    )
+    life.await_up(service, 30, lambda _: None)
+    assert (held, answers) == ([], [])
+
+
 def test_a_wait_can_be_ended():
     service: Any = SimpleNamespace(checks=[], look=lambda: life.Look(runs=False), poll_seconds=0)
     with pytest.raises(CanceledError):
