@@ -146,7 +146,7 @@ def unservable(store: Store, run: str, checkpoint: str, jobs: Sequence[Mapping[s
 def told(job: Mapping[str, Any]) -> str:
     """Return the record of a job in words: how it ended, how long it took, who ran what."""
     ended = str(job.get("status", "no end is recorded"))
-    if job.get("exit") and ended != run_folder.STOPPED:
+    if job.get("exit"):
         ended += f" (exit code {job['exit']})"
     parts = [ended]
     with suppress(*fields.FAULTS):

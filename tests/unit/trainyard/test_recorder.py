@@ -213,7 +213,7 @@ def test_one_that_the_queue_has_ended_did_not_fail(node, notice):
     end = f"print({notice!r}); print('x' * 2000); raise SystemExit(1)"
     assert node.run(end) == 1
     assert (node.job()["status"], node.job()["exit"]) == ("STOPPED", 1)
-    assert history.told(node.job()).startswith("STOPPED, ")
+    assert history.told(node.job()).startswith("STOPPED (exit code 1), ")
     assert node.run(f"print({notice!r})") == 0
     assert node.job()["status"] == "SUCCEEDED"
 
