@@ -40,12 +40,12 @@ def run(form: Form) -> list[Ratio]:
     with form.stack() as stack, tempfile.TemporaryDirectory() as name:
         script = Path(name) / "hello.py"
         script.write_text("print('hello', flush=True)\n")
-        _train(stack, "submit", script, "--name", RUN)
+        train(stack, "submit", script, "--name", RUN)
         [job] = [
-            row["job"] for row in json.loads(_train(stack, "list", "--json")) if row["run"] == RUN
+            row["job"] for row in json.loads(train(stack, "list", "--json")) if row["run"] == RUN
         ]
         runs = store_runs(open_store(outputs.read(None, stack.outputs_file(Path(name)))), count)
-        if len(json.loads(_train(stack, "runs", "--json"))) < count:
+        if len(json.loads(train(stack, "runs", "--json"))) < count:
             raise FailedError(f"`train runs` did not list all of {count} runs")
         listed = stack.train("list")
         # The command line of each, what it needs, and how long it may take.
@@ -90,7 +90,8 @@ def _ratios(
     return found
 
 
-def _train(stack: ScratchStack, *arguments: str | Path) -> str:
+def train(stack: ScratchStack, *arguments: str | Path) -> str:
+    """Return what a command of `train` prints."""
     command = stack.train(str(arguments[0]), *arguments[1:])
     return measure.run(command, env=stack.environment, cwd=stack.project).stdout
 

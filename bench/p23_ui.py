@@ -60,7 +60,7 @@ class Browser:
     """Asks for a stack's runs or jobs as the page does.
 
     Args:
-        address: of the page, with its key.
+        address: URL of the page, which ends with its key.
         stack: name of the stack.
         what: runs or jobs.
     """

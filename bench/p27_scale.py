@@ -1,8 +1,8 @@
 """P27: what a command costs as a stack grows. Beside each stands a quarter of the size.
 
-A ratio of 4 is linear. Jobs are records in Ray's own memory, as of jobs that have ended, and jobs
-that wait in a queue; runs are those that their jobs have stored, with two checkpoints each. Nodes
-are previewed only: no machine here has 64 of them.
+A ratio of 4 is linear. Half of the jobs have ended: they are records in Ray's own memory. The
+others wait in a queue. Runs are stored as jobs store them, with two checkpoints each. Nodes are
+only previewed: no machine here has 64 of them.
 """
 
 import functools
@@ -19,7 +19,7 @@ import yaml
 from bench import measure
 from bench.form import Form
 from bench.measure import FailedError, Ratio
-from bench.p18_client import AT_ONCE, store_runs
+from bench.p18_client import AT_ONCE, store_runs, train
 from bench.p23_ui import DEADLINE_S, QUERY, page
 from bench.scratch import ScratchStack, scratch_stack
 from trainyard.client import outputs
@@ -102,7 +102,7 @@ def _jobs(form: Form) -> list[Figures]:
             _end_jobs(stack, there, count)
             _queue_jobs(stack, there, count)
             there = count
-            if len(json.loads(_said(stack, "list", "--all", "--json"))) < 2 * count:
+            if len(json.loads(train(stack, "list", "--all", "--json"))) < 2 * count:
                 raise FailedError(f"`train list` did not list all of {2 * count} jobs")
             with page(stack, "jobs") as ask:
                 label = f"{JOBS:,} jobs"
@@ -166,8 +166,3 @@ def _keep_checkpoints(store: Store, runs: Sequence[str]) -> None:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(put, runs))
-
-
-def _said(stack: ScratchStack, *arguments: str) -> str:
-    command = stack.train(*arguments)
-    return measure.run(command, env=stack.environment, cwd=stack.project).stdout

@@ -97,7 +97,7 @@ def await_up(service: Driver, timeout: float, sleep: Callable[[float], None] = t
         if look.runs and not waiting:
             if not (why := _unsteady(service)):
                 return
-            waiting = [*service.checks]  # what answered may be another, which held its port
+            waiting = [*service.checks]  # another may have answered that held its port
         before, now = now, time.monotonic()
         left -= 0.0 if look.at_work else now - before
         if look.over or left < 0:

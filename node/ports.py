@@ -75,7 +75,7 @@ def listeners(own: Collection[int] = ()) -> dict[int, int | None]:
 
 
 def are_of(own: Collection[int], ports: Ports) -> bool:
-    """Return whether nobody listens on the ports but some processes, as far as is seen quickly.
+    """Return whether only these processes listen on the ports; False too if that is not known.
 
     Linux lists all sockets with their numbers, so only the files of these processes are read.
     `listeners` reads those of all processes, which takes 50 ms.

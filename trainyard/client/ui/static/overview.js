@@ -81,7 +81,7 @@ function lastRuns(stack, rows, curves) {
     ["user", (row) => row.user], ["started", (row) => time(row.started)]], rows, "No run yet. `train submit alexnet` makes one.");
 }
 
-// Others have used the stack's own token.
+// Users without a token of their own have no such time.
 const seen = (row) => (row.seen === "" ? "never" : row.seen && time(Date.parse(row.seen.replace(" ", "T"))));
 
 function costTable({ month, budget, users }) {
