@@ -147,4 +147,4 @@ def why_it_waits(
     from trainyard.client import waiting
     from trainyard.client.state import ClusterState
 
-    return waiting.explain(job, server.jobs(), outputs, ClusterState(outputs))
+    return waiting.Reasons(server.jobs(), outputs, ClusterState(outputs)).of(job)

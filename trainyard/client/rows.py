@@ -14,7 +14,7 @@ from trainyard.client.job_server import Job, JobServer, Status
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.recorded import LOST
 from trainyard.client.selection import ALL, Selection
-from trainyard.client.state import OneLook
+from trainyard.client.state import ClusterState
 
 NODES = ("node", "cpu", "memory", "gpu", "gpu memory", "free disk")
 JOBS = ("job", "status", "run", "user", "started", "seconds", "waits")
@@ -47,9 +47,9 @@ def of_jobs(
         outputs: the outputs of the cluster's stack.
         chosen: those that get a row; None for all that were submitted, newest first.
     """
-    state = OneLook(outputs)
+    reasons = waiting.Reasons(listed, outputs, ClusterState(outputs))
     return [
-        of_job(job) | {"waits": _wait(job, listed, outputs, state)}
+        of_job(job) | {"waits": _wait(job, reasons)}
         for job in (jobs.newest_first(listed) if chosen is None else chosen)
     ]
 
@@ -181,10 +181,10 @@ def _share(amounts: list[float] | None) -> str:
     return f"{amounts[0] / GIB:.1f}/{amounts[1] / GIB:.1f} GiB" if amounts else ""
 
 
-def _wait(job: Job, others: Sequence[Job], outputs: StackOutputs, state: OneLook) -> str:
+def _wait(job: Job, reasons: waiting.Reasons) -> str:
     if job.status is Status.UNREADABLE or job.message == LOST:
         return job.message
-    if wait := waiting.explain(job, others, outputs, state):
+    if wait := reasons.of(job):
         return wait.reason
     first = job.message.strip().partition("\n")[0]
     return first if job.status is Status.PENDING else waiting.told(job)

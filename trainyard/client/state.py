@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.client import fields
-from trainyard.client.dashboard import Dashboard, DashboardError, UnreadableError
+from trainyard.client.dashboard import Dashboard, UnreadableError
 from trainyard.client.outputs import StackOutputs
 from trainyard.packing import MIB, Bundle
 
@@ -102,24 +102,6 @@ class ClusterState:
             return fields.typed(fields.typed(data, "result", dict), "result", list) if data else []
         except fields.FieldError as error:
             raise UnreadableError(f"no list of {what}: {error}") from None
-
-
-class OneLook(ClusterState):
-    """The same at one moment: each list is asked for once, and a failure stays one."""
-
-    def __init__(self, outputs: StackOutputs) -> None:
-        super().__init__(outputs)
-        self._seen: dict[str, list[dict[str, Any]] | DashboardError] = {}
-
-    def _list(self, what: str) -> list[dict[str, Any]]:
-        if what not in self._seen:
-            try:
-                self._seen[what] = super()._list(what)
-            except DashboardError as error:
-                self._seen[what] = error
-        if isinstance(found := self._seen[what], DashboardError):
-            raise found
-        return found
 
 
 def _actor(value: Any) -> Actor:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 
 from trainyard.access import typed
 from trainyard.access.outputs import JOB_START_TIMEOUT_SECONDS
@@ -11,7 +12,7 @@ from trainyard.client import feasibility, fields, health
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.job_server import ACTIVE, Job, Status
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.state import UNPLACED, ClusterState
+from trainyard.client.state import UNPLACED, Actor, ClusterState, Reservation
 from trainyard.packing import Bundle, describe
 
 RUNS = "Job is currently running."  # of Ray, which says nothing else
@@ -30,66 +31,88 @@ class Wait:
     ends: str  # when Ray gives the job up; "" if it never does
 
 
-def explain(
-    job: Job, others: Sequence[Job], outputs: StackOutputs, state: ClusterState
-) -> Wait | None:
-    """Says what a job waits for, None when it does not wait or the reason is unknown.
+class Reasons:
+    """Why jobs wait at one moment: the cluster is asked once, and need not answer.
 
-    The others are all jobs of the cluster, to name the holders of its demand. The cluster need not
-    answer.
+    Args:
+        jobs: all jobs of the cluster, to name the holders of a demand.
+        outputs: those of its stack.
+        state: who is asked.
     """
-    if job.status not in ACTIVE:
-        return None
-    try:
-        seen, held, alive = demand(job, state), holders(others, state), len(state.nodes())
-    except DashboardError:
-        seen, held, alive = [], {}, len(outputs.nodes)
-    try:
-        asked = seen or fields.bundles(json.loads(job.metadata.get("demand") or "[]"))
-        reason = _never(asked, job, outputs)
-    except (ValueError, RecursionError) as error:  # anyone can write the job's metadata
-        reason = f"the record of what it asks for is unreadable ({fields.reason(error)})"
-    if reason is None and seen:
-        reason = _not_now(seen, held, alive, outputs)
-    if reason is None:
-        return None
-    return Wait(demand=_counted(seen), reason=reason, ends=_ends(job, outputs))
+
+    def __init__(self, jobs: Sequence[Job], outputs: StackOutputs, state: ClusterState) -> None:
+        self._jobs, self._outputs, self._state = jobs, outputs, state
+
+    def of(self, job: Job) -> Wait | None:
+        """Return what a job waits for, None when it does not wait or the reason is unknown."""
+        if job.status not in ACTIVE:
+            return None
+        demand = self._demand(job)
+        try:
+            asked = demand or fields.bundles(json.loads(job.metadata.get("demand") or "[]"))
+            reason = _never(asked, job, self._outputs)
+        except (ValueError, RecursionError) as error:  # anyone can write the job's metadata
+            reason = f"the record of what it asks for is unreadable ({fields.reason(error)})"
+        if reason is None and demand:
+            reason = _not_now(demand, self._held, self._nodes, self._outputs)
+        if reason is None:
+            return None
+        return Wait(demand=_counted(demand), reason=reason, ends=_ends(job, self._outputs))
+
+    @cached_property
+    def _answers(self) -> tuple[list[Actor], list[Reservation]]:
+        """Living actors, and reservations; none without an answer."""
+        try:
+            return self._state.actors(), self._state.reservations()
+        except DashboardError:
+            return [], []
+
+    @cached_property
+    def _nodes(self) -> int:
+        """How many nodes live; without an answer all do."""
+        try:
+            return len(self._state.nodes())
+        except DashboardError:
+            return len(self._outputs.nodes)
+
+    def _demand(self, job: Job) -> list[Bundle]:
+        """Return the bundles that Ray has not placed: of a job's entrypoint, or of its workers."""
+        actors, groups = self._answers
+        found = [
+            actor.bundle
+            for actor in actors
+            if actor.state in UNPLACED
+            and actor.bundle
+            and (actor.submission == job.submission_id or (job.job_id and actor.job == job.job_id))
+        ]
+        for group in groups:
+            if group.state in UNPLACED and job.job_id and group.job == job.job_id:
+                found += group.bundles
+        return found
+
+    @cached_property
+    def _held(self) -> dict[str, Bundle]:
+        """The resources that each job holds, by a name for it."""
+        actors, groups = self._answers
+        names = {job.job_id: _name(job) for job in self._jobs if job.job_id}
+        names |= {job.submission_id: _name(job) for job in self._jobs if job.submission_id}
+        held: dict[str, Bundle] = {}
+        for actor in actors:
+            if actor.state == "ALIVE":
+                _add(held, names.get(actor.submission or actor.job, OTHER), actor.bundle)
+        for group in groups:
+            if group.state == "CREATED":
+                for bundle in group.bundles:
+                    _add(held, names.get(group.job, OTHER), bundle)
+        return {
+            name: held[name] for name in sorted(held, key=lambda who: who == OTHER) if held[name]
+        }
 
 
 def told(job: Job) -> str:
     """Return what a queue says of a job that runs, such as that its GPUs are unused; else ""."""
     said = job.message.strip().partition("\n")[0]
     return said if job.status is Status.RUNNING and said != RUNS else ""
-
-
-def demand(job: Job, state: ClusterState) -> list[Bundle]:
-    """The bundles of a job that Ray has not placed: its entrypoint's, or its workers'."""
-    found = [
-        actor.bundle
-        for actor in state.actors()
-        if actor.state in UNPLACED
-        and actor.bundle
-        and (actor.submission == job.submission_id or (job.job_id and actor.job == job.job_id))
-    ]
-    for group in state.reservations():
-        if group.state in UNPLACED and job.job_id and group.job == job.job_id:
-            found += group.bundles
-    return found
-
-
-def holders(jobs: Sequence[Job], state: ClusterState) -> dict[str, Bundle]:
-    """Return the resources that each job holds, by a name for it."""
-    names = {job.job_id: _name(job) for job in jobs if job.job_id}
-    names |= {job.submission_id: _name(job) for job in jobs if job.submission_id}
-    held: dict[str, Bundle] = {}
-    for actor in state.actors():
-        if actor.state == "ALIVE":
-            _add(held, names.get(actor.submission or actor.job, OTHER), actor.bundle)
-    for group in state.reservations():
-        if group.state == "CREATED":
-            for bundle in group.bundles:
-                _add(held, names.get(group.job, OTHER), bundle)
-    return {name: held[name] for name in sorted(held, key=lambda who: who == OTHER) if held[name]}
 
 
 def _never(asked: list[Bundle], job: Job, outputs: StackOutputs) -> str | None:

@@ -12,7 +12,7 @@ from trainyard.client import serve as serving
 from trainyard.client.dashboard import DashboardError
 from trainyard.client.errors import ClientError, DownError
 from trainyard.client.job_server import ACTIVE, Job
-from trainyard.client.state import OneLook
+from trainyard.client.state import ClusterState
 from trainyard.client.ui import commands, live, rows, sweeps, table
 from trainyard.client.ui.commands import Action, Commands
 from trainyard.client.ui.stacks import Stack, Stacks
@@ -81,12 +81,12 @@ class Answers:
         submitted = {job.submission_id: job for job in everything if job.submitted}
         found = table.page([rows.of_job(job) for job in submitted.values()], table.View.of(query))
         outputs = stack.outputs()
-        state = OneLook(outputs)
+        reasons = waiting.Reasons(everything, outputs, ClusterState(outputs))
         explained = 0
         for row in found["rows"]:
             if row["status"] in ACTIVE and explained < MOST_EXPLAINED:
                 job = submitted[row["job"]]
-                row["waits"] = rows.waits(job, everything, outputs, state) or waiting.told(job)
+                row["waits"] = rows.waits(job, reasons, stack.name) or waiting.told(job)
                 explained += 1
         return found
 
@@ -100,7 +100,8 @@ class Answers:
                 f"the cluster has no job {query['job'][:80]!r}: `train list` shows the jobs"
             )
         outputs = stack.outputs()
-        facts = rows.in_full(job, everything, outputs, OneLook(outputs))
+        reasons = waiting.Reasons(everything, outputs, ClusterState(outputs))
+        facts = rows.in_full(job, reasons, stack.name)
         return facts | {"actions": self._buttons(commands.of_job(stack.name, job))}
 
     def runs(self, query: Query) -> Answer:

@@ -10,7 +10,6 @@ from trainyard.client.errors import ClientError
 from trainyard.client.history import RunRecord
 from trainyard.client.job_server import ACTIVE, Job
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.state import ClusterState
 from trainyard.client.ui.table import HIDDEN
 from trainyard.json_values import number
 from trainyard.report.curves import along, epoch_of
@@ -38,18 +37,16 @@ def of_job(job: Job) -> dict[str, Any]:
     }
 
 
-def waits(job: Job, others: Sequence[Job], outputs: StackOutputs, state: ClusterState) -> str:
+def waits(job: Job, reasons: waiting.Reasons, stack: str) -> str:
     """Return why a job waits, and until when; "" if it does not."""
-    found = waiting.explain(job, others, outputs, state)
+    found = reasons.of(job)
     if found is None:
         return ""
     said = f"{found.reason}; {found.ends}" if found.ends else found.reason
-    return typed.commands(said, outputs.stack)
+    return typed.commands(said, stack)
 
 
-def in_full(
-    job: Job, others: Sequence[Job], outputs: StackOutputs, state: ClusterState
-) -> dict[str, Any]:
+def in_full(job: Job, reasons: waiting.Reasons, stack: str) -> dict[str, Any]:
     """Return all facts about a job, as `train status` has them."""
     return of_job(job) | {
         "entrypoint": job.entrypoint,
@@ -57,7 +54,7 @@ def in_full(
         "message": failure.of(job)
         if job.message and job.status not in ACTIVE
         else waiting.told(job),
-        "waits": waits(job, others, outputs, state),
+        "waits": waits(job, reasons, stack),
     }
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import datetime
+from unittest.mock import Mock
 
 from tests import client
 from trainyard.client import waiting
@@ -48,8 +49,7 @@ def group(ray_job, state, *bundles):
 
 
 def explain(job_, state, stack, *others):
-    known = state
-    return waiting.explain(job_, [job_, *others], stack, known)
+    return waiting.Reasons([job_, *others], stack, state).of(job_)
 
 
 def test_a_pending_entrypoint_that_no_node_holds(stack):  # D36 D37 F29
@@ -121,3 +121,15 @@ def test_a_head_that_does_not_answer_leaves_what_the_client_asked_for(stack):
     assert "asks for GPU 2 on one node" in wait.reason
     fits = json.dumps([{"GPU": 1.0}])
     assert explain(job("PENDING", demand=fits), silent, stack) is None
+
+
+def test_a_cluster_is_asked_once_for_all_of_its_jobs(stack):
+    state = Mock(wraps=State(entrypoint("a", "PENDING_CREATION", {"CPU": 1.0})))
+    reasons = waiting.Reasons([job("PENDING")] * 2, stack, state)
+    assert reasons.of(job("PENDING")) == reasons.of(job("PENDING"))
+    for asked in (state.actors, state.reservations, state.nodes):
+        asked.assert_called_once_with()
+    silent = Mock(wraps=State(nodes=0))
+    reasons = waiting.Reasons([], stack, silent)
+    assert reasons.of(job("PENDING")) is reasons.of(job("PENDING")) is None
+    silent.actors.assert_called_once_with()  # nor does each job wait for the same silence
