@@ -79,8 +79,11 @@ def worker_template(spec: RayClusterSpec, group: WorkerGroup) -> dict[str, Any]:
     container = {
         **_container("ray-worker", image, resources, spec.worker_environment),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
+        "lifecycle": {"preStop": {"exec": {"command": [*spec.leave]}}},
     }
     template = _template(spec, container, node, spec.mounts)
+    # Whoever ends a pod, such as a smaller group, an eviction or `kubectl drain`, waits for it.
+    template["spec"]["terminationGracePeriodSeconds"] += spec.leave_seconds
     if group.node_selector:
         template["spec"]["nodeSelector"] = dict(sorted(group.node_selector.items()))
     if group.tolerations:

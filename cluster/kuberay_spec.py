@@ -136,6 +136,8 @@ class RayClusterSpec:
         group: group that owns volumes; a folder of the host must belong to it already.
         cpu_share: share of the CPUs that nodes offer, which Kubernetes keeps for them.
         queue_labels: labels of Kueue, on the RayCluster alone.
+        leave: words of the command that drains a worker before its pod ends.
+        leave_seconds: that it may take.
         pod_seconds: how long a pod may take until Ray runs in it, before the autoscaler ends it
             and asks for one of another group, if that has room; for groups that grow.
     """
@@ -162,6 +164,8 @@ class RayClusterSpec:
     group: int = USER
     cpu_share: float = 1.0
     queue_labels: Mapping[str, str] = field(default_factory=dict)
+    leave: Sequence[str] = ()
+    leave_seconds: int = 0
     pod_seconds: int = POD_SECONDS
 
     def __post_init__(self) -> None:

@@ -56,7 +56,7 @@ def _delete_one(context: Context, entry: Entry, going: set[str], keep_place: boo
         or context.journal.given_again(entry)
     )
     operation = "delete-replaced" if entry.get("delete") or keep_place else "delete"
-    with context.step(operation, entry["urn"], None, {}):
+    with context.step(operation, entry["urn"], entry.get("outputs"), {}):
         if context.dry_run or nothing_to_call:
             # If this write fails, the next run finds it and forgets it again.
             _forget(context, entry, keep_place, changed=False)

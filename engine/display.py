@@ -193,11 +193,14 @@ class Display:
             what = _name(urn)
         took = "" if begun is None or self._dry_run else f" ({time.monotonic() - begun:.1f}s)"
         line = f" {symbol:2} {what}{took}"
+        goes = operation.startswith("delete")  # what it had is not told
         if changes and changes[0]:
-            why = reason(*changes, self.clean) if self._dry_run and not self._diff else ""
+            told_why = self._dry_run and not self._diff and not goes
+            why = reason(*changes, self.clean) if told_why else ""
             told = [why, resuming(*changes, self._runs)]
             line += f": {'; '.join(filter(None, told))}" if any(told) else ""
-        lines = describe_differences(*changes, self.clean) if changes and self._diff else ()
+        differs = changes if self._diff and not goes else None
+        lines = describe_differences(*differs, self.clean) if differs else ()
         style = "bold red" if state == "failed" else STYLES[symbol[0]]
         self._print(line, style, "".join(f"\n        {each}" for each in lines))
 

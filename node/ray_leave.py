@@ -1,4 +1,4 @@
-"""Lists the users of a Ray cluster, and drains one of its nodes before it is restarted.
+"""Lists the users of a Ray cluster, and drains one of its nodes before it restarts or ends.
 
     python ray_leave.py GCS NODE users           prints the jobs that run, as JSON
     python ray_leave.py GCS NODE drain SECONDS   tells the head that NODE will leave, and waits
@@ -26,7 +26,7 @@ AGAIN_SECONDS = 20.0  # in which a head that has just been started answers
 POLL_SECONDS = 0.2
 RUNNING = ("PENDING", "RUNNING")
 EVERY = "*"
-WHY = "its service is being restarted"
+WHY = "its service restarts or ends"
 
 
 def main(arguments: list[str]) -> None:
@@ -111,6 +111,8 @@ def drain(client: Any, address: str, seconds: float) -> None:
             if not {*leaving} & {*alive(client, address)}:
                 return
         except TimeoutError:
+            if not listens(client.address):
+                return  # it has ended
             continue  # a busy head; the node may well be alive
         time.sleep(POLL_SECONDS)
 

@@ -156,6 +156,21 @@ class ProgramProvider(OnHostProvider[ProgramArgs]):
     replaces = ("folder", "name", "machine")
     health_output = "healthy"
 
+    def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
+        """Note that this is no `destroy`."""
+        leaving.note_program()
+        return super().check(olds, news)
+
+    def delete(self, id_: str, props: dict[str, Any]) -> None:
+        """Remove it; the users of a worker that a change removes leave before."""
+        leave = props.get("leave") or {}
+        if leave.get("drains"):
+            seconds = int(leave["seconds"])
+            ask = partial(self.act, "users", props)
+            drain = partial(self.act, "drain", seconds, props)
+            leaving.leave_removed(props["name"], seconds, ask, drain)
+        super().delete(id_, props)
+
     def update(self, id_: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Change it; its users leave before it restarts, one program after another.
 

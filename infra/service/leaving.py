@@ -1,10 +1,15 @@
-"""Users of a service leave before a change restarts it, or the change is refused."""
+"""Users of a service leave before a change restarts or removes it, or the change is refused."""
 
 import os
 from collections.abc import Callable, Sequence
 
+import pulumi
+
 from cluster.provider import FORCE, say
 from node.life import ServiceError
+from trainyard.access.ssh import SshError
+
+_declared: list[bool] = []  # both engines have all providers in one process
 
 
 def refuse_loss(what: str, ask: Callable[[], Sequence[str]]) -> None:
@@ -34,3 +39,24 @@ def leave(
     if users:
         say(f"{name} is drained, for at most {seconds} s: {', '.join(users)}")
         drain()
+
+
+def note_program() -> None:
+    """Note that a program declares resources, as in each `up`; a `destroy` runs none."""
+    _declared.append(True)
+
+
+def leave_removed(
+    name: str, seconds: int, ask: Callable[[], Sequence[str]], drain: Callable[[], object]
+) -> None:
+    """Have the users of a node that a change removes leave; a `destroy` asks nobody.
+
+    A node that cannot be asked is removed all the same: that may be why it is.
+    """
+    if not _declared:
+        return
+    try:
+        leave(name, ask(), drain, drains=True, seconds=seconds)
+    except (ServiceError, SshError, pulumi.RunError) as error:
+        why = str(error).partition(". ")[0]  # what follows is advice for those that stay
+        say(f"{name} is removed without a drain: {why}")

@@ -1,8 +1,9 @@
-"""Has the users of a Ray node's container leave before a change replaces it.
+"""Has the users of a Ray node's container leave before a change replaces or removes it.
 
 A container depends on its Leave, which knows a digest of what the container is made from: its
 update comes before the replacement. Each Leave depends on the one before, so nodes are drained one
 after another; the next one also waits until the container that took the last one's place is up.
+A second Leave depends on the container of a worker, so it is removed before that.
 """
 
 import json
@@ -35,7 +36,7 @@ class LeaveArgs(EngineArgs):
         script: path in the container.
         seconds: that a drain may take.
         timeout: seconds until a container is up.
-        version: digest of what it is made from.
+        version: digest of what it is made from; of the second Leave "".
     """
 
     container: str
@@ -54,6 +55,18 @@ class LeaveProvider(Provider[LeaveArgs]):
     def make(self, args: LeaveArgs) -> tuple[str, dict[str, Any]]:
         """Do nothing: the container does not exist yet."""
         return args.container, {}
+
+    def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
+        """Note that this is no `destroy`."""
+        leaving.note_program()
+        return super().check(olds, news)
+
+    def delete(self, _id: str, props: dict[str, Any]) -> None:
+        """Drain the worker that is removed; nothing is left to drain where its container is."""
+        args = LeaveArgs.of(props)
+        if args.drains:
+            drain = partial(_drain, args, args.seconds)
+            leaving.leave_removed(args.service, args.seconds, partial(_users, args), drain)
 
     def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Ask, and drain.
@@ -75,15 +88,28 @@ class Leave(Resource[LeaveArgs], module="docker", name="Leave"):
 
 
 def _leave(args: LeaveArgs, seconds: int, timeout: float) -> None:
-    with explained(args.service):
-        client = args.engine(seconds + ANSWER_SECONDS)
-        container = _find(client, args.container)
-        users = json.loads(_run(container, args, "users") or "[]") if container else []
-        if users and args.drains:
+    users = _users(args)
+    if users and args.drains:
+        with explained(args.service):
+            client = args.engine(ANSWER_SECONDS)
             _await_those_before(client, args.service, timeout)
+            container = _find(client, args.container)
             _drained[container.name] = _start(container)
-        drain = partial(_run, container, args, "drain", str(seconds))
-        leaving.leave(args.service, users, drain, drains=args.drains, seconds=seconds)
+    drain = partial(_drain, args, seconds)
+    leaving.leave(args.service, users, drain, drains=args.drains, seconds=seconds)
+
+
+def _users(args: LeaveArgs) -> list[str]:
+    """Return the users of a container; none of one that does not run."""
+    with explained(args.service):
+        container = _find(args.engine(ANSWER_SECONDS), args.container)
+        return list(json.loads(_run(container, args, "users") or "[]")) if container else []
+
+
+def _drain(args: LeaveArgs, seconds: int) -> None:
+    with explained(args.service):
+        container = _find(args.engine(seconds + ANSWER_SECONDS), args.container)
+        _run(container, args, "drain", str(seconds))
 
 
 def _run(container: Any, args: LeaveArgs, *command: str) -> str:

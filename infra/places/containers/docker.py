@@ -18,7 +18,7 @@ import pulumi_docker as docker
 
 from cluster import dataset, idle_end, notebook, ray_node
 from cluster.inputs import lift
-from cluster.service import HealthCheck, Port, Probe, Service, Volume
+from cluster.service import HealthCheck, LeaveSteps, Port, Probe, Service, Volume
 from infra.machines import docker_engine, local
 from infra.machines.accelerators import ContainerAccess
 from infra.machines.machine import Machine
@@ -334,6 +334,9 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         )
         if service.once:
             self._filled |= {volume.name: ready for volume in service.volumes}
+        if service.leave and service.leave.drains:
+            after = pulumi.ResourceOptions(parent=opts.parent, depends_on=[container])
+            Leave(f"{name}-removed", self._leave(service, service.leave, ""), self._opts(after))
         return ready
 
     def _entrypoint(self, service: Service) -> list[str] | None:
@@ -359,18 +362,8 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         )
         leave = Leave(
             f"{self._name}-{service.name}-leave",
-            LeaveArgs(
-                container=self._args.prefix + service.name,
-                service=service.name,
-                script=self.file(service.name, asked.file),
-                arguments=asked.arguments,
-                drains=asked.drains,
-                seconds=self._args.settings.drain_seconds,
-                timeout=self._args.settings.start_timeout_seconds,
-                # A digest of secrets and much more: it tells nothing about them.
-                version=pulumi.Output.unsecret(version),
-                host=self.via,
-            ),
+            # A digest of secrets and much more: it tells nothing about them.
+            self._leave(service, asked, pulumi.Output.unsecret(version)),
             self._opts(
                 pulumi.ResourceOptions(
                     parent=opts.parent, depends_on=[self._node, *self._leaves[-1:]]
@@ -379,6 +372,19 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
         )
         self._leaves.append(leave)
         return [leave]
+
+    def _leave(self, service: Service, asked: LeaveSteps, version: pulumi.Input[str]) -> LeaveArgs:
+        return LeaveArgs(
+            container=self._args.prefix + service.name,
+            service=service.name,
+            script=self.file(service.name, asked.file),
+            arguments=asked.arguments,
+            drains=asked.drains,
+            seconds=self._args.settings.drain_seconds,
+            timeout=self._args.settings.start_timeout_seconds,
+            version=version,
+            host=self.via,
+        )
 
     def _fillers(self, service: Service) -> list[Ready]:
         """Return the waits for the services that fill a service's volumes.

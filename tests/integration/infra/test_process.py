@@ -20,6 +20,7 @@ import pytest
 from cluster import ray_node
 from cluster.provider import FORCE
 from infra.machines.process import DaemonProvider, DataProvider, ProgramProvider
+from infra.service import leaving
 from node import claims, ending, supervisor
 from node.folders import FolderMark
 from node.life import ServiceError
@@ -152,6 +153,22 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
     assert _pid(head) != pid
     # Its runs keep their progress.
     assert said.read_text().splitlines() == ["users", "drain 7", "left"]
+
+    # A `destroy` waits for nobody. A change that removes a worker is known by its declarations.
+    said.unlink()
+    monkeypatch.setattr(leaving, "_declared", [])
+    ProgramProvider().delete("worker-0", workers[0])
+    assert not said.exists()
+    ProgramProvider().check({}, head)
+    ProgramProvider().delete("worker-1", workers[1])
+    assert said.read_text().splitlines() == ["users", "drain 7", "left"]
+    # One that cannot be asked may be removed since it is broken.
+    broken = used("worker-2", drains=True)
+    ProgramProvider().create(broken)
+    (Path(broken["folder"]) / "worker-2/files/leave.py").unlink()
+    ProgramProvider().delete("worker-2", broken)
+    assert "worker-2 is removed without a drain: cannot find out who" in capsys.readouterr().err
+    assert not (Path(broken["folder"]) / "worker-2").exists()
 
 
 def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(program, daemon, started_below):

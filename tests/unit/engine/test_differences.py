@@ -190,6 +190,15 @@ def test_it_names_the_runs_that_resume(change, resumes, dry_run, capsys):
     assert ("resume" in line) == bool(resumes)
 
 
+@pytest.mark.parametrize("diff", [True, False])
+def test_a_removed_workers_line_names_its_runs_and_none_of_its_values(diff, capsys):
+    display = Display(dry_run=True, diff=diff, debug=False, runs={"127.0.0.3": ["a"]})
+    olds = {"command": ["start", "--node-ip-address=127.0.0.3"], "memory": 512}
+    with display.step("delete", "urn:pulumi:dev::p::t::a", olds, {}):
+        pass
+    assert capsys.readouterr().out.splitlines() == [" -  t a delete planned: run a resumes"]
+
+
 def test_a_heads_line_names_no_run_since_its_jobs_end():
     head = {"command": ["--head", "--node-ip-address=10.0.0.1"]}
     worker = {"command": ["--node-ip-address=10.0.0.1"]}

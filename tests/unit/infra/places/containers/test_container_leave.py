@@ -9,6 +9,7 @@ from cluster.provider import FORCE
 from infra.machines import docker_engine
 from infra.places.containers import container_leave
 from infra.places.containers.container_leave import LeaveProvider
+from infra.service import leaving
 from node.life import ServiceError
 
 OLDS = {
@@ -81,6 +82,24 @@ def test_nobody_leaves_without_users_or_a_change_or_a_container_that_runs(engine
     del engine.ids[OLDS["container"]]
     _change(OLDS)
     assert engine.commands == [(OLDS["container"], "users")]
+
+
+def test_a_worker_that_a_change_removes_is_drained_and_a_destroy_waits_for_nobody(
+    engine, monkeypatch, capfd
+):
+    monkeypatch.setattr(leaving, "_declared", [])
+    LeaveProvider().delete("", OLDS)
+    assert engine.commands == []
+    LeaveProvider().check({}, HEAD)
+    name = OLDS["container"]
+    for props in (OLDS, HEAD):
+        LeaveProvider().delete("", props)
+    assert engine.commands == [(name, "users"), (name, "drain", "60")]
+    assert not container_leave._drained  # nobody waits until it is up again
+    engine.code = 1
+    LeaveProvider().delete("", OLDS)
+    said = "ray-worker-0 is removed without a drain: cannot ask ray-worker-0 for its users"
+    assert said in capfd.readouterr().err
 
 
 def test_a_head_with_jobs_is_refused_unless_it_is_forced(engine, monkeypatch):
