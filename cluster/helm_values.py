@@ -34,6 +34,7 @@ CONTAINER_VALUES = {
     "envFrom": "envFrom",
     "ports": "ports",
     "resources": "resources",
+    "lifecycle": "lifecycle",
     "securityContext": "securityContext",
     "volumeMounts": "volumeMounts",
 }
@@ -51,7 +52,8 @@ WHY = {
     f"are deleted: kubectl delete pod -l {CLUSTER_LABEL}=NAME",
     "template.spec.automountServiceAccountToken": "jobs on the head can use the autoscaler's token "
     "for the API of Kubernetes, and others their namespace's",
-    "template.spec.terminationGracePeriodSeconds": "a pod may take 30 s to end",
+    "template.spec.terminationGracePeriodSeconds": "a pod has 30 s to end, also "
+    "for the drain of its node",
     "labels": "jobs cannot ask for nodes by the label `group`",
     "idleTimeoutSeconds": "all groups get the longest of their timeouts",
     "metadata.labels": "the chart labels the RayCluster itself; pods have these labels",

@@ -153,6 +153,8 @@ class RayClusterSpec:
     ports: Mapping[str, int]
     head_environment: Mapping[str, Any]
     worker_environment: Mapping[str, Any]
+    leave: Sequence[str]
+    leave_seconds: int
     pull_secrets: Sequence[str] = ()
     mounts: Sequence[Mount] = ()
     head_mounts: Sequence[Mount] = ()
@@ -164,8 +166,6 @@ class RayClusterSpec:
     group: int = USER
     cpu_share: float = 1.0
     queue_labels: Mapping[str, str] = field(default_factory=dict)
-    leave: Sequence[str] = ()
-    leave_seconds: int = 0
     pod_seconds: int = POD_SECONDS
 
     def __post_init__(self) -> None:

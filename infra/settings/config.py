@@ -200,8 +200,7 @@ class Settings(Model):
     )
     drain_seconds: Annotated[int, whole(0, 3600)] = setting(
         60,
-        "Longest wait until runs have left a worker that a change restarts, 0 to 3600 (process, "
-        "docker)",
+        "Longest wait until runs have left a worker that restarts or ends, 0 to 3600",
         see="#changes-while-jobs-run",
     )
     container_prefix: Annotated[

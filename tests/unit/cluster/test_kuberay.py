@@ -56,6 +56,8 @@ SPEC = RayClusterSpec(
     ports=PORTS,
     head_environment={"B": "2", "A": "1"},
     worker_environment={"A": "1"},
+    leave=["python3", "leave.py"],
+    leave_seconds=75,
 )
 # All that can be said, so that a schema sees all of it.
 FULL = replace(
@@ -217,6 +219,16 @@ def test_a_pod_that_is_placed_nowhere_does_not_hold_jobs_for_an_hour(monkeypatch
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert done.stdout.split() == [b"600", b"60"]  # as Ray's own autoscaler reads them
+
+
+def test_workers_alone_have_the_time_to_drain_their_node():
+    head, *workers = _pods(FULL)
+    assert "lifecycle" not in head["containers"][0]
+    for worker in workers:
+        drain = worker["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        assert drain == FULL.leave
+        times = [each["terminationGracePeriodSeconds"] for each in (worker, head)]
+        assert times[0] - times[1] == FULL.leave_seconds
 
 
 def test_pods_have_no_more_rights_than_they_need():
