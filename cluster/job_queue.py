@@ -19,6 +19,7 @@ from cluster import ray_node
 from cluster.descriptor import Component, Descriptor, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.model import Fault, Items, Meaning, Model, Says, matching, number, setting
+from cluster.replica import STORE, source_of
 from cluster.service import HealthCheck, Port, Service, Volume
 from trainyard.access import outputs
 
@@ -32,7 +33,9 @@ DATA = Volume(name="data", keep=True)
 # What the service imports of the library, for machines that lack it.
 MODULES = (
     *("__init__.py", "failpoints.py", "packing.py", "yielding.py", "queue/**/*.py"),
-    *("dev_session/__init__.py", "dev_session/messages.py"),
+    *("dev_session/__init__.py", "dev_session/messages.py", "json_values.py", "errors.py"),
+    *("tracking/__init__.py", "tracking/run_folder.py"),
+    *(f"store/{name}.py" for name in STORE),
 )
 NAME = re.compile(r"[^@*\s].*")  # of a user or a group
 Users = Annotated[Items[str], Says("must be an array of names of users", "write it as [eva, ole]")]
@@ -124,6 +127,7 @@ class JobQueue(Component):
             address=runtime.address(SERVICE, port),
             database=settings[DATABASE],
             nodes=stack.outputs[outputs.NODES],
+            store=source_of(stack.storage),
             halfLifeDays=rules.half_life_days,
             backfill=rules.backfill,
             preempt=rules.preempt,

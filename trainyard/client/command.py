@@ -130,7 +130,7 @@ def follow_job(
     say(f"Job '{job_id}' {ending}", rule=True)
     if job.status == "FAILED":
         warn(f"error: {failure.of(job, shown=True)}")
-    if job.run and outputs.storage_url:
+    if job.run and outputs.shows_runs:
         run = typed.argument(job.run)
         goes_on = f"submit it again with --name {run}, and it goes on in this run"
         shown = f"`train show {run}` has its figures, `train pull {run}` brings its files"

@@ -176,6 +176,11 @@ class StackOutputs:
         return bool(self.away) and self.storage_url.startswith("file:")
 
     @property
+    def shows_runs(self) -> bool:
+        """Whether runs can be read here: from a store, or through a queue by a user's token."""
+        return bool(self.storage_url or self.queue) and not self.keeps_files_away
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """The values that may appear in no upload and no runtime environment."""
         private_key = self.ssh.private_key.strip() if self.ssh else ""

@@ -30,7 +30,7 @@ ACCURACIES = {"train_acc": "training", "valid_acc": "validation", "test_acc": "t
 
 def tell(outputs: StackOutputs, name: str) -> None:
     """Prints the table of a run and the path of its curves; nothing for a job without a run."""
-    if outputs.keeps_files_away or not outputs.storage_url:
+    if not outputs.shows_runs:
         return
     try:
         store = open_store(outputs)

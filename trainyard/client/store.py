@@ -43,6 +43,10 @@ def open_store(outputs: StackOutputs) -> Store:
             f"the results of stack {outputs.stack!r} are files, {url} on {outputs.away}: look at "
             "them there, or give the stack an object store"
         )
+    if not url and outputs.queue:
+        from trainyard.client.queue_store import QueueStore  # noqa: PLC0415 - it imports this one
+
+        return QueueStore(outputs)
     if not url:
         raise ClientError(
             f"cluster {outputs.stack!r} has no store here, where this looks: what its jobs write "

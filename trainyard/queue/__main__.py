@@ -2,7 +2,8 @@
 
 SETTINGS is a file of JSON: listen, port, address (host:port for jobs), head (URL), token, data
 (folder), database (URL, "" for a file there), halfLifeDays, backfill, preempt, quotas, groups,
-hourlyCost and monthlyBudget (0 for none), lowUse, and nodes, as in the stack's outputs.
+hourlyCost and monthlyBudget (0 for none), lowUse, nodes, as in the stack's outputs, and store, as
+trainyard/queue/results.py takes it.
 """
 
 import asyncio
@@ -60,7 +61,10 @@ async def serve(settings: Mapping[str, Any]) -> None:
     dispatcher = Dispatcher(
         records, packages, head, rules, declared, prices, me, address, budget, low
     )
-    server = Server(records, packages, head, dispatcher, declared, settings["token"], budget)
+    server = Server(
+        *(records, packages, head, dispatcher, declared, settings["token"], budget),
+        store=settings["store"],
+    )
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, settings["listen"], settings["port"]).start()

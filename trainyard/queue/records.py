@@ -330,6 +330,11 @@ class Records:
                 )
             session.execute(delete(User).where(*chosen))
 
+    def runs(self, user: str) -> set[str]:
+        """Return the names of a user's runs."""
+        with self._session() as session:
+            return {*session.scalars(select(Run.name).where(Run.user == user))}
+
     def users(self) -> list[User]:
         """Return all users, by name."""
         with self._session() as session:

@@ -33,6 +33,7 @@ from trainyard.queue.models import ACTIVE, STARTING, WAITING, Job
 from trainyard.queue.order import Waiting
 from trainyard.queue.packages import NAME, Packages, TooLargeError
 from trainyard.queue.records import MOST_WAITING, ExistsError, FullError, Records, TakenError
+from trainyard.queue.results import Results
 from trainyard.queue.users import ADMIN, GIVEN, NOBODY, STACK, TEACHER, USER, Caller, UsersError
 
 VERSION = "4"  # of Ray's Jobs API: ray.dashboard.modules.version
@@ -77,11 +78,14 @@ class Server:
         declared: list[Declared],
         token: str,
         budget: float = math.inf,  # $ a month
+        *,
+        store: Mapping[str, str],  # as Results takes it
     ) -> None:
         self._records, self._packages, self._head = records, packages, head
         self._dispatcher, self._nodes = dispatcher, [each.bundle for each in declared]
         self._token, self._budget = token.encode(), budget
         self._ray = importlib.metadata.version("ray")
+        self._results = Results(store, records)
         self._open = defaultdict[str, set[asyncio.Task[Any]]](set)  # requests, by user
 
     def app(self) -> web.Application:
@@ -96,6 +100,8 @@ class Server:
                 web.get("/api/queue/users", self._users),
                 web.post("/api/queue/users", self._add_users),
                 web.post("/api/queue/users/end", self._end_users),
+                web.get("/api/results/{what:files|folders|file}", self._result),
+                web.put("/api/results/file", self._mark_run),
                 web.get("/api/packages/gcs/{name}", self._has_package),
                 web.put("/api/packages/gcs/{name}", self._put_package),
                 web.post("/api/jobs/", self._submit),
@@ -169,6 +175,15 @@ class Server:
         if not _is_stack(caller := request[CALLER]):
             names |= {"user": caller.name}
         return web.json_response(names | {"session_name": self._records.id, "queue": True})
+
+    async def _result(self, request: web.Request) -> web.Response:
+        answer: web.Response = await getattr(self._results, request.match_info["what"])(
+            request[CALLER], request.query
+        )
+        return answer
+
+    async def _mark_run(self, request: web.Request) -> web.Response:
+        return await self._results.mark(request[CALLER], request.query, request)
 
     async def _has_package(self, request: web.Request) -> web.Response:
         found = self._packages.has(_package(request))

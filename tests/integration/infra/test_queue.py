@@ -164,6 +164,14 @@ def test_a_user_trains_with_a_token_of_their_own_and_others_do_not_see_it(stack,
         train("max", *submit)
     (run,) = (each for each in json.loads(admin("runs", "--json")) if each["run"] == "of-eva")
     assert run["user"] == "eva"
+    # Their own results too, without keys of the store.
+    assert [each["run"] for each in json.loads(train("eva", "runs", "--json"))] == ["of-eva"]
+    assert "said by a script" in train("eva", "logs", "of-eva")
+    train("eva", "pull", "of-eva", "--to", str(tmp_path / "pulled"))
+    assert (tmp_path / "pulled/of-eva/jobs.jsonl").exists()
+    assert "none, since" in train("max", "runs") or json.loads(train("max", "runs", "--json")) == []
+    with pytest.raises(AssertionError, match="of-eva"):
+        train("max", "pull", "of-eva")
 
 
 def test_an_entry_makes_a_run_whose_record_has_its_cost(stack, wait_for, tmp_path):

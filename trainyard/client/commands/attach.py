@@ -263,6 +263,7 @@ def _ask(outputs: contract.StackOutputs) -> dict[str, Any]:
     me = fields.identifier({"user": None, **said}, "user")  # of a queue, by a token of one user
     nodes = [*ClusterState(outputs).declared(), *_on_demand(found["groups"], found["most"])]
     known = {names.RAY_VERSION: version, names.PYTHON_VERSION: found["python"]}
+    known |= {names.QUEUE: "true"} if said.get("queue") else {}
     return known | {names.NODES: nodes, names.OWNER: me}
 
 

@@ -30,6 +30,7 @@ class Queue:
         self._budget, self._low = budget, low
         self.url, self.head, self._address, self._session = url, head, address, session
         self.records = Records(database or f"sqlite:///{folder}/queue.db")
+        self.store = {"url": (folder / "results").as_uri()}
         self.packages, self.client = Packages(folder / "packages"), Head(address, TOKEN)
         self.declared = [Declared(bundle=each) for each in head.nodes]
         self.dispatcher = self.new_dispatcher("this machine")
@@ -41,7 +42,7 @@ class Queue:
 
     def app(self):
         parts = (self.records, self.packages, self.client, self.dispatcher, self.declared)
-        return Server(*parts, TOKEN, self._budget).app()
+        return Server(*parts, TOKEN, self._budget, store=self.store).app()
 
     async def step(self):
         return await self.dispatcher.step()

@@ -86,6 +86,7 @@ def test_a_killed_service_goes_on_in_the_next(with_queue, tmp_path, point):
                     "preempt": True,
                     "hourlyCost": 0,
                     "monthlyBudget": 0,
+                    "store": {"url": "file:///nowhere"},
                     "lowUse": {"percent": 5, "minutes": 30, "stop_minutes": 0},
                 }
             )

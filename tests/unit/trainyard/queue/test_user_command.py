@@ -166,9 +166,6 @@ def test_train_works_with_a_users_file(asks, tmp_path):
         assert (await train("queue", "--json", "-s", "mine"))[0] == 0
         assert "has ended already" in (await train("stop", job, "-s", "mine"))[1]
         assert (await train("cost", "-s", "mine"))[0] == 0
-        for command in ("runs", "show r", "pull r"):
-            code, said = await train(*command.split(), "-s", "mine")
-            assert (code, "cluster 'mine' has no store here, where this looks" in said) == (1, True)
         who = "Forbidden to eva, whose role is user: the stack's own token"
         code, said = await train("user", "list", "-s", "mine")
         assert said == f"{who} and teachers may"
@@ -189,5 +186,36 @@ def test_a_stack_without_a_queue_has_no_users(asks, tmp_path):
         for words in (("list",), ("add", "eva"), ("rm", "eva")):
             code, said = await admin("user", *words)
             assert (code, "'dev' has no queue, which knows users: run" in said) == (1, True)
+
+    asks(test)
+
+
+def test_train_reads_a_users_runs(asks, tmp_path):  # they have no keys of the store
+    async def test(queue, admin, train, working):
+        await admin("user", "add", "eva", "max", "--files", "class")
+        (tmp_path / "code").mkdir()
+        (tmp_path / "code/script.py").write_text("print(0)\n")
+        for user, run in (("eva", "r"), ("max", "s")):
+            with working():
+                assert (await train("attach", f"class/{user}.json", "-s", user))[0] == 0
+                submit = ("submit", "code/script.py", "--name", run, "--no-wait", "-s", user)
+                assert (await train(*submit))[0] == 0
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(5):
+                        while any(job.state != "SUCCEEDED" for job in queue.records.listed()):
+                            await asyncio.sleep(0.01)
+            (tmp_path / "results" / run).mkdir(parents=True)
+            (tmp_path / "results" / run / "config.json").write_text('{"lr": 0.25}')
+        _, said = await train("runs", "--json", "-s", "eva")
+        assert [row["run"] for row in json.loads(said)] == ["r"]
+        assert '"lr": 0.25' in (await train("show", "r", "-s", "eva"))[1]
+        code, said = await train("pull", "r", "--to", str(tmp_path), "-s", "eva")
+        assert (code, (tmp_path / "r/config.json").exists()) == (0, True), said
+        assert (tmp_path / "results/r/pulled.json").exists()  # an idle stack may end then
+        code, said = await train("rm", "r", "--yes", "-s", "eva")
+        assert (code, "a user's token reads runs, and changes none" in said) == (1, True), said
+        for command in ("show r", "pull r"):
+            code, said = await train(*command.split(), "-s", "max")
+            assert (code, "no run is called 'r'" in said) == (1, True), said
 
     asks(test)
