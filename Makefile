@@ -161,7 +161,7 @@ apply: ready ## apply the plan in OUT, then run the job SMOKE
 	$(BIN)/python -m engine up -s $(STACK) --yes --wait 10m --plan '$(OUT)/plan.json' $(RULES)
 	$(BIN)/train submit -s $(STACK) $(SMOKE)
 drift-issue: ready ## open, update or close an issue about the drift of STACK
-	$(GITOPS) issue 'Drift of $(STACK)' $(BIN)/python -m infra.operate.drift -s $(STACK)
+	$(GITOPS) issue $(if $(REPAIR),--repair '$(STACK)') 'Drift of $(STACK)' $(BIN)/python -m infra.operate.drift -s $(STACK)
 reap-issue: ready ## the same about machines that no stack knows; ends machines past their end
 	$(GITOPS) issue 'Unknown to every stack, or past its end$(if $(filter REVIEW,$(OF)), (of pull requests))' $(BIN)/python -m infra.operate.reap --past-end $(if $(OWNER),--owner '$(OWNER)')
 # The state of a pull request's stack has its own place: the pull request's code may write everything there.

@@ -13,6 +13,7 @@ from tests import web
 REPOSITORY, TOKEN = "team/cluster", "canary-token"
 BOT = "github-actions[bot]"
 ID = 7  # of the repository
+NOTHING = object()  # an answer without content
 
 
 class GitHub:
@@ -26,6 +27,7 @@ class GitHub:
         unknown: numbers of none.
         artifacts: newest last.
         forbidden: methods that are answered with 403.
+        started: workflows with their branch and inputs.
     """
 
     def __init__(self) -> None:
@@ -37,6 +39,7 @@ class GitHub:
         self.unknown: set[int] = set()
         self.artifacts: list[dict[str, Any]] = []
         self.forbidden: set[str] = set()
+        self.started: list[tuple[str, str, dict[str, str]]] = []
         self._ids = iter(range(100, 10**6))
 
     def add_comment(self, number: int, body: str, login: str = BOT) -> dict[str, Any]:
@@ -80,6 +83,11 @@ def _edit_issue(github: GitHub, _: Any, body: Any, number: str) -> Any:
     return found
 
 
+def _start(github: GitHub, _query: Any, body: Any, workflow: str) -> Any:
+    github.started.append((workflow, body["ref"], body["inputs"]))
+    return NOTHING
+
+
 def _pulls(github: GitHub, _query: Any, _body: Any, commit: str) -> Any:
     number = github.merged.get(commit)
     return [{"number": number, "merged_at": "2026-01-01T00:00:00Z"}] if number else []
@@ -105,6 +113,7 @@ ROUTES: list[tuple[str, Callable[..., Any]]] = [
     (r"GET commits/(\w+)/pulls", _pulls),
     (r"GET actions/artifacts", _artifacts),
     (r"GET pulls/(\d+)", _pull),
+    (r"POST actions/workflows/([\w.]+)/dispatches", _start),
 ]
 
 
@@ -128,6 +137,8 @@ def serve() -> Iterator[GitHub]:
             found = github.answer(asked.command, path, query, body)
         if found is None and status == HTTPStatus.OK:
             status = HTTPStatus.NOT_FOUND
+        if found is NOTHING:
+            return HTTPStatus.NO_CONTENT, b""
         return status, json.dumps(found).encode()
 
     with web.serving(answer) as server:

@@ -16,6 +16,8 @@ from infra.operate.gitops.github import GitHub
 from trainyard.access import markdown, terminal
 
 ARTIFACT = "plan"
+DEPLOY = "deploy.yml"
+DRIFTED = 2  # exit code of the drift report
 # As infra/operate/review marks the page of a stack.
 SAME = """<!-- trainyard: preview of {stack} -->
 ## {stack}: this pull request does not change it
@@ -53,11 +55,14 @@ def _answer(options: argparse.Namespace) -> str:
         return " ".join(map(str, GitHub().run_with(f"{ARTIFACT}-{options.stack}", options.commit)))
     if options.command == "comment":
         return f"comment {GitHub().comment(options.number, options.page.read_text())}"
-    return _watched(options.title, options.run)
+    return _watched(options.title, options.run, options.repair)
 
 
-def _watched(title: str, command: Sequence[str]) -> str:
-    """Run a command that exits with 0 when all is well; else an issue has its output."""
+def _watched(title: str, command: Sequence[str], repair: str) -> str:
+    """Run a command that exits with 0 when all is well; else an issue has its output.
+
+    A stack to repair is deployed again if the command has found drift.
+    """
     github = GitHub()  # fails before the work if a variable is missing
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -65,7 +70,11 @@ def _watched(title: str, command: Sequence[str]) -> str:
     terminal.pass_on(done.stdout)
     ended = f"{markdown.code(shlex.join(command))} ended with code {done.returncode}."
     page = f"{ended}\n\n{markdown.block(done.stdout)}"
-    return f"issue {github.report(title, page, found=done.returncode != 0)}"
+    told = f"issue {github.report(title, page, found=done.returncode != 0)}"
+    if not repair or done.returncode != DRIFTED:
+        return told
+    github.start(DEPLOY, stack=repair)
+    return f"{told}; {DEPLOY} begins to repair {repair}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("number", type=int, help="number of the pull request")
     each.add_argument("page", type=Path, help="Markdown; its first line marks the comment")
     each = add("issue", "keep an issue open while a command fails")
+    each.add_argument("--repair", default="", metavar="STACK", help="deploy it after drift")
     each.add_argument("title", help="title of the issue")
     each.add_argument("run", nargs=argparse.REMAINDER, metavar="COMMAND", help="command to run")
     each = add("plan", "run and artifact of a pull request's plan")

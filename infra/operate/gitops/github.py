@@ -12,6 +12,7 @@ from typing import Any
 from infra.operate.gitops import GitopsError
 
 API, TOKEN, REPOSITORY = "GITHUB_API_URL", "GITHUB_TOKEN", "GITHUB_REPOSITORY"
+BRANCH = "GITHUB_REF_NAME"
 AUTHOR = "GITHUB_LOGIN"  # the token's user, if it is not WORKFLOW
 WORKFLOW = "github-actions[bot]"  # the user of a workflow's own token
 PAGE_ITEMS = 100  # GitHub's maximum
@@ -35,6 +36,7 @@ class GitHub:
                 f"{', '.join(missing)} not set: run this in a workflow, with "
                 "GITHUB_TOKEN: ${{ github.token }} in the step's env"
             )
+        self._branch = environment.get(BRANCH, "main")
         self._author = environment.get(AUTHOR) or WORKFLOW
         self._api, self._token, self._repository = (
             environment[name] for name in (API, TOKEN, REPOSITORY)
@@ -96,6 +98,11 @@ class GitHub:
         self._call("PATCH", f"issues/{number}", {"state": "closed"})
         return "closed"
 
+    def start(self, workflow: str, **inputs: str) -> None:
+        """Start a workflow of this run's branch, as by hand."""
+        body = {"ref": self._branch, "inputs": inputs}
+        self._call("POST", f"actions/workflows/{workflow}/dispatches", body)
+
     def is_closed(self, number: int) -> bool:
         """Return whether a pull request was closed, merged or not."""
         return bool(self._call("GET", f"pulls/{number}")["state"] == "closed")
@@ -149,7 +156,8 @@ class GitHub:
         what = f"{method} {path.partition('?')[0]}"
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
-                return json.load(answer)
+                text = answer.read()
+                return json.loads(text) if text else None
         except urllib.error.HTTPError as error:
             raise GitopsError(
                 f"GitHub refuses {what} ({error.code}): {_remedy(error.code)}"
@@ -162,8 +170,8 @@ class GitHub:
 def _remedy(status: int) -> str:
     if status in (401, 403):
         return (
-            "give the job's token the right (permissions: pull-requests or issues: write), which "
-            "a fork's pull request never has; the page is in the run's summary"
+            "give the job's token the right (permissions: pull-requests, issues or actions: "
+            "write), which a fork's pull request never has; the page is in the run's summary"
         )
     if status == 404:
         return "check the number, and that the job may read it (permissions)"

@@ -336,6 +336,10 @@ def test_from_a_pull_request_to_a_cluster_and_back(forge):
     (issue,) = github.issues
     assert (issue["title"], issue["state"]) == ("Drift of test", "open")
     assert "is stopped" in issue["body"]
+    assert github.started == []
+    forge.runner.variables["REPAIR"] = '["test"]'
+    assert forge.runner.run("drift", "schedule", {}), forge.said
+    assert github.started == [("deploy.yml", "main", {"stack": "test"})]
     # The merge would now do something else than what was reviewed.
     merged = forge.merge(2, "grow")
     before = stack.resources()

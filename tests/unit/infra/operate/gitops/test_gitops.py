@@ -255,6 +255,13 @@ def test_a_command_that_fails_is_an_issue(there, capfd):
     (issue,) = there.issues
     assert "ended with code 2" in issue["body"]
     assert "a worker is gone" in issue["body"]
+    # One that found drift is deployed again if the repository asks for it; one that failed is not.
+    repair = ("issue", "--repair", "test", "Drift", "sh", "-c")
+    assert command.main([*repair, "exit 1"]) == 0
+    assert there.started == []
+    assert command.main([*repair, "exit 2"]) == 0
+    assert there.started == [("deploy.yml", "main", {"stack": "test"})]
+    assert "deploy.yml begins to repair test" in capfd.readouterr().out
     assert command.main(["issue", "Drift", "true"]) == 0
     assert issue["state"] == "closed"
     assert command.main(["issue", "Drift", "no-such-command"]) == 1
