@@ -6,8 +6,9 @@
     ending.py stop FILE
     ending.py                              look once, on a rented machine; cron runs it each minute
 
-SETTINGS is JSON or a file of it: `end` (ISO 8601), `ends` (one of WAYS) with what that needs, and
-`drainSeconds` with `leave`, how the head's script `ray_leave.py` is run.
+SETTINGS is JSON or a file of it: `end` (ISO 8601), `ends` (one of WAYS) with what that needs,
+`drainSeconds` with `leave`, how the head's script `ray_leave.py` is run, and `beforeEnd`: `run`, a
+command of the user for the head, and the `seconds` that it may take.
 
 The clock of the machine is asked each second, so one that is set right is followed, and a machine
 that was suspended ends its stack when it wakes up. Before the end runs have `drainSeconds` to store
@@ -104,13 +105,17 @@ class Way:
     def drain(self, seconds: float) -> None:
         """Have all runs store a checkpoint and leave."""
 
+    def run_at_head(self, words: Sequence[str], seconds: float) -> None:
+        """Run a command where the head runs, with its environment; its output goes to the log."""
+
     def end(self) -> None:
         """End all; what cannot be ended now is tried again."""
 
 
 def wait(settings: Props, way: Way) -> None:
     """Wait for the end, then end all."""
-    end = moment(settings)
+    hook = settings.get("beforeEnd") or {"run": "", "seconds": 0}
+    end = moment(settings) - hook["seconds"]
     seconds = float(settings["drainSeconds"]) if settings.get("leave") else 0.0
     say(f"the services end at {settings['end']}")
     idle = wait_until(end - seconds, way.look)
@@ -119,6 +124,12 @@ def wait(settings: Props, way: Way) -> None:
         # The end comes even if the drain hangs or the clock is set.
         Thread(target=_drain, args=(way, left), daemon=True).start()
     idle = idle or wait_until(end, way.look)
+    if hook["run"]:
+        say(f"the command before the end begins, for at most {hook['seconds']} s")
+        command = Thread(target=_run_hook, args=(way, hook), daemon=True)
+        command.start()
+        command.join(hook["seconds"])  # the end comes even if it hangs
+    idle = idle or wait_until(moment(settings), way.look)
     say(f"{'the cluster is idle' if idle else 'the reservation is over'}: all services end")
     way.end()
 
@@ -145,6 +156,14 @@ def _drain(way: Way, seconds: float) -> None:
         way.drain(seconds)
     except Exception as error:  # its type depends on the way
         say(f"the workers could not be drained ({error}): runs have their last checkpoints")
+
+
+def _run_hook(way: Way, hook: Props) -> None:
+    words = ["timeout", "-k", "5", str(hook["seconds"]), "sh", "-c", hook["run"]]
+    try:
+        way.run_at_head(words, hook["seconds"])
+    except Exception as error:  # its type depends on the way
+        say(f"the command before the end failed: {error}")
 
 
 def say(text: str) -> None:
@@ -184,10 +203,16 @@ class Programs(Way):
         """Run the script as its service would, with its Python, which has Ray."""
         leave = self.settings["leave"]
         service = self._daemon.folder / leave["service"]
-        variables, _, command = (service / "run").read_text().rpartition("\nexec ")
+        command = (service / "run").read_text().rpartition("\nexec ")[2]
         python = Path(shlex.split(command)[0]).with_name("python")
         script = service / "files" / leave["file"]
         words = [str(python), str(script), *leave["arguments"], "drain", f"{seconds:g}"]
+        self.run_at_head(words, seconds)
+
+    def run_at_head(self, words: Sequence[str], seconds: float) -> None:  # noqa: ARG002
+        """Run it with the variables of the head's program."""
+        service = self._daemon.folder / self.settings["leave"]["service"]
+        variables = (service / "run").read_text().rpartition("\nexec ")[0]
         subprocess.run(
             ["/bin/sh", "-c", f"{variables}\nexec {shlex.join(words)}"],
             stdin=subprocess.DEVNULL,
@@ -253,7 +278,14 @@ class Containers(Way):
         """Run the script in the head's container."""
         leave = self.settings["leave"]
         words = [PYTHON, leave["script"], *leave["arguments"], "drain", f"{seconds:g}"]
-        code, said = self._run(leave["container"], words, seconds + START_SECONDS)
+        self.run_at_head(words, seconds)
+
+    def run_at_head(self, words: Sequence[str], seconds: float) -> None:
+        """Run it in the head's container."""
+        container = self.settings["leave"]["container"]
+        code, said = self._run(container, words, seconds + START_SECONDS)
+        if said:
+            say(said[-2000:])
         if code:
             raise OSError(said[-200:])
 

@@ -127,7 +127,8 @@ class ProcessRuntime(pulumi.ComponentResource):
         address = join(self.node_address(0), f":{self._args.settings.ports['gcsPort']}")
         arguments = [address, ray_leave.EVERY]
         leave = {"service": ray_node.HEAD, "file": ray_leave.FILE, "arguments": arguments}
-        return {**told, "leave": leave}
+        reserved = self._args.settings.reservation
+        return {**told, "leave": leave, **(reserved.hook if reserved else {})}
 
     @property
     def via(self) -> Mapping[str, pulumi.Input[Any]] | None:

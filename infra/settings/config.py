@@ -265,7 +265,7 @@ class Settings(Model):
         None,
         "Start and end of the time that the machines are yours, in UTC: `{start: "
         '"2026-12-01T13:00Z", end: "2026-12-01T15:55Z"}`. `up` is refused at other times, and the '
-        "services end at its end",
+        "services end at its end; a command runs before: `beforeEnd: {run, seconds}`",
         see="#owner-and-reservation",
     )
     key_file: Annotated[host_settings.KeyFile, MACHINES] = setting(
@@ -706,6 +706,9 @@ class Settings(Model):
     def _end_faults(self) -> Iterator[Fault]:
         if self.fleet:
             yield from self.fleet.end_faults(reserved=self.reservation is not None)
+        if self.reservation and self.reservation.before_end and self.in_pods:
+            bound = "runs where the head does, which no timer in a pod may"
+            yield Fault("reservation.beforeEnd", bound, "remove it")
         if self.reservation and not self.start_ray:
             bound = "ends no Ray that Ray's own launcher has started, and startRay = false"
             yield Fault("reservation", bound, "remove reservation, or startRay", NAMES)

@@ -7,12 +7,12 @@ Outside it, `up` is refused. At its end the services end by a timer on their mac
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import pulumi
 from pydantic import BeforeValidator
 
-from cluster.model import Fault, Model, Says
+from cluster.model import Fault, Model, Says, matching, whole
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(Z|\+00:00)")
 
@@ -33,17 +33,35 @@ Time = Annotated[
 ]
 
 
+class BeforeEnd(Model):
+    """A command of the user before all services end.
+
+    Attributes:
+        run: command of a shell, on the head with the environment of its Ray node.
+        seconds: that it may take.
+    """
+
+    run: Annotated[str, matching(r"[^\0]+", "must be a command", "write one line for a shell")]
+    seconds: Annotated[int, whole(1, 3600)] = 60
+
+
 class Reservation(Model):
-    """From when to when the machines are the user's."""
+    """From when to when the machines are the user's, and what runs before the end."""
 
     start: Time
     end: Time
+    before_end: BeforeEnd | None = None
 
     def faults(self) -> Iterator[Fault]:
         """Yield an end that is not after the start."""
         if self.end <= self.start:
             bound = f"must be after start ({shown(self.start)})"
             yield Fault("end", bound, "set it later", shown(self.end))
+
+    @property
+    def hook(self) -> dict[str, Any]:
+        """Return what the timer is told of the command; {} without one."""
+        return {"beforeEnd": self.before_end.model_dump()} if self.before_end else {}
 
     @property
     def hours(self) -> float:

@@ -27,7 +27,7 @@ NEVER = "never: its timer does not run"
 
 
 class DeadlineArgs(Args):
-    """Arguments of the end; network, leave, notebook and idle are those of `ending.Containers`.
+    """Arguments of the end; those without a text are told `ending.Containers`.
 
     Attributes:
         host: as Connection.of takes it.
@@ -44,6 +44,7 @@ class DeadlineArgs(Args):
     leave: Given[Mapping[str, Any]]
     notebook: Given[Mapping[str, Any] | None] = None
     idle: Given[Mapping[str, Any] | None] = None
+    beforeEnd: Mapping[str, Any] | None = None
 
     @property
     def file(self) -> str:
@@ -54,6 +55,7 @@ class DeadlineArgs(Args):
         """Return the settings of the timer: the same text for the same end."""
         told = {key: getattr(self, key) for key in ("network", "leave", "notebook")}
         told |= {"idle": self.idle} if self.idle else {}
+        told |= {"beforeEnd": self.beforeEnd} if self.beforeEnd else {}
         times = {"end": self.at, "drainSeconds": self.drainSeconds}
         return json.dumps(
             {"ends": "containers", "socket": str(SOCKET), **times, **told}, sort_keys=True

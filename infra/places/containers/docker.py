@@ -176,6 +176,8 @@ class DockerRuntime(FromImages, pulumi.ComponentResource):
             "leave": leave,
             "notebook": notebook_of if notebook.SERVICE in args.services else None,
         }
+        if args.settings.reservation:
+            told |= args.settings.reservation.hook
         if idle_end.SERVICE in args.services:
             container = args.prefix + idle_end.SERVICE
             told["idle"] = {"container": container, "file": idle_end.state_file(self)}

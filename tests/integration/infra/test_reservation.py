@@ -28,7 +28,8 @@ def test_a_reservation_stores_runs_and_ends_all_until_it_is_extended(  # D3
         now = datetime.now(UTC)
         times = [now + timedelta(seconds=seconds) for seconds in (since, until)]
         texts = [f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in times]
-        stack.change(reservation=dict(zip(("start", "end"), texts, strict=True)))
+        times = dict(zip(("start", "end"), texts, strict=True))
+        stack.change(reservation=times | {"beforeEnd": {"run": command, "seconds": 5}})
         return stack.engine("up", "--yes", check=False)
 
     def follow(epochs: int, line: str) -> str:
@@ -38,7 +39,9 @@ def test_a_reservation_stores_runs_and_ends_all_until_it_is_extended(  # D3
         job.send_signal(signal.SIGINT)
         return str(job.communicate(timeout=30)[1])
 
-    outputs = stack.outputs()
+    outputs, said_at_end = stack.outputs(), tmp_path / "said"
+    # With what the head's node has: the store of jobs.
+    command = f'echo "$TRAINYARD_STORAGE_URL" >>{said_at_end}; sleep 60'
     script = shutil.copy(drilled.__file__, tmp_path)
     go = ("--go", str(tmp_path / "go"))
     follow(drilled.HELD + 2, rf"metrics={{'epoch': {drilled.HELD}}}")
@@ -50,6 +53,7 @@ def test_a_reservation_stores_runs_and_ends_all_until_it_is_extended(  # D3
 
     # Nobody is connected.
     wait_for(lambda: not started_below(stack.folder), 120)
+    assert said_at_end.read_text() == f"{outputs['storageUrl']}\n"
     log = "".join(path.read_text() for path in logs)
     assert re.search(rf"Notice: .* stored up to batch {drilled.HELD_STEPS}\b", log), log
     late = stack.engine("up", "--yes", check=False)
@@ -68,6 +72,7 @@ def test_a_reservation_stores_runs_and_ends_all_until_it_is_extended(  # D3
     stack.change(idleEnd={"minutes": 1})
     stack.engine("up", "--yes")
     wait_for(lambda: not started_below(stack.folder), 240)  # B27
+    assert said_at_end.read_text().count("\n") == 2
     stack.change("reservation", "idleEnd")
     stack.engine("up", "--yes")
     stack.engine("up", "--yes", "--refresh", "--expect-no-changes")

@@ -106,6 +106,32 @@ def test_a_drain_that_hangs_or_fails_puts_no_end_off(monkeypatch, told):  # F82
     assert ended(monkeypatch, Clock(), leave=None) == [("end", END)]
 
 
+@pytest.mark.parametrize("idle", [False, True])
+def test_the_users_command_runs_before_the_end_which_comes_even_if_it_hangs(  # F82
+    clock, told, idle
+):
+    events, over = [], Event()
+
+    class Fake(Way):
+        def look(self) -> bool:
+            return idle
+
+        def run_at_head(self, words: Any, seconds: float) -> None:
+            events.append((words[-1], clock.now))
+            over.wait(30)
+            raise OSError("it was killed")
+
+        def end(self) -> None:
+            events.append(("end", clock.now))
+            over.set()
+
+    settings = {"end": AT, "drainSeconds": 0, "beforeEnd": {"run": "copy", "seconds": 0.2}}
+    ending.wait(settings, Fake(settings))
+    begins = 1000.0 if idle else pytest.approx(END - 0.2)
+    assert events == [("copy", begins), ("end", 1000.0 if idle else END)]
+    wait_for("the reason", lambda: "the command before the end failed: it was killed" in told, 30)
+
+
 def test_a_timer_that_was_killed_goes_on_where_it_was(monkeypatch):  # F82
     for late, events in ((-2, [("drain", 2), ("end", END)]), (20, [("end", END + 20)])):
         clock = Clock()

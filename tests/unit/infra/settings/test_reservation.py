@@ -31,9 +31,15 @@ def test_it_is_in_utc_and_ends_after_its_start(settings, host):  # D3
         ({"end": 5}, "reservation.end = .*5.*: must be a time in UTC"),
         ({"end": LEASE["start"]}, r"reservation.end = .*: must be after start \(2026-12-01 13:00"),
         ({"until": "2026-12-01T13:00Z"}, "reservation.until"),
+        ({"beforeEnd": {"run": ""}}, r"reservation.beforeEnd.run = '': must be a command"),
+        ({"beforeEnd": {"run": "a", "seconds": 3601}}, "beforeEnd.seconds = '3601': .*1 to 3600"),
     ):
         with pytest.raises(pulumi.RunError, match=line):
             config.parse(settings(reservation={**LEASE, **wrong}), host, "lab")
+    pods = {"runtime": "kubernetes", "kubernetes": {"context": "x", "namespace": "y"}}
+    hook = {**LEASE, "beforeEnd": {"run": "a"}}
+    with pytest.raises(pulumi.RunError, match=r"reservation\.beforeEnd = .* runs where the head does"):
+        config.parse(settings(reservation=hook, **pods), host, "lab")
     hosts = [{"address": "192.0.2.1", "user": "ada", "hostKey": KEY}]
     with pytest.raises(pulumi.RunError, match="startRay = false"):
         config.parse(settings(reservation=LEASE, hosts=hosts, startRay=False), host, "lab")
