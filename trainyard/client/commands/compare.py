@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,15 +44,19 @@ def compare(
     The time of a group is that from its first start to its last end.
     """
     from trainyard.client import history, jobs, left_results, recorded
+    from trainyard.client.dashboard import RefusedError
     from trainyard.client.state import ClusterState
     from trainyard.client.store import open_store
 
     stack_outputs = reach(context, left_results.read(stack, outputs))
     listed, store = recorded.listed(stack_outputs), open_store(stack_outputs)
+    placed: dict[str, list[str]] = {}
+    with suppress(RefusedError):  # a user's token does not show where workers are
+        placed = ClusterState(stack_outputs).placed() if listed else {}
     found = rows_of(
         groups,
         jobs.newest_first([*(listed or ()), *recorded.unlisted(store, listed, groups)]),
-        ClusterState(stack_outputs).placed() if listed else {},
+        placed,
         lambda run: history.read_run(store, run),
     )
     names = [group["runs"] for group in found]

@@ -209,6 +209,8 @@ def test_train_reads_a_users_runs(asks, tmp_path):  # they have no keys of the s
         _, said = await train("runs", "--json", "-s", "eva")
         assert [row["run"] for row in json.loads(said)] == ["r"]
         assert '"lr": 0.25' in (await train("show", "r", "-s", "eva"))[1]
+        code, said = await train("compare", "r", "-s", "eva")
+        assert (code, "SUCCEEDED" in said) == (0, True), said
         code, said = await train("pull", "r", "--to", str(tmp_path), "-s", "eva")
         assert (code, (tmp_path / "r/config.json").exists()) == (0, True), said
         assert (tmp_path / "results/r/pulled.json").exists()  # an idle stack may end then
