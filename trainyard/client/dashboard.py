@@ -81,6 +81,10 @@ class JsonServer:
             return False
         return True
 
+    def delete(self, path: str) -> None:
+        """Deletes what a path names."""
+        self._ask("DELETE", path, urllib3.Timeout(TIMEOUT_S))
+
     def put(self, path: str, content: bytes, sent: Callable[[int], None] | None = None) -> None:
         """Puts bytes to a path, which begins with a `/`; the answer is not JSON.
 

@@ -3,7 +3,7 @@
 # ruff: noqa: D102 - Store documents the methods
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import NoReturn
@@ -19,16 +19,17 @@ from trainyard.client.dashboard import (
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
 from trainyard.client.store import AwayError, TooLargeError
-from trainyard.store.objects import Digest, Listed, Readable, Store
+from trainyard.store.objects import PART_BYTES, Digest, Listed, Readable, Store
 
 PATH = "/api/results"
 ANSWER_S = 30
 MOST_MIB = 256  # of a list
+TOO_LARGE = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 class QueueStore(Store):
-    """The runs that a token shows. All but the note that one was pulled is read-only."""
+    """The runs that a token shows. They can be deleted; of writing, a note that one was pulled."""
 
     refusal = TooLargeError
 
@@ -51,7 +52,13 @@ class QueueStore(Store):
         return self._content(name, size, first=first, size=size)
 
     def _read(self, name: str, most: int) -> bytes:
-        return self._content(name, most)
+        try:
+            return self._content(name, most)
+        except TooLargeError:  # for one answer
+            folder, _, file = name.rpartition("/")
+            size = min(most, self.listed(folder)[file].size)
+            parts = range(0, size, PART_BYTES)
+            return b"".join(self.part(name, at, min(PART_BYTES, size - at)) for at in parts)
 
     def _content(self, name: str, most: int, **query: int) -> bytes:
         content = bytearray()
@@ -73,14 +80,16 @@ class QueueStore(Store):
         self._refuse(name, source)
 
     def delete(self, *names: str) -> None:
-        self._refuse(*names)
+        for name in names:
+            with self._errors(name), suppress(FileNotFoundError):
+                self._queue.delete(f"{PATH}/file?{urlencode({'name': name})}")
 
     def download(self, name: str, target: Path) -> Digest:
         self._refuse(name, target)
 
     def _refuse(self, *_: object) -> NoReturn:
         raise ClientError(
-            "a user's token reads runs, and changes none: ask who runs the stack to do this"
+            "a user's token reads and deletes runs, and changes none: ask who runs the stack"
         )
 
     @contextmanager
@@ -93,6 +102,7 @@ class QueueStore(Store):
             if refused.status == HTTPStatus.NOT_FOUND:
                 raise FileNotFoundError(name) from None
             kind = AwayError if refused.status in AWAY else ClientError
+            kind = TooLargeError if refused.status == TOO_LARGE else kind
             raise kind(f"{what}: {refused.text[:500] or refused}") from None
         except UnreachableError as error:
             raise AwayError(f"{what} ({error}): is its port forwarded to this machine?") from None

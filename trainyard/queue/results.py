@@ -1,7 +1,7 @@
 """The results of runs for those who see them: users have no keys of the store.
 
-Who has the stack's own token, and teachers, see all that is stored. A user sees the runs that are
-theirs, and writes one file of them: that a run was pulled, which the end of an idle stack asks for.
+Who has the stack's own token, and teachers, see all that is stored. A user sees and deletes runs of
+their own, and writes one file of them: that a run was pulled, which the end of an idle stack asks.
 """
 
 import asyncio
@@ -29,9 +29,21 @@ from trainyard.tracking.run_folder import SUMMARIES
 T = TypeVar("T")
 
 READERS = 4  # requests at a time, each with at most MOST_BYTES of memory
-MOST_BYTES = 64 * 2**20  # of an answer
+MOST_BYTES = 64 * 2**20  # of an answer; what is longer is asked for in parts
+# Besides their folders runs have files below these, by their names.
+AREAS = (SUMMARIES, ".trainyard/claims", ".trainyard/sweeps")
 PULLED, MARK_BYTES = "pulled.json", 2**16
 ANSWER_S = 10  # without a byte of the store
+
+
+class TooLargeError(StorageError):
+    """A file is longer than MOST_BYTES."""
+
+
+class QueuesFolder(FolderStore):
+    """The stack's folder."""
+
+    refusal = TooLargeError
 
 
 class QueuesBucket(BucketStore):
@@ -39,6 +51,7 @@ class QueuesBucket(BucketStore):
 
     answer_s = ANSWER_S
     waits = False
+    refusal = TooLargeError
 
 
 class Results:
@@ -80,31 +93,39 @@ class Results:
         await self._ask(self._write, caller, name, content)
         return web.Response()
 
+    async def delete(self, caller: Caller, query: Mapping[str, str]) -> web.Response:
+        """Delete the file `name`."""
+        await self._ask(self._delete, caller, query.get("name", ""))
+        return web.Response()
+
     async def _ask(self, act: Callable[..., T], caller: Caller, name: str, *more: Any) -> T:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._readers, act, caller, name, *more)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise web.HTTPNotFound(text=f"no file {name[:200]!r} of your runs") from None
+        except TooLargeError:
+            raise web.HTTPRequestEntityTooLarge(MOST_BYTES, MOST_BYTES + 1) from None
         except AwayError as error:
             raise web.HTTPServiceUnavailable(text=f"the store does not answer ({error})") from None
         except (StorageError, OSError) as error:
             raise web.HTTPBadGateway(text=str(error)) from None
 
     def _files(self, caller: Caller, below: str) -> dict[str, Any]:
-        run, runs = _run_of(below), self._runs(caller)
-        if runs is None or run in runs:
-            return {**self._store.listed(below)}
-        if below == SUMMARIES:
-            return {name: each for name, each in self._store.listed(below).items() if name in runs}
+        runs = self._runs(caller)
+        if runs is None or _run_of(below) in runs:
+            return {**self._store.listed(_checked(below))}
+        if _checked(below) in AREAS:
+            found = self._store.listed(below).items()
+            return {name: each for name, each in found if _run_of(f"{below}/{name}") in runs}
         if below:
             return {}
         return {f"{run}/{n}": each for run in runs for n, each in self._store.listed(run).items()}
 
     def _folders(self, caller: Caller, below: str) -> list[str]:
-        run, runs = _run_of(below), self._runs(caller)
-        if runs is None or run in runs:
-            return self._store.folders(below)
+        runs = self._runs(caller)
+        if runs is None or _run_of(below) in runs:
+            return self._store.folders(_checked(below))
         return [name for name in self._store.folders() if name in runs] if not below else []
 
     def _read(self, caller: Caller, name: str, first: int, size: int) -> bytes:
@@ -113,14 +134,17 @@ class Results:
             return self._store.part(name, first, min(size, MOST_BYTES))
         return self._store.read(name, MOST_BYTES)
 
+    def _delete(self, caller: Caller, name: str) -> None:
+        self._check(caller, name)
+        self._store.delete(name)
+
     def _write(self, caller: Caller, name: str, content: bytes) -> None:
         self._check(caller, name)
         self._store.write(name, content)
 
     def _check(self, caller: Caller, name: str) -> None:
-        run, runs = _run_of(name), self._runs(caller)
-        folder, _, last = name.rpartition("/")
-        if not (runs is None or run in runs or (folder == SUMMARIES and last in runs)):
+        runs = self._runs(caller)
+        if not (_checked(name) and (runs is None or _run_of(name) in runs)):
             raise FileNotFoundError
 
     def _runs(self, caller: Caller) -> set[str] | None:
@@ -140,19 +164,25 @@ class Results:
             )
         if url.startswith(S3) or not folder.is_dir():
             raise StorageError(f"the queue does not reach the store {url}: ask who runs the stack")
-        return FolderStore(folder)
+        return QueuesFolder(folder)
 
 
 def _run_of(name: str) -> str:
-    """Return the run that a name is in.
+    """Return the run that a name belongs to, "" for none: no run's name begins with a dot."""
+    area = next((each for each in AREAS if _checked(name).startswith(f"{each}/")), "")
+    run = name.removeprefix(f"{area}/" if area else "").partition("/")[0]
+    return "" if run.startswith(".") else run
+
+
+def _checked(name: str) -> str:
+    """Return a name.
 
     Raises:
         FileNotFoundError: it is none, such as one that leads out of the store.
     """
-    run, *rest = name.split("/")
-    if name and (not {"", ".", ".."}.isdisjoint((run, *rest)) or "\0" in name):
+    if name and (not {"", ".", ".."}.isdisjoint(name.split("/")) or "\0" in name):
         raise FileNotFoundError
-    return run
+    return name
 
 
 def _number(text: str) -> int:

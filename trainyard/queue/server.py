@@ -102,6 +102,7 @@ class Server:
                 web.post("/api/queue/users/end", self._end_users),
                 web.get("/api/results/{what:files|folders|file}", self._result),
                 web.put("/api/results/file", self._mark_run),
+                web.delete("/api/results/file", self._delete_result),
                 web.get("/api/packages/gcs/{name}", self._has_package),
                 web.put("/api/packages/gcs/{name}", self._put_package),
                 web.post("/api/jobs/", self._submit),
@@ -184,6 +185,9 @@ class Server:
 
     async def _mark_run(self, request: web.Request) -> web.Response:
         return await self._results.mark(request[CALLER], request.query, request)
+
+    async def _delete_result(self, request: web.Request) -> web.Response:
+        return await self._results.delete(request[CALLER], request.query)
 
     async def _has_package(self, request: web.Request) -> web.Response:
         found = self._packages.has(_package(request))

@@ -21,6 +21,7 @@ MOST_RETRIES = 1000
 MOST_AFTER = 100
 MOST_BUNDLES = 1000
 MOST_AMOUNT = 1e15
+MOST_RUNS = 10_000  # that a job names besides its own
 LONGEST = 255  # characters of a name
 FIELDS = 5  # of an expression of cron
 # Room for the number of an attempt: Ray writes the id into the name of a log file.
@@ -129,9 +130,11 @@ def forced(job: Job) -> bool:
 def runs(job: Job) -> set[str]:
     """Return the names of the runs that a submission would write."""
     request = json.loads(job.request)
+    more = (request.get("metadata") or {}).get("runs")
+    others = str(more).split(",", MOST_RUNS)[:MOST_RUNS] if more else []
     variables = (request.get("runtime_env") or {}).get("env_vars")
     named = variables.get(RUN_VARIABLE) if isinstance(variables, dict) else ""
-    return {name[:LONGEST] for name in (job.run, str(named or "")) if name}
+    return {name[:LONGEST] for name in (job.run, str(named or ""), *others) if name}
 
 
 def never(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> str | None:

@@ -48,7 +48,7 @@ class NodeLogs:
 
 def results(outputs: StackOutputs, job: Job | None) -> Store | NodeLogs:
     """Return where a job has left results of points; ClientError if a store cannot be opened."""
-    if outputs.storage_url:
+    if outputs.shows_runs:
         return store.open_store(outputs)
     return NodeLogs(JobServer(outputs), job.node_id if job else "")
 

@@ -111,7 +111,7 @@ class Upload:
         """The runtime environment of a job, with a file of the user's."""
         env = self.code.environment(file)
         # Nodes may have a store of their own, which this side would not look into.
-        unstored = {} if self.outputs.storage_url else {run_folder.STORAGE_VARIABLE: ""}
+        unstored = {} if self.outputs.shows_runs else {run_folder.STORAGE_VARIABLE: ""}
         return env | {
             "py_modules": [*env["py_modules"], str(self.points)],
             "env_vars": env["env_vars"] | {run_folder.RUN_VARIABLE: run} | unstored,
@@ -123,7 +123,7 @@ class Upload:
         command = join([*submission.RECORDER, *own])
         env = self.environment(f"{self.sweep}-{point.number}", point.runtime_env)
         options = submission.entrypoint_options(point.bundle)
-        facts = {"settings": json.dumps(settings(point.overrides))}
+        facts = {"settings": json.dumps(settings(point.overrides)), "runs": self.sweep}
         self._send(env, job_id, command, [point.bundle], facts, **options)
 
     def send_tasks(self, points: Sequence[Point], job_id: str) -> None:
@@ -141,7 +141,8 @@ class Upload:
         env = self.environment(self.sweep, *files)
         # Lines of several points that differ only in numbers must not become one line.
         env["env_vars"] |= {"RAY_DEDUP_LOGS": "0", LEASE: str(LEASE_MS)}
-        self._send(env, job_id, command, [], {})
+        runs = ",".join(f"{self.sweep}-{each.number}" for each in points)
+        self._send(env, job_id, command, [], {"runs": runs})
 
     def _send(
         self,

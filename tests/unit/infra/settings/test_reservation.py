@@ -38,9 +38,7 @@ def test_it_is_in_utc_and_ends_after_its_start(settings, host):  # D3
             config.parse(settings(reservation={**LEASE, **wrong}), host, "lab")
     pods = {"runtime": "kubernetes", "kubernetes": {"context": "x", "namespace": "y"}}
     hook = {**LEASE, "beforeEnd": {"run": "a"}}
-    with pytest.raises(
-        pulumi.RunError, match=r"reservation\.beforeEnd = .* runs where the"
-    ):
+    with pytest.raises(pulumi.RunError, match=r"reservation\.beforeEnd = .* runs where the"):
         config.parse(settings(reservation=hook, **pods), host, "lab")
     hosts = [{"address": "192.0.2.1", "user": "ada", "hostKey": KEY}]
     with pytest.raises(pulumi.RunError, match="startRay = false"):

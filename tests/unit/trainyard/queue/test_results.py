@@ -8,14 +8,23 @@ import pytest
 from tests.fakes.ray_head import TOKEN
 from tests.outputs import of_stack
 from tests.unit.trainyard.queue.test_users import submitted, with_users
-from trainyard.client import outputs
+from trainyard.client import outputs, queue_store
 from trainyard.client.errors import ClientError
-from trainyard.client.store import open_store
+from trainyard.client.store import TooLargeError, open_store
+from trainyard.queue import results
 from trainyard.store.objects import FolderStore
 from trainyard.tracking.run_folder import SUMMARIES
 
 RESULTS = "/api/results"
-OTHERS = ("b/config.json", "../queue.db", "a/../b/config.json", ".trainyard/key", "", "/etc/group")
+OTHERS = (
+    ".trainyard/synthetic-images/a/0.jpg",
+    "b/config.json",
+    "../queue.db",
+    "a/../b/config.json",
+    ".trainyard/key",
+    "",
+    "/etc/group",
+)
 
 
 async def with_runs(queue, tmp_path):
@@ -29,7 +38,9 @@ async def with_runs(queue, tmp_path):
         store.write(f"{run}/metrics.jsonl", b'{"epoch": 0, "loss": 0.5}\n')
         store.write(f"{run}/checkpoint_000000-aaaa/model.pt", b"0123456789")
         store.write(f"{SUMMARIES}/{run}", b"{}")
+        store.write(f".trainyard/sweeps/{run}/0-job.json", b"1")
     store.write(".trainyard/key", b"secret")
+    store.write(".trainyard/synthetic-images/a/0.jpg", b"of all")
     return store, eva, other, ann
 
 
@@ -41,7 +52,7 @@ def store_of(queue, token, folder):
 
 def test_a_user_sees_their_runs_and_a_teacher_all(with_queue, tmp_path):  # F35
     async def test(queue):
-        _, eva, other, ann = await with_runs(queue, tmp_path)
+        store, eva, other, ann = await with_runs(queue, tmp_path)
 
         async def get(ask, what, **query):
             return await ask("GET", f"{RESULTS}/{what}", params=query)
@@ -54,16 +65,21 @@ def test_a_user_sees_their_runs_and_a_teacher_all(with_queue, tmp_path):  # F35
             assert {*(await get(ask, "files", below=SUMMARIES))[1]} == runs - {".trainyard"}
         assert await get(eva, "folders", below="a") == (200, ["checkpoint_000000-aaaa"])
         for what, nothing in (("files", {}), ("folders", [])):
-            for below in ("b", "b/checkpoint_000000-aaaa", ".trainyard"):
+            for below in ("b", "b/checkpoint_000000-aaaa", ".trainyard", ".trainyard/sweeps/b"):
                 assert await get(eva, what, below=below) == (200, nothing)
             for below in ("..", "a/..", "/etc", "a\0"):
                 assert (await get(ann, what, below=below))[0] == 404, below
         for name in OTHERS:
-            assert (await get(eva, "file", name=name))[0] == 404, name
+            for method in ("GET", "DELETE"):
+                params = {"name": name}
+                assert (await eva(method, f"{RESULTS}/file", params=params))[0] == 404, name
         assert (await get(ann, "file", name="../queue.db"))[0] == 404
         assert (await get(eva, "file", name="a/metrics.jsonl", size="x"))[0] == 400
         for token in ("", "nobodys"):
             assert (await queue.ask("GET", f"{RESULTS}/files", token))[0] == 401
+        for name in ("a/config.json", f"{SUMMARIES}/a", ".trainyard/sweeps/a/0-job.json"):
+            assert (await eva("DELETE", f"{RESULTS}/file", params={"name": name}))[0] == 200
+            assert store.get(name) is None
         # Nothing is written but the note that a run was pulled.
         for name in ("a/config.json", "b/pulled.json", "pulled.json", "a/x/pulled.json"):
             status, _ = await eva("PUT", f"{RESULTS}/file", params={"name": name}, data=b"{}")
@@ -77,5 +93,31 @@ def test_a_store_out_of_reach_is_told(with_queue, tmp_path):
         store = store_of(queue, TOKEN, tmp_path)  # its folder is not there
         with pytest.raises(ClientError, match="does not reach the store"):
             await asyncio.to_thread(store.folders)
+
+    with_queue(test)
+
+
+def test_what_is_longer_than_an_answer_comes_in_parts(with_queue, tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "MOST_BYTES", 10)
+    monkeypatch.setattr(queue_store, "PART_BYTES", 4)
+
+    async def test(queue):
+        await with_runs(queue, tmp_path)
+        store, name = store_of(queue, TOKEN, tmp_path), "a/checkpoint_000000-aaaa/model.pt"
+        FolderStore(tmp_path / "results").write(name, b"0123456789ab")
+        assert await asyncio.to_thread(store.read, name) == b"0123456789ab"
+        with pytest.raises(TooLargeError):
+            await asyncio.to_thread(store.read, name, 11)
+
+    with_queue(test)
+
+
+def test_a_sweeps_points_are_runs_of_its_user(with_queue):
+    async def test(queue):
+        eva, other, _ = await with_users(queue)
+        assert (await submitted(eva, "a", run="sweep", runs="sweep-0,sweep-1"))[0] == 200
+        assert queue.records.runs("eva") == {"sweep", "sweep-0", "sweep-1"}
+        status, said = await submitted(other, "b", run="mine", runs="sweep-1")
+        assert (status, "run 'sweep-1' is of another user" in said) == (400, True)
 
     with_queue(test)

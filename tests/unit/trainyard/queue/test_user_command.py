@@ -214,10 +214,12 @@ def test_train_reads_a_users_runs(asks, tmp_path):  # they have no keys of the s
         code, said = await train("pull", "r", "--to", str(tmp_path), "-s", "eva")
         assert (code, (tmp_path / "r/config.json").exists()) == (0, True), said
         assert (tmp_path / "results/r/pulled.json").exists()  # an idle stack may end then
-        code, said = await train("rm", "r", "--yes", "-s", "eva")
-        assert (code, "a user's token reads runs, and changes none" in said) == (1, True), said
+        code, said = await train("rm", "r", "--yes", "-s", "max")
+        assert (code, "no run is called 'r'" in said) == (1, True), said
         for command in ("show r", "pull r"):
             code, said = await train(*command.split(), "-s", "max")
             assert (code, "no run is called 'r'" in said) == (1, True), said
+        code, said = await train("rm", "r", "--yes", "-s", "eva")
+        assert (code, [*(tmp_path / "results").glob("r/*")]) == (0, []), said
 
     asks(test)
