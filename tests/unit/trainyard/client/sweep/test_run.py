@@ -50,7 +50,7 @@ def make(records, monkeypatch):
 
     def made(*points, sender=None, as_tasks=False):
         store = {"keeps_files_away": False, "storage_url": "file:///nowhere", "attached": False}
-        outputs = SimpleNamespace(away=False, nodes=[], **store)
+        outputs = SimpleNamespace(away=False, nodes=[], shows_runs=True, **store)
         found = Sweep(list(points), records, outputs, sender or Sender(), as_tasks=as_tasks)
         found.known = known
         return found
