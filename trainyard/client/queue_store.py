@@ -18,7 +18,7 @@ from trainyard.client.dashboard import (
 )
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.store import AwayError, TooLargeError
+from trainyard.client.store_errors import AwayError, TooLargeError
 from trainyard.store.objects import PART_BYTES, Digest, Listed, Readable, Store
 
 PATH = "/api/results"

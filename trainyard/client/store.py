@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
+from trainyard.client.store_errors import AwayError, TooLargeError
 from trainyard.store import objects
 from trainyard.store.objects import S3, BucketStore, FolderStore, Keys, Store
 
@@ -23,14 +24,6 @@ REMEDIES = {
 }
 
 
-class TooLargeError(ClientError):
-    """A small file is longer than its bound."""
-
-
-class AwayError(ClientError, objects.AwayError):
-    """The store does not answer at the moment."""
-
-
 def open_store(outputs: StackOutputs) -> Store:
     """The store of a stack, whose errors are ClientErrors.
 
@@ -44,7 +37,7 @@ def open_store(outputs: StackOutputs) -> Store:
             "them there, or give the stack an object store"
         )
     if not url and outputs.queue:
-        from trainyard.client.queue_store import QueueStore  # noqa: PLC0415 - it imports this one
+        from trainyard.client.queue_store import QueueStore  # noqa: PLC0415 - it needs urllib3
 
         return QueueStore(outputs)
     if not url:

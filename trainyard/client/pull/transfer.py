@@ -18,7 +18,7 @@ from trainyard.client.errors import ClientError
 from trainyard.client.pull import marks, records
 from trainyard.client.pull.newest import Newest
 from trainyard.client.pull.source import RunSource
-from trainyard.client.store import AwayError
+from trainyard.client.store_errors import AwayError
 from trainyard.store.objects import Store
 from trainyard.tracking import run_folder
 

@@ -14,6 +14,7 @@ from trainyard.client.dashboard import DashboardError, TooLongError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, JobServer, Status
 from trainyard.client.outputs import StackOutputs
+from trainyard.client.store_errors import TooLargeError
 from trainyard.client.sweep.point import Point, PointOutcome
 from trainyard.client.sweep.records import DamagedArchiveError, Record, Records
 from trainyard.failpoints import reach
@@ -35,7 +36,7 @@ class NodeLogs:
         try:
             return self.server.file(self.node, name, most // MIB) if self.node else None
         except TooLongError as error:
-            raise store.TooLargeError(str(error)) from None
+            raise TooLargeError(str(error)) from None
         except DashboardError as error:
             raise ClientError(
                 f"the result {name} cannot be fetched from the node's logs ({error}): run the "
@@ -103,7 +104,7 @@ def _left(place: Store | NodeLogs, key: str, most: int) -> bytes | None:
     """Read a point's results; one that is too large or damaged does not stop other points."""
     try:
         return place.get(key, most)
-    except store.TooLargeError as error:
+    except TooLargeError as error:
         warn(f"warning: {error}")
         return b"too large"
 

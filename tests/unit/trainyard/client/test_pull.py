@@ -22,6 +22,7 @@ from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.pull import marks, meter, source
 from trainyard.client.pull.transfer import Pulled, Transfer
+from trainyard.client.store_errors import AwayError
 from trainyard.resume import checkpoint_files
 from trainyard.store import objects
 from trainyard.tracking.runs import Run
@@ -163,14 +164,14 @@ def cut(place, error, at):
     place.before = before
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), store.AwayError("away")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), AwayError("away")])
 def test_what_was_cut_off_goes_on_where_it_was(error, place, checkpoint, home, monkeypatch):
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0")
     name = checkpoint(1)
     cut(place, error, 3 * PART)
     with pytest.raises((KeyboardInterrupt, ClientError)) as caught:
         Transfer(place, "first", home).run()
-    if isinstance(error, store.AwayError):
+    if isinstance(error, AwayError):
         assert "away; received files are kept in" in str(caught.value)
     assert list(home.glob("checkpoint_*")) == []  # nothing half
     place.before = lambda *_: None
@@ -188,7 +189,7 @@ def test_a_store_that_comes_back_is_waited_for(place, checkpoint, home):
 
     def before(key, first):
         if first == 2 * PART and next(faults, False):
-            raise store.AwayError("away")
+            raise AwayError("away")
 
     place.before = before
     pulled = Transfer(place, "first", home).run()
@@ -199,10 +200,10 @@ def test_a_store_that_comes_back_is_waited_for(place, checkpoint, home):
 
 def test_a_store_that_never_answered_is_not_waited_for(place, home):
     def listed(_):
-        raise store.AwayError("nothing answers there")
+        raise AwayError("nothing answers there")
 
     place.listed = listed
-    with pytest.raises(store.AwayError, match="nothing answers there"):
+    with pytest.raises(AwayError, match="nothing answers there"):
         Transfer(place, "first", home).run()
     assert not home.exists()
 

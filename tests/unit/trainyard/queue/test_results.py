@@ -10,7 +10,8 @@ from tests.outputs import of_stack
 from tests.unit.trainyard.queue.test_users import submitted, with_users
 from trainyard.client import outputs, queue_store
 from trainyard.client.errors import ClientError
-from trainyard.client.store import TooLargeError, open_store
+from trainyard.client.store import open_store
+from trainyard.client.store_errors import TooLargeError
 from trainyard.queue import results
 from trainyard.store.objects import FolderStore
 from trainyard.tracking.run_folder import SUMMARIES
