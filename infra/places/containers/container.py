@@ -7,13 +7,11 @@ not show why one is not healthy.
 
 import json
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import pulumi
@@ -26,6 +24,7 @@ from node import claims, life
 from node import ports as port_check
 from node.folders import FolderMark
 from node.life import ServiceError
+from trainyard.access import parallel
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import run
 
@@ -40,9 +39,6 @@ STACK_LABEL = "trainyard.stack"
 PROJECT_LABEL = "trainyard.project"
 OWNER_LABEL = "trainyard.owner"
 CONFIG_SET = "train config set"
-
-
-T = TypeVar("T")
 
 
 class NodeArgs(EngineArgs):
@@ -407,7 +403,9 @@ class ContainerDriver(life.Driver):
 
         with explained(self.name):
             try:
-                code, output = within(CHECK_SECONDS, lambda: self._container.exec_run(check))
+                # Docker's library reads some answers without a time limit, whatever it is told.
+                call = parallel.start(self._container.exec_run, check)
+                code, output = call.result(CHECK_SECONDS)
             except APIError as error:  # it ended at this moment
                 return str(error.explanation)
             except TimeoutError:
@@ -476,7 +474,6 @@ class ContainerDriver(life.Driver):
                 self._await_end()
 
     def has_ended_well(self) -> bool:
-        """Return whether one that runs once has done so."""
         try:
             state = self._state()
         except ServiceError:
@@ -488,7 +485,7 @@ class ContainerDriver(life.Driver):
         started = _seconds(self._state()["StartedAt"])
         lines = self._container.logs(stream=True, follow=True, since=started)
         try:
-            while line := within(QUIET_SECONDS, lambda: next(lines, b"")):
+            while line := parallel.start(next, lines, b"").result(QUIET_SECONDS):
                 say(f"{self.name}: {line.decode(errors='replace').rstrip()}")
         except TimeoutError:
             name = self._container.name
@@ -535,27 +532,6 @@ class ContainerDriver(life.Driver):
 
     def _is_connected(self) -> bool:
         return self._args.network in self._container.attrs["NetworkSettings"]["Networks"]
-
-
-def within(seconds: float, call: Callable[[], T]) -> T:
-    """Return the result of a call.
-
-    Docker's library reads some answers without a time limit, whatever its client is told. The call
-    goes on in its thread, which does not keep this process from ending.
-
-    Raises:
-        TimeoutError: it has not returned by then.
-    """
-    done: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(call())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return done.result(seconds)
 
 
 def _exit(state: dict[str, Any]) -> str:
