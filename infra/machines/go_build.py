@@ -18,7 +18,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from infra.machines import local
@@ -28,8 +27,6 @@ from trainyard.access import terminal
 HEARTBEAT_SECONDS = 10.0
 LAST_LINES = 20
 INTERRUPTED = 130  # what shells report after Ctrl-C
-
-Say = Callable[[str], None]
 
 
 class BuildError(Exception):
@@ -49,7 +46,6 @@ def main() -> None:
 
 
 def _monitoring() -> None:
-    """Build the programs that monitor a stack, and their tools."""
     for program in (MONITORING | TOOLS).values():
         if not program.obtainable:
             found = local.go_version()
@@ -59,16 +55,12 @@ def _monitoring() -> None:
                 f"{has} is on PATH, and {program.name} {program.version} needs Go {least} or "
                 f"later: install it (go.dev/dl). Or: {program.instead}"
             )
-        obtain(program, program.path, _tell)
-        _tell(f"{program.name}: {program.path}")
-    _tell("The next `make up` of a stack of processes has monitoring (docs/monitoring.md)")
+        obtain(program, program.path)
+        terminal.warn(f"{program.name}: {program.path}")
+    terminal.warn("The next `make up` of a stack of processes has monitoring (docs/monitoring.md)")
 
 
-def _tell(text: str) -> None:
-    terminal.warn(text)
-
-
-def obtain(program: GoProgram, path: Path, say: Say) -> None:
+def obtain(program: GoProgram, path: Path) -> None:
     """Build a program at a path, unless the cache has it there unchanged.
 
     Raises:
@@ -82,8 +74,8 @@ def obtain(program: GoProgram, path: Path, say: Say) -> None:
             if is_whole(path):
                 return
             if path.exists():
-                say(f"{path} is not as it was built: rebuilding it")
-            _build(program, path, say)
+                terminal.warn(f"{path} is not as it was built: rebuilding it")
+            _build(program, path)
     except OSError as error:
         raise BuildError(
             f"{program.name} cannot be built in {path.parent} ({error}): make room there, or set "
@@ -149,13 +141,13 @@ def _make_cache(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def _build(program: GoProgram, path: Path, say: Say) -> None:
+def _build(program: GoProgram, path: Path) -> None:
     """Run `go build` on the module's sources and our files, and report progress."""
     started = time.monotonic()
     package = f"{program.name} of {program.module}@{program.version}"
-    say(f"building {package} (once; takes some minutes)")
+    terminal.warn(f"building {package} (once; takes some minutes)")
     done = threading.Event()
-    beat = threading.Thread(target=_heartbeat, args=(package, started, done, say), daemon=True)
+    beat = threading.Thread(target=_heartbeat, args=(package, started, done), daemon=True)
     beat.start()
     try:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -168,7 +160,7 @@ def _build(program: GoProgram, path: Path, say: Say) -> None:
     finally:
         done.set()
         beat.join()
-    say(f"built {package} in {time.monotonic() - started:.0f} s: {path}")
+    terminal.warn(f"built {package} in {time.monotonic() - started:.0f} s: {path}")
 
 
 def _copy_sources(program: GoProgram, folder: Path) -> None:
@@ -194,7 +186,6 @@ def _copy_sources(program: GoProgram, folder: Path) -> None:
 
 
 def _go(arguments: list[str], folder: Path, program: GoProgram) -> str:
-    """Run Go; return its output."""
     run = subprocess.Popen(
         ["go", *arguments],
         cwd=folder,
@@ -218,9 +209,9 @@ def _go(arguments: list[str], folder: Path, program: GoProgram) -> str:
     return printed
 
 
-def _heartbeat(package: str, started: float, done: threading.Event, say: Say) -> None:
+def _heartbeat(package: str, started: float, done: threading.Event) -> None:
     while not done.wait(HEARTBEAT_SECONDS):
-        say(f"building {package}: {time.monotonic() - started:.0f} s")
+        terminal.warn(f"building {package}: {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.provider import Args, Provider, Resource, say
+from cluster.provider import Args, Provider, Resource
 from infra.machines.go_build import is_whole, obtain
 from infra.machines.go_programs import PROGRAMS, GoProgram
 
@@ -28,13 +28,11 @@ class GoToolProvider(Provider[GoToolArgs]):
         return dynamic.DiffResult(changes=bool(keys), replaces=keys)
 
     def make(self, args: GoToolArgs) -> tuple[str, dict[str, Any]]:
-        """Build the program, unless the cache has it unchanged."""
         program = next(each for each in PROGRAMS.values() if each.module == args.module)
-        obtain(program, Path(args.path), say)
+        obtain(program, Path(args.path))
         return args.path, {}
 
     def exists(self, id_: str, _args: GoToolArgs) -> bool:
-        """Check whether the program is still in the cache, unchanged."""
         return is_whole(Path(id_))
 
 

@@ -20,7 +20,6 @@ from infra.machines.go_programs import GoProgram
 from infra.machines.go_tool import GoToolProvider
 from tests import ran
 
-Put = Callable[[Path, str, str], Path]
 GO = """
 case "$1" in
 version) echo go version go1.26.8 linux/amd64 ;;
@@ -153,7 +152,7 @@ def test_a_cache_that_cannot_be_made_is_one_message(props):  # F58
 def test_a_full_disk_is_one_message(props, monkeypatch, full):  # F16
     monkeypatch.setattr(go_build.shutil, "copytree", full)
     with pytest.raises(go_build.BuildError, match=r"No space left on device\): make room there"):
-        go_build.obtain(go_tool.PROGRAMS["tool"], Path(props["path"]), lambda _: None)
+        go_build.obtain(go_tool.PROGRAMS["tool"], Path(props["path"]))
 
 
 def test_a_failed_build_tells_the_last_lines_and_leaves_nothing(bare, put_program, props):
@@ -167,7 +166,7 @@ def test_a_failed_build_tells_the_last_lines_and_leaves_nothing(bare, put_progra
 
 
 @pytest.mark.usefixtures("go")
-def test_what_is_there_is_not_built(bare, props, tmp_path):
+def test_what_is_there_is_not_built(bare, props):
     GoToolProvider().create(props)
     (bare / "go").unlink()
     assert GoToolProvider().create(props).id == props["path"]
@@ -181,9 +180,8 @@ def test_another_version_is_another_program(props):
     assert GoToolProvider().diff("x", props, {**props, "version": "v2"}).replaces == ["version"]
 
 
-def test_another_file_of_ours_is_another_program(  # a mended guard is built
-    props, monkeypatch, tmp_path
-):
+@pytest.mark.usefixtures("props")
+def test_another_file_of_ours_is_another_program():  # a mended guard is built
     (tool,) = go_tool.PROGRAMS.values()
     before = tool.path
     tool.added["cmd/ours.go"].write_text("mended\n")
@@ -254,9 +252,7 @@ def test_a_build_that_fails_is_an_error_of_make(bare, put_program):
         go_build.main()
 
 
-def test_an_interrupted_build_ends_go_and_leaves_nothing(
-    bare, put_program, monitoring, monkeypatch, tmp_path
-):
+def test_an_interrupted_build_ends_go_and_leaves_nothing(bare, put_program, monitoring, tmp_path):
     note = tmp_path / "pid"
     # By then Go is waited for: the interrupt comes in the middle of the build.
     build = f"/bin/sleep 0.3; echo $$ > {note}; exec /bin/sleep 60"
