@@ -95,7 +95,6 @@ class Endpoint:
 
     @property
     def entry(self) -> dict[str, str]:
-        """Its entry in the stack's output `services`."""
         return {"title": self.title, "url": self.url, "login": self.login, "user": self.user}
 
 
@@ -256,7 +255,6 @@ class Stack:
         return declared - self.on_demand - autoscaling.on_demand(self.workers)
 
     def port(self, key: str) -> int:
-        """Return the number of a port by its setting."""
         return self.settings.ports[key]
 
     def address(self, service: str, key: str) -> pulumi.Input[str]:

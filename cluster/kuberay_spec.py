@@ -32,12 +32,10 @@ class Mount:
 
     @property
     def volume(self) -> dict[str, Any]:
-        """The entry of a pod's volumes."""
         return {"name": self.name, **self.source}
 
     @property
     def mount(self) -> dict[str, Any]:
-        """The entry of a container's mounts."""
         found = {"name": self.name, "mountPath": self.path}
         return {**found, "readOnly": True} if self.read_only else found
 
@@ -94,7 +92,6 @@ class WorkerGroup:
 
     @property
     def name(self) -> str:
-        """Name of the group."""
         return self.node.group or GROUP
 
 

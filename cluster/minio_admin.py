@@ -100,20 +100,17 @@ class UserProvider(Provider[U]):
         )
 
     def make(self, args: U) -> tuple[str, dict[str, Any]]:
-        """Write policy and user; both calls overwrite the leftovers of an earlier attempt."""
         self.calls.write_user(args)
         _roots[args.endpoint] = args.rootUser, args.rootPassword
         # The state shows an id in the clear, and an access key is a secret.
         return hashlib.sha256(args.accessKey.encode()).hexdigest()[:16], {}
 
     def exists(self, _id: str, args: U) -> bool:
-        """Look up whether the user exists with its policy."""
         return bool(self.calls.has_user(args))
 
     def update(
         self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]
     ) -> dynamic.UpdateResult:
-        """Rewrite policy and user; remove the user of another key."""
         before, after = self.takes.of(_olds), self.takes.of(_news)
         self.make(after)
         if before.accessKey != after.accessKey:

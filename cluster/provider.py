@@ -160,7 +160,6 @@ class Provider(dynamic.ResourceProvider, Generic[A]):
         return True
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        """Make it."""
         id_, outs = self.make(self.takes.of(props))
         return dynamic.CreateResult(id_, {**props, **outs})
 

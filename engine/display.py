@@ -167,7 +167,6 @@ class Display:
             self._print(self.clean("".join(traceback.format_exception(error))), style="dim")
 
     def summary(self, title: str) -> None:
-        """Count what was done."""
         words = [
             f"{count} {operation}" for operation, count in sorted(self.counts.items()) if count
         ]

@@ -121,14 +121,12 @@ class Journal:
         self.flush()
 
     def mark(self, entry: Entry, **fields: Any) -> None:
-        """Change fields of an entry."""
         with self.lock:
             if any(entry.get(key) != value for key, value in fields.items()):
                 entry.update(fields)
                 self._changes += 1
 
     def state(self) -> State:
-        """The current state."""
         with self.lock:
             entries = self.entries
             urns = {entry["urn"] for entry in entries}

@@ -74,7 +74,6 @@ class Operation:
             return self._run()
 
     def stop(self) -> None:
-        """Begin no further step."""
         self._stopped = True
         self._display.message("warning", "stopping: finishing the steps in hand", "")
         if self._context is not None:

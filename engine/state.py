@@ -118,7 +118,6 @@ class Backend:
         return cls(os.environ.get(state_folder.URL) or project.backend_url, project.root)
 
     def stack_file(self, project: str, stack: str) -> StatePath:
-        """The stack's state file."""
         return state_folder.stack_file(self.folder, project, stack)
 
     def stacks(self, project: str) -> list[str]:

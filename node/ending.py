@@ -275,7 +275,6 @@ class Containers(Way):
             self._told = self._run(where["container"], words, NOTICE_SECONDS)[0] == 0
 
     def drain(self, seconds: float) -> None:
-        """Run the script in the head's container."""
         leave = self.settings["leave"]
         words = [PYTHON, leave["script"], *leave["arguments"], "drain", f"{seconds:g}"]
         self.run_at_head(words, seconds)
@@ -343,7 +342,6 @@ class Containers(Way):
         self._ask("POST", f"/containers/{container}/stop", seconds=STOP_SECONDS)
 
     def _run(self, container: str, words: Sequence[str], seconds: float) -> tuple[int, str]:
-        """Run a command in a container; return its exit code and its output."""
         # With a terminal the answer is the plain output, without Docker's frames.
         asked = {"Cmd": words, "AttachStdout": True, "AttachStderr": True, "Tty": True}
         made = self._ask("POST", f"/containers/{container}/exec", asked)
@@ -421,7 +419,6 @@ class Pods(Way):
     """
 
     def drain(self, seconds: float) -> None:
-        """Run the script, in this pod."""
         words = [sys.executable, *self.settings["leave"], "drain", f"{seconds:g}"]
         subprocess.run(words, check=True)
 

@@ -154,7 +154,6 @@ class Server:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask(self, path: str) -> Any:
-        """Return an answer."""
         request = urllib.request.Request(  # noqa: S310 (written by the stack)
             self._url + path, headers={"Authorization": f"Bearer {self._token}"}
         )
@@ -193,7 +192,6 @@ class Ray(Server):
         ]
 
     def served(self) -> list[str]:
-        """Return the applications of Ray Serve."""
         return [
             f"{name} is served" for name in self.ask("/api/serve/applications/")["applications"]
         ]
@@ -283,7 +281,6 @@ class Results:
         self._known: dict[str, tuple[Listed, Any]] = {}  # made of a file, by its name
 
     def __call__(self) -> list[str]:
-        """Return those runs."""
         listed = self._source.listed()
         manifests: dict[str, dict[str, str]] = {}  # of each run, by their checkpoints
         for name, stamp in listed.items():
@@ -350,7 +347,6 @@ class IdleWatch:
             self._state = state
 
     def verdict(self) -> dict[str, Any]:
-        """See `verdict`."""
         return verdict(self._state, time.time(), self._rules)
 
     def said(self) -> str:

@@ -101,11 +101,9 @@ class ProgramNodes:
         self._asking = ThreadPoolExecutor(ASKED_AT_ONCE)
 
     def existing(self) -> set[str]:
-        """Return the names of the nodes that have processes."""
         return {name for name, state in self._states().items() if state in HERE}
 
     def exists(self, name: str) -> bool:
-        """Return whether a node has processes."""
         if name in self._switches:
             return self._switches[name].state() in HERE
         return self._local().get(name) in HERE
@@ -174,7 +172,6 @@ class RequestedNodes:
         return {*self._others, *self._requested()}
 
     def exists(self, name: str) -> bool:
-        """Return whether a node is requested."""
         return name in self.existing()
 
     def start(self, names: Iterable[str], count: int) -> int:
@@ -257,7 +254,6 @@ class StackNodeProvider(NodeProvider):
             self._nodes = ProgramNodes(provider_config["supervisor"], switches, token)
 
     def non_terminated_nodes(self, tag_filters: dict[str, str]) -> list[str]:
-        """Return the names of the nodes that exist."""
         existing = self._nodes.existing()
         here = [self._head, *(name for name in self._workers if name in existing)]
         self._listed = frozenset(here)
@@ -268,11 +264,9 @@ class StackNodeProvider(NodeProvider):
         return node_id == self._head or self._nodes.exists(node_id)
 
     def is_terminated(self, node_id: str) -> bool:
-        """Return whether a node does not exist."""
         return not self.is_running(node_id)
 
     def node_tags(self, node_id: str) -> dict[str, str]:
-        """Return a node's tags for the autoscaler."""
         is_head = node_id == self._head
         return {
             tags.TAG_RAY_NODE_KIND: tags.NODE_KIND_HEAD if is_head else tags.NODE_KIND_WORKER,

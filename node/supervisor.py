@@ -248,7 +248,6 @@ class Supervisor:
         return folders.foreign(self.folder, self.mark)
 
     def alive(self) -> bool:
-        """Return whether supervisord answers."""
         try:
             with self._rpc() as rpc:
                 return bool(rpc.getState()["statename"] == "RUNNING")

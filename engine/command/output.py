@@ -45,11 +45,9 @@ class Output:
         self._texts[name] = "".join(parts)
 
     def properties(self) -> Properties:
-        """The output as the resource's properties."""
         return {name: text.removesuffix("\n") for name, text in self._texts.items()}
 
     def last_lines(self) -> str:
-        """The last lines, for an error."""
         return "\n".join(f"  {line}" for line in self._last) or "  (nothing)"
 
     def _line(self, line: str) -> None:

@@ -58,7 +58,6 @@ class Device:
     path: str
 
     def __str__(self) -> str:
-        """Return name and identity, for messages."""
         return f"{self.name}, {self.uuid or self.path}"
 
 

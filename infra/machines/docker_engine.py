@@ -46,7 +46,6 @@ class EngineArgs(Args):
         return Connection.of(self.host) if self.host else None
 
     def engine(self, timeout: int = 60) -> "docker.DockerClient":
-        """Return a client of the Engine; see client."""
         return client(timeout, self.machine)
 
 

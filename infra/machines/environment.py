@@ -269,7 +269,6 @@ def prepare(
 
 
 def _copy(machine: Machine, program: str, source: pulumi.Input[str]) -> pulumi.Output[str]:
-    """Declare a copy of a program of this machine on another one."""
     path = f"{machine.base}/{PROGRAMS}/{program}"
     return Executable(
         f"{machine.name}-{program}",

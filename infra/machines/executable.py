@@ -30,7 +30,6 @@ class ExecutableProvider(HostProvider[ExecutableArgs]):
     replaces = ("machine", "path")  # another way to the machine is the same copy
 
     def make(self, args: ExecutableArgs) -> tuple[str, dict[str, Any]]:
-        """Copy the file, unless the machine has it."""
         if not self.exists(args.path, args):
             _put(args)
         return args.path, {}

@@ -37,7 +37,6 @@ class LocalHost:
 
     @classmethod
     def detect(cls) -> "LocalHost":
-        """Look at the machine."""
         import psutil
 
         return cls(

@@ -45,7 +45,6 @@ class Host:
     def options(
         self, parent: pulumi.Resource | None, depends_on: Sequence[pulumi.Resource] = ()
     ) -> pulumi.ResourceOptions:
-        """Return the options of the resources on it."""
         return pulumi.ResourceOptions(parent=parent, depends_on=[*depends_on])
 
 

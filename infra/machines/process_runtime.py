@@ -376,7 +376,6 @@ def _is_client(host: Host, service: Service) -> TypeGuard[Machine]:
 
 
 def _switch_name(number: int) -> str:
-    """Return the name of the service that starts and stops the worker of a machine."""
     return f"{SWITCH}-{number}"
 
 

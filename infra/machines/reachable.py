@@ -61,7 +61,6 @@ class ReachableProvider(WaitingProvider[ReachableArgs], HostProvider[ReachableAr
             raise SshError(f"{error}\n{self._end(args)}") from None
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Wait again, and inspect it."""
         return dynamic.UpdateResult(
             {**news, **_await(self.takes.of(news), self._cancellation.sleep)}
         )

@@ -153,7 +153,6 @@ class GroupOutputs:
             raise RequestError("the cluster is idle, and its machines end themselves")
 
     def costs(self, names: Collection[str]) -> str:
-        """Return how many machines these are, and their price."""
         price = sum(self.prices[name] for name in names)
         return f"{len(names)} of at most {len(self.prices)} machines, {price:.2f} $/h"
 
@@ -203,7 +202,6 @@ class Scaler:
             self._child.send_signal(signal.SIGINT)
 
     def once(self) -> int:
-        """Meet the current request; return 0 if it is met."""
         return int(not self.meet())
 
     def run(self) -> int:

@@ -28,7 +28,6 @@ class MarkProvider(Provider[MarkArgs]):
     """Draws the id. It has no existence outside the state, so there is nothing to read."""
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
-        """Never change it."""
         return dynamic.DiffResult(changes=False)
 
     def make(self, _args: MarkArgs) -> tuple[str, dict[str, Any]]:

@@ -23,7 +23,6 @@ class Cancellation:
         self._event.set()
 
     def check(self) -> None:
-        """Raise CanceledError when the user asked to stop."""
         self.sleep(0)
 
     def sleep(self, seconds: float) -> None:

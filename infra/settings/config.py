@@ -377,7 +377,6 @@ class Settings(Model):
 
     @property
     def build_arguments(self) -> Mapping[str, str]:
-        """Build arguments of every image that is built."""
         return versions.build_arguments(self.python, self.build_args)
 
     @property
@@ -387,7 +386,6 @@ class Settings(Model):
 
     @cached_property
     def of_services(self) -> Mapping[str, Any]:
-        """Values of the settings that services' descriptors name."""
         return {key: getattr(self, key) for key in OF_SERVICES}
 
     @cached_property

@@ -53,12 +53,10 @@ class DriftReport:
         return 2 if self.findings else 0
 
     def json(self) -> str:
-        """Return the report for programs."""
         document = asdict(self) | {"findings": [asdict(each) for each in self._sorted()]}
         return as_json(document, indent=2)
 
     def text(self) -> str:
-        """Return the report for people."""
         lines = []
         for layer in LAYERS:
             found = [finding for finding in self._sorted() if finding.layer == layer]

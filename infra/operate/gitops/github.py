@@ -104,7 +104,6 @@ class GitHub:
         self._call("POST", f"actions/workflows/{workflow}/dispatches", body)
 
     def is_closed(self, number: int) -> bool:
-        """Return whether a pull request was closed, merged or not."""
         return bool(self._call("GET", f"pulls/{number}")["state"] == "closed")
 
     def run_with(self, artifact: str, commit: str) -> tuple[int, str]:

@@ -67,12 +67,10 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """Its name, such as `control-ports`."""
         return self.judge.__name__.replace("_", "-")
 
     @property
     def description(self) -> str:
-        """The requirement of the rule."""
         return self.judge.__doc__ or self.name  # PYTHONOPTIMIZE=2 leaves out docstrings
 
     def check(self, type_: str, props: Props) -> Iterable[str]:

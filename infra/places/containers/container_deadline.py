@@ -48,7 +48,6 @@ class DeadlineArgs(Args):
 
     @property
     def file(self) -> str:
-        """Path of the timer."""
         return f"{self.folder}/{ending.FILE}"
 
     def told(self) -> str:

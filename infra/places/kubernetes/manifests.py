@@ -59,7 +59,6 @@ class ObjectDefaults:
 
     @property
     def prefix(self) -> str:
-        """What all names begin with."""
         return self.settings.names_of_objects
 
     @property
@@ -68,7 +67,6 @@ class ObjectDefaults:
         return self.where.shared.source if self.where.shared else {}
 
     def name(self, service: str) -> str:
-        """Return the name of a service's objects."""
         return f"{self.prefix}-{service}"
 
     def pods(self, service: str) -> dict[str, str]:
@@ -76,7 +74,6 @@ class ObjectDefaults:
         return {**self.labels, SERVICE_LABEL: service}
 
     def metadata(self, name: str, service: str = "") -> Manifest:
-        """Return the metadata of an object."""
         labels = self.pods(service) if service else dict(self.labels)
         return {"name": name, "namespace": self.where.namespace, "labels": labels}
 

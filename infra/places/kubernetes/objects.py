@@ -55,7 +55,6 @@ class ManifestArgs(Args):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """Kind, namespace and name of the object."""
         namespace, name = self.cluster["namespace"], self.manifest["metadata"]["name"]
         return (str(self.manifest["kind"]), str(namespace), str(name))
 
@@ -403,7 +402,6 @@ def _going(api: Any, claim: str) -> str:
 
 
 def _await_end(api: Any, kind: str, name: str) -> None:
-    """Wait until an object is gone."""
     deadline = time.monotonic() + DELETE_SECONDS
     told = time.monotonic()
     while (live := api.get(kind, name)) is not None:

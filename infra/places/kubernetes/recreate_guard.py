@@ -36,7 +36,6 @@ class RecreateGuardProvider(Provider[RecreateGuardArgs]):
     """The jobs of a RayCluster whose pods are about to be recreated."""
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Compare the present and the future inputs of the pods."""
         if has_unknown(olds) or has_unknown(news):
             return dynamic.DiffResult(changes=True)
         changed = plain(olds) != plain(news) or _are_made_anew(*map(self.takes.of, (olds, news)))

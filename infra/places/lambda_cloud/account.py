@@ -36,11 +36,9 @@ class LambdaAccount:
     """The account of this environment, without a stack; see holdings.Account."""
 
     def __init__(self, api_key: str | None) -> None:
-        """Open the account; see open_account."""
         self._api = open_account(api_key)
 
     def holdings(self) -> list[Holding]:
-        """Return its instances, keys and rulesets."""
         found = [
             Holding(
                 kind=INSTANCE,

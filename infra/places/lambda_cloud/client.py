@@ -99,7 +99,6 @@ class Client:
         )
 
     def instance_types(self) -> dict[str, Offer]:
-        """Return all types of instance by name."""
         return self._call("GET", "/instance-types", Envelope[dict[str, Offer]])
 
     def instances(self) -> list[Machine]:
@@ -107,7 +106,6 @@ class Client:
         return self._call("GET", "/instances", Envelope[list[Machine]])
 
     def instance(self, id_: str) -> Machine:
-        """Return one instance."""
         return self._call("GET", f"/instances/{_segment(id_)}", Envelope[Machine])
 
     def launch(self, request: Mapping[str, Any]) -> str:
@@ -128,11 +126,9 @@ class Client:
         self._call("POST", f"/instances/{_segment(id_)}", Envelope[Nothing], {"name": name})
 
     def ssh_keys(self) -> list[SshKey]:
-        """Return the account's SSH keys."""
         return self._call("GET", "/ssh-keys", Envelope[list[SshKey]])
 
     def add_ssh_key(self, name: str, public_key: str) -> SshKey:
-        """Add an SSH key."""
         body = {"name": name, "public_key": public_key}
         return self._call("POST", "/ssh-keys", Envelope[SshKey], body)
 
@@ -141,7 +137,6 @@ class Client:
         self._call("DELETE", f"/ssh-keys/{_segment(id_)}", Envelope[Nothing])
 
     def file_systems(self) -> list[FileSystem]:
-        """Return the account's file systems."""
         return self._call("GET", "/file-systems", Envelope[list[FileSystem]])
 
     def create_file_system(self, name: str, region: str) -> FileSystem:
@@ -160,7 +155,6 @@ class Client:
     def create_firewall_ruleset(
         self, name: str, region: str, rules: Sequence[FirewallRule]
     ) -> FirewallRuleset:
-        """Make a firewall ruleset."""
         body = {"name": name, "region": region, "rules": _encoded(rules)}
         return self._call("POST", "/firewall-rulesets", Envelope[FirewallRuleset], body)
 
@@ -261,7 +255,6 @@ def is_loopback(url: str) -> bool:
 
 
 def _segment(id_: str) -> str:
-    """Return an id as one segment of a path."""
     if not re.fullmatch(r"[\w-]+", id_, re.ASCII):
         raise LambdaError(
             f"{id_!r} is not an id of Lambda Cloud: ids have letters, digits, _ and - only"

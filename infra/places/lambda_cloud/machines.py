@@ -61,7 +61,6 @@ class Clock:
     scale: float = field(default_factory=lambda: PACE.scale)
 
     def limit(self, seconds: float) -> float:
-        """Return the longest wait in seconds."""
         return max(seconds * self.scale, min(seconds, LEAST_LIMIT_SECONDS))
 
 

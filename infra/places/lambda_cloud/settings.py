@@ -96,7 +96,6 @@ class LambdaCloud(Model, FleetSettings):
 
     @property
     def count(self) -> int:
-        """Number of machines that are always there."""
         return self.instances
 
     @property
