@@ -3,7 +3,6 @@
 The recordings are rows and lines that users published, reduced to the columns that are asked for.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from hypothesis import strategies as st
 
 from infra.machines import accelerators
 from infra.machines.accelerators import AcceleratorError, ContainerAccess, Device
-
-Put = Callable[[Path, str, str], Path]
 
 A100_UUIDS = [
     "GPU-513536b6-7d19-9063-b049-1e69664bb298",
@@ -265,18 +262,6 @@ def test_where_a_container_reaches_all_devices_only_one_is_accepted():
         accelerators.assign("nvidia", devices(2), [1.0], undivided=True)
 
 
-def test_an_nvidia_container_asks_for_its_device_by_uuid():
-    assert accelerators.access(devices(2)[1], {}) == ContainerAccess(gpus=("GPU-1",))
-
-
-def test_an_amd_container_gets_its_render_node_and_who_may_open_it():
-    groups = {"/dev/kfd": "110", "/dev/dri/renderD129": "110", "video": "44"}
-    found = accelerators.access(devices(2, "amd")[1], groups)
-    assert found.devices == ("/dev/kfd", "/dev/dri/renderD129")  # D16, D17
-    assert found.groups == ("110", "44")
-    assert found.gpus == ()
-
-
 @pytest.mark.parametrize(
     ("engine", "hook"),
     [
@@ -335,7 +320,7 @@ def test_chooses_nvidia_devices(tools, put_program):
     put_program(tools, accelerators.NVIDIA_HOOK, "exit 0")
     access, gpus = accelerators.choose("nvidia", [1.0, 1.0], {})
     assert gpus == ((0,), (1,))
-    assert [entry.gpus for entry in access] == [(uuid,) for uuid in A100_UUIDS]
+    assert access == tuple(ContainerAccess(gpus=(uuid,)) for uuid in A100_UUIDS)
 
 
 def test_wsl_2_is_told_by_its_device(tools, put_program):
@@ -391,11 +376,14 @@ def test_chooses_amd_devices(tools, put_program, monkeypatch):
         (folder / "properties").write_text(text)
     put_program(tools, "rocm-smi", f"cat <<'EOF'\n{MI100_SMI}EOF")
     monkeypatch.setattr(accelerators, "_nodes", lambda: NODES)
-    monkeypatch.setattr(accelerators, "_groups", lambda _: {"/dev/kfd": "110"})
+    groups = {"/dev/kfd": "110", "/dev/dri/renderD129": "110", "video": "44"}
+    monkeypatch.setattr(accelerators, "_groups", lambda _: groups)
     access, gpus = accelerators.choose("amd", [1.0, 1.0], {})
     assert gpus == ((0,), (1,))
-    assert [entry.devices[1] for entry in access] == ["/dev/dri/renderD129", "/dev/dri/renderD128"]
-    assert {entry.groups for entry in access} == {("110",)}
+    nodes = ("/dev/dri/renderD129", "/dev/dri/renderD128")
+    assert access == tuple(  # D16, D17
+        ContainerAccess(devices=("/dev/kfd", node), groups=("110", "44")) for node in nodes
+    )
 
 
 def test_without_the_driver_of_amd_there_are_no_devices(tools):
