@@ -34,10 +34,18 @@ def test_the_first_stack_has_the_ports_that_the_pages_name(read):
     assert read("dev")[1].ports["dashboardPort"] == 8265
 
 
-@pytest.mark.parametrize("stack", ["hosts", "lambda", "course", "staging", "prod"])
+@pytest.mark.parametrize("stack", ["dev", "lab", "hosts", "lambda", "course", "staging", "prod"])
 def test_an_example_holds_no_secret(stack):
     text = (ROOT / f"Pulumi.{stack}.yaml").read_text()
     assert not re.search(r"(?i)password|secret:|token|accesskey|apikey:|PRIVATE KEY", text)
+
+
+def test_the_lab_gives_each_of_two_workers_a_gpu(read):
+    _, settings = read("lab")
+    assert settings.runtime == "docker"
+    assert [node.gpus for node in settings.workers] == [1, 1]  # D19
+    assert settings.of_services["notebook"]
+    assert settings.of_services["page"]
 
 
 def test_the_example_of_hosts_is_valid_and_calls_nobody(read):

@@ -2,15 +2,12 @@
 
 import contextvars
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pulumi
 import pytest
-import yaml
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -27,7 +24,6 @@ from infra.settings import nodes as node_settings
 from tests.unit.infra.conftest import is_named
 
 ROOT = Path(__file__).resolve().parents[4]
-Settings = Callable[..., dict[str, str]]
 # All services of one stack: the stores share their ports.
 ONE_STORE = [each for each in services.ALL if each.program != "minio"]
 
@@ -424,23 +420,22 @@ def test_reads_what_pulumi_passes_on(monkeypatch, settings, host):
     assert len(config.read(host).workers) == 3
 
 
-def test_an_api_key_in_the_clear_is_refused_and_not_shown(settings, host):  # F35
-    changes = {
-        "lambdaApiKey": "canary",
-        "lambdaCloud": {"gpus": 1},
-        "allowedCidrs": ["192.0.2.0/24"],
-    }
-    raw = {f"project:{key}": value for key, value in settings(**changes).items()}
-
-    def read(secret_keys: list[str]) -> config.Settings:
-        set_all_config(raw, secret_keys)
+def _read(raw: dict[str, str], host: LocalHost, *secret_keys: str) -> config.Settings:
+    def read() -> config.Settings:
+        set_all_config(raw, [*secret_keys])
         return config.read(host)
 
+    return contextvars.copy_context().run(read)
+
+
+def test_an_api_key_in_the_clear_is_refused_and_not_shown(settings, host):  # F35
+    changes = RENT | {"lambdaApiKey": "canary"}
+    raw = {f"project:{key}": value for key, value in settings(**changes).items()}
+
     with pytest.raises(pulumi.RunError, match=r"Make a new key.*--secret lambdaApiKey") as raised:
-        contextvars.copy_context().run(read, [])
+        _read(raw, host)
     assert "canary" not in str(raised.value)
-    parsed = contextvars.copy_context().run(read, ["project:lambdaApiKey"])
-    assert "canary" not in repr(parsed)
+    assert "canary" not in repr(_read(raw, host, "project:lambdaApiKey"))
 
 
 @pytest.mark.parametrize(
@@ -458,15 +453,11 @@ def test_a_secret_in_the_clear_is_told_and_not_shown(  # F35
     monkeypatch.setattr(config, "parse", lambda *_: SimpleNamespace(reservation=None))
     raw = {f"project:{k}": value for k, value in settings(**changes).items()}
 
-    def read(secret_keys: list[str]) -> config.Settings:
-        set_all_config(raw, secret_keys)
-        return config.read(host)
-
-    contextvars.copy_context().run(read, [])
+    _read(raw, host)
     (warning,) = said
     assert f"train config set --secret {named}" in warning
     assert "canary" not in warning
-    contextvars.copy_context().run(read, [f"project:{key}"])
+    _read(raw, host, f"project:{key}")
     assert len(said) == 1
 
 
@@ -476,30 +467,6 @@ def test_the_schema_types_its_keys_and_describes_them(schema):
         assert isinstance(entry["default"], kinds[entry["type"]]), key
         assert entry["type"] != "array" or entry["items"]["type"] in kinds, key
         assert entry["description"], key
-
-
-@pytest.mark.parametrize("stack", ["dev", "lab"])
-def test_a_committed_stack_is_valid_and_holds_no_secret(settings, host, stack):
-    text = (ROOT / f"Pulumi.{stack}.yaml").read_text()
-    assert not re.search(r"(?i)password|secret:|token|accesskey", text)
-    given = {
-        key.removeprefix("trainyard:"): value
-        for key, value in (yaml.safe_load(text).get("config") or {}).items()
-    }
-    assert config.parse(settings(**given), host, stack)
-
-
-def test_the_lab_gives_each_of_two_workers_a_gpu(settings, host):
-    text = (ROOT / "Pulumi.lab.yaml").read_text()
-    given = {
-        key.removeprefix("trainyard:"): value
-        for key, value in yaml.safe_load(text)["config"].items()
-    }
-    parsed = config.parse(settings(**given), host, "lab")
-    assert parsed.runtime == "docker"
-    assert [node.gpus for node in parsed.workers] == [1, 1]  # D19
-    assert parsed.of_services["notebook"]
-    assert parsed.of_services["page"]
 
 
 def test_without_an_accelerator_no_node_has_a_gpu(settings, host):
