@@ -16,6 +16,7 @@ import pytest
 import yaml
 from pulumi.runtime import rpc
 
+from engine.values import mask, reveal
 from infra.machines import cloud_init, docker_engine, probe
 from infra.machines.host_key import HostKeyProvider
 from infra.machines.probe import Facts
@@ -41,27 +42,9 @@ FACTS = replace(
 )
 
 
-def _shown(value: Any) -> Any:
-    """The parts of an input that are not secret."""
-    if isinstance(value, dict):
-        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
-            return "(secret)"
-        return {key: _shown(inner) for key, inner in value.items()}
-    return [_shown(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _plain(value: Any) -> Any:
-    """An input with its secrets."""
-    if isinstance(value, dict):
-        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
-            return _plain(value["value"])
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
-
-
 def _programs(recorded: Any) -> dict[str, dict[str, Any]]:
     found = recorded.of_type("process:Program").values()
-    return {args.inputs["name"]: _plain(args.inputs) for args in found}
+    return {args.inputs["name"]: reveal(args.inputs) for args in found}
 
 
 def _flags(command: list[str]) -> dict[str, str]:
@@ -113,7 +96,7 @@ def rented(bare, recorded, monkeypatch) -> None:
     def new_resource(args: Any) -> tuple[str, dict[str, Any]]:
         id_, answer = create(args)
         suffix = args.typ.rpartition("/")[2]
-        return id_, answer | answers.get(suffix, lambda _: {})(_plain(args.inputs))
+        return id_, answer | answers.get(suffix, lambda _: {})(reveal(args.inputs))
 
     monkeypatch.setattr(recorded, "new_resource", new_resource)
 
@@ -143,7 +126,7 @@ def test_containers_of_another_machine_are_all_of_its_engine(  # A27
     assert len(there) > 8
     assert all(each.provider.startswith("urn:") for each in there)
     ours = [each for each in requests if each.type.startswith("pulumi-python:dynamic/docker:")]
-    hosts = [_plain(rpc.deserialize_properties(each.object))["host"]["host"] for each in ours]
+    hosts = [reveal(rpc.deserialize_properties(each.object))["host"]["host"] for each in ours]
     assert {*hosts} == {"192.0.2.4"}
     containers = recorded.of_type("container:Container")
     services = ("grafana", "jupyter", "prometheus", "ray-head", "ray-worker-0", "versitygw")
@@ -167,7 +150,7 @@ def test_containers_of_another_machine_end_by_a_timer_there(  # D3
     assert not recorded.of_type("docker:Deadline")
     exported = run(**there, reservation=RESERVED, drainSeconds=30)
     (timer,) = recorded.of_type("docker:Deadline").values()
-    told = _plain(timer.inputs)
+    told = reveal(timer.inputs)
     assert told["at"] == exported["expiresAt"] == "2126-01-01T15:55:00+00:00"
     # Two stacks of one name and one login there have two prefixes.
     assert told["folder"] == "/srv/ada/.trainyard/ada-trainyard-test"
@@ -186,7 +169,7 @@ def test_containers_of_another_machine_end_by_a_timer_there(  # D3
     assert "idle" not in DeadlineArgs.of(told).told()
     run(**there, reservation=RESERVED, idleEnd={"minutes": 30})  # B27
     (timer,) = recorded.of_type("docker:Deadline").values()
-    waits = json.loads(DeadlineArgs.of(_plain(timer.inputs)).told())
+    waits = json.loads(DeadlineArgs.of(reveal(timer.inputs)).told())
     assert waits["idle"] == {"container": "ada-idle-end", "file": "/tmp/state/state.json"}
     assert versions[0] == versions[1], "a reservation restarts no Ray node"
     looks(python3="")
@@ -324,7 +307,7 @@ def test_every_machine_checks_the_ports_that_are_opened_there(run, recorded):
 def test_what_a_preview_declares_of_hosts_does_not_change_by_itself(run, recorded):
     def declared() -> dict[tuple[str, str], Any]:
         run(hosts=[ONE, TWO])
-        found = {(args.typ, args.name): _plain(args.inputs) for args in recorded.created}
+        found = {(args.typ, args.name): reveal(args.inputs) for args in recorded.created}
         for inputs in found.values():
             inputs.pop("source", None)  # an object of each run; its archive's name tells of it
         return found
@@ -376,7 +359,7 @@ def test_the_store_of_this_machine_goes_to_the_first_host(run, recorded, store):
     run(hosts=[ONE, TWO], objectStore=store)
     (built,) = recorded.of_type("host:GoTool").values()
     (copy,) = recorded.of_type("host:Executable").values()
-    inputs = _plain(copy.inputs)
+    inputs = reveal(copy.inputs)
     assert inputs["source"] == built.inputs["path"]
     assert inputs["path"] == f"/srv/ada/.trainyard/trainyard-test/bin/{store}"
     assert inputs["machine"] == "ada@192.0.2.4"
@@ -443,7 +426,7 @@ def test_the_head_can_wake_what_other_hosts_have_parked(run, recorded):  # F35
     assert "nodeSwitchPort" not in supervisors["host-0-supervisor"].inputs["ports"]
     assert supervisors["host-1-supervisor"].inputs["ports"]["nodeSwitchPort"] == [8767]
     for args in recorded.created:
-        assert told["token"] not in str(_shown(args.inputs)), args.name
+        assert told["token"] not in str(mask(args.inputs)), args.name
 
 
 @pytest.fixture
@@ -459,7 +442,7 @@ def test_a_key_of_the_users_is_in_secrets_only(run, recorded, key_file):  # F35
     exported = run(hosts=[ONE, TWO], sshKeyFile=str(key_file))
     secret = key_file.read_text().splitlines()[2]
     for args in recorded.created:
-        assert secret not in str(_shown(args.inputs)), args.name
+        assert secret not in str(mask(args.inputs)), args.name
     props = _programs(recorded)["ray-worker-1"]
     assert props["host"]["privateKey"] == key_file.read_text()
     # Users have the file: the outputs name it and hold no key.
@@ -482,7 +465,7 @@ def test_without_ray_hosts_get_its_files_and_a_cluster_file(run, recorded, key_f
     hosts = [ONE, TWO | {"user": "ada"}]
     exported = run(hosts=hosts, startRay=False, sshKeyFile=str(key_file))
     assert set(_programs(recorded)) == {"versitygw", "prometheus"}
-    files = [_plain(args.inputs) for args in recorded.of_type("process:Files").values()]
+    files = [reveal(args.inputs) for args in recorded.of_type("process:Files").values()]
     assert sorted(props["machine"] for props in files) == ["ada@192.0.2.4", "ada@gpu2.lab"]
     for props in files:
         assert props["name"] == "ray-node"
@@ -582,7 +565,7 @@ def test_rented_machines_are_hosts_of_the_stack(run, recorded):  # A1 A12 A21
         tags = {"trainyard:project", "trainyard:stack", "trainyard:owner", "trainyard:backend"}
         assert tags == set(inputs["tags"])
         assert inputs["tags"]["trainyard:backend"] == "4567cdef"
-        config = yaml.safe_load(_plain(inputs["userData"]))
+        config = yaml.safe_load(reveal(inputs["userData"]))
         assert config["ssh_keys"]["ed25519_private"] == HOST_KEY
         assert "ssh-ed25519 LOGIN" in str(config["users"])
     programs = _programs(recorded)
@@ -603,7 +586,7 @@ def test_rented_machines_are_hosts_of_the_stack(run, recorded):  # A1 A12 A21
     assert (flags["--num-cpus"], flags["--num-gpus"]) == ("30", "1")
     assert exported["expiresAt"] == "2026-11-21T20:00:00+00:00"  # of the one that ends first
     for index in range(2):
-        deadline = _plain(recorded.of_type("lambda:Deadline")[f"lambda-deadline-{index}"].inputs)
+        deadline = reveal(recorded.of_type("lambda:Deadline")[f"lambda-deadline-{index}"].inputs)
         assert deadline["at"] == f"2026-11-21T20:0{index}:00+00:00"
         assert deadline["machine"] == f"lambda-instance-{index}-id"
         assert deadline["host"]["user"] == "ubuntu"
@@ -636,12 +619,12 @@ def test_timers_ask_the_heads_machine_whether_the_cluster_is_idle(  # F35
     assert exported["idleEndUrl"] == "http://10.0.0.0:8768"
     for index in range(2):
         deadline = recorded.of_type("lambda:Deadline")[f"lambda-deadline-{index}"].inputs
-        assert _plain(deadline)["idle"] == {
+        assert reveal(deadline)["idle"] == {
             "url": "http://10.0.0.0:8768/verdict",
             "token": exported["idleEndToken"],
             "last": index == 0,
         }
-        assert _shown(deadline)["idle"] == "(secret)"
+        assert mask(deadline)["idle"] == "[secret]"
     watch = _programs(recorded)["idle-end"]
     assert watch["machine"] == "lambda-instance-0-id"
     told = json.loads(watch["secrets"]["idle.json"])
@@ -697,7 +680,7 @@ def test_containers_of_a_rented_machine_go_with_it(run, recorded, requests):  # 
     there = [each for each in requests if each.custom and any(k in each.type for k in kinds)]
     assert {each.deletedWith.rpartition("::")[2] for each in there} == {"lambda-instance-0"}
     for args in recorded.created:
-        assert "canary" not in str(_shown(args.inputs)), args.name
+        assert "canary" not in str(mask(args.inputs)), args.name
     services = ("grafana", "idle-end", "jupyter", "prometheus", "ray-head", "ray-worker-0")
     services += ("versitygw",)
     assert sorted(recorded.of_type("container:Container")) == [f"hosts-{n}" for n in services]
@@ -711,9 +694,9 @@ def test_containers_of_a_rented_machine_go_with_it(run, recorded, requests):  # 
 def test_secrets_of_rented_machines_are_in_secrets_only(run, recorded, requests):  # F35
     run(allowedCidrs=HOME, lambdaCloud=RENT, lambdaApiKey="")
     for args in recorded.created:
-        assert "canary" not in str(_shown(args.inputs)), args.name
+        assert "canary" not in str(mask(args.inputs)), args.name
         if "userData" in args.inputs:
-            assert _shown(args.inputs)["userData"] == "(secret)"
+            assert mask(args.inputs)["userData"] == "[secret]"
     keys = [r for r in requests if r.type.endswith(("host:HostKey", "lambda:SshKey"))]
     assert len(keys) == 3
     for request in keys:
@@ -866,7 +849,7 @@ def test_of_a_group_the_requested_ones_are_rented(run, recorded, grown):  # B1
     assert sorted(instances) == [f"lambda-instance-{number}" for number in (0, 1, 3)]
     inputs = instances["lambda-instance-3"].inputs
     assert inputs["name"] == "trainyard-test-3"
-    assert _plain(inputs["userData"]).startswith("#cloud-config")
+    assert reveal(inputs["userData"]).startswith("#cloud-config")
     # Whatever becomes of it, the permanent machines do not wait.
     waits = {name: args.inputs["instanceIds"] for name, args in recorded.of_type("Active").items()}
     assert {name: len(ids) for name, ids in waits.items()} == {
