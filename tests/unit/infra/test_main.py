@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from trainyard.client import outputs as contract
 
 ROOT = Path(__file__).parents[3]
 RESERVED = {"start": "2026-01-01T13:00Z", "end": "2126-01-01T15:55Z"}
-Put = Callable[[Path, str, str], Path]
 
 
 @pytest.fixture

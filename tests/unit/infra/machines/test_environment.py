@@ -19,7 +19,6 @@ from tests import ran
 from tests.host_facts import machine
 
 ODD = 'a b\'s $(touch canary) "{x}" *'
-Put = Callable[[Path, str, str], Path]
 MARK = FolderMark(id="0123abcd", project="lab", stack="dev", by=ODD)
 
 # The environment's modules on a host, for a Python that finds them here.
@@ -106,8 +105,7 @@ VARIANTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", VARIANTS)
 def test_the_scripts_are_posix_shell(changes):
     for home in (Path("/srv/ada"), Path(f"/srv/{ODD}")):
-        removal = _removal(home)
-        for script in (_script(home, **changes), removal):
+        for script in (_script(home, **changes), _removal(home)):
             subprocess.run(["/bin/sh", "-n"], input=script, text=True, check=True)
             if checker := shutil.which("shellcheck"):
                 command = [checker, "--shell=sh", "--severity=warning", "-"]
@@ -117,6 +115,11 @@ def test_the_scripts_are_posix_shell(changes):
 
 def _removal(home: Path, mark: FolderMark = MARK) -> str:
     return remove_script(machine(home=home), mark)
+
+
+def _remove(home: Path, mark: FolderMark = MARK) -> str:
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+    return ran.output(["/bin/sh", "-c", _removal(home, mark)], env=environment)
 
 
 def test_another_stack_of_the_same_name_there_is_neither_replaced_nor_removed(home, install):  # F46
@@ -129,13 +132,10 @@ def test_another_stack_of_the_same_name_there_is_neither_replaced_nor_removed(ho
     assert "bob@elsewhere" in done.stderr
     assert "Choose another name for this stack" in done.stderr
     assert (home / "said").read_text() == before
-    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
-    command = ["/bin/sh", "-c", _removal(home)]
-    removal = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert "bears no mark of this stack" in removal.stdout
+    assert "bears no mark of this stack" in _remove(home)
     assert (home / ".trainyard/lab-dev/agent/host.txt").is_file()
     assert list(home.parent.rglob("canary")) == []  # F39
-    subprocess.run(["/bin/sh", "-c", _removal(home, other)], env=environment, check=True)
+    _remove(home, other)
     assert not (home / ".trainyard").exists()
 
 
@@ -154,8 +154,7 @@ def test_a_machine_is_made_ready_once_and_again(home, install):  # F39
     assert (home / "said").read_text().splitlines()[3:] == ["uv pip sync"]
     assert list(home.parent.rglob("canary")) == []
     # All of it goes.
-    command = ["/bin/sh", "-c", _removal(home)]
-    subprocess.run(command, env={"HOME": str(home), "PATH": "/usr/bin:/bin"}, check=True)
+    _remove(home)
     assert not (home / ".trainyard").exists()
     assert not (home / "lab-dev.tar.gz").exists()
     assert not (home / ".local/bin/ray").is_symlink()
@@ -166,8 +165,7 @@ def test_what_others_put_there_stays(home, install):
     (home / ".trainyard" / "other").mkdir()
     (home / ".local" / "bin").mkdir(parents=True)
     (home / ".local" / "bin" / "ray").symlink_to("/opt/conda/bin/ray")
-    command = ["/bin/sh", "-c", _removal(home)]
-    subprocess.run(command, env={"HOME": str(home), "PATH": "/usr/bin:/bin"}, check=True)
+    _remove(home)
     assert (home / ".trainyard" / "other").is_dir()
     assert (home / ".local" / "bin" / "ray").is_symlink()
 

@@ -2,7 +2,6 @@
 
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from infra.machines import local
-
-Put = Callable[[Path, str, str], Path]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from cluster import services
 from infra.machines import go_programs, tools
 from infra.machines.go_programs import DEFAULT, MONITORING
 
-Put = Callable[[Path, str, str], Path]
 STORES = sorted(go_programs.STORES)
 
 

@@ -1,7 +1,6 @@
 """The salt that the pulumi CLI writes into a stack's settings is nothing that git sees."""
 
 import functools
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from engine.crypto import Crypter
 from engine.project import Project, read_settings
 from infra.operate import checkout
+from tests import ran
 
 ATTRIBUTES = (Path(__file__).parents[4] / ".gitattributes").read_text()
 MAKEFILE = (Path(__file__).parents[4] / "Makefile").read_text()
@@ -25,10 +25,7 @@ def git(tmp_path, monkeypatch):
 
     def run(*arguments):
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-        done = subprocess.run(
-            ["git", *identity, *arguments], cwd=root, capture_output=True, text=True, check=True
-        )
-        return done.stdout
+        return ran.output(["git", *identity, *arguments], cwd=root)
 
     run("init", "-q")
     checkout.configure(root)

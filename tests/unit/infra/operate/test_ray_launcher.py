@@ -1,7 +1,6 @@
 """Cluster files for Ray's own launcher; the whole program is in test_target.py."""
 
 import json
-import subprocess
 
 import pulumi
 import pytest
@@ -9,6 +8,7 @@ import yaml
 
 from infra.operate import ray_launcher
 from infra.operate.ray_launcher import cluster_file
+from tests import ran
 
 STARTS = [
     "ulimit -n $(ulimit -Hn); A=b /srv/ada/env/bin/ray start --head",
@@ -73,10 +73,8 @@ def test_a_start_command_is_safe_for_the_shell():  # F39
         ["%s\n", '--resources={"a b": 1}', "--temp-dir=/tmp/$(touch canary)"],
         more='"$HOME/x"',
     )
-    done = subprocess.run(
-        ["/bin/sh", "-c", command], env={"HOME": "/h"}, capture_output=True, text=True, check=True
-    )
-    flag, folder, more = done.stdout.splitlines()
+    said = ran.output(["/bin/sh", "-c", command], env={"HOME": "/h"})
+    flag, folder, more = said.splitlines()
     assert json.loads(flag.partition("=")[2]) == {"a b": 1}
     assert folder == "--temp-dir=/tmp/$(touch canary)"
     assert more == "/h/x"
@@ -86,5 +84,4 @@ def test_a_job_finds_the_python_of_ray(tmp_path, put_program):  # A30
     python = put_program(tmp_path, "python", "exit 1")
     ray = put_program(tmp_path, "ray", "command -v python")
     command = ray_launcher._command(str(ray), {}, ["start"], more="")
-    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{python}\n"
+    assert ran.output(["/bin/sh", "-c", command]) == f"{python}\n"

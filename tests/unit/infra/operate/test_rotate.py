@@ -146,9 +146,7 @@ def test_a_stack_that_is_not_up_has_no_secrets(project, capsys):
 def engine(project) -> Callable[..., str]:
     def run(*arguments: str) -> str:
         command = [sys.executable, *quick.module("engine"), "-C", str(project), *arguments]
-        done = ran.run([*command, "-s", "test"])
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return ran.output([*command, "-s", "test"])
 
     return run
 

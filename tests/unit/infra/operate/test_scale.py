@@ -94,25 +94,13 @@ class Stack:
         return None
 
     def up(self) -> None:
-        head = {"name": "ray-head", "onDemand": False}
-        idle = {"idleEndUrl": "http://127.0.0.1:8300", "idleEndToken": "i"}
-        self.known = {
-            **(idle if self.ends is not None else {}),
-            "requestsFolder": "/var/tmp/ty/requests",
-            "ssh": SSH,
-            "nodes": [
-                head,
-                *(
-                    {
-                        "name": n,
-                        "onDemand": True,
-                        "hourlyCost": 0.75,
-                        "launched": n in self.launched,
-                    }
-                    for n in (A, B, C)
-                ),
-            ],
-        }
+        nodes: list[dict[str, Any]] = [{"name": "ray-head", "onDemand": False}]
+        for name in (A, B, C):
+            launched = {"launched": name in self.launched, "hourlyCost": 0.75}
+            nodes.append({"name": name, "onDemand": True, **launched})
+        self.known = {"requestsFolder": "/var/tmp/ty/requests", "ssh": SSH, "nodes": nodes}
+        if self.ends is not None:
+            self.known |= {"idleEndUrl": "http://127.0.0.1:8300", "idleEndToken": "i"}
 
 
 @pytest.fixture

@@ -11,29 +11,18 @@ import pytest
 from infra.operate import backend, expired, states
 from infra.operate.states import RecordedStack
 
+
+def _rented(kind, id_, **outputs):
+    return {"type": f"pulumi-python:dynamic/lambda:{kind}", "id": id_, "outputs": outputs}
+
+
 DEPLOYMENT = {
     "pending_operations": [],
     "resources": [
-        {
-            "type": "pulumi-python:dynamic/lambda:Account",
-            "id": "0a1b2c3d",
-            "outputs": {"stackId": "0a1b2c3d"},
-        },
-        {
-            "type": "pulumi-python:dynamic/lambda:Instance",
-            "id": "i-1",
-            "outputs": {"launchedAt": "2026-11-01T10:00:00+00:00", "ttlHours": 8.0},
-        },
-        {
-            "type": "pulumi-python:dynamic/lambda:Instance",
-            "id": "i-2",
-            "outputs": {"launchedAt": "2026-11-01T12:00:00+00:00", "ttlHours": 8.0},
-        },
-        {
-            "type": "pulumi-python:dynamic/lambda:FirewallRuleset",
-            "id": "0a1b2c3d",
-            "outputs": {"ids": {"us-east-1": "r-1"}},
-        },
+        _rented("Account", "0a1b2c3d", stackId="0a1b2c3d"),
+        _rented("Instance", "i-1", launchedAt="2026-11-01T10:00:00+00:00", ttlHours=8.0),
+        _rented("Instance", "i-2", launchedAt="2026-11-01T12:00:00+00:00", ttlHours=8.0),
+        _rented("FirewallRuleset", "0a1b2c3d", ids={"us-east-1": "r-1"}),
         {"type": "docker:index/container:Container", "id": "i-9", "outputs": {}},
     ],
 }

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from infra.places.ssh.settings import Hosts
 from infra.settings import config
 from infra.settings import nodes as node_settings
 from tests.unit.infra.conftest import is_named
-
-Settings = Callable[..., dict[str, str]]
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKx0bm90LWEtcmVhbC1rZXktYnV0LW9mLWl0cy1mb3Jt"
 ONE = {"address": "192.0.2.4", "user": "ubuntu", "hostKey": KEY}

@@ -1,6 +1,5 @@
 """Groups of workers that differ: what each worker offers, and what is refused."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pulumi
@@ -12,7 +11,6 @@ from cluster.ray_node import Growth
 from infra.machines.local import LocalHost
 from infra.settings import config
 
-Settings = Callable[..., dict[str, str]]
 HOST = LocalHost(cpus=8, memory_mib=16_000)
 GROUPS = [
     {"name": "cpu", "count": 2, "cpus": 3},

@@ -164,7 +164,6 @@ def test_a_page_tells_what_is_paid_and_who_can_reach_it():
     text = page.to_markdown(_planned(after=after[2:3]))
     assert "Opens" not in text
     assert "| `ray-head` | `127.0.0.1:8265` |" in text
-    assert "| `ray-head` | `127.0.0.1:8265` |" in text
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,14 @@ def declared(run, requests, recorded, monkeypatch):
     return program
 
 
+def made(objects, kind, name):
+    return reveal(objects[kind, name].inputs["manifest"])
+
+
+def pod_of(objects, kind, name):
+    return made(objects, kind, name)["spec"]["template"]["spec"]
+
+
 def test_all_of_a_stack_is_in_one_namespace_under_its_label(declared):
     exported, objects = declared(tracking="mlflow")
     kinds = {kind for kind, _ in objects}
@@ -100,12 +108,12 @@ def test_pods_with_a_reservation_end_when_idle_too(declared):  # B27
     )
     # The client asks it as well.
     assert exported["kubernetes"]["services"]["8768"] == "test-idle-end"
-    watch = reveal(objects["Deployment", "test-idle-end"].inputs["manifest"])
-    (container,) = watch["spec"]["template"]["spec"]["containers"]
+    watch = pod_of(objects, "Deployment", "test-idle-end")
+    (container,) = watch["containers"]
     assert container["image"] == IMAGES["ray"]
     assert container["command"] == ["python3", "/etc/trainyard/idle_watch.py"]
     assert container["args"] == ["/etc/trainyard/idle.json"]
-    (volume,) = [v for v in watch["spec"]["template"]["spec"]["volumes"] if v["name"] == "files"]
+    (volume,) = [v for v in watch["volumes"] if v["name"] == "files"]
     files, _ = volume["projected"]["sources"]
     paths = {each["path"] for each in files["configMap"]["items"]}
     assert {"idle_watch.py", "replicate.py", "trainyard/store/objects.py"} <= paths
@@ -123,9 +131,6 @@ def test_a_reservations_timer_may_end_what_makes_pods_and_nothing_else(declared)
     }
     assert objects.keys() - before.keys() == timer
 
-    def made(kind):
-        return reveal(objects[kind, "test-reservation-end"].inputs["manifest"])
-
     told = timer_of(objects)
     assert "idle" not in told
     assert (told["end"], told["drainSeconds"]) == ("2126-01-01T15:55:00+00:00", 60)
@@ -133,13 +138,14 @@ def test_a_reservations_timer_may_end_what_makes_pods_and_nothing_else(declared)
     pods = {kind: f"{kind.lower()}s" for kind in ("Deployment", "StatefulSet", "Job", "RayCluster")}
     assert {(pods[kind], name) for kind, name in objects if kind in pods} <= paths
     assert told["objects"][-1].endswith("/deployments/test-reservation-end")  # its own, at last
+    rules = made(objects, "Role", "test-reservation-end")["rules"]
     allowed = {
         (resource, name)
-        for rule in made("Role")["rules"]
+        for rule in rules
         for resource in rule["resources"]
         for name in rule["resourceNames"]
     }
-    assert {verb for rule in made("Role")["rules"] for verb in rule["verbs"]} == {"get", "delete"}
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "delete"}
     assert paths <= allowed
     assert {name for _, name in allowed} == {name for _, name in paths}
     assert {kind for kind, _ in allowed} == {*pods.values()}
@@ -164,9 +170,7 @@ def test_the_queue_is_a_pod_with_a_claim_and_the_address_of_jobs(declared):
     exported, objects = declared(queue=True, notebook=True, kubernetes=where)
     assert exported[outputs.DASHBOARD_URL] == "http://127.0.0.1:8270"
     assert exported[outputs.KUBERNETES]["services"]["8270"] == "test-queue"
-    pod = reveal(objects["StatefulSet", "test-queue"].inputs["manifest"])["spec"]["template"][
-        "spec"
-    ]
+    pod = pod_of(objects, "StatefulSet", "test-queue")
     (container,) = pod["containers"]
     assert container["command"] == ["python3", "/etc/trainyard/trainyard_queue.py"]
     (files,) = [each["projected"] for each in pod["volumes"] if each["name"] == "files"]
@@ -186,7 +190,7 @@ def test_the_queue_is_a_pod_with_a_claim_and_the_address_of_jobs(declared):
         if "kueue.x-k8s.io/queue-name" in json.dumps(reveal(goal.inputs["manifest"]))
     }
     assert labelled == {"test-ray"}
-    labels = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["metadata"]["labels"]
+    labels = made(objects, "RayCluster", "test-ray")["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/priority-class"] == "high"
 
 
@@ -196,11 +200,8 @@ def test_a_groups_pods_have_its_image_and_run_on_its_nodes(declared):  # B24
     _, objects = declared(
         nodeGroups=[{"name": "cpu"}, {**gpu, "nodeSelector": {"example.com/gpu": "h100"}}]
     )
-    cluster = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])
-    pods = {
-        group["groupName"]: group["template"]["spec"]
-        for group in cluster["spec"]["workerGroupSpecs"]
-    }
+    groups = made(objects, "RayCluster", "test-ray")["spec"]["workerGroupSpecs"]
+    pods = {group["groupName"]: group["template"]["spec"] for group in groups}
     images = {name: pod["containers"][0]["image"] for name, pod in pods.items()}
     assert images == {"cpu": IMAGES["ray"], "gpu": gpu["image"]}
     assert pods["gpu"]["nodeSelector"] == {"example.com/gpu": "h100"}
@@ -222,15 +223,13 @@ def test_secrets_are_secret_inputs_and_in_no_manifest(declared):
 
 def test_jobs_find_what_they_find_elsewhere(declared):
     _, objects = declared(tracking="mlflow")
-    spec = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
+    spec = made(objects, "RayCluster", "test-ray")["spec"]
     (container,) = spec["workerGroupSpecs"][0]["template"]["spec"]["containers"]
     variables = {each["name"]: each["value"] for each in container["env"]}
     assert variables["AWS_ENDPOINT_URL"] == "http://test-versitygw:9000"
     assert variables["MLFLOW_TRACKING_URI"] == "http://test-mlflow:5000"
     assert variables["AWS_SHARED_CREDENTIALS_FILE"] == "/etc/trainyard/aws-credentials"
     assert "RAY_AUTH_TOKEN_PATH" not in variables  # the operator gives the token
-    files = next(each for each in spec["headGroupSpec"]["template"]["spec"]["volumes"])
-    assert files
     secret = reveal(objects["Secret", "test-ray"].inputs["secrets"])
     assert {"aws-credentials", "mlflow-credentials", "serve-token"} <= secret.keys()
     digests = spec["headGroupSpec"]["template"]["metadata"]["annotations"]
@@ -244,8 +243,8 @@ def test_pods_of_users_mount_volumes(declared):
         {"name": "ours", "claim": "photos", "mount": "/data/ours", "readOnly": False},
     ]
     _, objects = declared(notebook=True, volumes=given)
-    ray = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
-    notebook = reveal(objects["StatefulSet", "test-jupyter"].inputs["manifest"])["spec"]
+    ray = made(objects, "RayCluster", "test-ray")["spec"]
+    notebook = made(objects, "StatefulSet", "test-jupyter")["spec"]
     groups = (ray["headGroupSpec"], *ray["workerGroupSpecs"], notebook)
     for pod in (each["template"]["spec"] for each in groups):
         sources = {each.pop("name"): each for each in map(dict, pod["volumes"])}
@@ -266,11 +265,9 @@ def test_groups_are_groups_of_kuberays(declared):
         {"name": "gpu", "min": 0, "max": 3, "gpus": 1, "idleMinutes": 2},
     ]
     exported, objects = declared(nodeGroups=groups, accelerator="nvidia")
-    spec = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
-    found = [
-        (each["groupName"], each["minReplicas"], each["maxReplicas"])
-        for each in spec["workerGroupSpecs"]
-    ]
+    spec = made(objects, "RayCluster", "test-ray")["spec"]
+    groups = spec["workerGroupSpecs"]
+    found = [(each["groupName"], each["minReplicas"], each["maxReplicas"]) for each in groups]
     assert found == [("cpu", 2, 2), ("gpu", 0, 3)]
     assert spec["enableInTreeAutoscaling"] is True
     assert [node["onDemand"] for node in exported[outputs.NODES]] == [False] * 3 + [True] * 3
@@ -296,8 +293,7 @@ def test_jobs_wait_for_a_data_set_in_the_volume_that_pods_share(declared):
     folder = "/var/lib/trainyard/shared/test/food11/Food-11"
     assert variables["FOOD11_DATA_DIR"] == folder
     assert variables["RAY_LD_PRELOAD_ON_WORKERS"] == "1"  # P7
-    job = reveal(objects["Job", "test-dataset"].inputs["manifest"])
-    assert "/var/lib/trainyard/shared/test/food11" in str(job)
+    assert "/var/lib/trainyard/shared/test/food11" in str(made(objects, "Job", "test-dataset"))
 
 
 def test_a_data_set_may_be_in_a_claim_of_the_user(declared):
@@ -309,7 +305,7 @@ def test_a_data_set_may_be_in_a_claim_of_the_user(declared):
     ray = objects["RayCluster", "test-ray"]
     assert any(urn.endswith("kubernetes-dataset-ready") for urn in ray.fields["dependencies"])
     worker = reveal(ray.inputs["manifest"])["spec"]["workerGroupSpecs"][0]["template"]["spec"]
-    filler = reveal(objects["Job", "test-dataset"].inputs["manifest"])["spec"]["template"]["spec"]
+    filler = pod_of(objects, "Job", "test-dataset")
     for pod, read_only in ((worker, True), (filler, False)):
         claims = [each.get("persistentVolumeClaim") for each in pod["volumes"]]
         assert claims.count({"claimName": "photos"}) == 1
@@ -343,8 +339,8 @@ def test_with_rays_own_image_nothing_is_built_and_no_store_runs(
     exported, objects = declared(kubernetes=kubernetes, images={}, **changes)
     assert exported[outputs.STORAGE_URL].startswith(url)
     assert "test-versitygw" not in {name for _, name in objects}
-    made = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
-    pod = made["headGroupSpec"]["template"]["spec"]
+    spec = made(objects, "RayCluster", "test-ray")["spec"]
+    pod = spec["headGroupSpec"]["template"]["spec"]
     assert ("envFrom" in pod["containers"][0]) == ("bucket" in where)
     sources = [volume.get("nfs") for volume in pod["volumes"]]
     assert ({"server": "nas", "path": "/srv"} in sources) == ("shared" in where)
