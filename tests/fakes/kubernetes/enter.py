@@ -40,7 +40,7 @@ def main(folder: Path, tell: int) -> None:
     _wait_until(lambda: _answers(told["ready"], folder / "ca.crt"), "the API server", running)
     os.write(tell, b"2")
     running |= _start(folder, told["then"])
-    _wait_until(lambda: _ctr(folder, "version") is not None, "containerd", running)
+    _wait_until(lambda: _containerd_answers(folder), "containerd", running)
     _images(folder, told["images"])
     os.write(tell, b"3")
     os.close(tell)
@@ -164,25 +164,12 @@ def _images(folder: Path, images: list[dict[str, Any]]) -> None:
 
 def run_ctr(folder: Path, *arguments: str) -> str:
     """Run containerd's client; its output."""
-    done = subprocess.run(
-        ["ctr", "--address", f"{folder}/containerd.sock", "--namespace", "k8s.io", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        _end(f"ctr {' '.join(arguments)}: {done.stderr}")
-    return done.stdout
+    return run("ctr", "--address", f"{folder}/containerd.sock", "--namespace", "k8s.io", *arguments)
 
 
-def _ctr(folder: Path, *arguments: str) -> str | None:
-    done = subprocess.run(
-        ["ctr", "--address", f"{folder}/containerd.sock", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return None if done.returncode else done.stdout
+def _containerd_answers(folder: Path) -> bool:
+    command = ["ctr", "--address", f"{folder}/containerd.sock", "version"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _wait_until(holds: Any, what: str, running: dict[int, str]) -> None:
@@ -196,11 +183,12 @@ def _wait_until(holds: Any, what: str, running: dict[int, str]) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def run(*command: str) -> None:
-    """Run a program, or end with its error."""
+def run(*command: str) -> str:
+    """Run a program, or end with its error; its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         _end(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _end(reason: str) -> None:

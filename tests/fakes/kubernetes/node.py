@@ -20,16 +20,14 @@ from tests import go_tools
 from tests.fakes.kubernetes import credentials, images, programs
 from tests.fakes.kubernetes.errors import NoKubernetesError
 from tests.fakes.machines import network
+from tests.fakes.machines.machines import NAMESPACES, in_new_namespaces
 
 HERE = Path(__file__).parent
-ENTER = HERE / "enter.py"
 # Not below /tmp, which is memory on many systems: containers write here.
 FOLDERS = Path("/var/tmp")
 LOCK = Path("/run/lock/trainyard-kubernetes")
 COUNT = 256
-LINKS = Path("/sys/class/net")
 GROUPS = Path("/sys/fs/cgroup")
-NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 NEEDED = {  # a program, and Debian's package that has it
     "unshare": "util-linux",
     "setpriv": "util-linux",
@@ -145,25 +143,10 @@ class Node:
             "images": images.of_engine(self.folder),
             **programs.write(self.folder, program, self.address, self.name),
         }
-        ready, tell = os.pipe()
-        with os.fdopen(ready, "rb", buffering=0) as answer:
-            try:
-                with (self.folder / "console").open("w") as console:
-                    self._process = subprocess.Popen(
-                        [
-                            *("setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES),
-                            *("--mount-proc", "--propagation=private"),
-                            *(sys.executable, "-SI", ENTER, self.folder, str(tell)),
-                        ],
-                        stdin=subprocess.PIPE,
-                        stdout=console,
-                        stderr=subprocess.STDOUT,
-                        text=True,
-                        pass_fds=(tell,),
-                        start_new_session=True,  # a Ctrl-C is for the test, which ends its node
-                    )
-            finally:
-                os.close(tell)
+        command = ("setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES)
+        command += ("--mount-proc", "--propagation=private")
+        self._process, answer = in_new_namespaces(HERE / "enter.py", self.folder, command)
+        with answer:
             self._expect(answer, b"1")
             self._init = psutil.Process(self._process.pid).children()[0].pid
             _connect(self.number, interface, self._process.pid, self._init)

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -152,7 +153,7 @@ class Machines:
 
     def _start(self, instance_id: str, host: int, told: dict[str, Any]) -> None:
         folder = self.folder / instance_id
-        process, answer = _in_new_namespaces(folder)
+        process, answer = in_new_namespaces(ENTER, folder)
         with answer:
             _expect(answer, b"1", folder)
             init = psutil.Process(process.pid).children()[0].pid
@@ -275,14 +276,16 @@ def _unified() -> Path:
     return both if (both := CONTROL_GROUPS / "unified").is_dir() else CONTROL_GROUPS
 
 
-def _in_new_namespaces(folder: Path) -> tuple[subprocess.Popen[str], IO[bytes]]:
-    """Start the process that becomes a machine, and return it with its reports of steps."""
+def in_new_namespaces(
+    enter: Path, folder: Path, command: Sequence[str] = ("unshare", *NAMESPACES)
+) -> tuple[subprocess.Popen[str], IO[bytes]]:
+    """Start the program that becomes a machine, and return it with its reports of steps."""
     ready, tell = os.pipe()
     answer = os.fdopen(ready, "rb", buffering=0)
     try:
         with (folder / "console").open("w") as console:
             process = subprocess.Popen(
-                ["unshare", *NAMESPACES, sys.executable, "-SI", ENTER, folder, str(tell)],
+                [*command, sys.executable, "-SI", enter, folder, str(tell)],
                 stdin=subprocess.PIPE,
                 stdout=console,
                 stderr=subprocess.STDOUT,
