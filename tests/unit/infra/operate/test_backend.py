@@ -30,11 +30,6 @@ def test_an_id_is_drawn_once(here):
     assert (here.place / "trainyard.json").stat().st_mode & 0o777 == 0o644
 
 
-def test_two_backends_have_two_ids(here, tmp_path):  # F46
-    other = Backend(url="", place=tmp_path / "other" / ".pulumi")
-    assert here.draw_id() != other.draw_id()
-
-
 DRAW = """
 import sys
 from pathlib import Path

@@ -122,11 +122,8 @@ FOUND = [
 ]
 
 
-def test_only_orphans_end_without_being_named():  # F46
+def test_only_orphans_end_without_being_named_and_what_may_be_in_no_state_by_its_name():  # F46
     assert [each.id for each in reap.to_end(FOUND, [])] == ["o1", "o2"]
-
-
-def test_what_may_be_in_no_state_ends_by_its_name():
     named = reap.to_end(FOUND, ["there", "old", "o2", "old"])
     assert [each.id for each in named] == ["there", "old", "o2"]
 

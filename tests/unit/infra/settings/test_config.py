@@ -261,7 +261,7 @@ SENSIBLE = [
 def test_defaults_of_the_schema_are_valid_and_fit_the_machine(settings, host):
     parsed = config.parse(settings(), host, "dev")
     assert (parsed.on_hosts, parsed.fleet) == (0, None)
-    assert len(parsed.workers) == 2
+    assert [node.gpus for node in (parsed.head, *parsed.workers)] == [0, 0, 0]
     assert parsed.workers[0].cpus == host.cpus / 2
     assert parsed.head.cpus == 0
     everything = sum(node.memory_mib for node in (parsed.head, *parsed.workers))
@@ -467,11 +467,6 @@ def test_the_schema_types_its_keys_and_describes_them(schema):
         assert isinstance(entry["default"], kinds[entry["type"]]), key
         assert entry["type"] != "array" or entry["items"]["type"] in kinds, key
         assert entry["description"], key
-
-
-def test_without_an_accelerator_no_node_has_a_gpu(settings, host):
-    parsed = config.parse(settings(), host, "dev")
-    assert [node.gpus for node in (parsed.head, *parsed.workers)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

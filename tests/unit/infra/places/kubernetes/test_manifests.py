@@ -57,6 +57,7 @@ def test_a_pod_keeps_the_profile_restricted(defaults, store):
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["automountServiceAccountToken"] is False
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]  # that are named
     containers = [*pod["containers"], *pod["initContainers"]]
     assert len(containers) == 2
     for container in containers:
@@ -142,10 +143,6 @@ def test_shared_volumes_are_folders_of_the_one_that_pods_share(defaults, store):
     mount = next(each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "shared")
     assert mount["mountPath"] == "/var/lib/trainyard/shared"
     assert mount["readOnly"] is True
-
-
-def test_pulls_use_the_secrets_that_are_named(defaults, store):
-    assert _pod(defaults, store)["imagePullSecrets"] == [{"name": "registry"}]
 
 
 def test_a_digest_changes_with_content_and_name():

@@ -149,11 +149,6 @@ def test_an_object_of_somebody_else_is_refused_and_left(fake, props, annotations
     assert fake.objects == before
 
 
-def test_what_a_killed_up_made_is_its_own(fake, props):
-    ObjectProvider().create(props)
-    assert ObjectProvider().create(props).id == "ConfigMap/team/lab-x"
-
-
 def test_another_cluster_behind_the_context_is_noticed(fake, props):
     ObjectProvider().create(props)
     fake.objects["namespaces", "kube-system"] = {"metadata": {"uid": "cluster-2"}}

@@ -102,12 +102,6 @@ class Cloud:
         return [round(after - before, 6) for before, after in itertools.pairwise(times)]
 
 
-def test_the_first_request_does_not_wait():
-    cloud = Cloud()
-    cloud.account.instances()
-    assert cloud.clock.slept == []
-
-
 def test_requests_of_all_threads_keep_both_bounds():  # F4
     cloud = Cloud()
     with ThreadPoolExecutor(16) as threads:

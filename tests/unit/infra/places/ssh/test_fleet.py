@@ -73,6 +73,7 @@ def test_what_a_host_has_is_what_its_machine_offers(monkeypatch):
     )
     assert (first.cpus, first.memory_mib, first.gpus) == (8, 32768, 2)
     assert first.programs == {}
+    assert first.group == WORKER  # for it is of no other
     assert (second.name, second.identity) == ("host-1", "ada@192.0.2.5:2222")
     assert (second.address, second.gpus) == ("10.0.0.5", 1)
     assert second.path("~/data") == "/srv/ada/data"
@@ -135,11 +136,6 @@ def test_a_key_file_that_cannot_be_used_names_the_setting(tmp_path):  # F38
         pulumi.RunError, match=r"sshKeyFile: cannot read the stack.s key file .*No such file"
     ):
         _machines(_host("a"), key_file=tmp_path / "none")
-
-
-def test_hosts_of_no_group_have_the_workers_fields(monkeypatch):
-    monkeypatch.setattr(probe, "probe", lambda _: FACTS)
-    assert [each.group for each in _machines(_host("a"), _host("b"))] == [WORKER, WORKER]
 
 
 def test_users_log_in_with_their_own_key_file_or_agent(monkeypatch, tmp_path):  # F35
