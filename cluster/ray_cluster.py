@@ -9,14 +9,7 @@ import pulumi
 from pydantic import Field
 
 from cluster import autoscaling, job_processes, ray_node
-from cluster.descriptor import (
-    Descriptor,
-    Endpoint,
-    Limit,
-    PortSetting,
-    Source,
-    Stack,
-)
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join, lift
 from cluster.job_processes import JobProcesses
 from cluster.model import Says, setting

@@ -10,23 +10,10 @@ from engine.context import Context
 from engine.deletion import delete
 from engine.docker import machine
 from engine.errors import EngineError
-from engine.goal import (
-    DOCKER_PROVIDER,
-    PROTECTED,
-    Goal,
-    changed_keys,
-    keep_ignored,
-    whole,
-)
+from engine.goal import DOCKER_PROVIDER, PROTECTED, Goal, changed_keys, keep_ignored, whole
 from engine.providers import Diff, Live, TypeProvider, working
 from engine.state import Entry, now
-from engine.values import (
-    UNKNOWN,
-    Properties,
-    mark_like,
-    reveal,
-    secret_keys,
-)
+from engine.values import UNKNOWN, Properties, mark_like, reveal, secret_keys
 
 
 class StoppedError(Exception):

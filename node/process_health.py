@@ -18,14 +18,7 @@ import psutil
 
 from node import owned_processes
 from node import ports as port_check
-from node.life import (
-    STARTS_LIMIT,
-    STEADY_SECONDS,
-    WINDOW_SECONDS,
-    Driver,
-    Look,
-    ServiceError,
-)
+from node.life import STARTS_LIMIT, STEADY_SECONDS, WINDOW_SECONDS, Driver, Look, ServiceError
 from node.supervisor import Supervisor, tail
 
 REQUEST_SECONDS = 2.0

@@ -10,14 +10,7 @@ from typing import Any
 
 from engine.assets import is_asset
 from engine.schema import Property, Table, faults_of
-from engine.values import (
-    Properties,
-    holds_secret,
-    reveal,
-    secret,
-    secret_keys,
-    secret_strings,
-)
+from engine.values import Properties, holds_secret, reveal, secret, secret_keys, secret_strings
 
 REMOTE = "command:remote:Command"
 COPY = "command:remote:CopyToRemote"

@@ -7,14 +7,7 @@ from typing import Any
 from docker.errors import APIError, NotFound
 from docker.utils import parse_repository_tag
 
-from engine.docker.connection import (
-    Resources,
-    explained,
-    fetch_image,
-    from_labels,
-    look,
-    to_labels,
-)
+from engine.docker.connection import Resources, explained, fetch_image, from_labels, look, to_labels
 from engine.docker.schema import without_notes
 from engine.errors import EngineError
 from engine.providers import Live

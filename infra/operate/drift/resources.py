@@ -15,12 +15,7 @@ from infra.operate.drift.findings import (
     mend,
 )
 from infra.operate.drift.look import ResourceLook, StackLook
-from trainyard.access.ssh import (
-    Connection,
-    HostKeyError,
-    LoginRefusedError,
-    UnreachableError,
-)
+from trainyard.access.ssh import Connection, HostKeyError, LoginRefusedError, UnreachableError
 
 PROGRAM = "process:Program"
 TIMER = ":Deadline"

@@ -4,13 +4,7 @@ import copy
 
 import pytest
 
-from engine.differences import (
-    MOST_LINES,
-    describe_differences,
-    differences,
-    excerpts,
-    resuming,
-)
+from engine.differences import MOST_LINES, describe_differences, differences, excerpts, resuming
 from engine.display import Display
 from engine.values import secret
 
