@@ -73,9 +73,13 @@ class ObjectDefaults:
         """Return the labels that a service's pods have, and no others."""
         return {**self.labels, SERVICE_LABEL: service}
 
-    def metadata(self, name: str, service: str = "") -> Manifest:
-        labels = self.pods(service) if service else dict(self.labels)
-        return {"name": name, "namespace": self.where.namespace, "labels": labels}
+    def manifest(
+        self, kind: str, service: str, *, name: str = "", version: str = "v1", **fields: Any
+    ) -> Manifest:
+        """Return an object of a service, by default with the service's name."""
+        metadata: Manifest = {"name": name or self.name(service), "labels": self.pods(service)}
+        metadata["namespace"] = self.where.namespace
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
 
 
 def labels(project: str, stack: str) -> dict[str, str]:
@@ -101,12 +105,8 @@ def claim(defaults: ObjectDefaults, service: str, volume: Volume) -> Manifest:
     }
     if defaults.where.storage_class:
         spec["storageClassName"] = defaults.where.storage_class
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": defaults.metadata(claim_name(defaults, service, volume), service),
-        "spec": spec,
-    }
+    name = claim_name(defaults, service, volume)
+    return defaults.manifest("PersistentVolumeClaim", service, name=name, spec=spec)
 
 
 def claim_name(defaults: ObjectDefaults, service: str, volume: Volume) -> str:
@@ -116,22 +116,13 @@ def claim_name(defaults: ObjectDefaults, service: str, volume: Volume) -> str:
 
 def config_map(defaults: ObjectDefaults, service: str, files: Mapping[str, Any]) -> Manifest:
     """Return the files of a service; keys may hold no slash, so mounts name paths."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": defaults.metadata(defaults.name(service), service),
-        "data": {key(name): content for name, content in files.items()},
-    }
+    data = {key(name): content for name, content in files.items()}
+    return defaults.manifest("ConfigMap", service, data=data)
 
 
 def secret(defaults: ObjectDefaults, service: str, name: str = "") -> Manifest:
     """Return the Secret of a service, without its content."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
-        "metadata": defaults.metadata(name or defaults.name(service), service),
-    }
+    return defaults.manifest("Secret", service, name=name, type="Opaque")
 
 
 def key(name: str) -> str:
@@ -149,18 +140,12 @@ def digest(contents: Mapping[str, str]) -> str:
 
 def network_service(defaults: ObjectDefaults, service: Service) -> Manifest:
     """Return the name and ports by which other services reach a service."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": defaults.metadata(defaults.name(service.name), service.name),
-        "spec": {
-            "selector": defaults.pods(service.name),
-            "ports": [
-                {"name": f"p{port.number}", "port": port.number, "targetPort": port.number}
-                for port in service.ports
-            ],
-        },
-    }
+    ports = [
+        {"name": f"p{port.number}", "port": port.number, "targetPort": port.number}
+        for port in service.ports
+    ]
+    spec = {"selector": defaults.pods(service.name), "ports": ports}
+    return defaults.manifest("Service", service.name, spec=spec)
 
 
 def files_source(
@@ -224,15 +209,9 @@ def workload(
     """Return the Job, StatefulSet or Deployment that runs a service; see one_pod."""
     spec = pod(defaults, service, image=image, memory_mib=memory_mib)
     if service.once:
-        return {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": defaults.metadata(defaults.name(service.name), service.name),
-            "spec": {
-                "backoffLimit": JOB_TRIES,
-                "template": _template(defaults, service.name, spec, files),
-            },
-        }
+        template = _template(defaults, service.name, spec, files)
+        job = {"backoffLimit": JOB_TRIES, "template": template}
+        return defaults.manifest("Job", service.name, version="batch/v1", spec=job)
     claims = any(is_claimed(volume) for volume in service.volumes)
     return one_pod(defaults, service.name, spec, files, claims=claims)
 
@@ -244,7 +223,6 @@ def one_pod(
 
     The digest of its files may be known later.
     """
-    name = defaults.name(service)
     found: Manifest = {
         "replicas": 1,
         "selector": {"matchLabels": defaults.pods(service)},
@@ -252,15 +230,11 @@ def one_pod(
     }
     if claims:
         # Parallel: otherwise a fixed pod would not replace one that never gets ready.
-        found |= {"serviceName": name, "podManagementPolicy": "Parallel"}
+        found |= {"serviceName": defaults.name(service), "podManagementPolicy": "Parallel"}
     else:
         found["strategy"] = {"type": "Recreate"}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet" if claims else "Deployment",
-        "metadata": defaults.metadata(name, service),
-        "spec": found,
-    }
+    kind = "StatefulSet" if claims else "Deployment"
+    return defaults.manifest(kind, service, version="apps/v1", spec=found)
 
 
 def _template(defaults: ObjectDefaults, service: str, spec: Manifest, files: Any) -> Manifest:

@@ -96,8 +96,6 @@ def rights(defaults: ObjectDefaults, ends: Sequence[tuple[str, str]]) -> dict[st
 
     `ends` has kind and name of each object.
     """
-    name = defaults.name(NAME)
-    metadata = defaults.metadata(name, NAME)
     names: dict[str, list[str]] = {}
     for kind, ended in ends:
         names.setdefault(kind, []).append(ended)
@@ -110,18 +108,15 @@ def rights(defaults: ObjectDefaults, ends: Sequence[tuple[str, str]]) -> dict[st
         }
         for kind, found in names.items()
     ]
-    of_role = {"apiVersion": f"{RIGHTS}/v1", "metadata": metadata}
+    name, version = defaults.name(NAME), f"{RIGHTS}/v1"
+    role = {"apiGroup": RIGHTS, "kind": "Role", "name": name}
+    account = {"kind": "ServiceAccount", "name": name, "namespace": defaults.where.namespace}
     return {
-        "account": {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-        "role": {**of_role, "kind": "Role", "rules": rules},
-        "binding": {
-            **of_role,
-            "kind": "RoleBinding",
-            "roleRef": {"apiGroup": RIGHTS, "kind": "Role", "name": name},
-            "subjects": [
-                {"kind": "ServiceAccount", "name": name, "namespace": defaults.where.namespace}
-            ],
-        },
+        "account": defaults.manifest("ServiceAccount", NAME),
+        "role": defaults.manifest("Role", NAME, version=version, rules=rules),
+        "binding": defaults.manifest(
+            "RoleBinding", NAME, version=version, roleRef=role, subjects=[account]
+        ),
     }
 
 
