@@ -11,7 +11,7 @@ import pulumi
 from cluster.inputs import join
 from cluster.minio_admin import Bucket, RootArgs, StoreUser, StoreUserArgs
 from cluster.service import HealthCheck, Runtime, Service, Volume
-from cluster.store_kind import BUCKET_ACTIONS, OBJECT_ACTIONS, Keys, StoreKind, ports
+from cluster.store_kind import Keys, StoreKind, ports, statements
 
 NAME = "minio"
 DATA = Volume(name="data", keep=True)
@@ -81,16 +81,7 @@ def bucket_policy(bucket: str) -> dict[str, Any]:
     return {
         "Version": "2012-10-17",
         "Statement": [
-            {
-                "Effect": "Allow",
-                "Action": [*BUCKET_ACTIONS],
-                "Resource": [f"arn:aws:s3:::{bucket}"],
-            },
-            {
-                "Effect": "Allow",
-                "Action": [*OBJECT_ACTIONS],
-                "Resource": [f"arn:aws:s3:::{bucket}/*"],
-            },
+            *(each | {"Resource": [each["Resource"]]} for each in statements(bucket)),
             # MinIO lets every user make service accounts, which once escaped their parent's policy.
             {"Effect": "Deny", "Action": ["admin:*"]},
         ],

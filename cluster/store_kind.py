@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pulumi
 
 from cluster.minio_admin import Bucket, RootArgs
 from cluster.service import Port, Runtime, Service
 
-# All that the training user may do: in its bucket, and with the objects there.
 BUCKET_ACTIONS = ("s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads")
 OBJECT_ACTIONS = (
     "s3:GetObject",
@@ -18,6 +17,14 @@ OBJECT_ACTIONS = (
     "s3:AbortMultipartUpload",
     "s3:ListMultipartUploadParts",
 )
+
+
+def statements(bucket: str) -> list[dict[str, Any]]:
+    """Return all that the training user may do: in its bucket, and with the objects there."""
+    return [
+        {"Effect": "Allow", "Action": [*actions], "Resource": f"arn:aws:s3:::{bucket}{below}"}
+        for actions, below in ((BUCKET_ACTIONS, ""), (OBJECT_ACTIONS, "/*"))
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,14 +5,13 @@ Deliberately absent: figures for Prometheus. It sends some by StatsD, which noth
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import pulumi
 
 from cluster.inputs import join
 from cluster.minio_admin import RootArgs
 from cluster.service import HealthCheck, Runtime, Service, Volume
-from cluster.store_kind import BUCKET_ACTIONS, OBJECT_ACTIONS, Keys, StoreKind, ports
+from cluster.store_kind import Keys, StoreKind, ports, statements
 from cluster.versitygw_admin import Bucket, StoreUser, StoreUserArgs
 
 NAME = "versitygw"
@@ -77,7 +76,7 @@ class Versitygw(StoreKind):
             secretKey=keys.secret,
             bucket=bucket,
             former=keys.former,
-            statements=json.dumps(statements(bucket)),
+            statements=json.dumps(statements(bucket)),  # the user's name is filled in
         )
         return StoreUser(name, args, opts)
 
@@ -86,22 +85,6 @@ class Versitygw(StoreKind):
     ) -> pulumi.Output[str]:
         """Deliberately absent: see above."""
         raise NotImplementedError
-
-
-def statements(bucket: str) -> list[dict[str, Any]]:
-    """Return the policy's statements for the user, who owns nothing; its name is filled in."""
-    return [
-        {
-            "Effect": "Allow",
-            "Action": [*BUCKET_ACTIONS],
-            "Resource": f"arn:aws:s3:::{bucket}",
-        },
-        {
-            "Effect": "Allow",
-            "Action": [*OBJECT_ACTIONS],
-            "Resource": f"arn:aws:s3:::{bucket}/*",
-        },
-    ]
 
 
 KIND = Versitygw()

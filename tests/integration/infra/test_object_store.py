@@ -7,7 +7,7 @@ import pytest
 from minio import Minio
 from minio.error import MinioAdminException, S3Error
 
-from cluster import minio_admin, minio_store, object_store, versitygw_admin, versitygw_store
+from cluster import minio_admin, minio_store, object_store, store_kind, versitygw_admin
 from cluster.minio_admin import BucketProvider
 from cluster.versitygw_calls import AdminError
 from tests import stores
@@ -35,7 +35,7 @@ def _client(props: dict[str, Any], access: str, secret: str) -> Minio:
 def _rights(name: str, bucket: str) -> dict[str, str]:
     if name == "minio":
         return {"policy": stores.text(minio_store.bucket_policy(bucket))}
-    return {"statements": stores.text(versitygw_store.statements(bucket))}
+    return {"statements": stores.text(store_kind.statements(bucket))}
 
 
 def test_the_bucket_outlives_the_stack_and_the_user_does_not(name, build_store, tmp_path):

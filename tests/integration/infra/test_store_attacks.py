@@ -22,10 +22,10 @@ from cluster import (
     minio_admin,
     minio_store,
     object_store,
+    store_kind,
     store_proof,
     versitygw_admin,
     versitygw_calls,
-    versitygw_store,
 )
 from cluster.store_kind import Keys
 from tests import stores
@@ -77,7 +77,7 @@ def _furnish(name: str, root: dict[str, Any]) -> Attacked:
         policy = minio_store.bucket_policy(root["bucket"])
         minio_admin.StoreUserProvider().create({**props, "policy": stores.text(policy)})
     else:
-        statements = versitygw_store.statements(root["bucket"])
+        statements = store_kind.statements(root["bucket"])
         versitygw_admin.StoreUserProvider().create({**props, "statements": stores.text(statements)})
     made = Attacked(kind=name, root=root, training=training)
     s3 = made.s3(Keys(access=root["rootUser"], secret=root["rootPassword"]))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cluster import minio_admin, minio_store, object_store, versitygw_admin, versitygw_store
+from cluster import minio_admin, minio_store, object_store, store_kind, versitygw_admin
 from cluster.job_processes import JobProcesses
 from cluster.object_store import ObjectStore
 from cluster.ray_cluster import RayCluster
@@ -222,7 +222,7 @@ def test_the_training_user_reaches_one_bucket(kind):  # F36
         statements = minio_store.bucket_policy("ray")["Statement"]
         assert {"Effect": "Deny", "Action": ["admin:*"]} in statements
     else:
-        statements = versitygw_store.statements("ray")
+        statements = store_kind.statements("ray")
     allowed = [statement for statement in statements if statement["Effect"] == "Allow"]
     actions = {action for statement in allowed for action in statement["Action"]}
     assert {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"} <= actions
