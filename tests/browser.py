@@ -75,7 +75,6 @@ class Page:
             self.errors.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
 
     def go(self, address: str) -> None:
-        """Loads an address."""
         self.call("Page.navigate", url=address)
 
     def value(self, expression: str) -> Any:
@@ -100,7 +99,6 @@ class Page:
             time.sleep(POLL_S)
 
     def wait_text(self, text: str) -> None:
-        """Waits until the page shows a text."""
         self.wait(f"document.body.innerText.includes({json.dumps(text)})")
 
     def press(self, key: str) -> None:

@@ -25,7 +25,6 @@ NEW = {
 
 
 def page() -> str:
-    """Return the text of the page."""
     return (
         "# The course's scripts, step by step\n"
         "This page is for readers of the [course](course.md): it shows what each of its scripts "

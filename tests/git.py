@@ -7,7 +7,6 @@ IDENTITY = ("-c", "user.name=A user", "-c", "user.email=user@example.org")
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Run a command of git; return what it prints."""
     command = ["git", *IDENTITY, "-c", "tag.gpgSign=false", *arguments]
     done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     return done.stdout.strip()

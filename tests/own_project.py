@@ -17,7 +17,6 @@ LAYERS, HEADS, WIDTH, BLOCK, BATCH, STEPS, EPOCHS = 2, 2, 32, 32, 8, 20, 2
 
 
 def write(project: Path) -> None:
-    """Write the project into a folder."""
     init.write(project)
     with (project / "src/config/__init__.py").open("a") as settings:
         settings.write(SMALL)

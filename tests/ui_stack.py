@@ -124,11 +124,9 @@ class Head:
         self.put(jobs)
 
     def log_pieces(self) -> Iterator[bytes]:
-        """The log of each job, as bytes."""
         yield self.log.encode(errors="surrogateescape")
 
     def put(self, jobs: list[dict[str, Any]]) -> None:
-        """Replaces the jobs."""
         self.replies["/api/jobs/"] = jobs
 
     def answer(self, path: str) -> Any:
@@ -229,7 +227,6 @@ def service(name: str) -> dict[str, Any]:
 
 
 def outputs_of(address: str, store: Path) -> dict[str, Any]:
-    """The outputs of the stack."""
     size = {"gpus": 0, "memoryMib": 65536, "objectStoreMib": 1024, "resources": {}}
     return of_stack(address, store) | {
         "prometheusUrl": address,

@@ -33,7 +33,6 @@ class FakeContainer:
         self.processes: int | None = None
 
     def step(self) -> None:
-        """Be seen in the next state."""
         state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
         started = "2026-11-20T22:30:00.123456789Z"
         self.attrs = {

@@ -47,7 +47,6 @@ class Registry:
     asked: list[tuple[str, str]] = field(default_factory=list)
 
     def name(self, repository: str, tag: str) -> str:
-        """An image's reference."""
         return f"127.0.0.1:{self.port}/{repository}:{tag}"
 
     def put(self, repository: str, tag: str, text: str) -> str:

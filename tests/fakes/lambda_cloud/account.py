@@ -101,7 +101,6 @@ class Account:
         self._ending: dict[str, Future[None]] = {}
 
     def close(self) -> None:
-        """End all machines."""
         with self.lock:
             ids = list(self._booting)
             for id_ in ids:
@@ -135,7 +134,6 @@ class Account:
             self._remove(self.instances[id_])
 
     def settle(self) -> None:
-        """Make the due changes."""
         with self.lock:
             for instance in list(self.instances.values()):
                 self._settle(instance)

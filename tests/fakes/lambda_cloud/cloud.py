@@ -49,7 +49,6 @@ class FakeCloud:
         self._end: asyncio.Event | None = None
 
     def start(self) -> None:
-        """Listen."""
         listening = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(listening,), daemon=True)
         self._thread.start()

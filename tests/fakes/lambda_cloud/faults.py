@@ -14,7 +14,6 @@ STATUSES = {
 
 
 def error_body(code: str, message: str, suggestion: str = "") -> dict[str, Any]:
-    """An error as the API words it."""
     error = {"code": code, "message": message}
     return {"error": error | ({"suggestion": suggestion} if suggestion else {})}
 
@@ -54,11 +53,9 @@ class Faults:
     def respond(
         self, operation: str, status: int, body: str | dict[str, Any] = HTML, **how: Any
     ) -> None:
-        """Answer with a status and a body."""
         self.add(Fault(operation=operation, action="respond", status=status, body=body, **how))
 
     def refuse(self, operation: str, code: str, message: str = "Refused.", **how: Any) -> None:
-        """Answer with an error of the API."""
         self.respond(operation, STATUSES.get(code, 400), error_body(code, message), **how)
 
     def drop(self, operation: str, *, commit: bool, **how: Any) -> None:
@@ -75,7 +72,6 @@ class Faults:
             self._pending.clear()
 
     def take(self, operation: str) -> Fault | None:
-        """Return the fault that this call meets."""
         with self._lock:
             for entry in self._pending:
                 fault: Fault = entry[0]

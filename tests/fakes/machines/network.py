@@ -111,7 +111,6 @@ class Network:
 
 
 def ip(*arguments: str) -> str:
-    """Run `ip`."""
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
