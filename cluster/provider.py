@@ -42,6 +42,7 @@ FORCE = "TRAINYARD_FORCE"
 # A variable of `train scale`: a fault elsewhere must not keep a machine running that should end.
 IGNORE_HEALTH = "TRAINYARD_IGNORE_HEALTH"
 _told: set[str] = set()  # one fault, such as a dead daemon, affects many resources
+say = terminal.warn  # from within a provider: both engines show its output
 T = TypeVar("T")
 # An argument of a resource: also an Output where it is declared, known where a provider has it.
 Given: TypeAlias = T | Any
@@ -223,11 +224,6 @@ def _cancel_all(self, request, context):  # type: ignore[no-untyped-def]  # noqa
         if hasattr(provider, "cancel"):
             provider.cancel()
     return empty_pb2.Empty()  # type: ignore[name-defined]  # noqa: F821
-
-
-def say(message: str) -> None:
-    """Tell the user something from within a provider: both engines show its output."""
-    terminal.warn(message)
 
 
 def has_unknown(value: Any) -> bool:
