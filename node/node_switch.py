@@ -18,6 +18,7 @@ import os
 import sys
 import xmlrpc.client
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,6 @@ ACTIONS = {"GET /state": "", "POST /start": "startProcess", "POST /stop": "stopP
 HEALTH = "GET /health"
 HEAD_BYTES = 4096  # of a request; more is not read
 REQUEST_SECONDS = 5.0
-REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    503: "Service Unavailable",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +105,7 @@ async def serve(switch: Switch, address: str, port: int) -> None:
 def _response(status: int, content: dict[str, str]) -> bytes:
     body = json.dumps(content)
     return (
-        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: application/json\r\n"
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"
     ).encode()
 
