@@ -40,7 +40,7 @@ class Kept(Generic[T]):
         self._error: Exception | None = None
         self._until = 0.0
 
-    def get(self) -> T:
+    def __call__(self) -> T:
         """Return the value; raises what the question raised."""
         with self._lock:
             if time.monotonic() >= self._until:
@@ -58,10 +58,15 @@ class Kept(Generic[T]):
 
 
 class Stack:
-    """One stack or attached cluster."""
+    """One stack or attached cluster.
+
+    `outputs` are those with addresses that answer here (a stack that is down raises DownError),
+    `jobs` the newest first, with those of other programs at their places, `account` what the queue
+    says of costs, `users` what `train user list` has. Each raises ClientError where the stack is
+    not reached, and `users` DashboardError if the queue does not answer, or only teachers may ask.
+    """
 
     def __init__(self, name: str, file: Path | None, report: Callable[[str], None]) -> None:
-        """Asks nothing yet."""
         self.name = name
         self._file = file
         self._report = report
@@ -69,47 +74,14 @@ class Stack:
         self._read: StackOutputs | None = None
         self._reached: StackOutputs | None = None
         self._runs: RunCache | None = None
-        self._outputs = Kept(self._ask_outputs, OUTPUTS_S)
-        self._jobs = Kept(self._ask_jobs, JOBS_S)
-        self._account = Kept(lambda: costs.shortly(self.outputs()), ACCOUNT_S)
-        self._users = Kept(self._ask_users, ACCOUNT_S)
-
-    def outputs(self) -> StackOutputs:
-        """The outputs, with addresses that answer here.
-
-        Raises:
-            ClientError: the stack is down, or not reached.
-        """
-        return self._outputs.get()
+        self.outputs = Kept(self._ask_outputs, OUTPUTS_S)
+        self.jobs = Kept(self._ask_jobs, JOBS_S)
+        self.account = Kept(lambda: costs.shortly(self.outputs()), ACCOUNT_S)
+        self.users = Kept(self._ask_users, ACCOUNT_S)
 
     def server(self) -> JobServer:
         """The job server; it is not asked."""
         return JobServer(self.outputs())
-
-    def jobs(self) -> list[Job]:
-        """All jobs, newest first, with those of other programs at their places.
-
-        Raises:
-            ClientError: the stack is not reached, or its job server does not answer.
-        """
-        return self._jobs.get()
-
-    def account(self) -> costs.Account:
-        """What its queue says of costs; nothing without one.
-
-        Raises:
-            ClientError: the stack is not reached.
-        """
-        return self._account.get()
-
-    def users(self) -> list[dict[str, str]]:
-        """The users of its queue, as `train user list` has them; nobody without a queue.
-
-        Raises:
-            ClientError: the stack is not reached.
-            DashboardError: the queue does not answer, or only teachers may ask.
-        """
-        return self._users.get()
 
     def runs(self) -> RunCache:
         """The runs in the store, also of a stack that is down.
@@ -153,11 +125,7 @@ class Stacks:
     """The stacks of this project, and the attached clusters."""
 
     def __init__(self, asked: str | None, file: Path | None, report: Callable[[str], None]) -> None:
-        """Asks nothing yet, but for the name of a file's stack.
-
-        Raises:
-            ClientError: the file cannot be read, or is another stack's.
-        """
+        """Raises ClientError for a file that cannot be read, or is another stack's."""
         given = os.environ.get(contract.FILE_VARIABLE)
         self.file = file or (Path(given) if given else None)
         asked = asked or os.environ.get(contract.STACK_VARIABLE)
