@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from trainyard.client.console import say
 from trainyard.client.errors import ClientError
-from trainyard.client.listing import Entry, Listing, of_module, read
+from trainyard.client.listing import Listing, of_module, read
 
 MIB = 2**20
 LIMIT = 100 * MIB  # of Ray's dashboard, for one package
@@ -109,28 +109,16 @@ def _wheel(path: Path) -> str:
 
 
 def check_upload(what: str, found: Listing, secrets: Sequence[str]) -> None:
-    """Refuses an upload as `check` does, and says what it leaves out.
+    """Refuses an upload that is too large or that holds a secret; says what it leaves out.
 
     Raises:
-        ClientError: as `check`.
+        ClientError: with the ten largest entries, or the file that holds a secret of the stack.
     """
-    check(found.files, what, secrets)
-    if found.skipped:
-        named = ", ".join(found.skipped[:LISTED])
-        more = len(found.skipped) - LISTED
-        say(f"not uploaded of {what}: {named}" + (f" and {more} more" if more > 0 else ""))
-
-
-def check(found: Sequence[Entry], what: str, secrets: Sequence[str]) -> None:
-    """Refuses an upload that is too large or that holds a secret of the stack.
-
-    Raises:
-        ClientError: with the ten largest entries, or the file that holds a secret.
-    """
-    names = sum(2 * len(entry.name.encode()) for entry in found)
-    size = sum(entry.size for entry in found) + names + len(found) * ZIP_ENTRY_BYTES + ZIP_END_BYTES
+    files = found.files
+    names = sum(2 * len(entry.name.encode()) for entry in files)
+    size = sum(entry.size for entry in files) + names + len(files) * ZIP_ENTRY_BYTES + ZIP_END_BYTES
     if size > LIMIT:
-        largest = sorted(found, key=lambda entry: -entry.size)[:LISTED]
+        largest = sorted(files, key=lambda entry: -entry.size)[:LISTED]
         listing = "\n".join(f"  {entry.size / MIB:8.1f} MiB  {entry.name}" for entry in largest)
         raise ClientError(
             f"the upload of {what} has {size / MIB:.1f} MiB, at most {LIMIT / MIB:.0f} MiB are "
@@ -138,13 +126,17 @@ def check(found: Sequence[Entry], what: str, secrets: Sequence[str]) -> None:
             "`excludes` of the runtime environment) and fetch large data on the node instead"
         )
     needles = [secret.encode() for secret in secrets]
-    for entry in found:
+    for entry in files:
         content = read(entry)
         if any(needle in content for needle in needles):
             raise ClientError(
                 f"{entry.name} in the upload of {what} holds a secret of the stack: "
                 "move it out of the folder, or name it in .rayignore"
             )
+    if found.skipped:
+        named = ", ".join(found.skipped[:LISTED])
+        more = len(found.skipped) - LISTED
+        say(f"not uploaded of {what}: {named}" + (f" and {more} more" if more > 0 else ""))
 
 
 def is_remote(location: str) -> bool:

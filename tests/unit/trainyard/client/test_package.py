@@ -140,7 +140,7 @@ def test_what_cannot_be_read_is_one_message_unless_it_is_ignored(tmp_path, monke
         listing.of_folder(tmp_path, [])
     found = listing.of_folder(tmp_path, ["closed/"])
     with pytest.raises(ClientError, match=r"cannot read closed\.txt in"):
-        package.check(found.files, "here", ["secret"])
+        package.check_upload("here", found, ["secret"])
     assert names(tmp_path, ["closed*"]) == ["train.py"]
 
 
@@ -267,9 +267,9 @@ def test_a_git_folder_of_two_gigabytes_is_not_sent(tmp_path):  # F30
     for folder in (tmp_path, tmp_path / "part"):
         with (folder / ".git/pack").open("wb") as file:
             file.truncate(2 * 1024 * package.MIB)  # of holes
-    found = listing.of_folder(tmp_path, list(NEVER_UPLOADED)).files
-    assert {entry.name for entry in found} == {"train.py", "part/model.py"}
-    package.check(found, "here", [])
+    found = listing.of_folder(tmp_path, list(NEVER_UPLOADED))
+    assert {entry.name for entry in found.files} == {"train.py", "part/model.py"}
+    package.check_upload("here", found, [])
 
 
 def test_a_job_takes_its_own_package_along_and_nothing_of_the_client():
@@ -288,7 +288,7 @@ def test_a_size_beyond_rays_limit_names_the_ten_largest(tmp_path):  # A40 F30
         with (tmp_path / f"part{i:02d}.bin").open("wb") as file:
             file.truncate((i + 1) * 2 * package.MIB)  # 156 MiB of holes
     with pytest.raises(ClientError) as caught:
-        package.check(listing.of_folder(tmp_path, []).files, "here", [])
+        package.check_upload("here", listing.of_folder(tmp_path, []), [])
     message = str(caught.value)
     assert "156.0 MiB, at most 100 MiB" in message
     assert message.index("part11.bin") < message.index("part02.bin")
@@ -304,11 +304,11 @@ def test_the_limit_is_that_of_the_packed_file(tmp_path):
     overhead = len(package.pack(listing.of_folder(source, []))) - 1000
     with entry.open("wb") as file:
         file.truncate(100 * package.MIB - overhead)
-    package.check(listing.of_folder(source, []).files, "source", [])
+    package.check_upload("source", listing.of_folder(source, []), [])
     with entry.open("ab") as file:
         file.write(b"1")
     with pytest.raises(ClientError, match="at most 100 MiB"):
-        package.check(listing.of_folder(source, []).files, "source", [])
+        package.check_upload("source", listing.of_folder(source, []), [])
 
 
 @pytest.mark.parametrize(
